@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 BOTH_STORES: Final = (
     # What a store promises: every statement, lock, constraint and order of commits.
     "tests/conformance/",
-    # A wrong lease or a lost commit shows after kills, whoever wrote it.
+    # A wrong lease or a lost commit shows after kills.
     "tests/crash/test_kill_at_random.py",
     # Leases, batches and recovery: the store decides who runs a call or sends a delivery, and what a second holder may write.
     *(
@@ -166,7 +166,7 @@ SERVICE_TIMEOUTS: Final = {
     "ringback.upstreams.catalog.tool_catalog": ["FIRST_LIST_TIMEOUT_SECONDS", "LIST_TOOLS_TIMEOUT_SECONDS"],
     "ringback.cli.doctor_checks": ["CHECK_TIMEOUT_SECONDS"],
 }
-"""How long the service waits for somebody else who is expected to answer at once, by module. Two to five seconds suffice for
+"""How long the service waits for a peer that is expected to respond at once, by module. Two to five seconds suffice for
 people; beside four busy processes a test's own server may need more. A test of such a limit sets its own."""
 
 

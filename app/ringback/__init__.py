@@ -39,11 +39,15 @@ Three rules carry everything:
     notifier/     records events, fans them out and delivers them
     telemetry     logging
     leadership    gives a duty to one node at a time
+    measurements  what this process has counted, for its metrics
+    attended_calls  the ends of calls whose client waits in this process
     post_commit   hands new rows to the workers of this process once their transaction is committed
     admission     lets requests that start calls go before background work
     waits         waiting for the first of several events
     domain/       values, rules, and the ports that storage implements
     protocol/     MCP on the wire, for the service and for the durable caller
+    private_sqlite  the SQLite files of the libraries and the listener
+    key_locks     one lock for each key
     backoff       the pause before the next attempt
     log_context   the ids that each log line of a request, a call or a delivery has
     signing/      signatures, secrets and sealing

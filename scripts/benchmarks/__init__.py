@@ -4,6 +4,9 @@
                                │             ├─▶ latency      commit ─▶ receiver, tool's end ─▶ receiver, fsync apart
                                │             └─▶ isolation    hung receivers, a dead origin, hung names beside good ones
                                ├─▶ scale ────▶ crowds         each operation beside few and many other rows
+                               ├─▶ events ───┬─▶ event_matching     ends of calls beside few and many MCP subscriptions
+                               │             ├─▶ event_subscribing  subscribe, refresh, unsubscribe beside them
+                               │             └─▶ event_streams      few and many idle streams: memory, CPU, one event
                                ├─▶ nodes ────▶ node_process   one, two and four processes on one PostgreSQL
                                ├─▶ clients                    ours | aiohttp | httpx | httpx2
                                ├─▶ calls ────┬─▶ overhead     a call through REST | the SDK's client, directly
@@ -16,6 +19,7 @@
     databases        empty databases: SQLite files, or on a PostgreSQL that starts and stops with the run
     signed_post      the bytes that all variants send, and the bare loop
     task_queue       procrastinate on PostgreSQL
+    store_work       statements, instructions and rows of a store, for `events`
     upstream         an MCP server whose tool returns the time of its end
     service          Ringback as an operator starts it, in its own process; silent_upstream and lean_upstream are others
     naive_service    a service that a developer writes in an afternoon, for `full_loop`

@@ -16,6 +16,7 @@ from scripts.benchmarks.cli import cli
 from scripts.benchmarks.clients import clients
 from scripts.benchmarks.databases import StoreKind
 from scripts.benchmarks.delivery import delivery
+from scripts.benchmarks.events import events
 from scripts.benchmarks.full_loop import loop
 from scripts.benchmarks.gateway import gateway
 from scripts.benchmarks.measurement import Json
@@ -28,30 +29,35 @@ def main() -> None:
     rounds, seconds = (1, 0.2) if options.quick else (options.rounds, options.seconds)
     with _logging_as_in_production():
         if options.what == "delivery":
-            told = uvloop.run(delivery(options.store, rounds=rounds, seconds=seconds, quick=options.quick))
+            measured = uvloop.run(delivery(options.store, rounds=rounds, seconds=seconds, quick=options.quick))
         elif options.what == "calls":
-            told = uvloop.run(calls(rounds=rounds, seconds=seconds, quick=options.quick))
+            measured = uvloop.run(calls(rounds=rounds, seconds=seconds, quick=options.quick))
         elif options.what == "scale":
-            told = uvloop.run(scale(options.store, rounds=rounds, quick=options.quick, deep=options.deep))
+            measured = uvloop.run(scale(options.store, rounds=rounds, quick=options.quick, deep=options.deep))
+        elif options.what == "events":
+            measured = uvloop.run(events(options.store, rounds=rounds, quick=options.quick))
         elif options.what == "nodes":
-            told = uvloop.run(nodes(rounds=rounds, seconds=seconds, quick=options.quick))
+            measured = uvloop.run(nodes(rounds=rounds, seconds=seconds, quick=options.quick))
         elif options.what == "gateway":
-            told = uvloop.run(gateway(rounds=rounds, seconds=seconds))
+            measured = uvloop.run(gateway(rounds=rounds, seconds=seconds))
         elif options.what == "cli":
-            told = cli(rounds=rounds)
+            measured = cli(rounds=rounds)
         elif options.what == "loop":
-            told = uvloop.run(loop(rounds=rounds, seconds=seconds))
+            measured = uvloop.run(loop(rounds=rounds, seconds=seconds))
         else:
-            told = uvloop.run(clients(rounds=rounds, seconds=seconds))
-    print(json.dumps(told) if options.json else _format_readable(told))
+            measured = uvloop.run(clients(rounds=rounds, seconds=seconds))
+    print(json.dumps(measured) if options.json else _format_readable(measured))
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench")
-    parser.add_argument("what", choices=["delivery", "scale", "nodes", "clients", "calls", "gateway", "loop", "cli"])
+    choices = ["delivery", "scale", "events", "nodes", "clients", "calls", "gateway", "loop", "cli"]
+    parser.add_argument("what", choices=choices)
     parser.add_argument("--rounds", type=int, default=7, help="number of rounds; each runs every variant (7)")
     parser.add_argument("--seconds", type=float, default=2.0, help="approximate time of each variant in each round (2)")
-    parser.add_argument("--store", type=StoreKind, default=StoreKind.SQLITE, help="sqlite or postgres: delivery, scale")
+    parser.add_argument(
+        "--store", type=StoreKind, default=StoreKind.SQLITE, help="sqlite or postgres: delivery, scale, events"
+    )
     parser.add_argument("--deep", action="store_true", help="a million rows, for scale")
     parser.add_argument("--quick", action="store_true", help="one short round with small numbers, as a smoke test")
     parser.add_argument("--json", action="store_true", help="one JSON object on one line")
@@ -61,14 +67,14 @@ def _options() -> argparse.Namespace:
 @contextmanager
 def _logging_as_in_production() -> Generator[None]:
     """Format and write every log line to nowhere, so that logging costs what it costs in production."""
-    with Path(os.devnull).open("w", encoding="utf-8") as nobody:
-        with redirect_stderr(nobody):
+    with Path(os.devnull).open("w", encoding="utf-8") as null_device:
+        with redirect_stderr(null_device):
             configure_logging(level="info", log_format="text")
         yield
 
 
-def _format_readable(told: Json, indent: str = "") -> str:
-    return "\n".join(_line(name, value, indent) for name, value in told.items())
+def _format_readable(measured: Json, indent: str = "") -> str:
+    return "\n".join(_line(name, value, indent) for name, value in measured.items())
 
 
 def _line(name: str, value: Any, indent: str) -> str:

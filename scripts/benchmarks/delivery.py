@@ -52,7 +52,7 @@ async def _on_postgres(made: Databases) -> AsyncGenerator[Databases]:
 
 
 async def _latency(found: Receivers, made: Databases, *, rounds: int, seconds: float) -> Json:
-    told = await latency(found, made, rounds=rounds, seconds=seconds)
-    for name, measured in told.items():
+    results = await latency(found, made, rounds=rounds, seconds=seconds)
+    for name, measured in results.items():
         print_progress(f"latency, {name}: p50 {measured['p50_ms']['median']} ms, p99 {measured['p99_ms']['median']} ms")
-    return told
+    return results

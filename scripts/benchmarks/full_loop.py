@@ -149,8 +149,8 @@ async def loop(*, rounds: int, seconds: float) -> Json:
             saturated.append(
                 {name: await clients[name].run_loops(loops=sizes[name], at_once=CONCURRENCY) for name in order}
             )
-            told = "  ".join(f"{name} {run.rate:,.0f}/s {run.cpu_us:,.0f} µs" for name, run in saturated[-1].items())
-            print_progress(f"round {number + 1} of {rounds}: {told}")
+            rates = "  ".join(f"{name} {run.rate:,.0f}/s {run.cpu_us:,.0f} µs" for name, run in saturated[-1].items())
+            print_progress(f"round {number + 1} of {rounds}: {rates}")
     return {"machine": machine_facts(), "rounds": rounds, "at_once": CONCURRENCY, **_compared(unloaded, saturated)}
 
 

@@ -205,8 +205,8 @@ async def _round(urls: Mapping[str, str], number: int, rounds: int, seconds: flo
     done: dict[tuple[Era, str], CallTimings] = {
         (era, variant): await _turn(urls[variant], era, seconds) for era, variant in order
     }
-    told = "  ".join(f"{_name(era)} {variant} {_p50_ms(done[era, variant]):.2f} ms" for era, variant in variants)
-    print_progress(f"round {number + 1} of {rounds}: {told}")
+    times = "  ".join(f"{_name(era)} {variant} {_p50_ms(done[era, variant]):.2f} ms" for era, variant in variants)
+    print_progress(f"round {number + 1} of {rounds}: {times}")
     return done
 
 

@@ -78,19 +78,19 @@ SCENARIOS: Final[dict[str, Callable[[Size], AbstractAsyncContextManager[BadRecei
 
 async def isolation(receivers: Receivers, databases: Databases, size: Size, *, rounds: int, seconds: float) -> Json:
     """Each scenario's p99 of the good receivers' callbacks, in ms and as a ratio to the run without failures before it."""
-    told: Json = {}
+    results: Json = {}
     for name, scenario in SCENARIOS.items():
         pairs = [
             await _pair(receivers, databases, scenario(size), seconds=seconds) for _ in range(min(rounds, ROUNDS_MAX))
         ]
-        told[name] = {
+        results[name] = {
             "p99_ratio": summary([beside / quiet for quiet, beside in pairs], 2),
             "p99_ms": summary([beside * 1000 for _, beside in pairs], 2),
             "quiet_p99_ms": summary([quiet * 1000 for quiet, _ in pairs], 2),
         }
-        beside, quiet = told[name]["p99_ms"]["median"], told[name]["quiet_p99_ms"]["median"]
+        beside, quiet = results[name]["p99_ms"]["median"], results[name]["quiet_p99_ms"]["median"]
         print_progress(f"isolation, {name}: p99 {beside} ms, quiet {quiet} ms")
-    return {"size": asdict(size), **told}
+    return {"size": asdict(size), **results}
 
 
 async def _pair(

@@ -38,9 +38,9 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send_response(send, 202, "application/json", b"")
         return
     found = RESULTS.get(request["method"])
-    told = {"result": found} if found is not None else {"error": {"code": -32601, "message": "Method not found"}}
+    body = {"result": found} if found is not None else {"error": {"code": -32601, "message": "Method not found"}}
     await send_response(
-        send, 200, "application/json", json.dumps({"jsonrpc": "2.0", "id": request["id"], **told}).encode()
+        send, 200, "application/json", json.dumps({"jsonrpc": "2.0", "id": request["id"], **body}).encode()
     )
 
 

@@ -44,18 +44,18 @@ _OPEN: Final = "SELECT 1 FROM deliveries WHERE state IN ('pending', 'leased') LI
 
 async def nodes(*, rounds: int, seconds: float, quick: bool) -> Json:
     calls = QUICK_CALLS if quick else CALLS
-    told: Json = {"machine": machine_facts(), "rounds": rounds, "calls": calls}
+    results: Json = {"machine": machine_facts(), "rounds": rounds, "calls": calls}
     async with receivers() as found, databases(StoreKind.POSTGRES) as made:
         done = [await _run_round(found, made, number, calls=calls) for number in range(rounds)]
-        told["per_second"] = {name: summary([each[name].rate for each in done], 0) for name in done[0]}
-        told["cpu_us_of_the_nodes"] = {name: summary([each[name].cpu_us for each in done], 0) for name in done[0]}
-        told["ratio_to_one_node"] = {
+        results["per_second"] = {name: summary([each[name].rate for each in done], 0) for name in done[0]}
+        results["cpu_us_of_the_nodes"] = {name: summary([each[name].cpu_us for each in done], 0) for name in done[0]}
+        results["ratio_to_one_node"] = {
             name: summary(paired_ratios(done, name, _variant(name.split(" by ")[0], 1)), 2)
             for name in done[0]
             if not name.endswith(" 1")
         }
         latencies = [await _to_another_node(found, made, seconds=seconds) for _ in range(rounds)]
-    return told | {"to_another_node": {"per_second": PER_SECOND, **latency_ms(latencies)}}
+    return results | {"to_another_node": {"per_second": PER_SECOND, **latency_ms(latencies)}}
 
 
 async def _run_round(found: Receivers, made: Databases, number: int, *, calls: int) -> Mapping[str, Measured]:

@@ -51,8 +51,8 @@ async def overhead(*, rounds: int, seconds: float) -> Json:
             order = list(calls) if number % 2 == 0 else list(calls)[::-1]
             times.append({name: await measure_sequential(calls[name], sizes[name]) for name in order})
             rates.append({name: await measure_concurrent(calls[name], sizes[name]) for name in order})
-            told = "  ".join(f"{name} {rates[-1][name].rate:,.0f}/s" for name in calls)
-            print_progress(f"round {number + 1} of {rounds}: {told}")
+            summary_text = "  ".join(f"{name} {rates[-1][name].rate:,.0f}/s" for name in calls)
+            print_progress(f"round {number + 1} of {rounds}: {summary_text}")
     return {
         "p50_ratio": _ratio(times, 0.50),
         "p99_ratio": _ratio(times, 0.99),

@@ -50,16 +50,16 @@ Operation = Callable[[Place], Awaitable[float]]
 
 async def scale(kind: StoreKind, *, rounds: int, quick: bool, deep: bool) -> Json:
     few, many = (QUICK_FEW, QUICK_MANY) if quick else (FEW, DEEP if deep else MANY)
-    told: Json = {"machine": machine_facts(), "store": str(kind), "rounds": rounds, "few": asdict(few)}
+    results: Json = {"machine": machine_facts(), "store": str(kind), "rounds": rounds, "few": asdict(few)}
     async with receivers() as found, databases(kind) as made:
         for name, principals in {
             "webhooks_of_one_principal": 1,
             "webhooks_of_many_principals": MANY_PRINCIPALS,
         }.items():
             crowd = Crowd(**asdict(many) | {"principals": principals})
-            told[name] = {"many": asdict(crowd)} | await _compare(found, made, few, crowd, rounds=rounds)
-            print_progress(f"{name}: {told[name]['growth']}")
-    return told
+            results[name] = {"many": asdict(crowd)} | await _compare(found, made, few, crowd, rounds=rounds)
+            print_progress(f"{name}: {results[name]['growth']}")
+    return results
 
 
 async def _compare(found: Receivers, made: Databases, few: Crowd, many: Crowd, *, rounds: int) -> Json:

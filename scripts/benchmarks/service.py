@@ -39,25 +39,30 @@ class Service:
 
 
 @asynccontextmanager
-async def service(*, max_concurrent: int) -> AsyncGenerator[Service]:
-    """Ringback with one silent upstream, `stage`, with this limit on concurrent calls."""
+async def service(*, max_concurrent: int, environment: Mapping[str, str] | None = None) -> AsyncGenerator[Service]:
+    """Ringback with one silent upstream, `stage`, with this limit on concurrent calls and these further settings."""
     with TemporaryDirectory(prefix="ringback-bench-") as name:
         folder, upstream_port = Path(name), free_port()
         upstream_url = f"http://127.0.0.1:{upstream_port}/mcp"
         stage: dict[str, Any] = {"url": upstream_url, "ringback": {"max_concurrent": max_concurrent}}
         async with python_process("scripts.benchmarks.silent_upstream", str(upstream_port), log=folder / "upstream"):
             await wait_until_responding(f"http://127.0.0.1:{upstream_port}/polls")
-            async with ringback(folder, upstreams={"stage": stage}, upstream_url=upstream_url) as running:
+            upstreams = {"stage": stage}
+            async with ringback(
+                folder, upstreams=upstreams, upstream_url=upstream_url, environment=environment
+            ) as running:
                 yield running
 
 
 @asynccontextmanager
-async def ringback(folder: Path, *, upstreams: Mapping[str, Any], upstream_url: str) -> AsyncGenerator[Service]:
+async def ringback(
+    folder: Path, *, upstreams: Mapping[str, Any], upstream_url: str, environment: Mapping[str, str] | None = None
+) -> AsyncGenerator[Service]:
     """Ringback as an operator starts it, with callbacks to this machine and without a limit on starts."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": upstreams}), encoding="utf-8")
-    environment = {
+    settings = {
         "RINGBACK_AUTH": "off",
         "RINGBACK_PORT": str(port),
         "RINGBACK_CONFIG": str(folder / "mcp.json"),
@@ -66,8 +71,9 @@ async def ringback(folder: Path, *, upstreams: Mapping[str, Any], upstream_url: 
         "RINGBACK_CALLBACK_HTTP": "true",
         "RINGBACK_DRAIN_SECONDS": "0",
         "RINGBACK_QUOTA_STARTS_PER_MINUTE": "1000000",
+        **(environment or {}),
     }
-    async with python_process("ringback", "serve", environment=environment, log=folder / "ringback") as process:
+    async with python_process("ringback", "serve", environment=settings, log=folder / "ringback") as process:
         await wait_until_responding(f"{url}/readyz")
         yield Service(url, upstream_url, process.pid)
 

@@ -35,8 +35,8 @@ async def interleaved(runs: Mapping[str, Run], *, rounds: int, seconds: float) -
     for number in range(rounds):
         order = list(runs) if number % 2 == 0 else list(runs)[::-1]
         done.append({name: await runs[name](sizes[name]) for name in order})
-        told = "  ".join(f"{name} {measured.rate:,.0f}/s" for name, measured in sorted(done[-1].items()))
-        print_progress(f"round {number + 1} of {rounds}: {told}")
+        rates = "  ".join(f"{name} {measured.rate:,.0f}/s" for name, measured in sorted(done[-1].items()))
+        print_progress(f"round {number + 1} of {rounds}: {rates}")
     return done
 
 

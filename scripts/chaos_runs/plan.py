@@ -46,9 +46,9 @@ class Damage(StrEnum):
     """SIGSTOP, and SIGCONT after the fault's time. For a network: nothing arrives meanwhile."""
     CUT = "cut"
     STRAND_NODE = "strand node"
-    """The database's side of each connection is closed, and the node hears nothing."""
+    """The database's side of each connection is closed, and the node receives nothing."""
     STRAND_DATABASE = "strand database"
-    """The node's side is reset, and the database hears nothing: its sessions keep their transactions and locks."""
+    """The node's side is reset, and the database receives nothing: its sessions keep their transactions and locks."""
 
 
 ONE_NODE_TARGETS: Final = (Target.SERVICE, Target.MODERN, Target.LEGACY, Target.STDIO)

@@ -127,8 +127,8 @@ async def _read_resource(_context: Context, params: types.ReadResourceRequestPar
     found = RESOURCES.get(uri)
     if uri.startswith(TEMPLATE_PREFIX) and uri.endswith(TEMPLATE_SUFFIX):
         id_ = uri.removeprefix(TEMPLATE_PREFIX).removesuffix(TEMPLATE_SUFFIX)
-        told = f'{{"id":"{id_}","templateTest":true,"data":"Data for ID: {id_}"}}'
-        found = {"mimeType": "application/json", "text": told}
+        text = f'{{"id":"{id_}","templateTest":true,"data":"Data for ID: {id_}"}}'
+        found = {"mimeType": "application/json", "text": text}
     if found is None:
         raise MCPError(INVALID_PARAMS, "Resource not found", {"uri": uri})
     return types.ReadResourceResult.model_validate({"contents": [{"uri": uri, **found}]})
@@ -151,16 +151,16 @@ async def _get_prompt(_context: Context, params: types.GetPromptRequestParams) -
         case "test_simple_prompt":
             return _messages({"type": "text", "text": "This is a simple prompt for testing."})
         case "test_prompt_with_arguments":
-            told = f"Prompt with arguments: arg1='{given.get('arg1')}', arg2='{given.get('arg2')}'"
-            return _messages({"type": "text", "text": told})
+            text = f"Prompt with arguments: arg1='{given.get('arg1')}', arg2='{given.get('arg2')}'"
+            return _messages({"type": "text", "text": text})
         case "test_prompt_with_embedded_resource":
             resource = {
                 "uri": given.get("resourceUri"),
                 "mimeType": "text/plain",
                 "text": "Embedded resource content for testing.",
             }
-            told = "Please process the embedded resource above."
-            return _messages({"type": "resource", "resource": resource}, {"type": "text", "text": told})
+            text = "Please process the embedded resource above."
+            return _messages({"type": "resource", "resource": resource}, {"type": "text", "text": text})
         case "test_prompt_with_image":
             image = {"type": "image", "data": PNG, "mimeType": "image/png"}
             return _messages(image, {"type": "text", "text": "Please analyze the image above."})

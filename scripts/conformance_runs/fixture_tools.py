@@ -42,8 +42,8 @@ class FixtureTool:
         return types.Tool(name=name, description=self.description, input_schema=dict(self.schema or schema))
 
 
-def text(told: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(type="text", text=told)])
+def text(words: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(type="text", text=words)])
 
 
 def content(*blocks: Json, **rest: Any) -> Run:
@@ -89,12 +89,12 @@ def eliciting(make: Callable[[Json], Json]) -> Run:
             if answer is None:
                 return make_input_required({"answer": request})
         else:
-            told = await context.session.elicit_form(
+            words = await context.session.elicit_form(
                 request["params"]["message"],
                 request["params"]["requestedSchema"],
                 related_request_id=context.request_id,
             )
-            answer = told.model_dump(exclude_none=True)
+            answer = words.model_dump(exclude_none=True)
         return text(f"Elicitation completed: action={answer['action']}, content={json.dumps(answer.get('content'))}")
 
     return run
@@ -244,8 +244,8 @@ JSON_SCHEMA: Final[Json] = {
 }
 
 
-def _resource(uri: str, mime_type: str, told: str) -> Json:
-    return {"type": "resource", "resource": {"uri": uri, "mimeType": mime_type, "text": told}}
+def _resource(uri: str, mime_type: str, words: str) -> Json:
+    return {"type": "resource", "resource": {"uri": uri, "mimeType": mime_type, "text": words}}
 
 
 def core_tools(switches: ListChangeTools) -> dict[str, FixtureTool]:
@@ -268,7 +268,7 @@ def core_tools(switches: ListChangeTools) -> dict[str, FixtureTool]:
         "test_tool_with_logging": FixtureTool(run=logging, description="Logs while it works"),
         "test_logging_tool": FixtureTool(run=logging, description="Logs while it works"),
         "test_error_handling": FixtureTool(run=failing, description="Always fails"),
-        "test_tool_with_progress": FixtureTool(run=progressing, description="Tells its progress"),
+        "test_tool_with_progress": FixtureTool(run=progressing, description="Reports its progress"),
         "test_elicitation": FixtureTool(
             run=eliciting(lambda arguments: question(str(arguments["message"]), USER_QUESTION)),
             description="Asks for a user",

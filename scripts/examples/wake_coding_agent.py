@@ -85,7 +85,7 @@ async def read_state(call_id: str) -> CallState:
 
 
 def write_prompt(state: CallState) -> str:
-    """What the agent is told. The tool's words come last and in JSON, where they cannot be taken for ours."""
+    """The prompt of the agent. The tool's words come last and in JSON, so that they cannot be taken for ours."""
     match state.kind:
         case CallStateKind.RESULT:
             end, said = "has ended. This is its result", state.result

@@ -9,6 +9,7 @@
               │              └── stage ─┬─ Ringback, started, stopped and killed
               │                         ├─ upstream     counts the runs of its tools
               │                         └─ receiver     keeps the callbacks
+              ├─ event_scenarios         a client of MCP Events (event_clients) and its own webhook handler
               ├─ server_scenarios        Ringback in front of servers that others wrote
               ├─ adapter_scenarios       agents that park, are killed, and wake in another process (agent_session), and
               │                          checks without a Ringback (adapter_checks)

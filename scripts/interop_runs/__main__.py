@@ -13,6 +13,7 @@ from ringback.domain.clock import SystemClock
 from scripts.interop_runs.adapters import Adapter
 from scripts.interop_runs.catalog import Client
 from scripts.interop_runs.environments import CACHE_VARIABLE, default_cache
+from scripts.interop_runs.event_clients import EventsClient
 from scripts.interop_runs.judge import Row
 from scripts.interop_runs.pins import Ecosystem, LookUpFailed, update_pins
 from scripts.interop_runs.report import read_results, render_table, store_results, write_readme
@@ -91,6 +92,8 @@ def _describe(entry: Entry) -> str:
     match entry:
         case Client():
             return "; ".join(f"{way}: {how}" for way, how in entry.ways.items())
+        case EventsClient():
+            return "subscribes to MCP Events"
         case Server():
             return "a server"
         case Adapter():

@@ -1,11 +1,11 @@
 """What each client can use of Ringback beside plain tools: for the first part of the compatibility table.
 
-`tools` and `adapter` are verdicts of runs. The other columns were read in the sources of the versions that the rows of the runs
-name, in November 2026, and nothing but a test turns a source into a ✓:
+`tools`, `events` and `adapter` are verdicts of runs. The other columns were read in the sources of the versions that the rows
+of the runs name, in November 2026, and nothing but a test turns a source into a ✓:
 
 tasks             the client can ask for a call as a task (2025-11-25, or the tasks extension of 2026-07-28)
 pending resource  the client has a method that reads a resource, so its user can read `ringback://calls/{id}`
-events            no client has `events/subscribe`, and Ringback does not offer it yet
+events            the client has `events/subscribe`; a verdict of its row in `event_clients`. No other client has it
 """
 
 from collections.abc import Mapping

@@ -131,7 +131,7 @@ def _make_settings(
 
 
 async def _create_key(settings: Sequence[str]) -> str:
-    command = ["env", *settings, sys.executable, "-m", "ringback", "keys", "create", "alice"]
+    command = ["env", *settings, sys.executable, "-m", "ringback", "keys", "create", "alice", "--create"]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     printed, _ = await process.communicate()
     return printed.decode().strip()

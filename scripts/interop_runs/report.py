@@ -8,6 +8,7 @@ from typing import Any, Final
 from scripts.interop_runs import features
 from scripts.interop_runs.adapters import ADAPTERS, Adapter
 from scripts.interop_runs.catalog import CLIENTS, Client
+from scripts.interop_runs.event_clients import EVENT_CLIENTS, EventsClient
 from scripts.interop_runs.judge import Row, Verdict
 from scripts.interop_runs.servers import SERVERS, Server
 
@@ -40,6 +41,10 @@ ADAPTER_COLUMNS: Final = (
     "edges",
     "types",
 )
+EVENT_COLUMNS: Final = (
+    *("list", "subscribe", "event", "filter", "twice", "refused"),
+    *("replay", "refresh", "restart", "unsubscribe", "legacy"),
+)
 SERVER_COLUMNS: Final = ("list", "fast", "slow", "progress", "cancel", "rejoin", "callback", "restart", "kill")
 WAYS: Final = "session and callback by"
 MARKS: Final = {
@@ -51,7 +56,7 @@ MARKS: Final = {
 }
 
 Stored = dict[str, Any]
-Entry = Client | Server | Adapter
+Entry = Client | EventsClient | Server | Adapter
 
 
 def read_results() -> dict[str, Stored]:
@@ -69,14 +74,17 @@ def store_results(rows: Sequence[Row], date: str) -> None:
 
 
 def render_table(results: Mapping[str, Stored]) -> str:
-    """Markdown: what each client can use, the runs of clients, servers and adapters, and one line for each failure."""
-    entries = (*CLIENTS, *SERVERS, *ADAPTERS)
+    """Markdown: what each client can use, the runs (clients, clients of events, servers, adapters), and one line a failure."""
+    entries = (*CLIENTS, *EVENT_CLIENTS, *SERVERS, *ADAPTERS)
     notes = [note for entry in entries for note in _render_notes(entry, results.get(entry.name))]
     clients = _render_rows("client", [*COLUMNS, WAYS], CLIENTS, results)
     servers = _render_rows("server", SERVER_COLUMNS, SERVERS, results)
+    events = _render_rows("client of MCP Events", EVENT_COLUMNS, EVENT_CLIENTS, results)
     adapters = _render_rows("adapter", ADAPTER_COLUMNS, ADAPTERS, results)
     usable = _render_features(results)
-    return "\n".join([*usable, "", *clients, "", *servers, "", *adapters, *(["", *notes] if notes else [])])
+    return "\n".join(
+        [*usable, "", *clients, "", *events, "", *servers, "", *adapters, *(["", *notes] if notes else [])]
+    )
 
 
 def _render_features(results: Mapping[str, Stored]) -> list[str]:
@@ -93,7 +101,13 @@ def _render_client_features(client: Client, results: Mapping[str, Stored]) -> li
         run = results.get(known.adapter)
         adapter = _render_cell({} if run is None else run["scenarios"], "wake")
     date = "" if stored is None else stored["date"]
-    return [client.title, known.tasks, features.Support.NONE, known.pending_resource, tools, adapter, date]
+    return [client.title, known.tasks, _render_events(client, results), known.pending_resource, tools, adapter, date]
+
+
+def _render_events(client: Client, results: Mapping[str, Stored]) -> str:
+    """Whether the client's events reach its webhook handler. A client without a row of its own has none."""
+    runs = [results.get(each.name) for each in EVENT_CLIENTS if each.client == client.name]
+    return _render_cell({} if runs[0] is None else runs[0]["scenarios"], "event") if runs else features.Support.NONE
 
 
 def _render_rows(

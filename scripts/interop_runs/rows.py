@@ -11,7 +11,10 @@ from scripts.interop_runs.adapter_scenarios import ADAPTER_SERVER, AdapterRun
 from scripts.interop_runs.adapters import ADAPTERS, Adapter
 from scripts.interop_runs.beside import install_beside
 from scripts.interop_runs.catalog import CLIENTS, Client
+from scripts.interop_runs.driver_process import DriverProcess
 from scripts.interop_runs.environments import Environment, InstallFailed, install_environment
+from scripts.interop_runs.event_clients import EVENT_CLIENTS, EventsClient
+from scripts.interop_runs.event_scenarios import EventsRun
 from scripts.interop_runs.judge import Judgement, Row
 from scripts.interop_runs.known_limits import apply_known_limits
 from scripts.interop_runs.pins import Ecosystem, read_pins
@@ -24,7 +27,7 @@ SERVER_SCRIPTS: Final = Path(__file__).parent / "servers"
 BESIDE: Final = "beside"
 """The scenario of `pip install ringback` in the client's environment."""
 
-Entry = Client | Server | Adapter
+Entry = Client | EventsClient | Server | Adapter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +40,7 @@ class RunOptions:
 
 
 def run_row(entry: Entry, options: RunOptions) -> Row:
-    """Run a client, a server or an adapter; a row that could not be installed says why."""
+    """Run a client, a client of events, a server or an adapter; a row that could not be installed says why."""
     versions = read_versions(entry)
     try:
         judgements = _run_entry(entry, options)
@@ -54,7 +57,7 @@ def read_versions(entry: Entry) -> dict[str, str]:
 
 def find_entries(names: list[str]) -> list[Entry]:
     """The named clients, servers and adapters, or all; raises `KeyError` with an unknown name."""
-    by_name: Mapping[str, Entry] = {entry.name: entry for entry in (*CLIENTS, *SERVERS, *ADAPTERS)}
+    by_name: Mapping[str, Entry] = {entry.name: entry for entry in (*CLIENTS, *EVENT_CLIENTS, *SERVERS, *ADAPTERS)}
     return [by_name[name] for name in names] if names else list(by_name.values())
 
 
@@ -62,6 +65,8 @@ def _run_entry(entry: Entry, options: RunOptions) -> dict[str, Judgement]:
     match entry:
         case Client():
             return _run_client(entry, options)
+        case EventsClient():
+            return _run_events_client(entry, options)
         case Server():
             return _run_server(entry, options)
         case Adapter():
@@ -83,6 +88,19 @@ def _run_adapter(adapter: Adapter, options: RunOptions) -> dict[str, Judgement]:
             ).run()
 
     return _run_in_folder(adapter.name, options, run)
+
+
+def _run_events_client(client: EventsClient, options: RunOptions) -> dict[str, Judgement]:
+    environment = _install(client, options)
+
+    async def run(folder: Path) -> dict[str, Judgement]:
+        driver = DriverProcess(environment, client.driver, folder / "driver.log")
+        async with open_stage(folder) as stage:
+            return await EventsRun(
+                client=client, driver=driver, stage=stage, only=options.only, note=options.note
+            ).run()
+
+    return _run_in_folder(client.name, options, run)
 
 
 def _run_client(client: Client, options: RunOptions) -> dict[str, Judgement]:

@@ -1,7 +1,7 @@
-"""Watches what nodes do with leases, at the moment when they do it.
+"""Checks what nodes do with leases at the moment when they do it.
 
-A lease is ended by its owner, or by another node once it has run out; a callback is sent only under a lease that holds. Later,
-when the run is over, nobody could see that.
+A lease is ended by its owner, or by another node once it has run out; a callback is sent only under a lease that holds.
+The rows at the end of the run do not show this.
 """
 
 from collections.abc import Mapping

@@ -132,7 +132,7 @@ def _contradict_upstream(result: SimulationResult, planned: PlannedCall, call: S
 def _may_have_lost_answer(result: SimulationResult, planned: PlannedCall, call: StoredCall) -> bool:
     """Whether a fault before its end may have kept its node from learning how the call ended.
 
-    A reported call has no node: it is unknown if nobody has reported its end until its deadline.
+    A reported call has no node: it is unknown if no report of its end comes before its deadline.
     """
     if planned.upstream is UpstreamKind.REPORTED:
         return _is_overdue(call)
@@ -150,7 +150,7 @@ def _contradict_client(
     if call.outcome == "timed_out" and not is_overdue:
         return "its deadline had not passed"
     if call.outcome == "cancelled" and not seen.requested_cancel and not is_overdue:
-        return "nobody cancelled it"
+        return "no cancellation was requested"
     is_quiet = not result.history.disturbances and not seen.requested_cancel and not planned.start_delay_seconds
     expected = _OUTCOMES[planned.end]
     if call.outcome is not None and is_quiet and not is_overdue and call.outcome != expected:

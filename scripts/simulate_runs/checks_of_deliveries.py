@@ -51,7 +51,7 @@ def _find_expected(result: SimulationResult, calls: Mapping[str, StoredCall]) ->
 def _matches(planned: PlannedWebhook, event: StoredEvent, calls: Mapping[str, StoredCall]) -> bool:
     call = calls.get(event.call_id or "")
     if call is None or event.principal != planned.principal or event.name not in _CALL_EVENTS:
-        return False  # progress is replaced by newer progress, so nobody counts on it
+        return False  # progress is replaced by newer progress, so it may be missing
     if planned.upstream is not None and call.upstream != planned.upstream:
         return False
     return event.name != "call.finished" or planned.outcomes is None or event.outcome in planned.outcomes
@@ -118,7 +118,7 @@ def _check_callbacks(result: SimulationResult) -> Iterator[Violation]:
 
 
 def _check_repetitions(result: SimulationResult) -> Iterator[Violation]:
-    """A webhook hears of one end of a call; and of it once, if nothing went wrong and its receiver always answered."""
+    """A webhook receives one end of a call; and it once, if nothing failed and its receiver always responded."""
     ends: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     accepted: Counter[tuple[str, str]] = Counter()
     for callback in result.history.callbacks:

@@ -1,4 +1,4 @@
-"""The facts of a run: what clients were told, what upstreams and receivers saw, and what was done to the nodes."""
+"""The facts of a run: what clients received, what upstreams and receivers saw, and what was done to the nodes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

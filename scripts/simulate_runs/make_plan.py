@@ -25,7 +25,7 @@ PRINCIPALS: Final = ("alice", "bob")
 OUTCOMES: Final = ("result", "tool_error", "upstream_error", "rejected", "timed_out", "unknown", "cancelled")
 SHORT_TIMEOUT_SECONDS: Final = 25.0
 LONG_TIMEOUT_SECONDS: Final = 500.0
-"""Long after the last fault and its consequences, and still a bound for calls that nobody ends."""
+"""Long after the last fault and its consequences, and still a bound for calls without an end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ class Rule(StrEnum):
     LOST_CALLS = "lost_calls"
     """A call was acknowledged, and never ends."""
     FALSE_OUTCOMES = "false_outcomes"
-    """A call ended in another way than it was told, or for no reason."""
+    """A call ended in another way than its request or its report says, or without a cause."""
     BACKWARD_STEPS = "backward_steps"
     """A final status changed, or the count of runs decreased."""
     SPLIT_KEYS = "split_keys"
@@ -41,7 +41,7 @@ class Rule(StrEnum):
     LEAKS = "leaks"
     """A node that stopped left a task, a permit, a lease or a topic behind."""
     SURPRISES = "surprises"
-    """An error that nobody should get, or an exception in the log."""
+    """An error that no client should get, or an exception in the log."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ class SimulatedUpstream:
         self._after(self._draw() * LATENCY_SECONDS, self._receive, exchange)
 
     def abandon(self, exchange: Exchange) -> None:
-        """The client closed the request: the upstream hears of it after a while, and stops if it has not ended."""
+        """The client closed the request: the upstream notices it after a while, and stops if it has not ended."""
         self._after(self._draw() * LATENCY_SECONDS, self._stop_abandoned, exchange)
 
     def _receive(self, exchange: Exchange) -> None:
@@ -120,7 +120,7 @@ class SimulatedUpstream:
             return
         exchange.has_arrived = True
         if self.is_hanging and exchange.method != "tools/call":
-            return  # no response until the deadline of whoever asked
+            return  # no response until the client's deadline
         handlers = {
             "tools/call": self._call_tool,
             "tasks/get": self._get_task,

@@ -14,9 +14,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=0.5, help="approximate duration of the run (0.5)")
     parser.add_argument("--json", action="store_true", help="one JSON object on one line")
     options = parser.parse_args()
-    told = judge_run(asyncio.run(run_soak(make_plan(options.minutes))))
-    print(json.dumps(told) if options.json else "\n".join(f"{name:<20} {value}" for name, value in told.items()))
-    return 0 if told["ok"] else 1
+    verdict = judge_run(asyncio.run(run_soak(make_plan(options.minutes))))
+    print(json.dumps(verdict) if options.json else "\n".join(f"{name:<20} {value}" for name, value in verdict.items()))
+    return 0 if verdict["ok"] else 1
 
 
 if __name__ == "__main__":

@@ -87,14 +87,14 @@ class MeasuredClient:
     async def run_phase(self, seconds: float) -> MeasuredPhase:
         """Call for the given seconds; return when the last callback has arrived or is lost."""
         phase = MeasuredPhase()
-        watching = asyncio.create_task(self.probe_health(phase))
+        probing = asyncio.create_task(self.probe_health(phase))
         began = time.monotonic()
         async with asyncio.TaskGroup() as calls:
             for number in range(round(seconds * CALLS_PER_SECOND)):
                 await asyncio.sleep(began + number / CALLS_PER_SECOND - time.monotonic())
                 calls.create_task(self.make_call(phase))
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        probing.cancel()
+        await asyncio.gather(probing, return_exceptions=True)
         return phase
 
     async def make_call(self, phase: MeasuredPhase) -> None:

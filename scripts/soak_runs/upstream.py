@@ -50,7 +50,7 @@ def unreadable(request_id: object) -> str:
 
 
 def respond_with_foreign_id(request_id: object) -> str:
-    return make_response("nobody asked this", make_text_result("x")) + "\n" + make_response(request_id, [])
+    return make_response("not-requested", make_text_result("x")) + "\n" + make_response(request_id, [])
 
 
 MALFORMED_RESPONSES: dict[str, Callable[[object], str]] = {

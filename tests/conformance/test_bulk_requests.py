@@ -1,9 +1,8 @@
-"""Bulk requests of one principal keep to its share of the connections."""
+"""Bulk requests of one principal run one after the other, and its other requests keep to its share of the connections."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -11,9 +10,12 @@ from ringback.domain.call import CallStatus
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.delivery_rows import RedeliveryFilter
+from ringback.domain.erasure import Erasure
+from ringback.domain.errors import QuotaExceeded
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import Webhook
 from ringback.services.bulk_redelivery import BulkRedelivery
+from ringback.services.cancellation import BulkCancellation
 from ringback.services.registrations import WebhookRegistration
 from tests.conformance.test_lock_order import held
 from tests.support.builders import make_call, make_delivery, make_event
@@ -60,11 +62,11 @@ async def redeliver(node: Node) -> BulkRedelivery:
     return await node.services.bulk_redeliveries.redeliver(CALLER, where, position=None, dry_run=False)
 
 
-async def cancel(node: Node) -> Any:
+async def cancel(node: Node) -> BulkCancellation:
     return await node.services.bulk_cancellations.cancel_calls(CALLER, CallFilter(upstream="git"), dry_run=False)
 
 
-async def erase(node: Node) -> Any:
+async def erase(node: Node) -> Erasure:
     return await node.services.erasures.erase_session(CALLER, "session-1", cancel=True)
 
 
@@ -74,28 +76,27 @@ async def require_free_connection(node: Node) -> None:
         await node.store.write(lambda tx: tx.scheduling_time.load())
 
 
-async def test_bulk_redeliveries_that_wait_for_a_webhook_leave_connections_to_the_service(
+async def test_while_a_bulk_request_waits_for_a_row_the_principals_other_bulk_requests_are_refused(
     nodes: Nodes, clock: FakeClock
 ) -> None:
     webhook = await insert_dead_delivery(nodes, clock)
 
     async with held(nodes, lambda tx: tx.webhooks.get(webhook.id)):
-        requests = [asyncio.create_task(redeliver(nodes.second)) for _ in range(AT_ONCE)]
-        await nodes.wait_until_blocked(units=SERVICE_CONNECTIONS)
-        await require_free_connection(nodes.second)
+        first = asyncio.create_task(redeliver(nodes.second))
+        await nodes.wait_until_blocked()
+        others = await asyncio.gather(redeliver(nodes.second), cancel(nodes.second), return_exceptions=True)
 
-    assert sum(each.redelivered for each in await asyncio.gather(*requests)) == 1
+    assert [type(each) for each in others] == [QuotaExceeded, QuotaExceeded]
+    assert (await first).redelivered == 1
+    assert await cancel(nodes.second) == BulkCancellation(cancelled=0, requested=0, has_more=False)
 
 
-@pytest.mark.parametrize("request_change", [cancel, erase])
-async def test_cancellations_and_erasures_that_wait_for_a_call_leave_connections_to_the_service(
-    nodes: Nodes, request_change: Callable[[Node], Awaitable[Any]]
-) -> None:
+async def test_erasures_that_wait_for_a_call_leave_connections_to_the_service(nodes: Nodes) -> None:
     call = make_call(principal=ALICE, upstream="git", client_session_id="session-1")
     await nodes.first.store.write(lambda tx: tx.calls.insert(call))
 
     async with held(nodes, lambda tx: tx.calls.get(call.id)):
-        requests = [asyncio.ensure_future(request_change(nodes.second)) for _ in range(AT_ONCE)]
+        requests = [asyncio.create_task(erase(nodes.second)) for _ in range(AT_ONCE)]
         await nodes.wait_until_blocked(units=SERVICE_CONNECTIONS)
         await require_free_connection(nodes.second)
 

@@ -1,26 +1,34 @@
 """Erasures of one node beside units of another: nothing erased is sent, and no erasure waits for a delivery."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.delivery_rows import RedeliveryFilter
-from ringback.domain.erasure import ErasureState
+from ringback.domain.erasure import Erasure, ErasureState
+from ringback.domain.errors import CallRunning, Unauthenticated
+from ringback.domain.ids import KeyId
 from ringback.domain.ports import Transaction
+from ringback.domain.principal import ALL_SCOPES, Caller
 from ringback.domain.webhook import Webhook
 from ringback.services.registrations import WebhookRegistration
 from ringback.services.replays import ReplayRequest
+from ringback.services.reports import CallReport
 from tests.conformance.test_lock_order import held
 from tests.support.builders import make_call, make_delivery, make_event
 from tests.support.clock import FakeClock
 from tests.support.databases import query_rows
+from tests.support.engine import COMPLETED_RESULT
 from tests.support.examples import ALICE
 from tests.support.interleaving import CALLER, Node, Nodes
 
 URL = "http://127.0.0.1:1/callback"
+REPORT = CallReport(key="one", upstream="git", tool="git_log")
 
 
 async def insert_dead_delivery(nodes: Nodes, clock: FakeClock) -> tuple[Webhook, Call]:
@@ -112,3 +120,81 @@ async def test_an_erasure_waits_for_no_locked_delivery_and_finishes_later(nodes:
 
     assert (first.state, [row[0] for row in left]) == (ErasureState.ERASING, [due.id])
     assert (again.id, again.state, again.deliveries) == (first.id, ErasureState.FINISHED, 2)
+
+
+# -- requests that were authenticated before the erasure of their principal --------------------------------------------------
+
+
+async def create_caller(nodes: Nodes) -> Caller:
+    """A caller whose key the erasure of its principal deletes."""
+    key, _ = await nodes.first.services.api_keys.create_key(ALICE, name="", scopes=ALL_SCOPES, upstreams=None)
+    return key.to_caller()
+
+
+async def report_call(node: Node, caller: Caller) -> object:
+    return await node.services.reports.record_report(caller, REPORT)
+
+
+async def report_ended_call(node: Node, caller: Caller) -> object:
+    return await node.services.reports.record_report(caller, replace(REPORT, completion=COMPLETED_RESULT))
+
+
+async def register_webhook(node: Node, caller: Caller) -> object:
+    return await node.services.registrations.register_webhook(caller, WebhookRegistration(url=URL))
+
+
+async def erase_principal(node: Node, *, cancel: bool = True) -> Erasure:
+    return await node.services.erasures.erase_principal(CALLER, ALICE, cancel=cancel)
+
+
+def list_rows(nodes: Nodes) -> Sequence[tuple[Any, ...]]:
+    return query_rows(nodes.folder, "SELECT id FROM calls UNION ALL SELECT id FROM webhooks")
+
+
+@pytest.mark.parametrize("store_row", [report_ended_call, register_webhook])
+async def test_a_request_that_comes_after_the_erasure_of_its_principal_stores_nothing(
+    nodes: Nodes, store_row: Callable[[Node, Caller], Awaitable[object]]
+) -> None:
+    caller = await create_caller(nodes)
+
+    erasure, stored = await nodes.interleave(erase_principal, lambda node: store_row(node, caller))
+
+    assert erasure.state is ErasureState.FINISHED
+    assert isinstance(stored, Unauthenticated)
+    assert list_rows(nodes) == []
+
+
+@pytest.mark.parametrize("store_row", [report_ended_call, register_webhook])
+async def test_what_a_request_stores_before_the_erasure_of_its_principal_is_erased(
+    nodes: Nodes, store_row: Callable[[Node, Caller], Awaitable[object]]
+) -> None:
+    caller = await create_caller(nodes)
+
+    stored, erasure = await nodes.interleave(lambda node: store_row(node, caller), erase_principal)
+
+    assert not isinstance(stored, Exception)
+    assert erasure.state is ErasureState.FINISHED
+    assert list_rows(nodes) == []
+
+
+async def test_an_erasure_without_cancellation_is_refused_for_a_call_that_it_waited_for(nodes: Nodes) -> None:
+    caller = await create_caller(nodes)
+
+    _, refused = await nodes.interleave(
+        lambda node: report_call(node, caller), lambda node: erase_principal(node, cancel=False)
+    )
+
+    assert isinstance(refused, CallRunning)
+    assert await nodes.first.store.write(lambda tx: tx.api_keys.hold(caller.key_id or KeyId(""))), "the key is left"
+
+
+async def test_a_call_that_is_stored_is_erased_although_its_nodes_clock_is_ahead(
+    nodes: Nodes, clock: FakeClock
+) -> None:
+    ahead = make_call(principal=ALICE, status=CallStatus.COMPLETED, created_at=clock.now() + timedelta(milliseconds=5))
+    await nodes.first.store.write(lambda tx: tx.calls.insert(ahead))
+
+    erasure = await erase_principal(nodes.second)
+
+    assert (erasure.state, erasure.calls) == (ErasureState.FINISHED, 1)
+    assert list_rows(nodes) == []

@@ -26,10 +26,12 @@ from tests.support.examples import ALICE, BOB
 # Few words for everything, so that much fits by chance; some that could be confused once they are joined.
 words = st.sampled_from(["a", "b", "aa", "ä 'quoted\"", "", "a\x1fa"])
 maybe = st.none() | words
+names = st.sampled_from([*EventName, "order.paid", "git/pushed"])
 expiries = st.none() | st.integers(-1, 1).map(lambda seconds: START + timedelta(seconds=seconds))
 
 filters: dict[str, st.SearchStrategy[Any]] = {
-    "events": st.frozensets(st.sampled_from(EventName)),
+    "events": st.frozensets(names),
+    "topic": maybe,
     "upstream": maybe,
     "tool": maybe,
     "call_id": maybe,
@@ -48,7 +50,8 @@ registered_webhooks = st.fixed_dictionaries(
 call_ids = st.fixed_dictionaries(filters | {"origin": st.just(WebhookOrigin.CALL), "call_id": words.map(CallId)})
 events = st.fixed_dictionaries(
     {
-        "name": st.sampled_from(EventName),
+        "name": names,
+        "topic": maybe,
         "call_id": maybe,
         "client_session_id": maybe,
         "correlation_id": maybe,

@@ -1,4 +1,4 @@
-"""Units of work: all or nothing, alone or in company, and told to others only when they are durable."""
+"""Units of work: all or nothing, alone or in a group; their notifications are sent once they are durable."""
 
 import asyncio
 from datetime import datetime

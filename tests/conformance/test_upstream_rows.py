@@ -49,7 +49,7 @@ async def test_stored_lists_of_removed_upstreams_are_deleted(store: Store) -> No
     assert await get_catalog(store) == []
 
 
-# -- watches ----------------------------------------------------------------------------------------------------------------
+# -- subscriptions to changes ------------------------------------------------------------------------------------------------
 
 SUBSCRIBED_EVENTS = replace(WEBHOOK, events=frozenset({EventName.UPSTREAM_CHANGED}), upstream="git")
 

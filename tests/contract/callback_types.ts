@@ -42,6 +42,6 @@ export const unknownOutcome: Outcome = "done";
 export const noError: NonNullable<FinishedData["error"]> = { code: "result", message: "" };
 
 export function readWrongMember(body: CallbackBody): unknown {
-  // @ts-expect-error only the name tells which members there are
+  // @ts-expect-error the name decides which members there are
   return body.data.input_keys;
 }

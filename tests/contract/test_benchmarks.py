@@ -10,6 +10,7 @@ ROOT: Final = Path(__file__).parents[2]
 QUICKEST: Final = ("cli",)
 ALL: Final = (
     *("cli", "delivery", "delivery --store postgres", "scale", "scale --store postgres", "nodes"),
+    *("events", "events --store postgres"),
     *("clients", "calls", "gateway", "loop"),
 )
 RUN_SECONDS: Final = 600.0

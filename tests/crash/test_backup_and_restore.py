@@ -86,7 +86,9 @@ async def check_what_the_backup_has(ringback: RunningApplication, phone: Callbac
     """What was acknowledged before the backup is there, and what was running ends truthfully."""
     agent = await ringback.client(api_key=past.api_key)
     assert (await agent.call(past.ended.id)).outcome == "result"
-    assert (await wait_until_ended(agent, past.held)).outcome == "unknown"  # dispatched, and nothing tells how it ended
+    assert (
+        await wait_until_ended(agent, past.held)
+    ).outcome == "unknown"  # it was dispatched, and how it ended is unknown
 
     async def has_called_back() -> bool:
         return any(callback.data["call_id"] == past.held.id for callback in phone.callbacks)
@@ -97,7 +99,7 @@ async def check_what_the_backup_has(ringback: RunningApplication, phone: Callbac
 async def check_what_clients_learn_of_the_loss(
     ringback: RunningApplication, receiver: Receiver, past: LostTime
 ) -> None:
-    """No client misses an event without being told."""
+    """A client that has missed events gets `truncated` or a gap."""
     agent = await ringback.client(api_key=past.api_key)
     with pytest.raises(Problem) as unknown:
         await agent.call(past.lost.id)
@@ -201,9 +203,9 @@ async def test_an_older_state_of_the_disk_is_not_served_before_the_operator_acce
 @pytest.mark.sqlite_only
 async def test_the_upgrade_check_says_that_a_served_database_has_every_migration(tmp_path: Path) -> None:
     async with running_application(tmp_path):
-        told = await run_snippet("check-schema", RINGBACK_DATABASE_URL=f"sqlite:///{tmp_path / 'ringback.db'}")
+        printed = await run_snippet("check-schema", RINGBACK_DATABASE_URL=f"sqlite:///{tmp_path / 'ringback.db'}")
 
-    assert "the last of this version" in told
+    assert "the last of this version" in printed
 
 
 @pytest.mark.sqlite_only

@@ -153,11 +153,11 @@ async def test_subscriptions_report_a_result_that_arrived_while_the_service_was_
         spec = make_spec(tmp_path, upstream.url, inline_wait_seconds=0.0)
         doomed = await services.enter_async_context(running_process(**spec))
         async with connected_clients(doomed.url) as clients, asyncio.timeout(WAIT_SECONDS):
-            watching = [asyncio.Event() for _ in clients]
+            subscribed = [asyncio.Event() for _ in clients]
             async with asyncio.TaskGroup() as group:
-                pairs = zip(clients.values(), watching, strict=True)
+                pairs = zip(clients.values(), subscribed, strict=True)
                 watchers = [group.create_task(watch(*pair)) for pair in pairs]
-                await asyncio.gather(*(each.wait() for each in watching))
+                await asyncio.gather(*(each.wait() for each in subscribed))
                 await wait_for_calls(doomed, with_progress=True)
                 await doomed.kill()
                 stage.release.set()

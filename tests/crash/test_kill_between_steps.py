@@ -102,7 +102,7 @@ async def test_a_kill_right_after_a_call_that_found_no_room_was_leased_runs_it_o
 
 @pytest.mark.requirement("R35")
 async def test_a_kill_before_a_waiting_clients_call_is_sent_leaves_it_unknown_and_unsent(tmp_path: Path) -> None:
-    """Its client has been told of no call. With its idempotency key it finds the call, and the tool never runs."""
+    """Its client has received no call id. With its idempotency key it finds the call, and the tool never runs."""
     stage = ControlledUpstream()
     async with serving(stage.app()) as upstream:
         spec: dict[str, Any] = {"folder": str(tmp_path), "upstream": upstream.url}

@@ -27,7 +27,7 @@ def make_call_body(tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 async def wait_for_progress(running: ServiceProcess, call_id: str) -> None:
-    """Any: what a tool tells within a second of the last may be passed over."""
+    """Any: progress within a second of the last one may be left out."""
     async with httpx.AsyncClient(base_url=running.url, timeout=WAIT_SECONDS) as client, asyncio.timeout(WAIT_SECONDS):
         while True:
             call = (await client.get(f"/v1/calls/{call_id}", params={"wait_seconds": 1})).json()

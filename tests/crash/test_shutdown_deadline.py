@@ -76,8 +76,8 @@ async def test_a_service_with_a_hanging_disk_exits_at_its_deadline_and_names_the
             running.send_signal(signal.SIGTERM)
 
             assert await wait_for_exit_code(running) == 1
-        (told,) = [line for line in running.output if "service.not_stopped" in line]
-        assert "runner" in told
+        (line_of_log,) = [line for line in running.output if "service.not_stopped" in line]
+        assert "runner" in line_of_log
 
         (tmp_path / "stuck").unlink()
         stage.release.set()

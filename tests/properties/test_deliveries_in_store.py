@@ -1,7 +1,7 @@
 """Deliveries, webhooks and their receivers through the real store, dispatcher and janitor, against a model of them.
 
 The model is written in other words than the code: it keeps lists and numbers, and knows the rules as design has them. After
-every step it says what each delivery and each webhook must look like; and whoever reads bodies is never told a place in the log
+every step it says what each delivery and each webhook must look like; and no body has a place in the log
 as safe that is not.
 """
 
@@ -56,7 +56,7 @@ class DeliveryModel:
 
 @dataclass
 class WebhookModel:
-    """What the model knows of a webhook and its receiver, and what it has been told."""
+    """What the model knows of a webhook and its receiver, and what it has received."""
 
     webhook: Webhook
     state: str = "active"
@@ -274,11 +274,9 @@ class DeliveriesInStore(RuleBasedStateMachine):
     def _add_gap(self, box: WebhookModel) -> None:
         if box.missed_from_seq is None or box.state != "active":
             return
-        (told,) = [
-            each for each in self._stored(box) if each.kind is DeliveryKind.GAP and each.id not in box.deliveries
-        ]
-        assert decode_log_position(orjson.loads(told.body)["cursor"]).seq == box.missed_from_seq - 1
-        box.deliveries[told.id] = DeliveryModel(
+        (gap,) = [each for each in self._stored(box) if each.kind is DeliveryKind.GAP and each.id not in box.deliveries]
+        assert decode_log_position(orjson.loads(gap.body)["cursor"]).seq == box.missed_from_seq - 1
+        box.deliveries[gap.id] = DeliveryModel(
             seq=box.missed_from_seq, created_at=self._now, state="pending", due=self._now, gap=True
         )
         box.missed_from_seq = None

@@ -1,4 +1,4 @@
-"""Who hears an event, judged twice: by `hears`, and by a reading of the rule as sets that shares no code with it."""
+"""Which webhooks match an event, decided twice: by `matches_event`, and by the rule as sets, which shares no code with it."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -32,9 +32,10 @@ events = st.fixed_dictionaries(
         "correlation_id": st.none() | words,
         "upstream": words,
         "tool": words,
+        "topic": st.none() | words,
         "data": st.fixed_dictionaries({"outcome": outcomes}, optional={"uri": words}),
     }
-).map(lambda told: replace(EVENT, **told))
+).map(lambda values: replace(EVENT, **values))
 mutations: dict[str, st.SearchStrategy[Any]] = {
     "principal": principals,
     "events": st.frozensets(st.sampled_from(EventName)),
@@ -44,6 +45,7 @@ mutations: dict[str, st.SearchStrategy[Any]] = {
     "client_session_id": st.none() | words,
     "correlation_id": st.none() | words,
     "resource_uri": st.none() | words,
+    "topic": st.none() | words,
     "outcomes": st.none() | st.frozensets(st.sampled_from(CallOutcome), min_size=1),
     "state": st.sampled_from(WebhookState),
     "expires_at": st.integers(-1, 1).map(lambda seconds: START + timedelta(seconds=seconds)),
@@ -61,6 +63,7 @@ def webhook_and_event(draw: st.DrawFn, twist: str | None = None) -> tuple[Webhoo
         "events": frozenset({event.name}),
         "match_correlation": draw(st.booleans()),
         "resource_uri": event.data.get("uri"),
+        "topic": event.topic,
         "outcomes": draw(st.sampled_from([None, frozenset({CallOutcome(event.data["outcome"])})])),
     }
     return replace(WEBHOOK, **fitting | {twisted: draw(mutations[twisted])}), event
@@ -69,7 +72,7 @@ def webhook_and_event(draw: st.DrawFn, twist: str | None = None) -> tuple[Webhoo
 def matches_by_sets(webhook: Webhook, event: Event) -> bool:
     """Everything the webhook insists on is among what the event is, and the webhook is alive.
 
-    What an upstream tells is of one resource or of none, and so is what a webhook wants to hear of it.
+    A change of an upstream is of one resource or of a list, and so is a subscription of a webhook.
     """
     insisted = {"principal", *FILTERS} - (set() if webhook.match_correlation else {"correlation_id"})
     insists = {(name, getattr(webhook, name)) for name in insisted if getattr(webhook, name) is not None}
@@ -78,6 +81,7 @@ def matches_by_sets(webhook: Webhook, event: Event) -> bool:
     about = {webhook.resource_uri} == {event.data.get("uri")} or event.name != "upstream.changed"
     accepted = {str(outcome) for outcome in CallOutcome if webhook.outcomes is None or outcome in webhook.outcomes}
     ended_so = {event.data["outcome"]} <= accepted or event.name != "call.finished"
+    about &= {webhook.topic} == {event.topic}
     return alive and about and ended_so and insists <= is_now and {event.name} <= webhook.events
 
 
@@ -134,6 +138,6 @@ def test_a_correlation_id_is_a_label_until_it_is_said_to_match(
 
 @given(meeting=webhook_and_event(), state=st.sampled_from(sorted(HOLDING_STATES)))
 def test_a_held_webhook_matches_like_an_active_one(meeting: tuple[Webhook, Event], state: WebhookState) -> None:
-    """What it hears is born held; nothing is lost by being slow to prove oneself."""
+    """Its deliveries are inserted as held: a late proof loses nothing."""
     webhook, event = (replace(meeting[0], state=WebhookState.ACTIVE), meeting[1])
     assert matches_event(replace(webhook, state=state), event, now=START) == matches_event(webhook, event, now=START)

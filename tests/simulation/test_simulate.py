@@ -135,7 +135,7 @@ def test_a_mutant_leaves_nothing_behind(empty: EmptyDatabase) -> None:
 def test_an_unknown_end_needs_a_fault_that_may_lose_an_answer(empty: EmptyDatabase) -> None:
     result = run_plan(replace(QUIET, calls=(replace(QUIET.calls[0], upstream=UpstreamKind.PLAIN),)), empty)
     unknown = replace(result.records.calls[0], outcome="unknown")
-    told = replace(result, records=replace(result.records, calls=(unknown,)))
+    changed = replace(result, records=replace(result.records, calls=(unknown,)))
 
     for fault in (
         Disturbance(2.0, may_lose_answers=False),
@@ -143,10 +143,10 @@ def test_an_unknown_end_needs_a_fault_that_may_lose_an_answer(empty: EmptyDataba
         Disturbance(4_000.0, may_lose_answers=True),
     ):
         result.history.disturbances[:] = [fault]
-        assert "work-0 is unknown: no node and no answer was lost" in _descriptions(told, Rule.FALSE_OUTCOMES)
+        assert "work-0 is unknown: no node and no answer was lost" in _descriptions(changed, Rule.FALSE_OUTCOMES)
 
     result.history.disturbances[:] = [Disturbance(2.0, may_lose_answers=True)]
-    assert not [each for each in _descriptions(told, Rule.FALSE_OUTCOMES) if "no answer was lost" in each]
+    assert not [each for each in _descriptions(changed, Rule.FALSE_OUTCOMES) if "no answer was lost" in each]
 
 
 def test_only_the_receiver_of_a_webhook_excuses_a_delivery_that_is_dead_too_early(empty: EmptyDatabase) -> None:

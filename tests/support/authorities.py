@@ -1,4 +1,4 @@
-"""The certificate authority that the processes of the tests trust. It is one, and nobody holds its key.
+"""The certificate authority that the processes of the tests trust. It is one, and its key is not kept.
 
 Loading the usual 140 authorities takes 25 ms of CPU for each httpx client: without this module that is a tenth of all tests. No
 test connects to a public host, except for package managers, which get `make_network_environment`.

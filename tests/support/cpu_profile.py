@@ -4,7 +4,7 @@
 
 CPU time of a test includes that of the processes that it started, and that a fork server started for it. A process that
 outlives its parent is not counted. The shared PostgreSQL server is a child of the worker that first needed it, so its time
-counts for the tests of that worker, whoever uses it.
+counts for all tests of that worker.
 """
 
 import os

@@ -110,10 +110,10 @@ class InteropUpstream:
 
 async def _request_colour(context: Context, params: types.CallToolRequestParams) -> Any:
     if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-        told = await context.session.elicit_form(
+        elicited = await context.session.elicit_form(
             "Which colour?", COLOUR_QUESTION, related_request_id=context.request_id
         )
-        return _result(f"painted {(told.content or {}).get('colour')}")
+        return _result(f"painted {(elicited.content or {}).get('colour')}")
     if not params.input_responses:
         request = {
             "method": "elicitation/create",

@@ -61,11 +61,11 @@ class JsonRpcMessages:
                     return message
         raise AssertionError("The stream has ended.")
 
-    async def read_response(self, heard: list[Json] | None = None) -> Json:
+    async def read_response(self, received: list[Json] | None = None) -> Json:
         """The response to the request; also collects the messages before it."""
         while "method" in (message := await self.read_message()):
-            if heard is not None:
-                heard.append(message)
+            if received is not None:
+                received.append(message)
         if "error" in message:
             raise JsonRpcErrorResponse(message["error"], self.response.status_code)
         result: Json = message["result"]
@@ -125,11 +125,11 @@ class ModernClient:
         *,
         declare: Json | None = None,
         headers: Mapping[str, str] | None = None,
-        heard: list[Json] | None = None,
+        received: list[Json] | None = None,
     ) -> Json:
         """The result; raises `Refused`."""
         async with self.open_request(method, params, declare=declare, headers=headers) as frames:
-            return await frames.read_response(heard)
+            return await frames.read_response(received)
 
     @asynccontextmanager
     async def open_subscription(
@@ -160,9 +160,9 @@ class LegacyClientSession:
         async with self.http.stream("POST", self.url, json=body, headers=self.headers) as response:
             yield JsonRpcMessages(response)
 
-    async def request(self, method: str, params: Mapping[str, Any], *, heard: list[Json] | None = None) -> Json:
+    async def request(self, method: str, params: Mapping[str, Any], *, received: list[Json] | None = None) -> Json:
         async with self.open_request(method, params) as frames:
-            return await frames.read_response(heard)
+            return await frames.read_response(received)
 
     @asynccontextmanager
     async def open_event_stream(self) -> AsyncGenerator[JsonRpcMessages]:

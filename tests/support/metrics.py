@@ -12,6 +12,7 @@ from ringback.api.metric_families import build_families
 from ringback.domain.call import CallStatus
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.delivery import OPEN_STATES
+from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.upstreams import UpstreamInfo
 from ringback.domain.usage import StoreTotals
 from ringback.domain.webhook import FAILING_STATES
@@ -33,6 +34,7 @@ def make_status() -> ServiceStatus:
         oldest_queued_age_seconds=0.0,
         measurements=measured,
         upstreams=[UpstreamInfo(name="git", transport="stdio", state="ready", faults={"not_json": 1})],
+        intakes={"git": UpstreamIntake.PAUSED},
         open_streams=0,
     )
 

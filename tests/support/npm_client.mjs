@@ -1,4 +1,4 @@
-// A session of npm's @modelcontextprotocol/client, told as JSON: node npm_client.mjs PACKAGE_FOLDER URL MODE [CANCELLED_TOOL]
+// A session of npm's @modelcontextprotocol/client, printed as JSON: node npm_client.mjs PACKAGE_FOLDER URL MODE [CANCELLED_TOOL]
 // MODE is legacy, auto or a revision. With a tool to cancel, "inside" is awaited on standard input before it is given up.
 import { createRequire } from 'node:module';
 import { once } from 'node:events';

@@ -107,7 +107,7 @@ class DatabasePool:
         try:
             return await read_template(connection, name)
         finally:
-            await connection.close()  # a template is copied while nobody is connected to it
+            await connection.close()  # a template is copied while no client is connected to it
 
     async def _connect(self, name: str = "") -> "asyncpg.Connection[asyncpg.Record]":
         """A kept connection to the database, or to the one that the server's URL names."""

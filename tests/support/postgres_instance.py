@@ -136,7 +136,7 @@ class PostgresInstance:
         self._process = None
 
     def leave_running(self) -> None:
-        """Let somebody else stop the server."""
+        """Leave the server to another process, which stops it."""
         if self._process is not None:
             self._process.returncode = 0  # otherwise its destructor warns that it is still running
             self._process = None

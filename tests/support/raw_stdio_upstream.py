@@ -80,8 +80,10 @@ def _write_large_response(message: dict[str, Any], arguments: dict[str, Any]) ->
     match message["params"]["name"]:
         case "flood":
             token = json.dumps(message["params"]["_meta"]["progressToken"]).encode()
-            told = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}\n'
-            out.writelines(told % (token, number) for number in range(1, arguments["count"] + 1))
+            notification = (
+                b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}\n'
+            )
+            out.writelines(notification % (token, number) for number in range(1, arguments["count"] + 1))
         case "pour":
             out.writelines(b"x" * 65536 for _ in range(arguments["bytes"] // 65536))
             out.write(b"\n")

@@ -17,7 +17,7 @@ Reply = dict[str, Any] | RequestFailed
 
 
 class ScriptedSession:
-    """A session with one reply after the other, and the last of them for ever; tells some progress before each."""
+    """A session with one reply after the other, and the last of them for ever; reports some progress before each."""
 
     def __init__(
         self,

@@ -276,7 +276,8 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
     },
     "event_demands": {
         "get": [{"event_name": "git/pushed", "topic": ""}],
-        "save": [{"event_name": "git/pushed", "topic": "", "arguments": "{}", "polled_until": NOW}],
+        "save": [{"event_name": "git/pushed", "topic": "", "arguments": "{}", "polled_until": NOW, "gap_seq": 0}],
+        "mark_gap": [{"event_name": "git/pushed", "topic": "", "seq": 7}],
         "count_of_principal": [{}],
         "current": [{}],
         "principals": [{"event_name": "git/pushed", "topic": ""}],
@@ -338,6 +339,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
             | {"created_at": NOW, "expires_at": None, "replaced_by": None, "revoked_at": None}
         ],
         "by_id": [{"id": "key_1"}],
+        "hold": [{"id": "key_1"}],
         "page": [{"before": None}],
         "page_of_principal": [{"principal": "alice", "before": None}],
         "replace": [{"id": "key_1", "replaced_by": "key_2", "expires_at": NOW}],
@@ -362,8 +364,8 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "open_of_target": [{"kind": "call", "target": "call_1"}],
         "next": [{}],
         "update": [
-            {"id": "era_1", "cancels": 0, "worked_at": NOW, "is_waiting": 0, "finished_at": None, "seq": 0}
-            | {"calls": 0, "deliveries": 0, "events": 0, "webhooks": 0}
+            {"id": "era_1", "cancels": 0, "requested_at": NOW, "worked_at": NOW, "is_waiting": 0, "finished_at": None}
+            | {"seq": 0, "calls": 0, "deliveries": 0, "events": 0, "webhooks": 0}
         ],
         "remove": [{"older_than": PAST}],
     },
@@ -376,11 +378,16 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "webhooks_of_call": [{"call_id": "call_none"}],
         "newer_of_session": [{"client_session_id": "none", "until": NOW}],
         "newer_of_principal": [{"principal": "dave", "until": NOW}, {"until": FUTURE}],
+        "last_calls": [{"principal": "bob"}, {"principal": "dave"}],
+        "last_webhooks": [{"principal": "bob"}, {"principal": "dave"}],
     },
     "erased_deliveries": {
         "delete_of_call": [{"call_id": "call_none"}],
         "delete_of_webhook": [{"webhook_id": "wh_none"}],
         "delete_of_principal": [{"principal": "dave", "until": NOW}],
+        "delete_of_event": [{"event_id": "evt_none"}, {"event_id": "evt_4", "principal": "dave"}],
+        "first_of_event": [{"event_id": "evt_none"}],
+        "delete_event_types": [{"principal": "dave", "until": NOW}],
         "first_of_call": [{"call_id": "call_none"}],
         "first_of_webhook": [{"webhook_id": "wh_none"}],
         "first_of_principal": [{"principal": "dave", "until": NOW}],
@@ -471,7 +478,10 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         ],
         "recent_of_principal": [{"key": "alice", "since": NOW}, {"key": "carol", "since": NOW}],
         "record_sent": [{"origin": "https://rare.example"}],
-        "record_answered": [{"origin": "https://rare.example"}, {"origin": "https://crowd.example", "principal": "carol"}],
+        "record_answered": [
+            {"origin": "https://rare.example"},
+            {"origin": "https://crowd.example", "principal": "carol"},
+        ],
         "remove_sent": [{"older_than": PAST - 1}],
         "proven_at": [{"url": "https://crowd.example/1"}],
         "save_proof": [{"url": "https://rare.example/"}],

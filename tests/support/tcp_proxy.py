@@ -37,13 +37,13 @@ class TcpProxy:
             link.reset_server()
 
     def strand_clients(self) -> None:
-        """Close the server's sides; the clients hear nothing, as after the loss of a router's state."""
+        """Close the server's sides; the clients receive nothing, as after the loss of a router's state."""
         for link in list(self._links):
             link.stranded = True
             link.reset_server()
 
     def strand_server(self) -> None:
-        """Reset the clients' sides; the server hears nothing, and keeps its sessions, their transactions and their locks."""
+        """Reset the clients' sides; the server receives nothing, and keeps its sessions, their transactions and their locks."""
         for link in list(self._links):
             link.stranded = True
             link.reset_client()
@@ -93,7 +93,7 @@ class TcpProxy:
                 writer.write(data)
                 await writer.drain()
         if link.stranded:
-            await asyncio.Event().wait()  # the other side hears nothing until the proxy is closed
+            await asyncio.Event().wait()  # the other side receives nothing until the proxy is closed
         _close(writer)
 
 

@@ -51,11 +51,10 @@ Context = ServerRequestContext[Any, Any]
 
 
 class ControlledUpstream:
-    """An MCP server as its test sees it from inside: what came in, who waits in there, and when they are let go.
+    """An MCP server that its test controls: the requests that came in, those that wait, and their release.
 
-    `echo` answers with its arguments, `hold` waits for `release`, `steps` tells progress, `halfway` does so before and after it
-    waits for `release`, `flood` a thousand times, `fail` answers with isError, `refuse` with a JSON-RPC error, `learn` makes
-    a new tool.
+    `echo` returns its arguments, `hold` waits for `release`, `steps` reports progress, `halfway` does so before and after it
+    waits for `release`, `flood` a thousand times, `fail` returns isError, `refuse` a JSON-RPC error, `learn` adds a tool.
     """
 
     def __init__(self) -> None:
@@ -214,7 +213,7 @@ async def serving(app: App, *, port: int = 0, tls: ssl.SSLContext | None = None)
 
 
 def make_legacy_app(app: App) -> App:
-    """A server that has never heard of 2026-07-28."""
+    """A server that does not know 2026-07-28."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope.get("headers", []))
@@ -339,7 +338,7 @@ async def open_upstreams(
 
 
 async def wait_until_true(condition: Callable[[], bool]) -> None:
-    """Look again and again, for what nobody tells: the health of an upstream, the death of another process."""
+    """Poll for what sends no notification: the health of an upstream, the death of another process."""
     async with asyncio.timeout(WAIT_SECONDS):
         for pause in growing_pauses():
             if condition():

@@ -53,5 +53,5 @@ def test_a_process_that_has_stopped_by_itself_is_let_be() -> None:
 
 
 def test_a_deadline_that_never_started_ends_without_a_log_line() -> None:
-    with ExitDeadline(seconds=0.0, exit_process=lambda _: pytest.fail("nobody said stop")):
+    with ExitDeadline(seconds=0.0, exit_process=lambda _: pytest.fail("no stop was requested")):
         pass

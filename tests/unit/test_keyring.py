@@ -76,9 +76,9 @@ def test_processes_that_start_together_agree_on_one_key(tmp_path: Path) -> None:
     ]
 
     with ThreadPoolExecutor(PROCESSES) as pool:
-        told = set(pool.map(_release_process, makers))
+        keys = set(pool.map(_release_process, makers))
 
-    assert len(told) == 1
+    assert len(keys) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["ringback.db.key"]
 
 

@@ -31,11 +31,11 @@ def test_callbacks_run_again_when_a_cleared_flag_is_set() -> None:
 def test_a_removed_callback_does_not_run() -> None:
     flag, notified = ObservableFlag(), list[int]()
 
-    def tell() -> None:
-        flag.remove_callback(tell)
+    def notify() -> None:
+        flag.remove_callback(notify)
         notified.append(1)
 
-    flag.add_callback(tell)
+    flag.add_callback(notify)
     flag.set()
     flag.clear()
     flag.set()

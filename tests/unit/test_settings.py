@@ -63,7 +63,7 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("told", "url"),
+    ("settings", "url"),
     [
         ({}, "http://127.0.0.1:8090"),
         ({"host": "::1", "port": 1}, "http://[::1]:1"),
@@ -71,8 +71,8 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
         ({"public_url": "https://example.org/ringback/"}, "https://example.org/ringback"),
     ],
 )
-def test_callbacks_name_the_public_url_or_where_the_service_listens(told: dict[str, Any], url: str) -> None:
-    assert load_settings(**told).base_url == url
+def test_callbacks_name_the_public_url_or_where_the_service_listens(settings: dict[str, Any], url: str) -> None:
+    assert load_settings(**settings).base_url == url
 
 
 def test_a_node_has_every_role_unless_the_operator_chooses(monkeypatch: pytest.MonkeyPatch) -> None:

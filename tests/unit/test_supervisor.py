@@ -14,7 +14,7 @@ from tests.support.engine import WAIT_SECONDS, wait_until
 
 
 class ManualWakeClock(FakeClock):
-    """A clock on which whoever sleeps waits until the test lets that sleep end."""
+    """A clock on which each sleep lasts until the test ends it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class HealthyWorker:
 
 
 class FailingWorker:
-    """Fails as often as it is told to, then works."""
+    """Fails a given number of times, then works."""
 
     name = "faulty"
 

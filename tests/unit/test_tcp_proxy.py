@@ -57,7 +57,7 @@ async def test_a_stranded_client_hears_nothing_while_the_server_sees_the_end() -
         proxy.strand_clients()
 
         await asyncio.wait_for(peer.closed.acquire(), WAIT_SECONDS)
-        writer.write(b"anybody?")
+        writer.write(b"hello?")
         reading = asyncio.create_task(reader.read(1))
         await asyncio.wait([reading], timeout=0.05)
         assert not reading.done()

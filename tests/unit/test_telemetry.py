@@ -63,11 +63,11 @@ def test_a_value_that_json_cannot_express_is_written_as_text() -> None:
 
 
 def test_an_exception_is_logged_with_its_traceback() -> None:
-    text, told = TextFormatter().format(a_failure()), json.loads(JsonFormatter().format(a_failure()))
+    text, document = TextFormatter().format(a_failure()), json.loads(JsonFormatter().format(a_failure()))
 
     assert text.splitlines()[0] == "11:06:40.250 INFO    worker.failed"
     assert text.endswith("ZeroDivisionError: by accident")
-    assert told["exception"].endswith("ZeroDivisionError: by accident")
+    assert document["exception"].endswith("ZeroDivisionError: by accident")
 
 
 def test_control_characters_in_a_value_do_not_break_the_line() -> None:

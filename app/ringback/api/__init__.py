@@ -10,6 +10,23 @@
 One file per noun holds the operations; `ringback.schemas` holds the bodies of requests and responses. The API decides nothing:
 a rule that REST and MCP both need belongs to `ringback.services`.
 
-`app` assembles the API, `problems` maps errors to statuses, `openapi_webhooks` describes the callbacks, `openapi_export` prints
-the OpenAPI document, `openapi_endpoint` serves it, and `llms_endpoint` serves what language models read.
+    app                 assembles the API
+    calls, results, resume, reports, webhooks, deliveries, events, event_types, upstreams, keys, usage, erasures
+                        the operations of one noun each
+    operations          health, readiness, problem types, public keys: without authentication
+    status              what `ringback doctor` asks a running service
+    metrics             Prometheus' format; metric_families builds the metrics
+    authentication      the caller of a request, and strict parsing of its body
+    operator_access     what an operator does for other principals, with a line in the audit log
+    context             the services and the settings that every request uses
+    middleware          the drawing above
+    request_context     the ids of a request, in log lines and in its response
+    forwarded_clients   addresses of clients behind trusted proxies
+    public_path         the path of the public URL
+    problems            maps errors to statuses
+    responses           parts that several responses share
+    openapi_rules       completes the OpenAPI document for all operations at once
+    openapi_webhooks    describes the callbacks
+    openapi_export      prints the document; openapi_endpoint serves it
+    llms_endpoint       serves what language models read
 """

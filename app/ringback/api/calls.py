@@ -15,21 +15,23 @@ from ringback.domain import errors
 from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.domain.principal import Caller
 from ringback.schemas import examples
-from ringback.schemas.calls import (
+from ringback.schemas.call_requests import (
     AnswerBody,
-    AnsweredView,
     CallListQuery,
-    CallPageView,
-    CallView,
     CancelCallsBody,
-    CancelledCallsView,
     JoinCallsBody,
-    JoinedCallsView,
     StartBatchBody,
     StartCallBody,
+    WaitQuery,
+)
+from ringback.schemas.calls import (
+    AnsweredView,
+    CallPageView,
+    CallView,
+    CancelledCallsView,
+    JoinedCallsView,
     StartedBatchView,
     StartedCallView,
-    WaitQuery,
 )
 from ringback.schemas.fields import IDEMPOTENCY_KEY_LENGTH_MAX, PRINTABLE_ASCII
 from ringback.services.new_calls import StartedCall
@@ -134,7 +136,10 @@ async def join_calls(body: JoinCallsBody, services: ServicesDep, caller: CallerD
     return JoinedCallsView.from_calls(calls, done=done)
 
 
-@router.post("/cancel", responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.InvalidRequest))
+@router.post(
+    "/cancel",
+    responses=problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.InvalidRequest, errors.QuotaExceeded),
+)
 async def cancel_calls(body: CancelCallsBody, services: ServicesDep, caller: OwnerCallerDep) -> CancelledCallsView:
     """Request the end of your open calls that match all members; send at least one filter. At most 1,000 in one request.
 

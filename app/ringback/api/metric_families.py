@@ -6,7 +6,7 @@
 Each help text says which. Names follow Prometheus' rules: base units, `_total` for counters, no unit but seconds.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from prometheus_client.core import (
@@ -21,6 +21,7 @@ from ringback import __version__
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.delivery import OPEN_STATES, DeliveryState
+from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.upstreams import UpstreamInfo
 from ringback.domain.usage import TOTALS_COUNTED_MAX, StoreTotals
 from ringback.measurements import Histogram, Measurements
@@ -55,6 +56,7 @@ def build_families(status: ServiceStatus, *, failing_workers: int, failing_endpo
         failing_endpoints,
     )
     yield from _upstream_families(status.upstreams)
+    yield _intake_family(status.upstreams, status.intakes)
 
 
 def _database_families(status: ServiceStatus) -> Iterator[Metric]:
@@ -146,6 +148,18 @@ def _upstream_families(upstreams: Sequence[UpstreamInfo]) -> Iterator[Metric]:
     yield faults
     yield states
     yield in_flight
+
+
+def _intake_family(upstreams: Sequence[UpstreamInfo], intakes: Mapping[str, UpstreamIntake]) -> Metric:
+    family = GaugeMetricFamily(
+        "ringback_upstream_intake",
+        "1 for the calls that the upstream takes, as the database says. An operator pauses, drains and resumes it.",
+        labels=["upstream", "intake"],
+    )
+    for name in sorted({each.name for each in upstreams} | intakes.keys()):
+        for intake in UpstreamIntake:
+            family.add_metric([name, intake], float(intake is intakes.get(name, UpstreamIntake.OPEN)))
+    return family
 
 
 def _gauge(name: str, help_text: str, label: str, counts: Iterable[tuple[str, int]]) -> Metric:

@@ -9,6 +9,8 @@ settings ──▶ key ring ──▶ store ──▶ recorder ──▶ service
 environment    clock, randomness, resolvers, egress and a store wrapper, replaceable by tests and embedders
 configuration  converts the settings to the values that components take
 key_ring       loads the key ring and checks that it decrypts the stored data
+quota_configuration  the quotas of single principals and API keys
+measured_store  times the commits of the store
 egress         how callbacks leave: the egress proxy and client certificates
 components     the objects that services and workers share
 services       the use cases

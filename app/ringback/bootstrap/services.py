@@ -13,10 +13,10 @@ from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.attempt_scheduling import AttemptScheduler
-from ringback.services.bulk_cancellation import BulkCancellations
 from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.calls import Calls
+from ringback.services.cancellation import BulkCancellations
 from ringback.services.deliveries import Deliveries
 from ringback.services.erasures import Erasures
 from ringback.services.event_publishing import EventPublishing
@@ -196,7 +196,7 @@ def build_services(components: Components, settings: Settings) -> Services:
     upstream_controls = UpstreamControls(store=store, clock=clock, catalog=components.upstreams.tool_catalog)
     return Services(
         calls=_build_calls(components, settings, lifecycle, registrations, upstream_controls),
-        bulk_cancellations=BulkCancellations(store=store, recorder=components.recorder),
+        bulk_cancellations=BulkCancellations(store=store, recorder=components.recorder, quotas=quotas),
         input_answers=InputAnswers(store, components.recorder),
         task_adoption=TaskAdoption(
             store=store,

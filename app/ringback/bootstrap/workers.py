@@ -25,7 +25,7 @@ from ringback.runner.runner import Runner
 from ringback.settings import Settings
 from ringback.supervisor import Worker
 from ringback.upstreams.events.event_recorder import FOLLOW_DUTY, UpstreamEventRecorder
-from ringback.upstreams.subscriptions.upstream_changes import WATCH_DUTY, UpstreamChangeRecorder
+from ringback.upstreams.subscriptions.upstream_changes import CHANGES_DUTY, UpstreamChangeRecorder
 
 
 def build_workers(components: Components, settings: Settings, retention: Retention) -> Mapping[Role, Sequence[Worker]]:
@@ -85,7 +85,7 @@ def build_change_recorder(components: Components) -> UpstreamChangeRecorder:
         proxy=components.upstreams.proxy,
         changes=components.change_stream,
         leadership=Leadership(
-            store=components.store, clock=components.environment.clock, owner=components.owner, duty=WATCH_DUTY
+            store=components.store, clock=components.environment.clock, owner=components.owner, duty=CHANGES_DUTY
         ),
     )
 
@@ -94,6 +94,7 @@ def build_event_recorder(components: Components) -> UpstreamEventRecorder:
     return UpstreamEventRecorder(
         store=components.store,
         clock=components.environment.clock,
+        ids=components.ids,
         recorder=components.recorder,
         connections=components.upstreams.connections,
         catalog=components.upstreams.event_catalog,

@@ -11,28 +11,41 @@
     following         … progress and result, for `call --wait` and `join`
     wait              waits for any or all of several calls
     calls             lists, shows, cancels and answers calls
+    erasures          erases a call, a session or a principal
     events            prints and follows the event log
     listen            receives callbacks by the event stream or by webhook
+    listening         … opens the parts of the durable listener and runs it
     durable_listener  … from the event stream, with an inbox on disk
     callback_receiver … by webhook: verifies and prints callbacks
     callback_server   … its HTTP server
     callback_text     … the printed text of a callback
     dev               wraps an MCP server for a first try
     webhooks          manages webhooks through the REST API
+    webhook_states    … enables, disables, pauses and resumes them
+    open_deliveries   … prints what happens with their open deliveries
     deliveries        lists deliveries through the REST API
+    upstreams         lists, pauses, drains and resumes upstreams
+    usage             prints the quotas
     trigger           sends a signed test event, and shows what its receiver answered
     verify            verifies a callback that was saved to a file
     stored_request    … parses it, and finds why its signature does not match
+    check_server      checks an MCP server that offers Events
+    server_checks     … its cases
     backup            backs the database up with its keys, and restores a backup
+    copy              moves an installation from SQLite to PostgreSQL
+    migrate           brings the database to this version's schema
     help              prints the page for operators
     doctor            checks the whole installation
     doctor_checks     … on upstreams and over the network
     doctor_database   … on the database and the key ring
+    doctor_service    … on what the running service says about itself
+    doctor_public_url … on what lies behind the public URL
     check_receiver    checks a receiver of MCP Events
     receiver_checks   … its checks
     check_report      the table of `check-receiver` and `check-server`
     client_options    --url and --api-key of the client commands
     service_errors    the service's errors that end a command with one message
+    hints             the service's advice, with commands in the place of REST requests
     output            printing and exit codes
     demo_upstream     the MCP server behind `serve --dev`
 

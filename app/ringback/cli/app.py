@@ -66,6 +66,9 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
         "check_receiver",
         "Check a receiver of callbacks against the specification of MCP Events.",
     ),
+    "check-server": _CommandEntry(
+        "ringback.cli.check_server", "check_server", "Check an MCP server that offers Events against the specification."
+    ),
     "migrate": _CommandEntry(
         "ringback.cli.migrate",
         "migrate",

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import aclosing
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -13,6 +14,8 @@ from ringback.bootstrap import (
     require_callback_url,
     require_complete_roles,
 )
+from ringback.bootstrap.configuration import build_target_policy
+from ringback.bootstrap.egress import open_egress
 from ringback.cli import doctor_checks as checks
 from ringback.cli.client_options import ApiKey, create_client
 from ringback.cli.doctor_checks import CallbackCheck
@@ -25,7 +28,6 @@ from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.errors import StoreUnavailable
 from ringback.notifier.http.dialer import make_tls_context
 from ringback.notifier.http.guard import TargetGuard
-from ringback.notifier.http.target import TargetPolicy
 from ringback.settings import Settings, SettingsError, load_settings
 from ringback.upstreams.config import ConfigError
 
@@ -100,11 +102,22 @@ async def _run_checks(
         findings.append(await check_public_url(settings, process_url))
         findings += await check_public_paths(settings)
     if callbacks:
-        policy = TargetPolicy(private_cidrs=settings.callback_private_cidrs, allows_private_http=settings.callback_http)
-        async with create_client(service_url, api_key) as client, aclosing(TargetGuard(policy)) as guard:
-            check = CallbackCheck(guard, clock=clock, tls=make_tls_context(load_authorities(settings)))
-            findings += await check.run_checks(client)
+        findings += await _check_callbacks(settings, service_url, api_key, clock=clock)
     return findings
+
+
+async def _check_callbacks(settings: Settings, service_url: str, api_key: str | None, *, clock: Clock) -> list[Finding]:
+    """Connect as the service does: through the egress proxy, and with its client certificates."""
+    make_context = partial(make_tls_context, load_authorities(settings))
+    try:
+        async with (
+            open_egress(settings, make_context=make_context) as egress,
+            create_client(service_url, api_key) as client,
+            aclosing(TargetGuard(build_target_policy(settings))) as guard,
+        ):
+            return await CallbackCheck(guard, clock=clock, tls=make_context(), egress=egress).run_checks(client)
+    except SettingsError as problem:
+        return [Finding("callbacks", False, str(problem))]
 
 
 async def _check_installation(settings: Settings, options: list[str], *, clock: Clock) -> list[Finding]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import socket
 import ssl
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -19,6 +20,8 @@ from ringback.identity.issuer import fetch_issuer_keys
 from ringback.identity.issuer_documents import IssuerDocumentError
 from ringback.identity.issuer_documents import create_issuer_client as issuer_client
 from ringback.notifier.configured_hosts import ConfiguredHosts
+from ringback.notifier.http.dialer import DIRECT_EGRESS, Egress, connect_socket, open_socket
+from ringback.notifier.http.failures import ProxyFailed
 from ringback.notifier.http.guard import BlockedAddress, TargetGuard
 from ringback.notifier.http.resolver import UnresolvedHost
 from ringback.notifier.http.target import Target, parse_target
@@ -125,10 +128,13 @@ def _check_clock(response: httpx.Response, clock: Clock) -> Finding:
 class CallbackCheck:
     """Whether the receivers of your webhooks are reachable, and for https whether TLS works. Sends no request."""
 
-    def __init__(self, guard: TargetGuard, *, clock: Clock, tls: ssl.SSLContext) -> None:
+    def __init__(
+        self, guard: TargetGuard, *, clock: Clock, tls: ssl.SSLContext, egress: Egress = DIRECT_EGRESS
+    ) -> None:
         self._guard = guard
         self._clock = clock
         self._tls = tls
+        self._egress = egress
 
     async def run_checks(self, client: RingbackClient) -> list[Finding]:
         """One finding for each origin of a webhook URL."""
@@ -151,25 +157,14 @@ class CallbackCheck:
         try:
             async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
                 return Finding(about, *await self._connect_to_target(target))
-        except BlockedAddress as blocked:
-            return Finding(about, False, f"Its address may not receive callbacks ({blocked.special_range}).")
-        except UnresolvedHost as problem:
-            return Finding(about, False, f"Its name cannot be resolved: {problem}. Check DNS.")
-        except ssl.SSLError as problem:
-            return Finding(about, False, f"TLS fails: {problem.reason or problem}. Check its certificate.")
-        except (OSError, TimeoutError):
-            return Finding(
-                about, False, "No server accepts connections there. Is the receiver running, and its port open?"
-            )
+        except OSError as problem:
+            return Finding(about, False, _describe_failure(problem))
 
     async def _connect_to_target(self, target: Target) -> tuple[bool, str]:
-        address, *_ = await self._guard.resolve_host(target.host)
-        secure = target.scheme == "https"
+        connected = await self._open_socket(target)
+        tls = self._egress.client_contexts.get(target.origin, self._tls) if target.scheme == "https" else None
         _, writer = await asyncio.open_connection(
-            str(address),
-            target.port,
-            ssl=self._tls if secure else None,
-            server_hostname=target.host if secure else None,
+            sock=connected, ssl=tls, server_hostname=None if tls is None else target.host
         )
         certificate = writer.get_extra_info("peercert")
         writer.transport.abort()
@@ -179,6 +174,28 @@ class CallbackCheck:
         if days < CERTIFICATE_DAYS_MIN:
             return False, f"Its certificate expires in {days:.0f} days. Renew it."
         return True, f"it is reachable; its certificate expires in {days:.0f} days"
+
+    async def _open_socket(self, target: Target) -> socket.socket:
+        address, *_ = await self._guard.resolve_host(target.host)
+        connector = self._egress.find_connector(address)
+        if connector is None:
+            return await connect_socket(open_socket, address, target.port)
+        return await connector.connect(address, target.port)
+
+
+def _describe_failure(problem: OSError) -> str:
+    """Why a receiver could not be reached, and what to check."""
+    match problem:
+        case BlockedAddress():
+            return f"Its address may not receive callbacks ({problem.special_range})."
+        case UnresolvedHost():
+            return f"Its name cannot be resolved: {problem}. Check DNS."
+        case ProxyFailed():
+            return f"It cannot be reached: {problem}. Check RINGBACK_CALLBACK_PROXY."
+        case ssl.SSLError():
+            return f"TLS fails: {problem.reason or problem}. Check its certificate."
+        case _:
+            return "No server accepts connections there. Is the receiver running, and its port open?"
 
 
 async def _get_url(url: str) -> httpx.Response:

@@ -65,7 +65,10 @@ def mcp(
     webhook: Annotated[
         str | None,
         typer.Option(
-            "--webhook", metavar="ID", envvar="RINGBACK_WEBHOOK", help="A registered webhook that hears of every call."
+            "--webhook",
+            metavar="ID",
+            envvar="RINGBACK_WEBHOOK",
+            help="A registered webhook that receives every call's events.",
         ),
     ] = None,
     wait: Annotated[

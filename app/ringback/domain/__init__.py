@@ -6,10 +6,16 @@ that several surfaces need is written here once and tested by properties.
     ids  clock  errors  cursor  jsontext  validation   shared small types and checks
     call  call_outcome  call_completion  inputs  tool_result         a call, how it ends, its input requests, its result
     webhook  webhook_health  circuit_breaker           which events a webhook matches; when it is suspended or paused
+    callback_headers                                   headers that a webhook's owner adds to its callbacks
     event  delivery  retry  rate_limiter               the log, deliveries, retry schedules, pauses and rates
+    attempt_category  failure_rate                     how an attempt ended, and how often attempts fail
+    event_types  event_subscriptions                   types of external events, subscriptions of MCP clients
     catch_up  verification  suspension  liveness       old cursors, proof of a URL, sleep of the machine, frozen children
     principal  protected_resource  usage  meta         callers and scopes, OAuth resources, quotas, reserved `_meta` keys
+    erasure                                            what is erased on request, and what remains of it
+    mcp_sessions  client_address  roles                stored MCP sessions, clients behind proxies, what a node does
     cancel_keys                                        how a 2026-07-28 client cancels a waiting request over HTTP
     upstreams  change_subscriptions  encryption        ports to upstreams, subscriptions to their changes, sealed columns
-    *_rows  signals  ports                             what the rules need of a store, as narrow Protocols
+    call_rows  webhook_rows  delivery_rows  event_rows  upstream_rows  node_rows
+    signals  ports                                     what the rules need of a store, as narrow Protocols
 """

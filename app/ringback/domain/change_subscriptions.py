@@ -15,7 +15,7 @@ RESOURCE_URI_LENGTH_MAX: Final = 2048
 """Characters in a resource URI of a webhook: the limit of a callback URL."""
 RESOURCE_URIS_MAX: Final = 256
 """Resources of one upstream over all webhooks. Each is one subscription at the upstream."""
-CHANGE_SUBSCRIPTIONS_TOPIC: Final = "watches"
+CHANGE_SUBSCRIPTIONS_TOPIC: Final = "change_subscriptions"
 """Topic: a subscription to an upstream's changes was added or removed."""
 
 _CHANGE_NAMES: Final = {

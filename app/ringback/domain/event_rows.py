@@ -112,3 +112,10 @@ class EventLogRows(Protocol):
         If the clock once went back, the result is between the first and the last such position.
         """
         ...
+
+    async def find_event(self, principal: Principal, event_id: str, *, after_seq: int, until_seq: int) -> Event | None:
+        """The event with this id at one of these positions. An external event is found at any position.
+
+        Visits each of these positions at most, because events have no index of their ids.
+        """
+        ...

@@ -26,6 +26,7 @@ _DIGIT_BY_BYTE = bytes(ord(_CROCKFORD[byte % 32]) for byte in range(256))
 _RANDOM_BYTES = 16
 """One for each random digit, of which five bits are used: so all are translated at once."""
 _ULID_LENGTH = 26
+_ULID_TIME_DIGITS: Final = 10
 _SUBSCRIPTION_ID: Final = re.compile(r"sub_[0-9a-f]{32}")
 """The id of a webhook that an MCP client subscribed: a hash (`protocol.mcp_events.subscription_key`). Sorts before `wh_…`."""
 
@@ -80,6 +81,14 @@ def ulid(milliseconds: int, randomness: bytes) -> str:
 def first_id_at(prefix: str, instant: datetime) -> str:
     """A text that sorts before the ids that are made at this time or later, and after those that are made before."""
     return f"{prefix}_{ulid(epoch_milliseconds(instant), b'')}"
+
+
+def id_milliseconds(well_formed_id: str) -> int:
+    """The time at which an id of ours was made, in milliseconds since 1970."""
+    milliseconds = 0
+    for digit in well_formed_id.rpartition("_")[2][:_ULID_TIME_DIGITS]:
+        milliseconds = milliseconds * len(_CROCKFORD) + _CROCKFORD.index(digit)
+    return milliseconds
 
 
 def is_well_formed_id(prefix: str, text: str) -> bool:

@@ -21,15 +21,17 @@ about before it reads that, or a unique index decides:
     queues: due calls, deliveries and challenges, expired rows                 rows that another unit has locked are skipped
     idempotency keys, names, aliases, generations of a delivery                unique: the unit that is second runs again
 
-The order of locks is: erasures, tasks, calls, webhooks, challenges and catch-ups, logs, rates, deliveries. Deliveries that
-another unit has locked are skipped; only recorded attempts wait, for rows of their own leases. So a unit that has locked
-deliveries may lock webhooks (held deliveries that are given up): no unit that holds those waits for a delivery. Two units that
-still wait for each other (the first loss of a webhook under the lock of a log; a shared callback that is extended under it;
-unreadable deliveries of a webhook that is removed; two batches with the same keys) are noticed after a second, and one of them
-runs again.
+The order of locks is: erasures, tasks, API keys, calls, webhooks, challenges and catch-ups, logs, rates, deliveries. Only
+erasures wait for API keys, and they hold no other row then. Deliveries that another unit has locked are skipped; only recorded
+attempts wait, for rows of their own leases. So a unit that has locked deliveries may lock webhooks (held deliveries that are
+given up): no unit that holds those waits for a delivery. Two units that still wait for each other (the first loss of a webhook
+under the lock of a log; a shared callback that is extended under it; unreadable deliveries of a webhook that is removed; two
+batches with the same keys) are noticed after a second, and one of them runs again.
 
     unit                                     what it locks, or what decides
     start, report of a call                  unique key; the usage near its quota; the log before a callback is shared
+    the same, and registration of a webhook  first the caller's API key, so that it starts nothing once it is deleted
+    request to erase a principal             deletes its API keys, so it waits for units that hold one
     adoption                                 the task (`find_by_task(lock=True)`), so one principal gets it
     lease, turn of an upstream               queued calls, skipping locked ones; the lease is written only to queued calls
     dispatch, handle, progress, input, park  the call; written only under the lease token that it names

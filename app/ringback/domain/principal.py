@@ -135,6 +135,10 @@ class ApiKeyRows(Protocol):
 
     async def get(self, key_id: KeyId) -> ApiKey | None: ...
 
+    async def hold(self, key_id: KeyId) -> bool:
+        """Whether the key exists. Until the unit ends, no other unit deletes it; several units may hold it at once."""
+        ...
+
     async def list_all(self) -> Sequence[ApiKey]: ...
 
     async def list_page(self, principal: Principal | None, *, position: str | None, limit: int) -> Page[ApiKey, str]:

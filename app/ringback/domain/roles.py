@@ -8,7 +8,7 @@ class Role(StrEnum):
     API = "api"
     """Serves REST and MCP."""
     RUNNER = "runner"
-    """Runs calls at the upstreams, and watches the upstreams for changes."""
+    """Runs calls at the upstreams, and records changes of their lists and resources."""
     DISPATCHER = "dispatcher"
     """Sends callbacks and the challenges that prove their URLs, and lets webhooks catch up with the log."""
     JANITOR = "janitor"

@@ -40,6 +40,21 @@ clients (2025-11-25 and earlier) in sessions, modern clients (2026-07-28) reques
 
 No header of a client reaches an upstream, and of its `_meta` only the keys that the upstream's `pass_meta` selects.
 
+Beside the drawing:
+
+    gateway, request_context     what handlers have of the service, and of their request
+    tool_export                  an upstream's tool as clients see it; builtin_tool_schemas: the built-in ones
+    call_text, task_serializer   a call as models read it, and as a task
+    http_options, meta           options in headers and URLs; `_meta` in both directions
+    known_clients                what some clients do differently; client_patience: how long clients wait
+    elicitation_ids, request_state, legacy_task_elicitation   how an answer finds its question, in each era
+    session_notifications, session_activity   notifications to a legacy session, and when it was used last
+    single_responses             a modern response as one JSON body, or as a stream if the client has to wait
+    poll_limiter, tool_advice    advice to models: wait instead of polling; tools instead of REST paths
+    jsonrpc_errors               errors of the service as JSON-RPC errors
+    events                       MCP Events; event_backend: the log behind them, event_types: Ringback's own types
+    event_source, event_tools    how a task names its event; the tools of models that are woken by one
+
 A module adds to every endpoint through a `Feature` (see `gateway`). No module here uses the store or an upstream: services do,
 and the runner behind its ports.
 

@@ -20,6 +20,7 @@ from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import (
     builtin_tools,
+    event_tools,
     events,
     legacy_tasks,
     notify_me,
@@ -61,6 +62,7 @@ def build_features(gateway: Gateway) -> Sequence[Feature]:
         legacy_tasks.build_feature(gateway),
         builtin_tools.build_feature(gateway, wait_windows=wait_windows),
         notify_me.build_feature(gateway),
+        event_tools.build_feature(gateway),
         events.build_feature(gateway),
     )
     return (

@@ -38,11 +38,20 @@ receiver of several gives each its own secret.
     arrived_callbacks  wait_for
     missed_events      reads the event log after a gap and at the start
 
+    event_subscriber        subscribes to any MCP server with Events, refreshes, and polls what was missed
+    subscription_registry   … the secrets of its subscriptions, also of those whose id is not known yet
+    subscription_results    … what servers answer
+    event_requests          … over which connection
+
+`EventSubscriber` and its registry are for agents that subscribe over MCP. Webhooks of the REST API need neither.
+
 The package imports only `ringback.signing`; a web framework is imported by `router` and `add_to` alone.
 """
 
 from ringback.receiver.app import ReceiverApp
 from ringback.receiver.envelopes import Callback, Gap, MalformedBody, Terminated, Verification, parse
+from ringback.receiver.event_requests import EventRequest, EventRequestError, requests_of_session
+from ringback.receiver.event_subscriber import EventSubscriber
 from ringback.receiver.handling import NotReady
 from ringback.receiver.inbox_file import InboxUnavailable
 from ringback.receiver.missed_events import FetchSince, LogEvent
@@ -60,6 +69,8 @@ from ringback.receiver.outcomes import (
 )
 from ringback.receiver.published_keys import PublishedKeys
 from ringback.receiver.sqlite_inbox import SQLiteInbox
+from ringback.receiver.subscription_registry import SubscriptionRegistry
+from ringback.receiver.subscription_results import EventSubscription, PolledEvent
 from ringback.receiver.verification import public_keys_from_jwks, verify
 from ringback.signing.standard_webhooks import VerificationError, VerifiedMessage
 
@@ -68,6 +79,10 @@ __all__ = [
     "CallRejected",
     "CallTimedOut",
     "Callback",
+    "EventRequest",
+    "EventRequestError",
+    "EventSubscriber",
+    "EventSubscription",
     "FetchSince",
     "Gap",
     "InboxUnavailable",
@@ -78,10 +93,12 @@ __all__ = [
     "OutcomeCancelled",
     "OutcomeError",
     "OutcomeUnknown",
+    "PolledEvent",
     "PublishedKeys",
     "ReceiverApp",
     "ResultNotIncluded",
     "SQLiteInbox",
+    "SubscriptionRegistry",
     "Terminated",
     "ToolFailed",
     "UpstreamFailed",
@@ -90,5 +107,6 @@ __all__ = [
     "VerifiedMessage",
     "parse",
     "public_keys_from_jwks",
+    "requests_of_session",
     "verify",
 ]

@@ -18,8 +18,9 @@ from ringback.receiver.handler_runs import HANDLER_TIMEOUT_SECONDS, run_handler
 from ringback.receiver.handling import Envelope, MessageHandling, NotReady, OrderKey, ReceivedMessage, order_by_session
 from ringback.receiver.inbox_file import InboxUnavailable
 from ringback.receiver.inbox_handling import InboxHandling
-from ringback.receiver.missed_events import FETCHED_EVENT_NAMES, FetchSince, MissedEvents
+from ringback.receiver.missed_events import FETCHED_EVENT_NAMES, FetchSince, MissedEvents, Recover
 from ringback.receiver.sqlite_inbox import SQLiteInbox
+from ringback.receiver.subscription_registry import SubscriptionRegistry
 from ringback.receiver.turns import HandlerTurns
 from ringback.receiver.verification import current_time, verify
 from ringback.signing.standard_webhooks import VerificationError, check_secret
@@ -41,6 +42,10 @@ WAITABLE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes of these callbacks: some sixty of the largest size."""
 UNAVAILABLE_RETRY_SECONDS: Final = 30.0
 """When a sender should try again after the inbox could not be opened."""
+UNBOUND_RETRY_SECONDS: Final = 2.0
+"""When a message should come again whose subscribe response is still on its way: the first retry of MCP Events follows after 1
+to 5 s."""
+HTTP_ERROR: Final = 400
 SUBSCRIPTION_HEADER: Final = "x-mcp-subscription-id"
 
 T = TypeVar("T")
@@ -63,6 +68,9 @@ class ReceiverApp:
     different sessions at the same time. A handler that runs for more than `handler_timeout_seconds` is cancelled, and has
     failed: otherwise it would block its session for ever.
 
+    With a `SubscriptionRegistry` as `secrets`, each subscription has secrets of its own, and `recover(notice)` reads what a
+    subscription missed (`EventSubscriber`).
+
     `fetch_since(cursor)` reads the event log: after a gap, and at the start for what was missed while the receiver was down.
     Events named in `fetched_names` are handled like callbacks, but have no resume token. The inbox keeps the place from which
     to read at the start; without an inbox it is `start_cursor`.
@@ -79,6 +87,7 @@ class ReceiverApp:
         on_notice: Callable[[Gap | Terminated], Awaitable[None]] = _ignore,
         inbox: SQLiteInbox | None = None,
         fetch_since: FetchSince | None = None,
+        recover: Recover | None = None,
         fetched_names: Collection[str] = FETCHED_EVENT_NAMES,
         start_cursor: str | None = None,
         order_key: OrderKey = order_by_session,
@@ -100,11 +109,13 @@ class ReceiverApp:
             capacity=WAITABLE_CALLBACKS_MAX, bytes_max=WAITABLE_BYTES_MAX, on_removed=self._forget_waitable
         )
         self._handling = self._create_handling(inbox, start_cursor, order_key, handlers_max, turn_wait_seconds, sleep)
+        self._registry = secrets if isinstance(secrets, SubscriptionRegistry) else None
         self._missed = None
-        if fetch_since is not None:
+        if fetch_since is not None or recover is not None:
             self._missed = MissedEvents(
                 fetch_since,
                 self._handling,
+                recover=recover,
                 names=fetched_names,
                 order_key=order_key,
                 get_time=lambda: self._clock().timestamp(),
@@ -154,7 +165,7 @@ class ReceiverApp:
             except BaseException:  # also a cancelled start: the next one opens the inbox again
                 await self._handling.close()
                 raise
-            if self._missed is not None and cursor is not None:
+            if self._missed is not None and self._missed.reads_log and cursor is not None:
                 self._fetching = asyncio.create_task(self._missed.fetch_from_start(cursor))
             self._is_open, self._is_closed = True, False
 
@@ -238,11 +249,20 @@ class ReceiverApp:
         except (VerificationError, MalformedBody) as error:
             return asgi.error_response(400, str(error))
         if isinstance(envelope, Verification):
+            if self._registry is not None:
+                self._registry.bind_verified(subscription_id, message)
             return Response(status=200, content={"challenge": envelope.challenge})
+        if self._registry is not None and not self._registry.is_bound(subscription_id):
+            raise NotReady(
+                UNBOUND_RETRY_SECONDS, reason="The response to this subscription's request has not been read yet."
+            )
         received = ReceivedMessage(
             message_id=message.message_id, scope=compute_scope(message, envelope), envelope=envelope, body=body
         )
-        return await self._accept_message(received)
+        response = await self._accept_message(received)
+        if self._registry is not None and isinstance(envelope, Callback) and response.status < HTTP_ERROR:
+            self._registry.record_cursor(subscription_id, envelope.cursor)
+        return response
 
     async def _read_secrets(self, subscription_id: str | None) -> Sequence[str]:
         found = self._get_secrets(subscription_id)
@@ -296,12 +316,10 @@ class ReceiverApp:
         match envelope:
             case Callback():
                 await self._run_handler(self._on_callback, envelope)
-            case Gap():
+            case Gap() | Terminated():
                 await self._run_handler(self._on_notice, envelope)
                 if self._missed is not None:
-                    await self._missed.fetch_after_gap(envelope.cursor)
-            case Terminated():
-                await self._run_handler(self._on_notice, envelope)
+                    await self._missed.fetch_after_notice(envelope)
             case _:
                 assert_never(envelope)
 

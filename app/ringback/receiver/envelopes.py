@@ -90,6 +90,8 @@ class Terminated:
     subscription_id: str | None
     code: int
     message: str
+    data: Mapping[str, Any] | None = None
+    """Why, for programs: `{"kind": "event"}` if the event type does not exist any more."""
 
 
 def parse(body: bytes, *, subscription_id: str | None = None) -> Callback | Verification | Gap | Terminated:
@@ -142,7 +144,13 @@ def _parse_terminated(error: Mapping[str, Any], subscription_id: str | None) -> 
     code = error.get("code")
     if type(code) is not int:  # a bool is an int to isinstance
         raise MalformedBody("code must be an integer.")
-    return Terminated(subscription_id=subscription_id, code=code, message=_require_text(error, "message"))
+    data = error.get("data")
+    return Terminated(
+        subscription_id=subscription_id,
+        code=code,
+        message=_require_text(error, "message"),
+        data=cast("Mapping[str, Any]", data) if isinstance(data, Mapping) else None,
+    )
 
 
 def _parse_json(body: bytes) -> Any:

@@ -5,6 +5,8 @@
     execution     one leased call until it ends, is parked or is handed back; deadline, cancellation, shutdown
     leased_call   every write to the call under its lease (`drivers.CallContext`)
     drivers       carry one call over a session (`upstreams` opens it)
+    lost_leases   recovers calls that are leased to this process although it never began to run them
+    throttled_writer  writes the newest progress at most once an interval
     task_lookup   finds a task that another client started, for adoption
 
 Who may run a call, and who may write it:

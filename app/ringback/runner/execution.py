@@ -145,7 +145,7 @@ class CallExecution:
         self._leased_call.lease_lost.set()
 
     def notice_cancellation(self) -> None:
-        """Read the call again, unless its upstream has been told: its cancellation was requested."""
+        """Read the call again, unless the cancellation was sent to its upstream."""
         if not self._cancel_delivered:
             self._cancel_noticed.set()
             self._cancel_noticed.clear()

@@ -4,5 +4,11 @@ A request is a `RequestBody` or `QueryParams`. It rejects unknown members, so th
 filter without effect, and it bounds every string and number. A response is a `ResponseBody`: every member is present, `null`
 without a value. Only `OmittedIfNone` members can be absent, because a response shows them once or sometimes.
 
-A test validates the examples of `examples.py` against these models.
+    fields               types of members, with their limits
+    validation_errors    describes errors without the rejected values
+    calls, call_requests, reports, webhooks, retries, deliveries, open_deliveries, events, published_events, upstreams, keys,
+    usage, erasures, operations
+                         the requests and responses of one noun each
+    examples             examples of the OpenAPI document; a test validates them against these models
+    schema_examples      which schema shows which example; callback_examples: those of the callbacks
 """

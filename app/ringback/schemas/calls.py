@@ -1,170 +1,29 @@
-"""Requests and responses of calls, and the answers to a call's questions."""
+"""Responses about calls, and the answers to a call's questions. `call_requests` has the requests."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, Strict
+from pydantic import BeforeValidator, Field
 
 from ringback.domain.call import Call, CallStatus, RerunPolicy
 from ringback.domain.call_outcome import CallOutcome
-from ringback.domain.call_rows import CallFilter
 from ringback.domain.inputs import InputAnswer
 from ringback.domain.webhook import WebhookState
 from ringback.schemas.fields import (
-    DRY_RUN_DESCRIPTION,
     NEXT_CURSOR_DESCRIPTION,
     OWNER_DESCRIPTION,
-    PAGE_SIZE_DEFAULT,
-    Cursor,
-    Id,
-    IdempotencyKey,
     Instant,
-    InstantWithOffset,
-    Label,
     OmittedIfNone,
-    PageSize,
-    PrincipalQueryParams,
-    RequestBody,
     ResponseBody,
-    StrictBool,
-    WaitSeconds,
 )
-from ringback.schemas.webhooks import CallCallbackBody, sorted_or_none
-from ringback.services.bulk_cancellation import BulkCancellation
-from ringback.services.call_starts import BATCH_SIZE_MAX, START_DELAY_MAX, StartCallRequest
-from ringback.services.calls import JoinMode
-from ringback.services.input_answers import INPUT_RESPONSES_MAX
-from ringback.services.new_calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX, StartedCall
-from ringback.services.registrations import WebhookRegistration
+from ringback.schemas.webhooks import sorted_or_none
+from ringback.services.cancellation import BulkCancellation
+from ringback.services.new_calls import StartedCall
 
 NO_WEBHOOK_HINT = (
     "No webhook receives a callback when this call ends. Register one (POST /v1/webhooks), send a `callback` with the call, "
     "or poll: GET /v1/calls/{id}?wait_seconds=60"
 )
-
-JOIN_CALLS_MAX: Final = 100
-"""Calls in one wait: as many as on one page."""
-
-
-OptionalCallback = Annotated[
-    CallCallbackBody | None, Field(description="The callback of this call. It needs the scope `webhooks` too.")
-]
-
-
-def to_registration(callback: CallCallbackBody | None) -> WebhookRegistration | None:
-    return None if callback is None else callback.to_registration()
-
-
-TimeoutSeconds = Annotated[float, Strict(), Field(gt=0, le=TIMEOUT_SECONDS_MAX)]
-
-
-class CallBody(RequestBody):
-    """A tool call to start. A request for one call and each call of a batch share these members."""
-
-    upstream: Label
-    tool: Label
-    arguments: dict[str, Any] = Field(default={}, description="Validated against the tool's inputSchema.")
-    client_session_id: Label | None = Field(
-        default=None, description="Your name for your session. The call, its events and callbacks carry it."
-    )
-    correlation_id: Label | None = Field(
-        default=None, description="Your name for this work. The call, its events and callbacks carry it."
-    )
-    callback: OptionalCallback = None
-    not_before: InstantWithOffset | None = Field(
-        default=None,
-        description=f"Start the call at this time or later, with a UTC offset; at most {START_DELAY_MAX.days} days from now. "
-        "It is stored at once. If the time has passed, the call starts now.",
-    )
-    timeout_seconds: TimeoutSeconds = Field(
-        default=TIMEOUT_SECONDS_DEFAULT, description="The call's deadline, in seconds from now, or from `not_before`."
-    )
-    accepts_input: StrictBool = Field(
-        default=False,
-        description="Whether you can answer questions of the tool (`call.input_required`). If false, the tool "
-        "may not ask.",
-    )
-    rerun_policy: RerunPolicy = Field(
-        default=RerunPolicy.NEVER,
-        description="Whether the tool may run a second time after its runner died and the progress of the first "
-        "run is unknown. Without this member, the configured policy of the tool applies; its default is `never`. "
-        "`if_safe`: only if the tool is marked readOnlyHint or idempotentHint, and the configuration "
-        "trusts the upstream's hints.",
-    )
-
-    def to_call_arguments(self) -> dict[str, Any]:
-        """The arguments of a `StartCallRequest`. A policy that the client leaves out is the configured one."""
-        arguments = self.to_arguments(callback=to_registration(self.callback))
-        return arguments if "rerun_policy" in self.model_fields_set else arguments | {"rerun_policy": None}
-
-
-class StartCallBody(CallBody):
-    """A tool call to start."""
-
-    wait_seconds: Annotated[WaitSeconds, Strict()] = Field(
-        default=0.0,
-        description="How long the response waits for the end of the call, in seconds; no longer than the service's maximum "
-        "(45 by default). The call continues after that.",
-    )
-
-    def to_request(self, *, idempotency_key: str | None) -> StartCallRequest:
-        return StartCallRequest(**self.to_call_arguments(), idempotency_key=idempotency_key)
-
-
-class BatchedCallBody(CallBody):
-    """One call of a batch."""
-
-    idempotency_key: IdempotencyKey | None = Field(
-        default=None, description="As the header `Idempotency-Key` of a request for one call."
-    )
-
-    def to_request(self) -> StartCallRequest:
-        return StartCallRequest(**self.to_call_arguments())
-
-
-class StartBatchBody(RequestBody):
-    """Tool calls to start together."""
-
-    calls: list[BatchedCallBody] = Field(min_length=1, max_length=BATCH_SIZE_MAX)
-
-
-class CallListQuery(PrincipalQueryParams):
-    client_session_id: Label | None = None
-    correlation_id: Label | None = None
-    status: CallStatus | None = None
-    upstream: Label | None = None
-    tool: Label | None = None
-    limit: PageSize = PAGE_SIZE_DEFAULT
-    cursor: Cursor | None = None
-
-    def to_filter(self) -> CallFilter:
-        return CallFilter(
-            client_session_id=self.client_session_id,
-            correlation_id=self.correlation_id,
-            status=self.status,
-            upstream=self.upstream,
-            tool=self.tool,
-        )
-
-
-class WaitQuery(PrincipalQueryParams):
-    wait_seconds: WaitSeconds = Field(
-        default=0.0,
-        description="How long the response waits for a change of the status, in seconds; no longer than the service's maximum "
-        "(45 by default).",
-    )
-
-
-class JoinCallsBody(RequestBody):
-    """Calls to wait for in one request."""
-
-    call_ids: list[Id] = Field(min_length=1, max_length=JOIN_CALLS_MAX)
-    mode: JoinMode = Field(
-        default=JoinMode.ALL, description="Wait until `any` of the calls has ended, or `all` of them."
-    )
-    wait_seconds: Annotated[WaitSeconds, Strict()] = Field(
-        default=0.0, description="The longest wait, in seconds; no longer than the service's maximum (45 by default)."
-    )
 
 
 class ProgressView(ResponseBody):
@@ -319,26 +178,6 @@ class CallPageView(ResponseBody):
         return cls(calls=[CallView.from_call(call, shows_owner=shows_owner) for call in calls], next_cursor=next_cursor)
 
 
-class CancelCallsBody(RequestBody):
-    """Which open calls are cancelled: those that match all members."""
-
-    client_session_id: Label | None = None
-    correlation_id: Label | None = None
-    upstream: Label | None = None
-    tool: Label | None = None
-    status: Literal["working", "input_required"] | None = None
-    dry_run: StrictBool = Field(default=False, description=DRY_RUN_DESCRIPTION)
-
-    def to_filter(self) -> CallFilter:
-        return CallFilter(
-            client_session_id=self.client_session_id,
-            correlation_id=self.correlation_id,
-            upstream=self.upstream,
-            tool=self.tool,
-            status=CallStatus(self.status) if self.status else None,
-        )
-
-
 class CancelledCallsView(ResponseBody):
     cancelled: int = Field(description="The number of calls that ended at once.")
     requested: int = Field(
@@ -349,17 +188,6 @@ class CancelledCallsView(ResponseBody):
     @classmethod
     def from_cancellation(cls, cancellation: BulkCancellation) -> Self:
         return cls(cancelled=cancellation.cancelled, requested=cancellation.requested, more=cancellation.has_more)
-
-
-class AnswerBody(RequestBody):
-    """Answers to the questions of a call."""
-
-    responses: dict[str, dict[str, Any]] = Field(
-        min_length=1,
-        max_length=INPUT_RESPONSES_MAX,
-        description="ElicitResults by the keys in the call's `input_requests`: `action` is `accept` (with `content` in the "
-        "requested form), `decline` or `cancel`.",
-    )
 
 
 class AnsweredView(ResponseBody):

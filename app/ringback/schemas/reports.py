@@ -7,7 +7,7 @@ from pydantic import Field, Strict, model_validator
 from ringback.domain.call import Progress
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
 from ringback.domain.tool_result import PROGRESS_MESSAGE_LENGTH_MAX
-from ringback.schemas.calls import OptionalCallback, TimeoutSeconds, to_registration
+from ringback.schemas.call_requests import OptionalCallback, TimeoutSeconds, to_registration
 from ringback.schemas.fields import Label, RequestBody
 from ringback.services.adoption import UNKNOWN_TOOL, AdoptTaskRequest
 from ringback.services.new_calls import TIMEOUT_SECONDS_DEFAULT

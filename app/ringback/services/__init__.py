@@ -4,6 +4,8 @@ No surface reads the store or calls an upstream by itself. A service method take
 and then does everything or nothing.
 
     calls           start, read, list, join and cancel calls; wait for them; read results
+    call_starts     the checks of a start, and its part of the transaction
+    cancellation    cancel a call, or the calls that match a filter
     new_calls       the request, the checks and the response that start, adoption and report share
     adoption        follow a task that exists at an upstream as a call
     reports         record calls that run elsewhere, as their servers report them
@@ -11,21 +13,36 @@ and then does everything or nothing.
     registrations   register webhooks and callbacks
     shared_webhooks  webhooks that are registered once although clients ask for them repeatedly
     webhooks        read, list, change, verify, test and remove webhooks; rotate their secrets
+    webhook_updates  what every change of a webhook does in its transaction
     webhook_checks  ownership, secrets and subscription limits of webhooks
     event_subscriptions  subscribe MCP clients to events by webhook, refresh and unsubscribe
     subscription_ends    end subscriptions by their client, with their key, or with their event type
     callback_proofs      prove a callback URL before anything is stored
     verification    which webhooks must prove that their URL accepts callbacks
+    subscribed_webhooks  the webhook that a subscription is
+    subscription_starts  where in the log a subscription begins, and what its client has missed
+    webhook_removal      remove a webhook and its open deliveries
     events          poll and follow the event log
+    event_polls     poll it as MCP Events do; event_streams: follow it so, on log_tails, one reader for each log
+    event_lookups   read single events, and the latest
+    event_publishing  publish events of clients
+    event_types     the types of events besides Ringback's own, and the demand for those of upstreams
+    event_errors    the service's errors as errors of MCP Events
     deliveries      read deliveries and their attempts
     replays         send deliveries again
+    bulk_redelivery  send the ended deliveries again that match a filter
+    attempt_scheduling  make the pending deliveries of a webhook due now
     resume          exchange a resume token for a call, its result and its events; issue and revoke tokens
     quotas          limits for each principal
+    erasures        erase a call, a session or a principal; erasure_batches: one transaction each
+    operators       act for another principal, or read the rows of all
     api_keys        create, list, revoke and authenticate API keys
     mcp_sessions    keep legacy MCP sessions
     tool_aliases    names of tools when several upstreams share one endpoint
     insights        read models: upstreams, tools, status and readiness
     administration  reload the configuration of upstreams
+    upstream_controls  pause, drain and resume upstreams
+    node_signals    hints to other nodes, about what only one node has in memory
     sealing_keys    refuse a start without the keys that sealed stored data
     lifecycle       refuse new work during a shutdown
     long_polling    read the store again until a condition holds

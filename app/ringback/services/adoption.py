@@ -12,10 +12,11 @@ from ringback.domain.call import Call, Handle
 from ringback.domain.errors import IdempotencyConflict, NotFound
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.principal import Caller, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.domain.webhook import Webhook
 from ringback.notifier.resume_tokens import CallResumeTokens
+from ringback.services.api_keys import require_held_key
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall, log_started_calls
 from ringback.services.quotas import QuotaEnforcer
@@ -81,7 +82,7 @@ class TaskAdoption:
         secret, callback = await self._registrations.prepare_callback(caller, request.callback)
         started = await self._store.write_for(
             caller.principal,
-            lambda tx: self._insert_call(tx, caller.principal, request, handle, callback=callback, secret=secret),
+            lambda tx: self._insert_call(tx, caller, request, handle, callback=callback, secret=secret),
         )
         log_started_calls([started])
         return started
@@ -89,7 +90,7 @@ class TaskAdoption:
     async def _insert_call(
         self,
         tx: Transaction,
-        principal: Principal,
+        caller: Caller,
         request: AdoptTaskRequest,
         handle: Handle | None,
         *,
@@ -97,14 +98,15 @@ class TaskAdoption:
         secret: str | None,
     ) -> StartedCall:
         existing = await tx.call_queue.find_by_task(request.upstream, request.task_id, lock=True)
-        if existing is not None and existing.principal == principal:
+        if existing is not None and existing.principal == caller.principal:
             _require_same_request(existing, request)
             return await self._new_calls.build_started_call(tx, existing, created=False)
         if existing is not None or handle is None:
             raise NotFound("This upstream has no task of yours with this id.")
+        await require_held_key(tx, caller)
         now = tx.now()
         call = self._new_calls.build_call(
-            principal,
+            caller.principal,
             request,
             now=now,
             arguments={},

@@ -187,6 +187,17 @@ class ApiKeys:
         return secrets.generate_api_key(self._ids.random_bytes(secrets.API_KEY_RANDOM_BYTES))
 
 
+async def require_held_key(tx: Transaction, caller: Caller) -> None:
+    """Raise `Unauthenticated` if the caller's key was deleted since the request was authenticated.
+
+    An erasure of the principal deletes its keys. A unit that stores something for a caller checks the key first: then either
+    the erasure erases what the unit stores, or the unit stores nothing. A caller with an access token has no key; its issuer
+    decides how long the token is valid, and what it starts after an erasure is newer than the erasure.
+    """
+    if caller.key_id is not None and not await tx.api_keys.hold(caller.key_id):
+        raise Unauthenticated("This API key was deleted while the request was handled. Nothing was stored.")
+
+
 async def _find_key_and_time(tx: Transaction, text: str) -> tuple[ApiKey, datetime] | None:
     key = await tx.api_keys.find_by_hash(secrets.hash_api_key(text))
     return None if key is None else (key, tx.now())

@@ -63,12 +63,21 @@ class BulkRedeliveries:
     async def redeliver(
         self, caller: Caller, where: RedeliveryFilter, *, position: RedeliveryPosition | None, dry_run: bool
     ) -> BulkRedelivery:
-        """Send at most `REDELIVERIES_MAX` deliveries again. With `dry_run`, count them and change nothing."""
+        """Send at most `REDELIVERIES_MAX` deliveries again. With `dry_run`, count them and change nothing.
+
+        Raises `QuotaExceeded` while another bulk request of the principal runs on this node.
+        """
         caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
-        self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
         if where.state in OPEN_STATES:
             raise InvalidRequest("state: only ended deliveries are sent again: dead, cancelled or delivered.")
+        with self._quotas.open_bulk_request(caller.principal):
+            self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
+            return await self._redeliver_pages(caller, where, position, dry_run=dry_run)
+
+    async def _redeliver_pages(
+        self, caller: Caller, where: RedeliveryFilter, position: RedeliveryPosition | None, *, dry_run: bool
+    ) -> BulkRedelivery:
         until = await self._store.read(lambda tx: _find_end(tx, where, position))
         where = replace(where, until=until)
         sent: defaultdict[WebhookId, int] = defaultdict(int)

@@ -34,6 +34,7 @@ from ringback.domain.upstreams import ToolCatalog
 from ringback.domain.webhook import Webhook
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallLeases
+from ringback.services.api_keys import require_held_key
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT
 from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall
 from ringback.services.quotas import QuotaEnforcer
@@ -159,22 +160,29 @@ class CallStarter:
         return call
 
     async def insert_batch(
-        self, tx: Transaction, principal: Principal, batch: Sequence[PreparedCall], *, new_count: int
+        self, tx: Transaction, caller: Caller, batch: Sequence[PreparedCall], *, new_count: int
     ) -> Sequence[StartedCall]:
         """Insert all of these calls, or find them by their keys. `new_count` of them are expected to be new.
 
         The runner leases them after the commit, in turns with the calls of other principals.
         """
-        await self._quotas.require_call_quota(tx, principal, count=new_count)
+        await require_held_key(tx, caller)
+        await self._quotas.require_call_quota(tx, caller.principal, count=new_count)
         started: list[StartedCall] = []
         for index, prepared in enumerate(batch):
             if index and not index % CALLS_BETWEEN_PAUSES:
                 await tx.pause()
             with naming_call(index):
-                started.append(await self.insert_call(tx, principal, prepared, leases=None))
+                started.append(await self._insert_call(tx, caller.principal, prepared, leases=None))
         return started
 
     async def insert_call(
+        self, tx: Transaction, caller: Caller, prepared: PreparedCall, *, leases: CallLeases | None
+    ) -> StartedCall:
+        await require_held_key(tx, caller)
+        return await self._insert_call(tx, caller.principal, prepared, leases=leases)
+
+    async def _insert_call(
         self, tx: Transaction, principal: Principal, prepared: PreparedCall, *, leases: CallLeases | None
     ) -> StartedCall:
         request, secret = prepared.request, prepared.callback_secret

@@ -18,7 +18,7 @@ from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import Transaction
 from ringback.notifier.recorder import Recorder
-from ringback.services.calls import cancel_open_call
+from ringback.services.cancellation import cancel_open_call
 
 log = logging.getLogger(__name__)
 
@@ -34,15 +34,19 @@ Step = Callable[[Transaction, Erasure], Awaitable[Erasure | None]]
 async def erase_batch(tx: Transaction, recorder: Recorder, erasure: Erasure) -> Erasure:
     """Erase one batch, and return the erasure after it."""
     await tx.erased_deliveries.overwrite_deleted()
-    if open_calls := await _list_open_calls(tx, erasure):
-        after = await _wait_for_calls(tx, recorder, erasure, open_calls)
-    else:
-        after = await _run_first_step(tx, replace(erasure, is_waiting=False))
-    after = replace(after, worked_at=tx.now())
+    after = replace(await _erase_rows(tx, recorder, erasure), worked_at=tx.now())
     await tx.erasures.update(after)
     if after.finished_at is not None:
         tx.on_commit(partial(_log_finished, after))
     return after
+
+
+async def _erase_rows(tx: Transaction, recorder: Recorder, erasure: Erasure) -> Erasure:
+    if erasure.kind is ErasureKind.PRINCIPAL and await erase_identity(tx, erasure):
+        return erasure  # its keys are first, so that they start no other calls
+    if open_calls := await _list_open_calls(tx, erasure):
+        return await _wait_for_calls(tx, recorder, erasure, open_calls)
+    return await _run_first_step(tx, replace(erasure, is_waiting=False))
 
 
 async def _list_open_calls(tx: Transaction, erasure: Erasure) -> list[Call]:
@@ -55,8 +59,6 @@ async def _list_open_calls(tx: Transaction, erasure: Erasure) -> list[Call]:
 
 
 async def _wait_for_calls(tx: Transaction, recorder: Recorder, erasure: Erasure, calls: list[Call]) -> Erasure:
-    if erasure.kind is ErasureKind.PRINCIPAL:
-        await erase_identity(tx, erasure)  # first, so that its keys start no others
     for call in calls:
         if erasure.cancels and not call.cancel_requested:
             await cancel_open_call(tx, recorder, call)
@@ -155,6 +157,13 @@ async def _erase_session_events(tx: Transaction, erasure: Erasure) -> Erasure | 
         if not erased.is_done:  # the next batch reads this page again
             return replace(erasure, deliveries=erasure.deliveries + deleted)
         await tx.tombstones.mark_erased(call_id)
+    for event_id in [event.id for event in events if event.occurred_at is not None]:
+        erased = await tx.erased_deliveries.delete_of_event(
+            erasure.principal, event_id, limit=ERASE_BATCH_SIZE - deleted
+        )
+        deleted += erased.count
+        if not erased.is_done:
+            return replace(erasure, deliveries=erasure.deliveries + deleted)
     await tx.erased_deliveries.replace_events([erase_event(event) for event in events])
     return replace(
         erasure,
@@ -230,15 +239,15 @@ async def _bury_call_with_late_rows(tx: Transaction, erasure: Erasure, call: Cal
     return replace(after, events=after.events + len(events), calls=after.calls + 1)
 
 
-async def erase_identity(tx: Transaction, erasure: Erasure) -> Erasure | None:
-    """Erase a batch of the principal's keys, MCP sessions and proven URLs, as a step does."""
-    return erasure if await tx.erased_deliveries.delete_identity(erasure, limit=ERASE_BATCH_SIZE) else None
+async def erase_identity(tx: Transaction, erasure: Erasure) -> bool:
+    """Erase a batch of the principal's keys, MCP sessions, event types and proven URLs. Return whether there were any."""
+    return await tx.erased_deliveries.delete_identity(erasure, limit=ERASE_BATCH_SIZE) > 0
 
 
 _STEPS: Final[dict[ErasureKind, tuple[Step, ...]]] = {
     ErasureKind.CALL: (_erase_one_call,),
     ErasureKind.SESSION: (_erase_session_call, _erase_session_events, _erase_webhooks),
-    ErasureKind.PRINCIPAL: (erase_identity, _erase_deliveries, _erase_log, _bury_calls, _erase_webhooks),
+    ErasureKind.PRINCIPAL: (_erase_deliveries, _erase_log, _bury_calls, _erase_webhooks),
 }
 
 

@@ -5,6 +5,7 @@ A request erases its first batches itself. If more is left, the janitor goes on,
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -76,9 +77,7 @@ class Erasures:
         owner = Principal(principal)
 
         async def request(tx: Transaction) -> Erasure:
-            erasure = await self._request_many(tx, caller, owner, ErasureKind.PRINCIPAL, principal, cancel=cancel)
-            await erase_identity(tx, erasure)  # in this transaction, so that its keys start nothing after the request
-            return erasure
+            return await self._request_many(tx, caller, owner, ErasureKind.PRINCIPAL, principal, cancel=cancel)
 
         return await self._request(owner, request)
 
@@ -122,6 +121,8 @@ class Erasures:
         ):
             return existing
         erasure = await self._insert(tx, caller, principal, kind, target, cancel=cancel)
+        if kind is ErasureKind.PRINCIPAL:
+            erasure = await _erase_keys(tx, erasure)
         if not cancel and (open_calls := await tx.erased_rows.list_open_calls(erasure, limit=1)):
             raise CallRunning(
                 f"The {kind} has calls that have not ended, such as {open_calls[0]}. Wait for their ends, or cancel and erase "
@@ -147,6 +148,21 @@ class Erasures:
         await tx.erasures.insert(erasure)
         tx.on_commit(partial(_log_requested, erasure))
         return erasure
+
+
+async def _erase_keys(tx: Transaction, erasure: Erasure) -> Erasure:
+    """Erase the principal's keys in the transaction of the request: later, its keys start nothing (`require_held_key`).
+
+    A start or registration that holds its key comes first. By the clock its row may be newer than this transaction. It is
+    erased all the same, so the request moves to the time of that row.
+    """
+    await erase_identity(tx, erasure)
+    newest = await tx.erased_rows.newest_row_at(erasure.principal)
+    if newest is None or newest <= erasure.requested_at:
+        return erasure
+    moved = replace(erasure, requested_at=newest)
+    await tx.erasures.update(moved)
+    return moved
 
 
 async def _is_expired_only(tx: Transaction, principal: Principal, call_id: str) -> bool:

@@ -1,7 +1,7 @@
 """Read models: upstreams, tools, status and readiness."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -71,6 +71,8 @@ class ServiceStatus:
     measurements: Measurements
     """Of this process."""
     upstreams: Sequence[UpstreamInfo]
+    intakes: Mapping[str, UpstreamIntake]
+    """The upstreams that are not open."""
     open_streams: int
 
 
@@ -157,6 +159,7 @@ class Insights:
             oldest_queued_age_seconds=oldest_queued,
             measurements=self._measurements,
             upstreams=self._catalog.list_upstreams(),
+            intakes=await self._upstream_controls.read_intakes(),
             open_streams=self._quotas.open_stream_count,
         )
 
@@ -188,15 +191,17 @@ class Insights:
         owner = caller.principal
         quotas = self._quotas.get_quotas(owner)
 
-        async def count(tx: Transaction) -> tuple[Usage, int]:
-            return await tx.usage.get_usage(owner), await tx.usage.count_webhooks(owner, limit=quotas.webhooks)
+        async def count(tx: Transaction) -> tuple[Usage, int, int]:
+            webhooks = await tx.usage.count_webhooks(owner, limit=quotas.webhooks)
+            return await tx.usage.get_usage(owner), webhooks, await tx.subscriptions.count_live(owner)
 
-        usage, webhooks = await self._store.scan(caller.principal, count)
+        usage, webhooks, subscriptions = await self._store.scan(caller.principal, count)
         starts = quotas.starts_per_minute
         limits = [
             UsedLimit("open_calls", quotas.open_calls, usage.open_calls, LimitScope.SERVICE),
             UsedLimit("result_bytes", quotas.result_bytes, usage.result_bytes, LimitScope.SERVICE),
             UsedLimit("webhooks", quotas.webhooks, webhooks, LimitScope.SERVICE),
+            UsedLimit("subscriptions", quotas.subscriptions, subscriptions, LimitScope.SERVICE),
             UsedLimit("streams", quotas.streams, self._quotas.count_streams(owner), LimitScope.NODE),
             UsedLimit("starts_per_minute", starts, starts - self._quotas.count_free_starts(owner), LimitScope.NODE),
         ]

@@ -1,8 +1,8 @@
 """Quotas: limits for each principal, so that one principal cannot use up the service.
 
 Rows are counted in the transaction that would add one, so concurrent requests cannot exceed a quota, on whichever node. Results
-are counted when they are stored: a limit on result bytes is exceeded by the results of the calls that run by then. Streams and
-the rate of starts are counted in this process; each node counts for itself.
+are counted when they are stored: a limit on result bytes is exceeded by the results of the calls that run by then. Streams,
+bulk requests and the rate of starts are counted in this process; each node counts for itself.
 """
 
 import math
@@ -26,6 +26,8 @@ OPEN_CALLS_UNLOCKED: Final = 1_000
 would have to start while one unit runs, for some milliseconds, to exceed the quota."""
 ROW_QUOTA_RETRY_AFTER_SECONDS: Final = 30
 """The time at which rows are deleted is unknown. 30 s keeps both the wait and the number of retries small."""
+BULK_REQUEST_RETRY_AFTER_SECONDS: Final = 5
+"""A bulk request of a thousand rows takes a second or two."""
 STREAM_RETRY_AFTER_SECONDS: Final = 5
 """The service notices a lost stream at its next frame, at the latest after a heartbeat."""
 
@@ -77,6 +79,7 @@ class QuotaEnforcer:
         self._key_starts: RateLimiter[KeyId] = RateLimiter()
         self._streams: Counter[Principal] = Counter()
         self._key_streams: Counter[KeyId] = Counter()
+        self._bulk_requests: Counter[Principal] = Counter()
 
     def replace_overrides(self, overrides: QuotaOverrides) -> None:
         """They apply from now on, to what is used already as well."""
@@ -145,6 +148,23 @@ class QuotaEnforcer:
                 return
             with _counting(self._key_streams, key_id):
                 yield
+
+    @contextmanager
+    def open_bulk_request(self, principal: Principal) -> Generator[None]:
+        """Count a redelivery or cancellation by filter until the context ends. A principal has at most one at a time.
+
+        Two that overlap select the same rows: each would wait for the locks of the other, and both hold connections meanwhile.
+        """
+        if self._bulk_requests[principal]:
+            raise QuotaExceeded(
+                "Another bulk request of yours (a redelivery or cancellation by filter) has not ended. Nothing was done. Wait "
+                "for its response, then send this one.",
+                retry_after_seconds=BULK_REQUEST_RETRY_AFTER_SECONDS,
+                quota="bulk_requests",
+                limit=1,
+            )
+        with _counting(self._bulk_requests, principal):
+            yield
 
     def count_streams(self, principal: Principal) -> int:
         return self._streams[principal]

@@ -27,6 +27,7 @@ from ringback.domain.webhook import (
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.log_positions import log_contains_position
 from ringback.notifier.recorder import Recorder
+from ringback.services.api_keys import require_held_key
 from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.event_types import EventTypes
 from ringback.services.lifecycle import Lifecycle
@@ -122,7 +123,7 @@ class WebhookRegistrations:
         if idempotency_key is None:
             generated, webhook = await self._build_webhook(caller, registration, origin=WebhookOrigin.REST)
             webhook = await self._store.write_for(
-                caller.principal, lambda tx: self._insert_webhook(tx, webhook, registration.cursor)
+                caller.principal, lambda tx: self._insert_webhook(tx, caller, webhook, registration.cursor)
             )
             return await self._wait_until_challenged(RegisteredWebhook(webhook=webhook, secret=generated))
         existing = await self._store.read(
@@ -146,7 +147,7 @@ class WebhookRegistrations:
         async def insert_or_change(tx: Transaction) -> RegisteredWebhook:
             existing = await tx.registered_webhooks.find_by_name(caller.principal, name)
             if existing is None:
-                inserted = await self._insert_webhook(tx, wanted, registration.cursor)
+                inserted = await self._insert_webhook(tx, caller, wanted, registration.cursor)
                 return RegisteredWebhook(webhook=inserted, secret=generated)
             headers = existing.headers if registration.headers is None else registration.headers
             require_headers_for_origin(
@@ -187,7 +188,7 @@ class WebhookRegistrations:
             await tx.event_log.get_head(webhook.principal, lock=True)  # the same registration at once inserts nothing
             if await find_same_webhook(tx, webhook, secret_generated=generated_secret is not None) is not None:
                 return None
-            return await self._insert_webhook(tx, webhook, registration.cursor)
+            return await self._insert_webhook(tx, caller, webhook, registration.cursor)
 
         while (registered := await self._store.write_for(caller.principal, extend_or_insert)) is None:
             pass
@@ -238,7 +239,7 @@ class WebhookRegistrations:
             existing = await _find_registered(tx, caller.principal, key, registration)
             if existing is not None:
                 return existing
-            inserted = await self._insert_webhook(tx, webhook, registration.cursor)
+            inserted = await self._insert_webhook(tx, caller, webhook, registration.cursor)
             return RegisteredWebhook(webhook=inserted, secret=generated)
 
         return await self._store.write_for(caller.principal, insert_once)
@@ -270,8 +271,9 @@ class WebhookRegistrations:
         await self._event_types.demand_upstream_events(caller, webhook.events)
         return generated, webhook
 
-    async def _insert_webhook(self, tx: Transaction, webhook: Webhook, cursor: str | None) -> Webhook:
+    async def _insert_webhook(self, tx: Transaction, caller: Caller, webhook: Webhook, cursor: str | None) -> Webhook:
         """Hold the lock of the log: a call that ends now is either already in the log, or its event matches the new webhook."""
+        await require_held_key(tx, caller)
         head = await tx.event_log.get_head(webhook.principal, lock=True)
         await self._quotas.require_webhook_quota(tx, webhook.principal)
         position = None if cursor is None else decode_log_position(cursor)

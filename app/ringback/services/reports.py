@@ -33,6 +33,7 @@ from ringback.domain.upstreams import UPSTREAM_NAME_PATTERN
 from ringback.domain.webhook import Webhook
 from ringback.notifier.recorder import CompletionRequest, Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
+from ringback.services.api_keys import require_held_key
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall
 from ringback.services.quotas import QuotaEnforcer
@@ -92,7 +93,7 @@ class CallReports:
         known = await self._store.read(lambda tx: self._find_reported_call(tx, caller.principal, report))
         secret, callback = (None, None) if known else await self._prepare_new_call(caller, report)
         return await self._store.write_for(
-            caller.principal, lambda tx: self._record_report(tx, caller.principal, report, callback, secret)
+            caller.principal, lambda tx: self._record_report(tx, caller, report, callback, secret)
         )
 
     async def give_up_calls(self, caller: Caller, *, key_prefix: str) -> int:
@@ -116,10 +117,10 @@ class CallReports:
         return await self._registrations.prepare_callback(caller, report.callback)
 
     async def _record_report(
-        self, tx: Transaction, principal: Principal, report: CallReport, callback: Webhook | None, secret: str | None
+        self, tx: Transaction, caller: Caller, report: CallReport, callback: Webhook | None, secret: str | None
     ) -> StartedCall:
-        existing = await self._find_reported_call(tx, principal, report)
-        call = existing or await self._insert_call(tx, principal, report, callback)
+        existing = await self._find_reported_call(tx, caller.principal, report)
+        call = existing or await self._insert_call(tx, caller, report, callback)
         updated = await self._apply_report(tx, call, report)
         return await self._new_calls.build_started_call(
             tx, updated, created=existing is None, secret=None if existing else secret
@@ -138,12 +139,11 @@ class CallReports:
             )
         return await tx.calls.get(found.id)
 
-    async def _insert_call(
-        self, tx: Transaction, principal: Principal, report: CallReport, callback: Webhook | None
-    ) -> Call:
+    async def _insert_call(self, tx: Transaction, caller: Caller, report: CallReport, callback: Webhook | None) -> Call:
+        await require_held_key(tx, caller)
         arguments = report.arguments or {}
         call = self._new_calls.build_call(
-            principal,
+            caller.principal,
             report,
             now=tx.now(),
             arguments=arguments,

@@ -1,6 +1,6 @@
 """Existing webhooks: read, list, change, verify, test and remove them, and rotate their secrets."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import Enum
 from typing import Final
@@ -58,6 +58,10 @@ class Retries:
 
     profile: RetryProfile = RetryProfile.DAYS
     steps: tuple[int, ...] | None = None
+
+
+_CHANGEABLE_OF_SUBSCRIPTION: Final = frozenset({"paused", "state", "description", "rate_per_second"})
+_SUBSCRIBED: Final = "Its client changes it with events/subscribe. You may pause it, limit its rate, test it, replay its deliveries and remove it."
 
 
 class RateLimitRemoval(Enum):
@@ -171,6 +175,8 @@ class Webhooks:
 
         async def apply(tx: Transaction) -> UpdatedWebhook:
             previous = await get_own_webhook(tx, caller.principal, webhook_id)
+            if previous.is_subscription:
+                _require_change_of_subscription(change)
             require_headers_for_origin(
                 previous,
                 change.url or previous.url,
@@ -246,6 +252,8 @@ class Webhooks:
         async def rotate(tx: Transaction) -> RotatedSecret:
             now = tx.now()
             webhook = await get_own_webhook(tx, caller.principal, webhook_id)
+            if webhook.is_subscription:
+                raise InvalidRequest(f"The secret of a subscription is its client's. {_SUBSCRIBED}")
             webhook = with_rotated_secret(webhook, newest, now=now, overlap_seconds=overlap_seconds)
             require_secret_quota(webhook, now)
             await tx.webhooks.update(webhook, WebhookPart.SECRETS)
@@ -306,6 +314,15 @@ def _apply_change(webhook: Webhook, change: WebhookChange, *, now: datetime) -> 
         rate_per_second=_changed_rate(webhook, change),
         headers=webhook.headers if change.headers is None else change.headers,
     )
+
+
+def _require_change_of_subscription(change: WebhookChange) -> None:
+    """Raise `InvalidRequest` for what the subscriber decides, and for disabling: its client would not learn of it."""
+    changed = {each.name for each in fields(change) if getattr(change, each.name) is not None}
+    if owned := sorted(changed - _CHANGEABLE_OF_SUBSCRIPTION):
+        raise InvalidRequest(f"{owned[0]}: this webhook is a subscription of an MCP client. {_SUBSCRIBED}")
+    if change.state is WebhookState.DISABLED:
+        raise InvalidRequest(f"state: a subscription cannot be disabled. {_SUBSCRIBED}")
 
 
 def _changed_outcomes(webhook: Webhook, change: WebhookChange) -> frozenset[CallOutcome] | None:

@@ -4,6 +4,7 @@
     ed25519             the same with a key pair, for receivers that must not hold a secret
     resume_token        encodes the tokens of callbacks; POST /v1/resume decodes them
     sealing             encrypts and decrypts columns of the database
+    base64_text         standard base64, otherwise strict
     secrets             whsec_… and rbk_… texts: generation, validation, hashing
 
 It imports nothing else of Ringback, reads no clock and draws no randomness: `now` and random bytes

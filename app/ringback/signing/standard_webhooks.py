@@ -103,7 +103,7 @@ def verify(
     for secret in secrets:
         if any(_is_valid_signature(secret, signature, content) for signature in signatures):
             return VerifiedMessage(
-                message_id=message_id, timestamp=int(timestamp), key_fingerprint=_compute_fingerprint(secret)
+                message_id=message_id, timestamp=int(timestamp), key_fingerprint=compute_fingerprint(secret)
             )
     raise VerificationError(_explain_mismatch(secrets, signatures))
 
@@ -116,7 +116,8 @@ def check_secret(text: str) -> None:
         webhook_secrets.parse_secret(text)
 
 
-def _compute_fingerprint(secret: str) -> str:
+def compute_fingerprint(secret: str) -> str:
+    """The `key_fingerprint` of messages that this secret or public key verifies."""
     return hashlib.sha256(secret.encode()).hexdigest()[:_FINGERPRINT_DIGITS]
 
 

@@ -25,7 +25,8 @@ export function readProviderContent(content, isError = false) {
   return { ...readMcpContent(content, isError), blocks: content.map((block) => block.type) };
 }
 
-// `open(job)` connects and returns {listTools(), call(tool, arguments, {meta, onProgress, signal}), close()}.
+// `open(job)` connects and returns {listTools(), call(tool, arguments, {meta, onProgress, signal}), close()}, and in `more` the
+// commands that only this client has.
 export async function run(open) {
   let client = null;
   const perform = {
@@ -60,7 +61,7 @@ export async function run(open) {
   for await (const line of createInterface({ input: process.stdin })) {
     const { do: what, ...command } = JSON.parse(line);
     try {
-      say(await perform[what](command));
+      say(await (perform[what] ?? client.more[what])(command));
     } catch (problem) {
       say({ raised: describe(problem) });
     }

@@ -350,8 +350,8 @@ async def test_a_listener_that_has_listened_before_waits_for_a_service_that_is_d
         await end_call(client, "c1")
         await handler.wait_for(1)
     async with (
-        RingbackClient("http://127.0.0.1:1") as nobody,
-        listening(nobody, service, tmp_path / "state.db", handler) as reports,
+        RingbackClient("http://127.0.0.1:1") as unreachable,
+        listening(unreachable, service, tmp_path / "state.db", handler) as reports,
     ):
         await handler.wait_for(2)
         await wait_until_true(lambda: any("tries again" in report for report in reports))

@@ -54,11 +54,11 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ru
 
 async def open_client(running: RunningBridge, mode: Literal["legacy", "2026-07-28"]) -> tuple[str, list[float]]:
     """All operations of a client through one process; returns the protocol version and the received progress."""
-    told: list[float] = []
+    progress_values: list[float] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         del total, message
-        told.append(progress)
+        progress_values.append(progress)
 
     async def on_question(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
         del context
@@ -80,7 +80,7 @@ async def open_client(running: RunningBridge, mode: Literal["legacy", "2026-07-2
     assert [json.loads(result_text(result)) for result in results] == [{"number": number} for number in range(5)]
     assert failed.is_error
     assert result_text(painted) == "painted blue"
-    return version, told
+    return version, progress_values
 
 
 def result_text(result: types.CallToolResult) -> str:

@@ -60,13 +60,15 @@ async def test_every_option_of_a_registration_is_understood(alice: RingbackClien
 
 async def test_a_call_without_a_webhook_comes_with_a_hint(alice: RingbackClient) -> None:
     unheard = await start_call(alice)
-    heard = await start_call(alice, callback=CallbackOptions(url=CALLBACK_URL, retries="minutes", include_result=True))
+    started = await start_call(
+        alice, callback=CallbackOptions(url=CALLBACK_URL, retries="minutes", include_result=True)
+    )
 
     assert unheard.webhooks == ()
     assert unheard.hint is not None
-    assert [webhook.url for webhook in heard.webhooks] == [CALLBACK_URL]
-    assert heard.callback_secret is not None
-    assert heard.hint is None
+    assert [webhook.url for webhook in started.webhooks] == [CALLBACK_URL]
+    assert started.callback_secret is not None
+    assert started.hint is None
 
 
 async def test_a_webhook_that_is_registered_twice_is_one_webhook(alice: RingbackClient) -> None:

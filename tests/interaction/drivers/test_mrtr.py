@@ -69,11 +69,11 @@ async def test_a_call_is_answered_hours_and_restarts_later(engine: Engine, clock
         await wait_for_input_request(engine, call)
     clock.advance(8 * 3600)
     await engine.run_recovery()
-    told = await answer_call(engine, call, {"r1.1": ACCEPTED_ANSWER})
+    answered = await answer_call(engine, call, {"r1.1": ACCEPTED_ANSWER})
     async with running_runner(engine, stage):
         (ended,) = await engine.wait_until_final(call)
 
-    assert (told.call.phase, told.call.status) == (CallPhase.QUEUED, CallStatus.WORKING)
+    assert (answered.call.phase, answered.call.status) == (CallPhase.QUEUED, CallStatus.WORKING)
     assert (ended.outcome, ended.runs) == (CallOutcome.RESULT, 1)
     assert (await read_result(engine, call))["sure"]["content"] == {"sure": True}
     assert stage.side_effects == ["confirm"]
@@ -87,8 +87,8 @@ async def test_every_round_has_keys_of_its_own(engine: Engine) -> None:
         for number in range(1, 4):
             await wait_for_input_request(engine, call)
             asked += (await engine.read_call(call)).input_requests
-            told = await answer_call(engine, call, {"r1.1": DECLINED_ANSWER, f"r{number}.1": ACCEPTED_ANSWER})
-            assert told.accepted == [f"r{number}.1"] or number == 1
+            answered = await answer_call(engine, call, {"r1.1": DECLINED_ANSWER, f"r{number}.1": ACCEPTED_ANSWER})
+            assert answered.accepted == [f"r{number}.1"] or number == 1
         (ended,) = await engine.wait_until_final(call)
 
     assert asked == ["r1.1", "r2.1", "r3.1"]

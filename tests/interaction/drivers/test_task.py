@@ -198,7 +198,7 @@ async def test_a_task_is_answered_after_a_restart(engine: Engine) -> None:
             task = await stage.wait_for_task(1)
             task.request_input("name")
             await wait_for_input_request(engine, call)
-        told = await answer_call(engine, call, {"r1.1": ACCEPTED_ANSWER})
+        answered = await answer_call(engine, call, {"r1.1": ACCEPTED_ANSWER})
         async with engine.running_runner(upstreams):
             await stage.wait_until(lambda: task.answers == {"name": ACCEPTED_ANSWER})
             task.request_input("name", "age")
@@ -208,7 +208,7 @@ async def test_a_task_is_answered_after_a_restart(engine: Engine) -> None:
             task.complete_task("done")
             await engine.wait_until_final(call)
 
-    assert (told.call.status, told.call.phase) == (CallStatus.WORKING, CallPhase.QUEUED)
+    assert (answered.call.status, answered.call.phase) == (CallStatus.WORKING, CallPhase.QUEUED)
     assert {key: request.name for key, request in again.input_requests.items()} == {"r2.1": "age"}
 
 

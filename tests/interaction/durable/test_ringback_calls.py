@@ -148,7 +148,7 @@ async def test_a_ringback_needs_the_name_of_an_upstream(caller: DurableCaller) -
 
 
 class LosingTransport(httpx.AsyncBaseTransport):
-    """Passes requests to the service, and loses the responses while told to."""
+    """Passes requests to the service, and drops the responses while `loses_responses`."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""Engines over a store of their own: on the machine's clock, or on one that moves only when it is told to."""
+"""Engines over a store of their own: on the machine's clock, or on one that moves only when a test advances it."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path

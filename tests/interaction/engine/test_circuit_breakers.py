@@ -1,4 +1,4 @@
-"""Breakers: what fails is left alone for a while, asked with one attempt at a time, and costs nobody else anything."""
+"""Circuit breakers: a failing webhook or origin is paused, probed with one attempt at a time, and does not slow others."""
 
 from collections import Counter
 from collections.abc import Callable, Generator

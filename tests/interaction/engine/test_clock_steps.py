@@ -44,7 +44,7 @@ async def engine(tmp_path: Path, clock: WallClockSteps) -> AsyncGenerator[Engine
 
 
 class RecordingReceiver:
-    """Answers as it is told, and keeps what it was sent."""
+    """Responds as a test sets, and keeps the requests."""
 
     def __init__(self, *codes: int) -> None:
         self._codes = list(codes)
@@ -185,7 +185,7 @@ async def test_scheduling_time_is_kept_once_a_minute_and_never_falls(engine: Eng
 
 
 class FailingCommit(StoreWrapper):
-    """Undoes every unit of work after it has run, while it is told to."""
+    """Rolls back every unit of work after it has run, while a test says so."""
 
     failing = False
 

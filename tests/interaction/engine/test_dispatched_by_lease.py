@@ -117,7 +117,7 @@ async def test_a_call_without_capacity_is_queued_and_not_dispatched(engine: Engi
 
 
 async def test_a_process_that_dies_after_the_commit_leaves_the_call_unknown(engine: Engine) -> None:
-    """Nobody can tell whether the request was sent, and no client has been told of the call."""
+    """Whether the request was sent is unknown, and no client has received the call's id."""
     call, tool = new_call(engine), BlockingTool()
     async with granting_leases(engine, ScriptedUpstreams(tool)):
         await start_call(engine, call)

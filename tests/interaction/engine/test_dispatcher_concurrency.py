@@ -53,7 +53,7 @@ async def wait_for_post(crowd: BlockingReceiver) -> bool:
 
 
 async def commit_several_times(engine: Engine) -> None:
-    """Long enough for whoever is awake to look at the store."""
+    """Long enough for every running worker to read the store."""
 
     async def nothing(tx: Transaction) -> None:
         del tx

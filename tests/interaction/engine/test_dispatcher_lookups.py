@@ -1,4 +1,4 @@
-"""Callbacks to names that hang, fail or do not exist: what is written down, and that nobody else pays for it."""
+"""Callbacks to names that hang, fail or do not exist: which attempts are recorded, and that other receivers are not slowed."""
 
 import ssl
 from collections.abc import AsyncGenerator

@@ -159,12 +159,12 @@ async def test_the_last_delivery_time_is_stored_to_the_second(still: Engine, fak
     webhook = make_webhook()
     await still.insert_webhooks(webhook)
     dispatcher = still.make_dispatcher(ScriptedReceiver(204))
-    told: list[datetime | None] = []
+    delivered_at: list[datetime | None] = []
 
     for _ in range(3):
         await still.finish_call(make_call())
         await dispatcher.run_once()
-        told.append((await still.read_webhook(webhook.id)).last_delivery_at)
+        delivered_at.append((await still.read_webhook(webhook.id)).last_delivery_at)
         fake_clock.advance(0.6)
 
-    assert told == [START, START, START + timedelta(seconds=1.2)]
+    assert delivered_at == [START, START, START + timedelta(seconds=1.2)]

@@ -51,8 +51,8 @@ async def test_a_receiver_that_comes_back_gets_its_delivery(still: Engine, fake_
         await wait_until_due(still, fake_clock, delivery)
 
     assert (await still.read_delivery(delivery)).state is DeliveryState.DELIVERED
-    told = [(each.number, each.status_code, each.category) for each in await still.read_attempts(delivery)]
-    assert told == [
+    recorded = [(each.number, each.status_code, each.category) for each in await still.read_attempts(delivery)]
+    assert recorded == [
         (3, 204, AttemptCategory.DELIVERED),
         (2, 503, AttemptCategory.HTTP_5XX),
         (1, 500, AttemptCategory.HTTP_5XX),

@@ -18,7 +18,7 @@ CANCEL_RESPONSES = [
 
 
 class UpstreamsRespondingToCancel(ScriptedUpstreams):
-    """A tool that ends with `answer` while its upstream is still being told to stop."""
+    """A tool that ends with `answer` while the cancellation is still on its way to the upstream."""
 
     def __init__(self, answer: CallCompletion) -> None:
         super().__init__(self._run_until_cancelled)

@@ -24,7 +24,7 @@ from tests.support.stores import FOREVER, FailingStore
 
 
 class InstantSleepClock(OffsetClock):
-    """The machine's clock; whoever sleeps is only given a turn, and noted."""
+    """The machine's clock; a sleep only yields to the event loop, and is recorded."""
 
     def __init__(self) -> None:
         super().__init__()

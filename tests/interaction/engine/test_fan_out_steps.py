@@ -1,4 +1,4 @@
-"""Hundreds of webhooks hear one event: that is one transaction, and the event loop has a turn after every few deliveries."""
+"""One event goes to hundreds of webhooks in one transaction, and the event loop has a turn after every few deliveries."""
 
 import asyncio
 from collections import Counter

@@ -341,7 +341,7 @@ async def test_a_task_that_always_fails_delays_the_others_by_one_round_at_most(
 
 @pytest.mark.requirement("R35")
 async def test_a_start_voids_earlier_leases_and_recovers_their_work(still: Engine) -> None:
-    """Nobody else serves this store, so whoever held a lease in it is dead, however fresh the lease is."""
+    """One process serves this store, so the holder of every lease in it is dead, however fresh the lease is."""
     lost, waiting = await insert_dispatched_call(still, make_call()), make_call()
     await still.lease_call(waiting)
     sent = make_delivery(

@@ -25,7 +25,7 @@ LATER_SECONDS = 2 * ORDERED_GIVE_UP_SECONDS
 
 
 class FlakyReceiver:
-    """Answers as scripted, whoever asks, and then with 204; knows what was delivered, and who was inside together."""
+    """Responds as scripted, and then with 204; knows what was delivered, and which requests overlapped."""
 
     def __init__(self, script: list[int]) -> None:
         self._script = script

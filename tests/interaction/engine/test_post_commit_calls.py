@@ -119,7 +119,7 @@ async def test_a_start_leases_the_call_that_waited_longest(engine: Engine) -> No
     old, new = make_calls(engine, 2)
     upstreams = ScriptedUpstreams(capacity={"git": 1})
     async with granting_leases(engine, upstreams):
-        await engine.store.write(lambda tx: tx.calls.insert(old))  # nobody was rung for it
+        await engine.store.write(lambda tx: tx.calls.insert(old))  # without a notification
         await start(engine, new)
         await engine.wait_until_final(old, new)
 

@@ -70,7 +70,7 @@ async def test_nothing_is_written_without_progress() -> None:
 
 
 async def execute_with_progress(engine: Engine, call: Call, *steps: int, unsteady: FailingStore | None = None) -> None:
-    """Drive a call whose tool tells these steps, all within a second, and ends when the first was written."""
+    """Drive a call whose tool reports these steps, all within a second, and ends when the first was written."""
     written = engine.store.signals.listen(f"call:{call.id}")
 
     async def report_progress(driven: Call, on_progress: OnProgress) -> CallCompletion:
@@ -105,17 +105,17 @@ async def test_progress_is_sent_only_to_webhooks_that_selected_it(engine: Engine
 
     await execute_with_progress(engine, call, 1)
 
-    heard = [(delivery.seq, delivery.webhook_id) for delivery in await engine.read_deliveries()]
-    assert heard == [(1, asked.id), (2, silent.id)]
+    sent = [(delivery.seq, delivery.webhook_id) for delivery in await engine.read_deliveries()]
+    assert sent == [(1, asked.id), (2, silent.id)]
 
 
 async def test_progress_under_a_lost_lease_is_not_written(engine: Engine) -> None:
     call = await engine.lease_call(make_call())
 
-    async def tell(tx: Transaction) -> bool:
+    async def record(tx: Transaction) -> bool:
         return await engine.recorder.record_progress(tx, call, make_progress(1), lease_token="lease_of_another")
 
-    assert not await engine.store.write(tell)
+    assert not await engine.store.write(record)
     assert (await engine.read_call(call)).progress is None
     assert await engine.read_events() == []
 
@@ -123,8 +123,8 @@ async def test_progress_under_a_lost_lease_is_not_written(engine: Engine) -> Non
 async def test_progress_after_the_end_is_not_written(engine: Engine) -> None:
     call = await engine.finish_call(make_call())
 
-    async def tell(tx: Transaction) -> bool:
+    async def record(tx: Transaction) -> bool:
         return await engine.recorder.record_progress(tx, replace(call), make_progress(1), lease_token="")
 
-    assert not await engine.store.write(tell)
+    assert not await engine.store.write(record)
     assert [event.name for event in await engine.read_events()] == [EventName.CALL_FINISHED]

@@ -22,7 +22,7 @@ async def call(still: Engine) -> Call:
 
 
 async def progress(engine: Engine, call: Call, value: float) -> Delivery:
-    """Tell progress, as the runner does; the delivery of it."""
+    """Record progress, as the runner does, and return its delivery."""
     assert await engine.store.write(
         lambda tx: engine.recorder.record_progress(
             tx, call, Progress(progress=value), lease_token=call.lease_token or ""

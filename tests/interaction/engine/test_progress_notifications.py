@@ -15,15 +15,15 @@ STEPS = 20
 async def test_every_progress_notification_reaches_listeners_while_few_are_stored(engine: Engine) -> None:
     call = await engine.lease_call(make_call(deadline_at=engine.clock.now().replace(year=2100)))
 
-    async def tell(_call: Call, on_progress: OnProgress) -> CallCompletion:
+    async def report_steps(_call: Call, on_progress: OnProgress) -> CallCompletion:
         for step in range(STEPS):
             await on_progress(Progress(progress=step))
         return COMPLETED_RESULT
 
     with engine.notification_hub.subscribe_call(call.id) as live:
-        await asyncio.wait_for(engine.make_execution(call, ScriptedUpstreams(tell)).run(), WAIT_SECONDS)
-        heard = [(await asyncio.wait_for(anext(live), WAIT_SECONDS)).params for _ in range(STEPS)]
+        await asyncio.wait_for(engine.make_execution(call, ScriptedUpstreams(report_steps)).run(), WAIT_SECONDS)
+        received = [(await asyncio.wait_for(anext(live), WAIT_SECONDS)).params for _ in range(STEPS)]
 
-    assert heard == [{"progress": step} for step in range(STEPS)]
+    assert received == [{"progress": step} for step in range(STEPS)]
     stored = [event.name for event in await engine.read_events()]
     assert stored.count(EventName.CALL_PROGRESS) <= 1

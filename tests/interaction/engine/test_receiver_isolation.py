@@ -1,4 +1,4 @@
-"""Receivers that hang, and what they may not do to the others. Counts, no clocks: the benchmarks tell how long it takes."""
+"""Receivers that hang do not slow the others. The tests count; the benchmarks measure times."""
 
 from collections import Counter
 from datetime import timedelta
@@ -152,7 +152,7 @@ async def test_a_sender_that_raises_anything_counts_as_a_failed_attempt(still: E
 
 
 class RecorderWithoutServiceEvents(Recorder):
-    """Cannot tell of webhooks: stands for any bug that one delivery meets and its neighbours do not."""
+    """Raises for one webhook: stands for any bug that affects one delivery and not its neighbours."""
 
     async def record_webhook_event(self, tx: Transaction, name: EventName, webhook: Webhook) -> None:
         del tx, name, webhook

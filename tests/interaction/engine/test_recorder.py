@@ -1,4 +1,4 @@
-"""Writing down what happened: call, events and deliveries in one transaction, for exactly those who hear it."""
+"""The recorder writes a call, its events and its deliveries in one transaction, with a delivery for each matching webhook."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -117,13 +117,13 @@ async def test_waiters_for_the_call_the_log_and_due_deliveries_are_notified(stil
         assert await of_the_dispatcher.wait(WAIT_SECONDS)
 
 
-# -- who hears it -----------------------------------------------------------------------------------------------------------
+# -- matching webhooks -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("R25")
 async def test_only_matching_webhooks_of_the_calls_owner_get_a_delivery(still: Engine) -> None:
-    hears, of_the_tool = make_webhook(), make_webhook(tool="git_log")
-    await still.insert_webhooks(hears, of_the_tool)
+    unfiltered, of_the_tool = make_webhook(), make_webhook(tool="git_log")
+    await still.insert_webhooks(unfiltered, of_the_tool)
     await still.insert_webhooks(
         make_webhook(principal=BOB),
         make_webhook(tool="git_diff"),
@@ -134,7 +134,7 @@ async def test_only_matching_webhooks_of_the_calls_owner_get_a_delivery(still: E
 
     await still.finish_call(make_call())
 
-    assert {delivery.webhook_id for delivery in await still.read_deliveries()} == {hears.id, of_the_tool.id}
+    assert {delivery.webhook_id for delivery in await still.read_deliveries()} == {unfiltered.id, of_the_tool.id}
     assert await still.read_deliveries(BOB) == []
 
 
@@ -160,8 +160,8 @@ async def test_the_result_is_inlined_only_for_webhooks_that_include_it(still: En
 
     await still.finish_call(make_call())
 
-    told = {delivery.webhook_id: result_of(delivery) for delivery in await still.read_deliveries()}
-    assert told == {asked.id: orjson.loads(RESULT), silent.id: None}
+    results = {delivery.webhook_id: result_of(delivery) for delivery in await still.read_deliveries()}
+    assert results == {asked.id: orjson.loads(RESULT), silent.id: None}
 
 
 async def test_a_result_that_does_not_fit_is_left_out_whole(still: Engine) -> None:

@@ -1,4 +1,4 @@
-"""Receivers that are gone: suspended, held for in bounds, found again, and told of what they have missed."""
+"""Receivers that are gone: their webhooks are suspended, hold few deliveries, and get a gap once they respond again."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -117,7 +117,7 @@ async def test_the_owner_learns_of_suspension_and_recovery_from_the_log_and_othe
     assert [event.data["webhook_id"] for event in events] == [webhook.id, webhook.id]
     assert [event.data["state"] for event in events] == ["suspended", "active"]
     assert [body["name"] for body in board.bodies(OTHER_WEBHOOK)] == ["webhook.suspended", "webhook.recovered"]
-    assert {body["name"] for body in board.bodies(AGENT)} == {"call.finished"}, "nobody is rung about himself"
+    assert {body["name"] for body in board.bodies(AGENT)} == {"call.finished"}, "no webhook gets an event about itself"
 
 
 async def test_an_event_about_a_webhook_says_nothing_of_its_url_or_secrets(still: Engine) -> None:

@@ -38,7 +38,7 @@ REFUSALS: Final = {
     "redirect": (respond_with(302, headers={"location": "https://elsewhere.example/"}), "http_3xx"),
     "not found": (respond_with(404), "http_4xx"),
     "broken": (respond_with(500), "http_5xx"),
-    "nobody": (raise_error(httpx.ConnectError), "connection_refused"),
+    "unreachable": (raise_error(httpx.ConnectError), "connection_refused"),
     "silence": (raise_error(httpx.ReadTimeout), "response_timeout"),
 }
 

@@ -1,4 +1,4 @@
-"""Proof that needs no challenge: an older proof, an allowlist, a list that the origin publishes, or nobody who asks for any."""
+"""Proof without a challenge: an older proof, an allowlist, a list that the origin publishes, or a setting that needs none."""
 
 import httpx
 import pytest

@@ -53,7 +53,7 @@ class ServiceTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         self.tried.set()
         if not self.open.is_set():
-            raise httpx.ReadTimeout("nobody there")  # the client does not retry this error
+            raise httpx.ReadTimeout("no response")  # the client does not retry this error
         self.passed.append(json.loads(await request.aread()))
         return await self._transport.handle_async_request(request)
 

@@ -204,7 +204,7 @@ async def test_a_webhook_that_the_url_names_receives_the_call(gate: GatewayHarne
     registered = await gate.request_rest(
         "POST",
         "/v1/webhooks",
-        json={"url": gate.callback_receiver.url, "secret": SECRET, "client_session_id": "of-nobody"},
+        json={"url": gate.callback_receiver.url, "secret": SECRET, "client_session_id": "of-no-call"},
     )
     webhook_id = registered.json()["id"]
     async with opened(gate, era, query=f"webhook={webhook_id}&correlation_id=named-{era}") as client:

@@ -174,9 +174,9 @@ async def test_principals_that_are_asked_at_once_see_their_own_question_only(
         ):
             question = await frames.read_message("elicitation/create")
             await session.send_response(question, {"action": "accept", "content": {"answer": principal}})
-            heard: list[Json] = []
-            result = await frames.read_response(heard)
-            questions = [each for each in [question, *heard] if each.get("method") == "elicitation/create"]
+            received: list[Json] = []
+            result = await frames.read_response(received)
+            questions = [each for each in [question, *received] if each.get("method") == "elicitation/create"]
             return [each["params"]["message"] for each in questions], read_response(result)
 
     answered = await asyncio.gather(answer_own_question("alice"), answer_own_question("bob"))
@@ -187,14 +187,17 @@ async def test_principals_that_are_asked_at_once_see_their_own_question_only(
 
 async def test_principals_that_share_a_child_are_asked_nothing_while_both_run(asking_gate: AskingGateway) -> None:
     async def call_together(principal: str) -> tuple[list[Json], Json]:
-        heard: list[Json] = []
+        received: list[Json] = []
         params = ask("ask_together", f"{principal}?", arguments={"count": 2})
         async with asking_gate.open_session("child", principal=principal) as session:
-            return heard, read_response(await session.request("tools/call", params, heard=heard))
+            return received, read_response(await session.request("tools/call", params, received=received))
 
     answered = await asyncio.gather(call_together("alice"), call_together("bob"))
 
-    assert [[each for each in heard if each.get("method") == "elicitation/create"] for heard, _ in answered] == [[], []]
+    assert [[each for each in received if each.get("method") == "elicitation/create"] for received, _ in answered] == [
+        [],
+        [],
+    ]
     assert all("The question was not asked" in response["message"] for _, response in answered)
 
 
@@ -223,9 +226,9 @@ async def test_only_clients_that_can_elicit_see_the_tools_that_an_upstream_has_f
 
 
 async def test_a_caller_that_cannot_answer_a_child_learns_that_nobody_was_asked(asking_gate: AskingGateway) -> None:
-    heard: list[Json] = []
+    received: list[Json] = []
     async with asking_gate.open_session("child", capabilities=NO_CAPABILITIES) as session:
-        result = await session.request("tools/call", ask(), heard=heard)
+        result = await session.request("tools/call", ask(), received=received)
 
-    assert heard == []
+    assert received == []
     assert "does not accept input" in read_response(result)["message"]

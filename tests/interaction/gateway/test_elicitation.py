@@ -67,10 +67,10 @@ async def test_a_client_without_the_elicitation_capability_gets_no_elicitation(
     with pytest.raises(JsonRpcErrorResponse, match="asks for input"):
         await modern.request("tools/call", params, declare=NO_CAPABILITIES)
     async with gate.open_legacy_session(capabilities={}) as session:
-        heard: list[Json] = []
+        received: list[Json] = []
         with pytest.raises(JsonRpcErrorResponse, match="asks for input"):
-            await session.request("tools/call", params, heard=heard)
-        assert heard == []
+            await session.request("tools/call", params, received=received)
+        assert received == []
 
 
 async def test_an_input_request_that_its_client_cannot_answer_stays_open_for_other_surfaces(

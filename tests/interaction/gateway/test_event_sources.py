@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -73,7 +73,7 @@ async def test_a_legacy_task_has_an_event_source(gate: GatewayHarness) -> None:
 async def test_the_drafts_field_is_sent_if_it_is_enabled_and_the_client_declares_events(
     tmp_path: Path, extensions: Sequence[str]
 ) -> None:
-    declare: Json = {"extensions": dict[str, Any].fromkeys(extensions, {})}
+    declare: Json = {"extensions": {extension: {} for extension in extensions}}
     async with running_gateway(tmp_path, task_event_source=True, task_grace_seconds=0.0) as gate:
         client = await gate.make_modern_client("plain")
 

@@ -56,7 +56,7 @@ class FailingSessionManager(BoundedSessionManager):
 
     def fail_manager(self) -> None:
         async def fail() -> None:
-            raise RuntimeError("a session failed in a way that nobody foresaw")
+            raise RuntimeError("a session failed unexpectedly")
 
         assert self._task_group is not None
         self._task_group.start_soon(fail)

@@ -86,31 +86,35 @@ async def test_an_upstreams_error_is_passed_on_unchanged(gate: GatewayHarness) -
 @pytest.mark.parametrize("level", ["info", "error"])
 async def test_log_messages_are_relayed_to_a_client_that_requested_them(gate: GatewayHarness, level: str) -> None:
     arguments = {"levels": ["debug", "info", "error"]}
-    heard: list[Json] = []
+    received: list[Json] = []
     params: Json = {"name": "talk", "arguments": arguments}
     modern = await gate.make_modern_client("library")
-    await modern.request("tools/call", {**params, "_meta": {LOG_LEVEL: level}}, declare=NO_CAPABILITIES, heard=heard)
+    await modern.request(
+        "tools/call", {**params, "_meta": {LOG_LEVEL: level}}, declare=NO_CAPABILITIES, received=received
+    )
     async with gate.open_legacy_session("library") as session:
         await session.request("logging/setLevel", {"level": level})
-        await session.request("tools/call", params, heard=heard)
-    returned = [message["params"]["level"] for message in heard if message["method"] == "notifications/message"]
+        await session.request("tools/call", params, received=received)
+    returned = [message["params"]["level"] for message in received if message["method"] == "notifications/message"]
     assert returned == {"info": ["info", "error"], "error": ["error"]}[level] * 2
 
 
 async def test_log_messages_are_not_sent_to_a_client_that_did_not_request_them(gate: GatewayHarness) -> None:
     params: Json = {"name": "talk", "arguments": {"levels": ["error"]}}
-    heard: list[Json] = []
-    await (await gate.make_modern_client("library")).request("tools/call", params, declare=NO_CAPABILITIES, heard=heard)
+    received: list[Json] = []
+    await (await gate.make_modern_client("library")).request(
+        "tools/call", params, declare=NO_CAPABILITIES, received=received
+    )
     async with gate.open_legacy_session("library") as session:
-        await session.request("tools/call", params, heard=heard)
-    assert heard == []
+        await session.request("tools/call", params, received=received)
+    assert received == []
 
 
 async def call_steps(client: ModernClient | LegacyClientSession, params: Json) -> list[Json]:
-    heard: list[Json] = []
+    received: list[Json] = []
     declare: Any = {"declare": NO_CAPABILITIES} if isinstance(client, ModernClient) else {}
-    await client.request("tools/call", params, heard=heard, **declare)
-    return [message["params"] for message in heard if message["method"] == "notifications/progress"]
+    await client.request("tools/call", params, received=received, **declare)
+    return [message["params"] for message in received if message["method"] == "notifications/progress"]
 
 
 async def test_progress_is_relayed_under_the_clients_own_token(gate: GatewayHarness) -> None:

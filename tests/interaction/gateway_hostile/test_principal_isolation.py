@@ -52,7 +52,7 @@ class IsolationHarness:
     gate: GatewayHarness
     chance: random.Random
 
-    # -- what somebody begins ----------------------------------------------------------------------------------------------
+    # -- what a principal starts -------------------------------------------------------------------------------------------
 
     async def start_over_rest(self, who: HostilePrincipal) -> Answer:
         body: Json = {
@@ -103,7 +103,7 @@ class IsolationHarness:
                 who.add_owned("delivery", delivery["id"])
         return status, text
 
-    # -- what somebody asks for --------------------------------------------------------------------------------------------
+    # -- what a principal requests-------------------------------------------------------------------------------------------
 
     def probes(self) -> Mapping[str, list[Probe]]:
         call = [

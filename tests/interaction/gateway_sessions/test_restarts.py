@@ -34,7 +34,7 @@ async def test_a_session_id_is_good_after_a_restart(files: RestartableRingback, 
 
 
 async def test_a_session_remembers_what_its_client_declared(files: RestartableRingback) -> None:
-    """Tasks exist only in 2025-11-25, and `tasks` needs the negotiated version, which only `initialize` has told."""
+    """Tasks exist only in 2025-11-25, and `tasks` needs the negotiated version, which only `initialize` negotiates."""
     async with files.running() as first:
         session = await open_session(first)
     async with files.running() as second:

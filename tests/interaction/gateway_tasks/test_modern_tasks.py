@@ -310,10 +310,10 @@ async def test_the_clients_labels_are_returned_with_the_task(harness: TasksHarne
 
 @pytest.mark.must("M22")
 async def test_progress_is_the_status_message_and_no_notification(harness: TasksHarness, modern: ModernClient) -> None:
-    heard: list[Json] = []
+    received: list[Json] = []
     progress = {"_meta": {"progressToken": "token"}}
     count = len(harness.tasks.tasks)
-    created = await modern.request("tools/call", {"name": "work", "arguments": {}, **progress}, heard=heard)
+    created = await modern.request("tools/call", {"name": "work", "arguments": {}, **progress}, received=received)
     task = await harness.tasks.wait_for_task(count + 1)
     async with modern.open_subscription({"taskIds": [created["taskId"]]}) as stream:
         task.set_state(status="working", statusMessage="3 of 7 pages")
@@ -322,4 +322,4 @@ async def test_progress_is_the_status_message_and_no_notification(harness: Tasks
             assert message["method"] in {"notifications/subscriptions/acknowledged", "notifications/tasks"}
             if message["params"].get("statusMessage") == "3 of 7 pages":
                 break
-    assert heard == []
+    assert received == []

@@ -182,7 +182,7 @@ async def test_a_principal_never_reads_another_principals_data(guarded: OAuthSer
     bob = PrincipalClient("bob", await guarded.create_api_key("bob"))
     doors = EndpointProbe(guarded, chance)
     every = doors.list_probes()
-    told = {ada.name: 0, bob.name: 0}
+    responses_with_secret = {ada.name: 0, bob.name: 0}
 
     for _ in range(OPERATIONS_DEEP if deep else OPERATIONS):
         who, other = chance.sample([ada, bob], 2)
@@ -190,8 +190,8 @@ async def test_a_principal_never_reads_another_principals_data(guarded: OAuthSer
 
         assert other.secret_text not in answer.text, (answer.request.url, answer.request.content)
         assert answer.status_code < 500, (answer.request.url, answer.text)
-        told[who.name] += who.secret_text in answer.text
+        responses_with_secret[who.name] += who.secret_text in answer.text
 
-    assert min(told.values()) > OPERATIONS / 10
+    assert min(responses_with_secret.values()) > OPERATIONS / 10
     assert ada.webhooks
     assert bob.webhooks

@@ -1,4 +1,4 @@
-"""Cancelling a call through the whole service: its upstream is told, it rings once, and its room is free at once."""
+"""Cancelling a call through the whole service: its upstream is cancelled, one callback is sent, and its permit is free."""
 
 import asyncio
 from dataclasses import replace

@@ -96,8 +96,8 @@ async def test_progress_is_in_the_log_and_on_the_call_and_is_sent_to_subscribers
 
         assert final.progress is not None
         assert (final.progress.progress, final.progress.total) == (2, 2)
-        told = [event.name async for event in alice.events(call_id=call.id)]
-        assert (told[0], told[-1]) == ("call.progress", "call.finished")
+        names = [event.name async for event in alice.events(call_id=call.id)]
+        assert (names[0], names[-1]) == ("call.progress", "call.finished")
     assert [callback.name for callback in phone.callbacks] == ["call.finished"]
 
 

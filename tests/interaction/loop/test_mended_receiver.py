@@ -1,6 +1,6 @@
 """The story of a receiver that breaks in three ways and is mended, with a service, commands and sockets of their own.
 
-Each reason is told by the API, the command line and the metrics. After mending, one command sends everything in order, although
+The API, the command line and the metrics show each reason. After mending, one command sends everything in order, although
 the next step of every delivery's retry schedule is ten minutes away.
 """
 

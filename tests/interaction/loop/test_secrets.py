@@ -24,7 +24,7 @@ SERVER = "tests.support.stdio_upstream"
 
 @dataclass(slots=True)
 class SecretTracker:
-    """Every secret that was made, and everything that was said where none may be heard."""
+    """Every secret that was made, and every text that must contain none."""
 
     secrets: set[str] = field(default_factory=set[str])
     output: list[str] = field(default_factory=list[str])

@@ -1,4 +1,4 @@
-"""The command as a process: it drains when it is told to stop, records the truth, and shares its database with nobody."""
+"""The command as a process: it drains after SIGTERM, records how calls ended, and is the only process on its database."""
 
 import asyncio
 import json
@@ -29,12 +29,12 @@ class ServerProcess:
     url: str = ""
 
     async def logged(self, event: str) -> dict[str, Any]:
-        """The next line of the log that tells of this event."""
+        """The next line of the log with this event."""
         async with asyncio.timeout(START_SECONDS):
             async for line in self.process.stderr:
-                told = json.loads(line)
-                if told["event"] == event:
-                    return told
+                logged = json.loads(line)
+                if logged["event"] == event:
+                    return logged
         raise AssertionError(f"The process ended without {event}.")
 
     async def readiness(self) -> int:
@@ -149,10 +149,10 @@ async def test_a_second_service_on_the_same_database_refuses_in_one_line(tmp_pat
         ringback(tmp_path, server.url, drain_seconds=0) as running,
     ):
         async with spawned_service(tmp_path, "--upstream", f"stage={server.url}") as second:
-            _, told = await asyncio.wait_for(second.communicate(), START_SECONDS)
+            _, logged = await asyncio.wait_for(second.communicate(), START_SECONDS)
 
         assert second.returncode == 75
-        (line,) = told.decode().splitlines()
+        (line,) = logged.decode().splitlines()
         assert line == (
             f"Error: Another service (process {running.process.pid}) already serves this database. "
             "Stop it, or use another database file."

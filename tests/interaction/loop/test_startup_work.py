@@ -45,7 +45,7 @@ SELECT 'alice', i, 'evt_' || i, 'call.finished', '{}', 0 FROM n"""
 
 
 async def fill(folder: Path, rows: int) -> None:
-    """A database that a process has left which was killed in the middle of much, and that nobody has opened for weeks."""
+    """A database whose process was killed with much open work, and that was not opened for weeks."""
     async with open_test_store(folder, SystemClock()):
         pass
     with closing(sqlite3.connect(folder / "ringback.db")) as connection, connection:

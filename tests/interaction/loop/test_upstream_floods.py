@@ -1,4 +1,4 @@
-"""An upstream that tells more than anybody wants to hear."""
+"""An upstream that floods a call with progress."""
 
 import asyncio
 from pathlib import Path
@@ -18,10 +18,10 @@ async def test_a_thousand_progress_notifications_at_once_cost_a_few_events_and_t
         alice = await ringback.create_agent_client("alice")
         started = await alice.start_call("stage", "flood", {})
         final = await asyncio.wait_for(alice.wait(started.call.id), WAIT_SECONDS)
-        told = [event.name async for event in alice.events(call_id=started.call.id)]
+        names = [event.name async for event in alice.events(call_id=started.call.id)]
 
     assert (final.status, final.outcome) == ("completed", "result")
     assert final.progress is not None
     assert final.progress.progress == 1000
-    assert told[-1] == "call.finished"
-    assert len(told) <= COALESCED_MAX
+    assert names[-1] == "call.finished"
+    assert len(names) <= COALESCED_MAX

@@ -97,7 +97,7 @@ async def test_every_kind_of_wait_at_one_node_ends_with_the_call_at_another(
 
 
 class DeafStore(StoreWrapper):
-    """A store whose node hears no notification, as if its listener was lost for ever."""
+    """A store whose node receives no notification, as if its listener was lost for ever."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)

@@ -6,7 +6,8 @@ import httpx
 import pytest
 
 from ringback.domain.delivery import Delivery, DeliveryState
-from ringback.services import bulk_cancellation, bulk_redelivery
+from ringback.services import bulk_redelivery, cancellation
+from tests.support.examples import ALICE
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 
 pytestmark = pytest.mark.requirement("R22")
@@ -49,8 +50,8 @@ async def test_calls_of_a_session_are_cancelled_as_each_of_them_would_be(
 async def test_a_cancellation_is_bounded_and_a_repeated_one_continues(
     alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk_cancellation, "CANCELLATIONS_MAX", 3)
-    monkeypatch.setattr(bulk_cancellation, "CANCELLED_CALLS_BATCH_SIZE", 2)
+    monkeypatch.setattr(cancellation, "CANCELLATIONS_MAX", 3)
+    monkeypatch.setattr(cancellation, "CANCELLED_CALLS_BATCH_SIZE", 2)
     for _ in range(5):
         await start(alice)
 
@@ -66,6 +67,27 @@ async def test_a_cancellation_needs_a_filter_of_open_calls(alice: httpx.AsyncCli
 
     assert (await alice.post("/v1/calls/cancel", json=body)).status_code == 422
     assert await statuses(alice) == ["working"]
+
+
+async def test_a_second_bulk_request_of_a_principal_is_refused_until_the_first_one_ends(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, bob: httpx.AsyncClient
+) -> None:
+    await start(alice)
+    where = {"client_session_id": "session-1", "dry_run": True}
+
+    with service.quotas.open_bulk_request(ALICE):
+        refused = [
+            await alice.post("/v1/calls/cancel", json=where),
+            await alice.post("/v1/deliveries/redeliver", json={}),
+        ]
+        foreign = await bob.post("/v1/calls/cancel", json=where)
+    accepted = await alice.post("/v1/calls/cancel", json=where)
+
+    assert [(each.status_code, each.headers["retry-after"], each.json()["quota"]) for each in refused] == [
+        (429, "5", "bulk_requests"),
+        (429, "5", "bulk_requests"),
+    ]
+    assert [foreign.status_code, accepted.status_code] == [200, 200]
 
 
 # -- redelivery ------------------------------------------------------------------------------------------------------------

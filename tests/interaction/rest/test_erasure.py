@@ -8,8 +8,10 @@ import httpx
 import pytest
 
 from ringback.domain.call_outcome import completion_from_result
-from ringback.domain.principal import Scope
+from ringback.domain.errors import Unauthenticated
+from ringback.domain.principal import ALL_SCOPES, Scope
 from ringback.services import erasures
+from ringback.services.call_starts import StartCallRequest
 from tests.support.databases import count_rows, query_rows
 from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, ServiceUnderTest, running_service
 
@@ -331,3 +333,20 @@ async def test_the_file_holds_no_byte_of_an_erased_call(tmp_path: Path) -> None:
     files = read_files(tmp_path)
     assert str(CALL_BODY["correlation_id"]).encode() in files
     assert PRIVATE.encode() not in files
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+async def test_a_start_that_was_authenticated_before_the_erasure_of_its_principal_stores_nothing(
+    service: ServiceUnderTest, admin: httpx.AsyncClient, *, is_batch: bool
+) -> None:
+    calls = service.services.calls
+    request = StartCallRequest(upstream="git", tool="git_log", arguments={"repo_path": "."})
+    key, _ = await service.services.api_keys.create_key("alice", name="", scopes=ALL_SCOPES, upstreams=None)
+    assert (await admin.delete("/v1/principals/alice")).json()["state"] == "finished"
+
+    with pytest.raises(Unauthenticated, match="Nothing was stored"):
+        await (
+            calls.start_batch(key.to_caller(), [request]) if is_batch else calls.start_call(key.to_caller(), request)
+        )
+
+    assert query_rows(service.folder, "SELECT id FROM calls") == []

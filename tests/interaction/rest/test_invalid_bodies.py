@@ -56,6 +56,23 @@ async def test_malformed_json_is_answered_with_the_place(
 
 
 @pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/v1/webhooks", '{"url": "https://agent.example/", "headers": {"x-key": "1", "x-tenant": "2", "x-key": "3"}}'),
+        ("/v1/calls", '{"upstream": "git", "tool": "git_log", "arguments": {"a": [{"x-key": 1, "x-key": 1}]}}'),
+        ("/v1/resume", '{"x-key": "1", "resume_token": "2", "x-key": "1"}'),
+    ],
+)
+async def test_an_object_with_two_members_of_one_name_is_refused(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, path: str, text: str
+) -> None:
+    problem = await assert_rejected(service, alice, "POST", path, content=text, headers=JSON)
+
+    assert (problem["status"], problem["type"]) == (422, "/problems/invalid-request")
+    assert "two members named 'x-key'" in problem["detail"]
+
+
+@pytest.mark.parametrize(
     "content_type",
     [
         None,

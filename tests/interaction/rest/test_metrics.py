@@ -49,6 +49,18 @@ async def test_metrics_count_the_rows_of_the_store(
     assert found["ringback_events_total",] == 2
 
 
+async def test_metrics_show_which_upstreams_are_paused(service: ServiceUnderTest, admin: httpx.AsyncClient) -> None:
+    before = await samples(admin)
+    await admin.post("/v1/upstreams/git/pause")
+    paused = await samples(admin)
+
+    assert before["ringback_upstream_intake", "open", "git"] == 1
+    assert (paused["ringback_upstream_intake", "open", "git"], paused["ringback_upstream_intake", "paused", "git"]) == (
+        0,
+        1,
+    )
+
+
 async def test_metrics_show_the_states_of_upstreams_and_workers(
     service: ServiceUnderTest, admin: httpx.AsyncClient
 ) -> None:

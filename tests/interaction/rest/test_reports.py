@@ -56,8 +56,8 @@ async def test_a_reported_call_is_a_call_like_any_other(
     assert (begun["call"]["status"], begun["call"]["runs"]) == ("working", 1)
     assert [webhook["url"] for webhook in begun["webhooks"]] == [CALLBACK_URL]
 
-    told = await report(reporter, LATER | {"progress": {"progress": 1, "total": 2, "message": "half"}})
-    assert told["call"]["progress"] == {"progress": 1.0, "total": 2.0, "message": "half"}
+    reported = await report(reporter, LATER | {"progress": {"progress": 1, "total": 2, "message": "half"}})
+    assert reported["call"]["progress"] == {"progress": 1.0, "total": 2.0, "message": "half"}
 
     ended = await report(reporter, LATER | {"result": RESULT})
     call_id = begun["call"]["id"]
@@ -119,11 +119,11 @@ async def test_progress_is_sent_to_webhooks_that_selected_it(
     callback = {"url": CALLBACK_URL, "events": ["call.progress"]}
     await report(reporter, REPORT | {"callback": callback, "progress": {"progress": 1}})
     await report(reporter, LATER | {"progress": {"progress": 2}})
-    told = [
+    reported = [
         orjson.loads(delivery.body)["data"]["progress"]["progress"]
         for delivery in await service.read_deliveries("alice")
     ]
-    assert told == [2.0, 1.0]
+    assert reported == [2.0, 1.0]
 
 
 # -- again, and otherwise --------------------------------------------------------------------------------------------------

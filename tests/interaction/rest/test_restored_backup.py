@@ -157,9 +157,9 @@ async def test_a_webhook_with_a_lost_cursor_gets_a_gap_and_then_new_events(
 
     event, gap = await service.read_deliveries("alice")
     assert (gap.kind, event.call_id) == (DeliveryKind.GAP, later[0])
-    told = orjson.loads(gap.body)
-    assert told["type"] == "gap"
-    assert names(await poll_events(alice, told["cursor"])) == calls + later
+    envelope = orjson.loads(gap.body)
+    assert envelope["type"] == "gap"
+    assert names(await poll_events(alice, envelope["cursor"])) == calls + later
 
 
 async def test_the_cursor_of_a_callback_is_recognised(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ringback.domain import change_subscriptions as watches
+from ringback.domain import change_subscriptions
 from tests.support.service import CALLBACK_URL, ServiceUnderTest
 
 pytestmark = pytest.mark.requirement("R17")
@@ -39,7 +39,7 @@ async def test_a_change_webhook_describes_its_events_and_keeps_its_resources(ali
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "words"),
     [
         ({"upstream": None}, "Say which: upstream"),
         ({"tool": "git_log"}, "Register one of its own"),
@@ -49,15 +49,15 @@ async def test_a_change_webhook_describes_its_events_and_keeps_its_resources(ali
     ],
 )
 async def test_a_webhook_that_matches_nothing_is_refused_with_a_reason(
-    alice: httpx.AsyncClient, body: dict[str, Any], told: str
+    alice: httpx.AsyncClient, body: dict[str, Any], words: str
 ) -> None:
     problem = await registration_error(alice, **body)
 
     assert problem["type"] == "/problems/invalid-request"
-    assert told in problem["detail"]
+    assert words in problem["detail"]
 
 
-@pytest.mark.parametrize("uri", ["", "x" * (watches.RESOURCE_URI_LENGTH_MAX + 1), "file:///a\nb", 7])
+@pytest.mark.parametrize("uri", ["", "x" * (change_subscriptions.RESOURCE_URI_LENGTH_MAX + 1), "file:///a\nb", 7])
 async def test_a_resource_is_named_within_bounds(alice: httpx.AsyncClient, uri: Any) -> None:
     await registration_error(alice, resource_uri=uri)
 

@@ -30,7 +30,7 @@ from tests.support.resolvers import LOOPBACK_POLICY, loopback_target
 anyio_backend = both_event_loops
 
 MORE_THAN_BUFFERED = b"x" * 16_000_000
-"""Than the two kernels' buffers hold: while nobody reads it, it is not written to its end."""
+"""More than the buffers of the two kernels hold: it is not written to its end while the receiver does not read."""
 NO_STATUS = {AttemptCategory.CONNECTION_BROKEN, AttemptCategory.INVALID_RESPONSE, AttemptCategory.BODY_NOT_READ}
 
 
@@ -183,7 +183,7 @@ async def test_a_closed_sender_repeats_nothing(http1_sender: Http1Sender) -> Non
 async def test_any_bytes_of_a_receiver_are_at_most_one_response(
     *, client_tls: ssl.SSLContext, data: bytes, framed: bool, cut: int
 ) -> None:
-    """Nothing is raised and nobody waits: the receiver hangs up after its bytes."""
+    """Nothing is raised and nothing waits: the receiver closes the connection after its bytes."""
     data = b"HTTP/1.1 200 OK\r\n" + data if framed else data
 
     async def behave(connection: AcceptedConnection) -> None:

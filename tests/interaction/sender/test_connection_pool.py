@@ -1,4 +1,4 @@
-"""Which connections are used again, on both event loops: never one on which a byte came that nobody asked for."""
+"""Which connections are used again, on both event loops: never one that has sent unrequested bytes."""
 
 import asyncio
 

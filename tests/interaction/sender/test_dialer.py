@@ -234,13 +234,13 @@ async def test_connecting_causes_no_lookup(
         monkeypatch.setattr(loop, look_up, forbidden)
     monkeypatch.setattr(socket, "getaddrinfo", forbidden)
     async with receiver, make_sender(open_socket, client_tls) as sender:
-        told = await sender.post(target, {}, b"", deadline_seconds=WAIT_SECONDS)
+        result = await sender.post(target, {}, b"", deadline_seconds=WAIT_SECONDS)
 
-    assert told.category is AttemptCategory.DELIVERED
+    assert result.category is AttemptCategory.DELIVERED
 
 
 async def test_bytes_sent_before_tls_are_no_response(client_tls: ssl.SSLContext) -> None:
-    """Anybody on the way could say it."""
+    """Any host on the way could send it."""
 
     async def speaks_first(connection: Peer) -> None:
         await connection.send(NO_CONTENT)
@@ -282,7 +282,7 @@ async def connected_to(receiver: Receiver) -> AsyncGenerator[ReceiverConnection]
 
 
 async def test_an_answer_before_the_request_counts_once() -> None:
-    """Receivers that are too busy say so to whoever connects. Their connection is not used for anything else."""
+    """Receivers that are too busy say so on every new connection, which is not used for anything else."""
     until = asyncio.get_running_loop().time() + WAIT_SECONDS
     async with serving_receiver(never_respond) as receiver, connected_to(receiver) as connection:
         connection.data_received(NO_CONTENT)

@@ -26,7 +26,7 @@ from tests.support.resolvers import loopback_target
 anyio_backend = both_event_loops
 
 MORE_THAN_BUFFERED = b"x" * 16_000_000
-"""Than the two kernels' buffers hold: while nobody reads it, it is not written to its end."""
+"""More than the buffers of the two kernels hold: it is not written to its end while the receiver does not read."""
 
 
 async def never_read_body(connection: AcceptedConnection) -> None:

@@ -158,7 +158,7 @@ async def test_a_name_that_hangs_ends_with_the_attempt_and_is_no_receiver_that_i
 
 
 async def test_an_undecodable_a_label_is_sent_as_it_stands() -> None:
-    """Such a name exists for nobody; it must not surprise the HTTP client either."""
+    """No such name exists; the HTTP client must treat it as any other unknown name."""
     sockets = SocketCounter()
     async with counting_sender(FakeResolver({"xn--a.com": ["93.184.216.34"]}), sockets) as sender:
         assert (await sender.post(https("xn--a.com"), {}, b"{}")).category is AttemptCategory.CONNECTION_REFUSED

@@ -21,7 +21,7 @@ DRIP_SECONDS = 5.0
 LARGE_BODY = b"x" * 262_144
 
 TIMEOUTS = {AttemptCategory.RESPONSE_TIMEOUT, AttemptCategory.TIMEOUT, AttemptCategory.BODY_NOT_READ}
-"""The custom transport does not tell the stage of the attempt's own deadline."""
+"""The custom transport does not report the stage in which the attempt's own deadline passed."""
 BROKEN = {AttemptCategory.CONNECTION_BROKEN, AttemptCategory.INVALID_RESPONSE, AttemptCategory.BODY_NOT_READ}
 """Which of them depends on the packets, and on the sender."""
 

@@ -1,4 +1,4 @@
-"""The httpx sender over transports that somebody hands in: respx, a mock, an ASGI receiver."""
+"""The httpx sender over transports of its user: respx, a mock, an ASGI receiver."""
 
 import asyncio
 import ssl

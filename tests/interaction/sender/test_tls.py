@@ -1,4 +1,4 @@
-"""Callbacks over real TLS: the certificate is verified against the name that was judged, and failures are told apart."""
+"""Callbacks over real TLS: the certificate must be valid for the judged name, and each failure has its own category."""
 
 import ssl
 

@@ -57,15 +57,15 @@ async def test_log_messages_reach_subscribers_from_their_level_on(era: str) -> N
             upstreams.notification_hub.subscribe_call(CALL.id) as nothing,
         ):
             await call_talk_tool(upstreams, make_call(levels=["debug", "error"]))
-            heard = await read_notifications(everything, 2)
+            received = await read_notifications(everything, 2)
             severe = await read_notifications(some, 1)
             upstreams.notification_hub.publish_progress(CALL.id, CALL_META)
 
-            assert [(each.method, each.params["level"]) for each in heard] == [
+            assert [(each.method, each.params["level"]) for each in received] == [
                 ("notifications/message", "debug"),
                 ("notifications/message", "error"),
             ]
-            assert severe == heard[1:]
+            assert severe == received[1:]
             assert [each.method for each in await read_notifications(nothing, 1)] == ["notifications/progress"]
 
 
@@ -123,8 +123,8 @@ async def test_over_stdio_the_only_subscribed_call_gets_the_messages() -> None:
             )
             upstreams.notification_hub.publish_progress(CALL.id, CALL_META)
 
-            heard = await read_notifications(stream, 2)
-    assert [each.params.get("level") for each in heard] == ["info", None]
+            received = await read_notifications(stream, 2)
+    assert [each.params.get("level") for each in received] == ["info", None]
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -81,7 +81,7 @@ async def test_a_subscription_is_made_anew_on_the_next_connection_and_then_count
                 await first.kill_server()
                 monkeypatch.setattr(passage_module, "CONNECT_WAIT_SECONDS", 0.0)  # no server listens
                 with pytest.raises(Unavailable):
-                    await proxy.send_request(UPSTREAM_NAME, "resources/read", {"uri": BOOK_URI})  # somebody notices
+                    await proxy.send_request(UPSTREAM_NAME, "resources/read", {"uri": BOOK_URI})  # finds the loss
                 await servers.enter_async_context(serving(library.app(era), port=port))
 
                 assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
@@ -125,7 +125,7 @@ async def test_the_subscribed_resources_of_an_upstream_are_limited(era: str, mon
         serving_proxy(LibraryUpstream(), era) as (proxy, _),
         proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI),
     ):
-        with pytest.raises(Exception, match="watched already"):
+        with pytest.raises(Exception, match="have subscriptions already"):
             async with proxy.subscribe_resource(UPSTREAM_NAME, "book://2"):
                 pass
 

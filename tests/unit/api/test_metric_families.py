@@ -41,7 +41,7 @@ def test_a_help_text_says_whether_the_metric_is_of_the_node_or_of_the_database(f
 def test_no_metric_has_a_label_whose_values_clients_choose() -> None:
     labels = {label for family in build_all_families() for sample in family.samples for label in sample.labels}
 
-    assert labels == {"category", "fault", "le", "outcome", "state", "status", "upstream", "version"}
+    assert labels == {"category", "fault", "intake", "le", "outcome", "state", "status", "upstream", "version"}
 
 
 def test_a_histogram_counts_into_the_bucket_of_its_upper_bound() -> None:

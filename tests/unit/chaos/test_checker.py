@@ -23,8 +23,8 @@ def make_history() -> Observations:
     """One correct call: started once, observed while working, delivered to its two webhooks."""
     call = ObservedCall(key="k1", kind="modern/echo", unsafe=True, ids=["call_1", "call_1"], webhooks={"wh_1", "wh_2"})
     call.statuses = [WORKING, DONE, DONE]
-    heard = [ReceivedCallback("evt_1", webhook, make_observed_status()) for webhook in ("wh_1", "wh_2")]
-    return Observations(calls=[call], starts=[ToolStart("k1", 0)], callbacks=heard, logged_events=["call_1"])
+    callbacks = [ReceivedCallback("evt_1", webhook, make_observed_status()) for webhook in ("wh_1", "wh_2")]
+    return Observations(calls=[call], starts=[ToolStart("k1", 0)], callbacks=callbacks, logged_events=["call_1"])
 
 
 def rules(history: Observations) -> set[Rule]:
@@ -121,7 +121,7 @@ def is_two_calls(history: Observations) -> None:
 
 
 def is_signed_an_hour_ahead(history: Observations) -> None:
-    history.callbacks = [replace(heard, signed_seconds_ago=-3600.0) for heard in history.callbacks]
+    history.callbacks = [replace(callbacks, signed_seconds_ago=-3600.0) for callbacks in history.callbacks]
 
 
 def is_refused(history: Observations) -> None:

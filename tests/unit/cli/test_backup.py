@@ -76,9 +76,9 @@ def test_a_backup_is_complete_and_private_and_says_what_is_in_it(made: Run) -> N
     assert backed_up.exit_code == 0, backed_up.stderr
     assert list_files(BACKUP) == {"ringback.db", "ringback.db.key", "backup.json"}
     assert [mode(BACKUP), *(mode(file) for file in BACKUP.iterdir())] == [0o700, 0o600, 0o600, 0o600]
-    told = json.loads(backed_up.stdout)
-    assert told["store"] == "sqlite"
-    assert told["files"]["ringback.db"]["bytes"] == (BACKUP / "ringback.db").stat().st_size
+    manifest = json.loads(backed_up.stdout)
+    assert manifest["store"] == "sqlite"
+    assert manifest["files"]["ringback.db"]["bytes"] == (BACKUP / "ringback.db").stat().st_size
     assert (BACKUP / "ringback.db.key").read_bytes() == KEY_FILE.read_bytes()
 
 

@@ -62,11 +62,11 @@ def test_a_started_call_is_printed_with_its_token_and_its_webhooks(run: Run, ser
 
 
 def test_a_hint_goes_to_standard_error(run: Run, service: respx.MockRouter) -> None:
-    service.post("/v1/calls").respond(202, json=started(hint="Nobody will be rung."))
+    service.post("/v1/calls").respond(202, json=started(hint="No webhook receives this call."))
 
     ran = run("call", "git", "git_log")
 
-    assert ran.stderr.splitlines()[0] == "Nobody will be rung."
+    assert ran.stderr.splitlines()[0] == "No webhook receives this call."
 
 
 def test_arguments_are_parsed_by_the_tools_schema(run: Run, service: respx.MockRouter) -> None:

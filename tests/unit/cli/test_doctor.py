@@ -242,7 +242,7 @@ OWN_KEY = httpx.Response(200, json={"status": "ok"})
         (httpx.Response(200, html="<h1>Welcome</h1>"), "not as Ringback"),
         (httpx.ConnectError("refused"), "ConnectError"),
     ],
-    ids=["ours", "a proxy's", "a page", "nobody"],
+    ids=["ours", "a proxy's", "a page", "no response"],
 )
 def test_a_public_url_has_to_lead_here(
     run: Run,

@@ -2,6 +2,9 @@
 
 import asyncio
 import ssl
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,10 +15,24 @@ from ringback.cli.doctor_checks import CallbackCheck
 from ringback.cli.doctor_database import Finding
 from ringback.client import RingbackClient
 from ringback.domain.clock import SystemClock
+from ringback.notifier.configured_hosts import ConfiguredHosts
+from ringback.notifier.http.dialer import DIRECT_EGRESS, Egress
+from ringback.notifier.http.egress_proxy import EgressProxy, ProxyConnector
 from ringback.notifier.http.guard import TargetGuard
 from ringback.schemas import examples
+from tests.support.connect_proxy import serving_connect_proxy
 from tests.support.receivers import NO_CONTENT, CertificateAuthority, respond_with, serving_receiver
 from tests.support.resolvers import LOOPBACK_POLICY, FakeResolver
+
+NAMES = {"here.example": ["127.0.0.1"], "inside.example": ["10.0.0.1"], "proxy.example": ["127.0.0.1"]}
+
+
+@asynccontextmanager
+async def proxied_egress(port: int) -> AsyncGenerator[Egress]:
+    async with aclosing(ConfiguredHosts(FakeResolver(NAMES))) as hosts:
+        proxy = EgressProxy(host="proxy.example", port=port)
+        connector = ProxyConnector(proxy, look_up=hosts.look_up_for("egress proxy"))
+        yield Egress(find_connector=lambda _: connector)
 
 
 def make_client(*urls: str) -> RingbackClient:
@@ -26,11 +43,13 @@ def make_client(*urls: str) -> RingbackClient:
     )
 
 
-async def callbacks(*urls: str, certificates: CertificateAuthority | None = None) -> list[Finding]:
+async def callbacks(
+    *urls: str, certificates: CertificateAuthority | None = None, egress: Egress = DIRECT_EGRESS
+) -> list[Finding]:
     """The findings about webhooks with these URLs. Trusts these certificates, or the default ones."""
-    names = {"here.example": ["127.0.0.1"], "inside.example": ["10.0.0.1"]}
     tls = ssl.create_default_context() if certificates is None else certificates.client()
-    check = CallbackCheck(TargetGuard(LOOPBACK_POLICY, resolver=FakeResolver(names)), clock=SystemClock(), tls=tls)
+    guard = TargetGuard(LOOPBACK_POLICY, resolver=FakeResolver(NAMES))
+    check = CallbackCheck(guard, clock=SystemClock(), tls=tls, egress=egress)
     async with make_client(*urls) as client:
         return await check.run_checks(client)
 
@@ -78,6 +97,47 @@ async def test_unreachable_receivers_are_reported() -> None:
     words = ["No server accepts", "may not receive callbacks", "no address", "plain http"]
     assert [finding.ok for finding in found] == [False] * 4
     assert all(word in finding.detail for word, finding in zip(words, found, strict=True))
+
+
+async def test_receivers_are_reached_through_the_egress_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "CERTIFICATE_DAYS_MIN", 0)
+    certificates = CertificateAuthority()
+    async with (
+        serving_connect_proxy() as proxy,
+        serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("here.example")) as receiver,
+        proxied_egress(proxy.port) as egress,
+    ):
+        (found,) = await callbacks(receiver.url(host="here.example"), certificates=certificates, egress=egress)
+
+    assert (found.ok, proxy.authorities) == (True, [f"127.0.0.1:{receiver.port}"])
+
+
+async def test_a_refusing_egress_proxy_is_reported_and_not_the_receiver() -> None:
+    async with (
+        serving_connect_proxy(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n") as proxy,
+        proxied_egress(proxy.port) as egress,
+    ):
+        (found,) = await callbacks("https://here.example/", egress=egress)
+
+    assert (found.ok, "RINGBACK_CALLBACK_PROXY" in found.detail, "407" in found.detail) == (False, True, True)
+
+
+async def test_a_receiver_that_demands_a_client_certificate_gets_the_configured_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(checks, "CERTIFICATE_DAYS_MIN", 0)
+    certificates = CertificateAuthority()
+    demanding = certificates.demanding_server("here.example")
+    demanding.maximum_version = ssl.TLSVersion.TLSv1_2  # in TLS 1.3 the server refuses after the client's handshake
+    async with serving_receiver(respond_with(NO_CONTENT), tls=demanding) as receiver:
+        url = receiver.url(host="here.example")
+        own = certificates.client()
+        own.load_cert_chain(certificates.write_client_certificate(tmp_path / "client.pem"))
+        (without,) = await callbacks(url, certificates=certificates)
+        egress = Egress(client_contexts={url.removesuffix("/hook"): own})
+        (with_certificate,) = await callbacks(url, certificates=certificates, egress=egress)
+
+    assert (without.ok, with_certificate.ok) == (False, True)
 
 
 async def test_a_receiver_that_accepts_and_stays_silent_does_not_block_the_doctor(

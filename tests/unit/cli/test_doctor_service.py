@@ -1,4 +1,4 @@
-"""`ringback doctor` asks a running service, and tells the public URL from the process."""
+"""`ringback doctor` reads the status of a running service, and distinguishes faults of its proxy from its own."""
 
 import json
 from collections.abc import Callable, Generator

@@ -134,7 +134,7 @@ async def test_an_expired_cursor_is_raised_and_not_yielded_as_an_event(
         (httpx.Response(200, html="<h1>Welcome</h1>"), UnexpectedAnswer),
         (answer(b"data: {}\n\n"), UnexpectedAnswer),
     ],
-    ids=["nobody", "full", "wrong", "a page", "no event"],
+    ids=["no response", "full", "wrong", "a page", "no event"],
 )
 async def test_an_error_of_the_first_connection_is_raised(
     client: RingbackClient, service: respx.MockRouter, failure: httpx.Response | Exception, kind: type[Exception]

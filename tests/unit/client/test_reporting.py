@@ -37,7 +37,7 @@ async def test_an_adoption_names_the_task(client: RingbackClient, service: respx
 
 
 async def test_both_are_repeated_when_their_response_is_lost(client: RingbackClient, service: respx.MockRouter) -> None:
-    answers = [httpx.ConnectError("nobody"), httpx.Response(202, json=STARTED)]
+    answers = [httpx.ConnectError("no response"), httpx.Response(202, json=STARTED)]
     report, adopt = service.post("/v1/calls/report"), service.post("/v1/calls/adopt")
     report.side_effect = answers
     adopt.side_effect = list(answers)

@@ -64,13 +64,13 @@ def test_an_unfinished_calls_event_has_no_outcome() -> None:
 
 
 def test_only_progress_events_contain_upstream_text() -> None:
-    told = replace(CALL, progress=Progress(progress=1, total=2, message="upstream words"))
+    with_progress = replace(CALL, progress=Progress(progress=1, total=2, message="upstream words"))
     ended = apply_completion(
-        told, failed_completion(CallOutcome.UNKNOWN, "upstream words"), now=START, result_retention_seconds=60
+        with_progress, failed_completion(CallOutcome.UNKNOWN, "upstream words"), now=START, result_retention_seconds=60
     )
 
     assert "upstream words" not in str(call_event_data(EventName.CALL_FINISHED, ended))
-    assert call_event_data(EventName.CALL_PROGRESS, told)["progress"] == {
+    assert call_event_data(EventName.CALL_PROGRESS, with_progress)["progress"] == {
         "progress": 1,
         "total": 2,
         "message": "upstream words",

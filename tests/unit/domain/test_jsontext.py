@@ -65,8 +65,8 @@ def test_the_digest_is_sha256_in_hexadecimal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "pointer"),
     [((), "#"), (("a", 0, "b"), "#/a/0/b"), (("a/b", "~"), "#/a~1b/~0"), (("x" * 300,), "#/" + "x" * 254)],
 )
-def test_an_error_position_is_a_json_pointer_of_bounded_length(path: tuple[object, ...], told: str) -> None:
-    assert format_pointer(path) == told
+def test_an_error_position_is_a_json_pointer_of_bounded_length(path: tuple[object, ...], pointer: str) -> None:
+    assert format_pointer(path) == pointer

@@ -1,4 +1,4 @@
-"""What of an upstream's answer goes on to whoever reads it."""
+"""Which parts of an upstream's result the service passes on."""
 
 from typing import Any
 

@@ -20,8 +20,8 @@ HOUR = timedelta(hours=1)
 
 
 def test_a_webhook_without_filters_gets_events_that_require_attention() -> None:
-    heard = {name for name in EventName if matches_event(WEBHOOK, replace(EVENT, name=name), now=START)}
-    assert heard == DEFAULT_EVENTS == {EventName.CALL_FINISHED, EventName.CALL_INPUT_REQUIRED}
+    matched = {name for name in EventName if matches_event(WEBHOOK, replace(EVENT, name=name), now=START)}
+    assert matched == DEFAULT_EVENTS == {EventName.CALL_FINISHED, EventName.CALL_INPUT_REQUIRED}
 
 
 def test_a_webhook_matches_until_it_expires() -> None:

@@ -62,13 +62,13 @@ def test_only_an_active_webhook_is_suspended_and_only_a_suspended_one_revived(st
 
 
 def test_only_suspension_and_recovery_are_reported_to_the_owner() -> None:
-    told = {
+    names = {
         (before, after): health.health_event_name(replace(WEBHOOK, state=before), replace(WEBHOOK, state=after))
         for before in WebhookState
         for after in WebhookState
     }
 
-    assert {change: name for change, name in told.items() if name} == {
+    assert {change: name for change, name in names.items() if name} == {
         (WebhookState.ACTIVE, WebhookState.SUSPENDED): EventName.WEBHOOK_SUSPENDED,
         (WebhookState.SUSPENDED, WebhookState.ACTIVE): EventName.WEBHOOK_RECOVERED,
     }

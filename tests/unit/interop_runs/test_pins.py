@@ -9,6 +9,7 @@ import pytest
 from scripts.interop_runs.adapters import ADAPTERS
 from scripts.interop_runs.catalog import CLIENTS
 from scripts.interop_runs.environments import DRIVERS
+from scripts.interop_runs.event_clients import EVENT_CLIENTS
 from scripts.interop_runs.pins import Ecosystem, Pin, read_pins, write_pins
 from scripts.interop_runs.rows import SERVER_SCRIPTS, find_entries
 from scripts.interop_runs.servers import SERVERS
@@ -51,16 +52,16 @@ def test_a_pin_without_a_range_has_only_its_version() -> None:
 
 
 def test_every_client_and_server_has_a_script_and_a_name_of_its_own() -> None:
-    scripts = [DRIVERS / client.driver for client in CLIENTS]
+    scripts = [DRIVERS / client.driver for client in (*CLIENTS, *EVENT_CLIENTS)]
     scripts += [SERVER_SCRIPTS / server.script for server in SERVERS if server.script is not None]
-    names = [entry.name for entry in (*CLIENTS, *SERVERS, *ADAPTERS)]
+    names = [entry.name for entry in (*CLIENTS, *EVENT_CLIENTS, *SERVERS, *ADAPTERS)]
 
     assert [script for script in scripts if not script.is_file()] == []
     assert len(set(names)) == len(names)
 
 
 def test_clients_servers_and_adapters_are_found_by_name_and_all_without_one() -> None:
-    assert find_entries([]) == [*CLIENTS, *SERVERS, *ADAPTERS]
+    assert find_entries([]) == [*CLIENTS, *EVENT_CLIENTS, *SERVERS, *ADAPTERS]
     assert find_entries([CLIENTS[0].name, SERVERS[0].name]) == [CLIENTS[0], SERVERS[0]]
     with pytest.raises(KeyError):
         find_entries(["no such client"])

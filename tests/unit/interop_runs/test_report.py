@@ -7,12 +7,14 @@ import pytest
 from scripts.interop_runs import report
 from scripts.interop_runs.adapters import ADAPTERS
 from scripts.interop_runs.catalog import CLIENTS
+from scripts.interop_runs.event_clients import EVENT_CLIENTS
 from scripts.interop_runs.features import FEATURES
 from scripts.interop_runs.judge import Judgement, Row, Verdict
 from scripts.interop_runs.report import (
     ADAPTER_COLUMNS,
     BEGIN,
     END,
+    EVENT_COLUMNS,
     read_results,
     render_table,
     store_results,
@@ -61,6 +63,24 @@ def test_the_features_of_a_client_are_verdicts_of_runs_and_what_its_source_says(
 def test_features_are_those_of_clients_and_adapters_of_the_matrix() -> None:
     assert FEATURES.keys() <= {client.name for client in CLIENTS}
     assert {each.adapter for each in FEATURES.values()} - {None} <= {adapter.name for adapter in ADAPTERS}
+
+
+def test_a_client_has_events_if_its_run_with_events_passed() -> None:
+    events = EVENT_CLIENTS[0]
+    client = next(client for client in CLIENTS if client.name == events.client)
+    rows = [f"| {client.title} | ", f"| {events.title} "]
+    before = [line for line in render_table(read_results()).splitlines() if line.startswith(rows[0])]
+    store_results(
+        [Row(name=events.name, versions={"mcp": "2.0"}, judgements={"event": PASSED, "list": PASSED})], "2026-11-22"
+    )
+    after = [line for line in render_table(read_results()).splitlines() if line.startswith(rows[0])]
+
+    cells = line_of(events.title)
+
+    assert [line.split("|")[3].strip() for line in (before[0], after[0])] == ["not run", "✓"]
+    assert cells[0] == f"{events.title} 2.0"
+    assert cells[1 + EVENT_COLUMNS.index("event")] == "✓"
+    assert cells[1 + EVENT_COLUMNS.index("restart")] == "-"
 
 
 def test_a_cell_fails_if_one_of_its_scenarios_fails_and_every_failure_has_a_line() -> None:

@@ -61,7 +61,7 @@ def make_ended_call(outcome: CallOutcome) -> Call:
         CallOutcome.RESULT: completion_from_result(RESULT, is_error=False),
         CallOutcome.TOOL_ERROR: completion_from_result(RESULT, is_error=True),
         CallOutcome.UPSTREAM_ERROR: completion_from_upstream_error(ERROR),
-        CallOutcome.UNKNOWN: failed_completion(CallOutcome.UNKNOWN, "Nobody knows."),
+        CallOutcome.UNKNOWN: failed_completion(CallOutcome.UNKNOWN, "The end is unknown."),
         CallOutcome.CANCELLED: CANCELLED_COMPLETION,
     }
     call = make_working_call()
@@ -173,7 +173,7 @@ def test_an_ended_task_has_no_poll_interval() -> None:
 def test_progress_is_an_observable_change_and_a_lease_is_not() -> None:
     call = make_working_call()
     assert get_observable_state(
-        replace(call, lease_owner="somebody", updated_at=call.updated_at)
+        replace(call, lease_owner="another", updated_at=call.updated_at)
     ) == get_observable_state(call)
     assert get_observable_state(replace(call, progress=Progress(progress=1))) != get_observable_state(call)
     assert get_observable_state(make_input_required_call()) != get_observable_state(call)

@@ -1,4 +1,4 @@
-"""The body of a callback: thin, whole, and in nobody's words but ours."""
+"""The body of a callback: thin, complete, and without texts of the upstream."""
 
 import json
 from dataclasses import replace

@@ -71,7 +71,7 @@ async def test_a_body_that_hangs_keeps_its_beginning() -> None:
 
 
 def test_our_own_headers_are_added_and_win() -> None:
-    sent = outgoing_headers({"webhook-id": "evt_1", "user-agent": "somebody else"})
+    sent = outgoing_headers({"webhook-id": "evt_1", "user-agent": "another client"})
 
     assert sent["webhook-id"] == "evt_1"
     assert sent["user-agent"].startswith("Ringback/")

@@ -88,7 +88,7 @@ def test_a_type_marks_a_control_envelope() -> None:
     assert parsed({"type": "verification", "challenge": "n"}) == Verification(challenge="n")
     assert parsed({"type": "gap", "cursor": "place-9"}) == Gap(subscription_id="wh_1", cursor="place-9")
     assert parsed({"type": "terminated", "error": error}) == Terminated(
-        subscription_id="wh_1", code=-32011, message="NotFound"
+        subscription_id="wh_1", code=-32011, message="NotFound", data={"kind": "event"}
     )
 
 

@@ -80,6 +80,19 @@ def test_a_stream_counts_until_it_is_closed_however_it_ends() -> None:
     assert kept.open_stream_count == 0
 
 
+def test_a_principal_has_one_bulk_request_at_a_time_and_the_next_one_may_follow_an_error() -> None:
+    kept = make_quota_keeper(FakeClock())
+    with suppress(ZeroDivisionError), kept.open_bulk_request(ALICE):
+        with pytest.raises(QuotaExceeded, match="Another bulk request of yours"), kept.open_bulk_request(ALICE):
+            pass
+        with kept.open_bulk_request(BOB):
+            pass
+        raise ZeroDivisionError
+
+    with kept.open_bulk_request(ALICE):
+        pass
+
+
 KEY, OTHER_KEY = KeyId("key_01KAGZ7Q00F2G4H6J8K1M3N5P7"), KeyId("key_01KAGZ9Q00G3H5J7K9M2N4P6Q8")
 
 

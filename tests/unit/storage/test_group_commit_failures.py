@@ -134,7 +134,7 @@ class OtherUnit:
 async def raise_not_found(tx: Transaction) -> None:
     """As a quota or an unknown id does: read, then raise."""
     await tx.event_log.get_head(ALICE)
-    tx.notify("never heard")
+    tx.notify("never sent")
     raise LookupError
 
 

@@ -68,11 +68,11 @@ def move(path: Path) -> None:
 async def test_a_commit_into_a_removed_file_is_not_acknowledged(
     store: SqliteStore, path: Path, caplog: pytest.LogCaptureFixture, suffix: str, happens: Callable[[Path], None]
 ) -> None:
-    heard: list[str] = []
+    ended: list[str] = []
 
     async def reserve_and_tell(tx: Transaction) -> int:
-        tx.on_commit(partial(heard.append, "committed"))
-        tx.on_rollback(partial(heard.append, "rolled back"))
+        tx.on_commit(partial(ended.append, "committed"))
+        tx.on_rollback(partial(ended.append, "rolled back"))
         return await reserve(tx)
 
     assert await store.write(reserve_and_tell) == 1
@@ -81,7 +81,7 @@ async def test_a_commit_into_a_removed_file_is_not_acknowledged(
     outcomes = await asyncio.gather(*(store.write(reserve_and_tell) for _ in range(5)), return_exceptions=True)
 
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 5
-    assert heard == ["committed", *["rolled back"] * 5]
+    assert ended == ["committed", *["rolled back"] * 5]
     assert f"'{database_file(path, suffix)}' was re" in str(outcomes[0])
     with pytest.raises(StoreUnavailable, match="Stop the service"):
         await head(store)

@@ -14,8 +14,8 @@ from ringback.storage.postgres_programs import dump_database, restore_database
 URL = "postgresql://ringback:open%2Fsesame@db.example:5433/calls?sslmode=require"
 PROGRAM = """#!{python}
 import json, os, sys
-told = {{name: value for name, value in os.environ.items() if name.startswith("PG")}}
-open("{folder}/told.json", "w").write(json.dumps([sys.argv[1:], told]))
+given = {{name: value for name, value in os.environ.items() if name.startswith("PG")}}
+open("{folder}/given.json", "w").write(json.dumps([sys.argv[1:], given]))
 print("no such database", file=sys.stderr)
 sys.exit({exit_code})
 """
@@ -32,7 +32,7 @@ def install(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch, *, exit_co
 
 
 def read_call(folder: Path) -> tuple[list[str], dict[str, Any]]:
-    arguments, environment = json.loads((folder / "told.json").read_text())
+    arguments, environment = json.loads((folder / "given.json").read_text())
     return arguments, environment
 
 

@@ -292,8 +292,8 @@ async def test_a_task_that_is_forgotten_counts_as_abandoned(
 
 
 async def test_a_closed_receiver_leaves_its_open_elicitations_unanswered() -> None:
-    heard: list[tuple[str, Any]] = []
-    receiver = ElicitationReceiver(lambda request_id, request: heard.append((request_id, request)))
+    received: list[tuple[str, Any]] = []
+    receiver = ElicitationReceiver(lambda request_id, request: received.append((request_id, request)))
     waiting = asyncio.create_task(receiver.wait_for_answer("7", QUESTION))
     await asyncio.sleep(0)
 
@@ -303,7 +303,7 @@ async def test_a_closed_receiver_leaves_its_open_elicitations_unanswered() -> No
         await waiting
     receiver.withdraw("7")
     assert not receiver.answer("7", {})
-    assert heard == [("7", QUESTION)]
+    assert received == [("7", QUESTION)]
 
 
 async def test_a_session_that_a_call_opens_does_not_belong_to_the_call(session: OpenCalls) -> None:

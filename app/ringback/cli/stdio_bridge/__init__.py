@@ -10,6 +10,7 @@
     session_stream     the session's own stream (GET), reopened whenever it ends
     server_requests    questions of the service, under ids that stay unique over sessions
     call_cancellation  cancels the call of a request whose stream says nothing about it
+    client_output      writes messages to the client
     request_headers    the headers of HTTP, from the messages (MCP 2026-07-28, Streamable HTTP, Request Metadata)
     endpoint           HTTP: responses, and what a failure says about the request
 

@@ -60,7 +60,7 @@ class ForwardedRequest:
         self._retries = service.create_retries(is_endless=request.method == LISTEN_METHOD)
         self._attempts = 0
         self._is_acknowledged = False
-        """Whether the client knows what its subscriptions/listen watches."""
+        """Whether the client has the acknowledgement of its subscriptions/listen."""
 
     async def run(self) -> None:
         """Send it until there is a response for the client, and forward that."""
@@ -120,7 +120,7 @@ class ForwardedRequest:
         return await self._output.forward(message, stream=self)
 
     async def _report_changes(self, acknowledgement: Mapping[str, Any]) -> None:
-        """Report that what a reopened stream watches may have changed. The service itself repeats the state of tasks."""
+        """Report that what a reopened stream subscribes to may have changed. The service itself repeats the state of tasks."""
         accepted: dict[str, Any] = acknowledgement.get("notifications") or {}
         meta: dict[str, Any] = {"_meta": acknowledgement.get("_meta", {})}
         uris: list[str] = accepted.get("resourceSubscriptions", [])

@@ -10,6 +10,7 @@
     local_call    a call in this process: its joins, and its writes to the state
     call_runner   the task that follows a call while a join waits
     joins         the waits for the end of one call or of several
+    clock         the clock that tests replace, and pauses between attempts
     conformance   checks a state manager of your own
 
 A record is written before anything is sent, and again when the target has said what finds the call again; only then does the

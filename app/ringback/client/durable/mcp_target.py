@@ -95,7 +95,7 @@ class McpTarget(_DirectTarget):
 
     Questions of a 2026-07-28 server end a join as `InputRequired`, if the call `accepts_input`, and any process answers. An
     earlier server asks on the connection of the call, and waits: `answer_input` answers it, in the process that follows the
-    call. Without `answer_input` such a server is not told that anybody can answer.
+    call. Without `answer_input` the connection declares no elicitation.
     """
 
     def __init__(

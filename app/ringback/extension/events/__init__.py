@@ -25,6 +25,8 @@ With FastMCP 4: `from ringback.extension.fastmcp import Events`, then `server.ad
          │ emit: committed before it returns
     served_events ── event_types                 what the author declares and emits
 
+    event_log       what `Events` needs of a log
+    service_log     a Ringback service as the log: event_outbox sends what is emitted, service_methods forwards the methods
     sdk, fastmcp    the extension classes
     handshake       advertises the capability in both spellings, which the SDK drops
     principals      who asks, and whose events these are

@@ -4,7 +4,8 @@
         ├─▶ client.Http1Sender                        production: HTTP/1.1 over sockets that the guard allows
         │       ├─▶ connection_pool                   idle connections, by origin
         │       ├─▶ egress_proxy, client_certificates   how connections leave, if the operator configures it
-        │       ├─▶ failures                    the category of each error
+        │       ├─▶ failures                          the category of each error
+        │       ├─▶ authorities                       the certificate authorities of RINGBACK_CA_FILE
         │       ├─▶ dialer ──▶ guard ──▶ caching_resolver ──▶ resolver (c-ares)
         │       │                └─▶ addresses        the tables of forbidden addresses
         │       └─▶ connection ──▶ response_reader    one request and its response (llhttp)

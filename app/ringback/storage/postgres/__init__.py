@@ -15,6 +15,8 @@ that commit at the same moment share one flush of its log.
     notifications    topics from and to other nodes: LISTEN and NOTIFY
     driver           asyncpg's connections, with the settings that every unit relies on
     errors           what PostgreSQL's errors mean for a caller
+    availability     logs when the database becomes unavailable, and when it works again
+    inspection       what `ringback doctor` asks a server
     migrator         numbered migrations, applied at the start
 
 Conventions of sql/*.sql, beside those of `storage.rows.statements`:

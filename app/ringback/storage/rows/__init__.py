@@ -11,7 +11,7 @@ on which connection it runs. Each row class names its file under sql/ (challenge
     columns          column types, and the codec of every record
     paging           pages of bounded work
 
-    calls            calls, their queue, tombstones of expired calls
+    calls            calls, their queue, tombstones of expired calls; call_content: their arguments and results
     events           events, and the log of each principal
     webhooks         webhooks, the calls that name them, catch-ups, change subscriptions, breakers of origins;
                      webhook_matching: an event's webhooks; webhook_reader: decoded webhooks
@@ -21,5 +21,8 @@ on which connection it runs. Each row class names its file under sql/ (challenge
     mcp_sessions     legacy MCP sessions
     encryption       sealed values and their keys
     api_keys         hashes of API keys
+    erasures         erasures, and the rows that they remove
+    event_types      types of external events, and the demand for them
+    nodes            what nodes decide together: duties and rates
     operations       usage counts, scheduling time
 """

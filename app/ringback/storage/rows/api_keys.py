@@ -23,6 +23,9 @@ class SqlApiKeys(SqlRows, noun="api_keys"):
     async def get(self, key_id: KeyId) -> ApiKey | None:
         return await self._sql.fetch_record("by_id", RECORDS.api_key, id=key_id)
 
+    async def hold(self, key_id: KeyId) -> bool:
+        return await self._sql.fetch_one("hold", id=key_id) is not None
+
     async def list_page(self, principal: Principal | None, *, position: str | None, limit: int) -> Page[ApiKey, str]:
         if principal is None:
             return await fetch_indexed_page(self._sql, "page", RECORDS.api_key.decode, before=position, limit=limit)

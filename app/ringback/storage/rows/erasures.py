@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from ringback.domain.erasure import ErasedDeliveryBatch, Erasure, ErasureKind
 from ringback.domain.event import Event
-from ringback.domain.ids import CallId, ErasureId, WebhookId
+from ringback.domain.ids import CallId, ErasureId, EventId, WebhookId
 from ringback.domain.principal import Principal
-from ringback.storage.rows.columns import RECORDS, instant_to_column
+from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column
 from ringback.storage.rows.unit import SqlRows
+
+LAST_ROWS_VISITED: Final = 100
+"""More than a principal starts within the milliseconds between the making of an id and the write of its row."""
 
 
 class SqlErasures(SqlRows, noun="erasures"):
@@ -57,6 +60,14 @@ class SqlErasedRows(SqlRows, noun="erased_rows"):
             row = await self._sql.fetch_one("newer_of_session", **scope)
         return row is not None
 
+    async def newest_row_at(self, principal: Principal) -> datetime | None:
+        last = [
+            row["created_at"]
+            for name in ("last_calls", "last_webhooks")
+            for row in await self._sql.fetch_all(name, principal=principal, limit=LAST_ROWS_VISITED)
+        ]
+        return column_to_instant(max(last)) if last else None
+
     async def list_webhooks(self, erasure: Erasure, *, limit: int) -> Sequence[WebhookId]:
         return [WebhookId(row["id"]) for row in await self._list("webhooks", erasure, limit)]
 
@@ -82,6 +93,9 @@ class SqlErasedDeliveries(SqlRows, noun="erased_deliveries"):
     async def delete_of_webhook(self, webhook_id: WebhookId, *, limit: int) -> ErasedDeliveryBatch:
         return await self._delete("of_webhook", limit, webhook_id=webhook_id)
 
+    async def delete_of_event(self, principal: Principal, event_id: EventId, *, limit: int) -> ErasedDeliveryBatch:
+        return await self._delete("of_event", limit, principal=principal, event_id=event_id)
+
     async def delete_of_principal(self, erasure: Erasure, *, limit: int) -> ErasedDeliveryBatch:
         return await self._delete("of_principal", limit, **_scope(erasure))
 
@@ -98,7 +112,7 @@ class SqlErasedDeliveries(SqlRows, noun="erased_deliveries"):
         return len(deleted)
 
     async def delete_identity(self, erasure: Erasure, *, limit: int) -> int:
-        tables = ("delete_keys", "delete_sessions", "delete_proofs")
+        tables = ("delete_keys", "delete_sessions", "delete_proofs", "delete_event_types")
         return max([await self._sql.execute(name, limit=limit, **_scope(erasure)) for name in tables])
 
     async def overwrite_deleted(self) -> None:

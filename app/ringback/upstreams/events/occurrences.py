@@ -86,14 +86,15 @@ def read_cursor(values: Mapping[str, Any]) -> str | None:
 
 def read_occurrence(followed: FollowedEvents, occurrence: Any) -> ExternalEvent | None:
     """The event; None if it is malformed, of another type, or too large."""
-    match occurrence:
-        case {"eventId": str() as own_id, "name": followed.own_name, "data": dict() as data}:
-            values = cast("dict[str, Any]", data)
-        case _:
-            return None
-    if not 0 < len(own_id) <= EVENT_ID_LENGTH_MAX or not _is_storable(values):
+    if not isinstance(occurrence, dict):
         return None
     known = cast("dict[str, Any]", occurrence)
+    own_id, data = known.get("eventId"), known.get("data")
+    if known.get("name") != followed.own_name or not isinstance(own_id, str) or not isinstance(data, dict):
+        return None
+    values = cast("dict[str, Any]", data)
+    if not 0 < len(own_id) <= EVENT_ID_LENGTH_MAX or not _is_storable(values):
+        return None
     return ExternalEvent(
         name=followed.event_name,
         id=upstream_event_id(followed.upstream, own_id),

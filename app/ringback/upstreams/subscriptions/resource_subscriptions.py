@@ -87,8 +87,8 @@ class ResourceSubscriptions:
         if subscription is None:
             if Counter(name for name, _ in self._subscriptions)[upstream] >= SUBSCRIPTIONS_PER_UPSTREAM_MAX:
                 raise QuotaExceeded(
-                    f"{SUBSCRIPTIONS_PER_UPSTREAM_MAX} resources of upstream '{upstream}' are watched already. "
-                    "Stop watching one of them.",
+                    f"{SUBSCRIPTIONS_PER_UPSTREAM_MAX} resources of upstream '{upstream}' have subscriptions already. "
+                    "End one of them first.",
                     retry_after_seconds=int(REJECTED_RETRY_SECONDS),
                 )
             subscription = _ResourceSubscription(

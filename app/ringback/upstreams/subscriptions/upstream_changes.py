@@ -32,15 +32,15 @@ EVENT_INTERVAL_SECONDS: Final = 1.0
 between two attempts to store a change."""
 REREAD_SECONDS: Final = 60.0
 """The longest time for which an expired webhook or a lost wake-up goes unnoticed."""
-WATCH_DUTY: Final = "watch-upstreams"
-"""One node at a time watches: with two, each change would make two events. What only the stdio child of another node reports is
-not recorded. When another node takes over, each watched resource makes one event, as after a restart."""
+CHANGES_DUTY: Final = "watch-upstreams"
+"""One node at a time records changes: with two, each change would make two events. What only the stdio child of another node
+reports is not recorded. When another node takes over, each resource with a subscription makes one event, as after a restart."""
 RESUBSCRIBE_SECONDS: Final = 60.0
 """Between two attempts to subscribe to a resource after a rejection."""
 
 
 class UpstreamChangeRecorder:
-    name = "watchman"
+    name = "change-recorder"
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class UpstreamChangeRecorder:
         self._pending = PendingChanges[float]()
         self._recorded_at: dict[UpstreamChange, float] = {}
         self._added = asyncio.Event()
-        self._leadership = leadership or Leadership(store=store, clock=clock, owner="alone", duty=WATCH_DUTY)
+        self._leadership = leadership or Leadership(store=store, clock=clock, owner="alone", duty=CHANGES_DUTY)
 
     async def run(self, stop: asyncio.Event) -> None:
-        await self._leadership.run_as_leader(self._watch_upstreams, stop)
+        await self._leadership.run_as_leader(self._follow_upstreams, stop)
 
-    async def _watch_upstreams(self) -> None:
+    async def _follow_upstreams(self) -> None:
         """Runs until it is cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow_subscriptions())

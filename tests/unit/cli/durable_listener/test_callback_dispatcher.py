@@ -192,7 +192,7 @@ async def test_a_cancelled_attempt_leaves_its_callback_waiting(tmp_path: Path) -
 
 async def test_an_error_that_is_not_the_handler_s_ends_the_listener(tmp_path: Path) -> None:
     def break_output(received: ReceivedCallback) -> HandlerOutcome:
-        raise BrokenPipeError("nobody reads")
+        raise BrokenPipeError("the reader is gone")
 
     async with running(tmp_path, ScriptedHandler(outcome=break_output)) as stage:
         await stage.receive((1, "s1"))

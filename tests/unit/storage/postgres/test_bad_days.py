@@ -202,10 +202,10 @@ async def test_an_idle_node_that_opens_again_after_closing_says_so(store: Postgr
     ],
 )
 def test_errors_of_the_server_and_of_the_way_to_it_are_unavailable(error: Exception, *, needs_operator: bool) -> None:
-    told = to_caller_error(error)
+    raised = to_caller_error(error)
 
-    assert isinstance(told, StoreUnavailable)
-    assert told.needs_operator is needs_operator
+    assert isinstance(raised, StoreUnavailable)
+    assert raised.needs_operator is needs_operator
 
 
 def test_a_wrong_statement_stays_the_error_that_it_is() -> None:

@@ -1,4 +1,4 @@
-"""What callers are told when PostgreSQL cannot be used: one sentence, without the words of the driver."""
+"""The error that callers get when PostgreSQL cannot be used: one sentence, without the words of the driver."""
 
 import asyncpg
 import pytest
@@ -19,8 +19,8 @@ from ringback.storage.postgres.errors import to_caller_error
     ids=lambda error: str(error).partition(" (")[0] or "end of data",
 )
 def test_every_lost_connection_has_the_same_words(error: Exception) -> None:
-    told = to_caller_error(error)
+    raised = to_caller_error(error)
 
-    assert isinstance(told, StoreUnavailable)
-    assert told.detail == "The database cannot be used now: the connection was lost. Try again."
-    assert not told.needs_operator
+    assert isinstance(raised, StoreUnavailable)
+    assert raised.detail == "The database cannot be used now: the connection was lost. Try again."
+    assert not raised.needs_operator

@@ -15,7 +15,7 @@ from tests.support.filled_postgres import Connection
 
 ONLY_IN_SQLITE = {
     "session",  # settings of a connection are part of its start in PostgreSQL
-    "commit_count",  # a file can be restored or lose its log without anybody noticing
+    "commit_count",  # a file can be restored or lose its log unnoticed
     "migrator",  # each dialect has its own way to keep others out meanwhile
 }
 ONLY_IN_SQLITE_STATEMENTS = {

@@ -45,12 +45,12 @@ async def start_stream(connection: DirectConnection, call: LocalCall) -> None:
     Without event ids this is an ordinary tools/call. If the connection is lost, the position says where to resume.
     """
     has_position = asyncio.Event()
-    watching = asyncio.create_task(_notice_missing_event_id(connection, call, has_position))
+    missing_id = asyncio.create_task(_notice_missing_event_id(connection, call, has_position))
     try:
         await _send_call(connection, call, has_position)
     finally:
-        watching.cancel()
-        await asyncio.wait([watching])
+        missing_id.cancel()
+        await asyncio.wait([missing_id])
 
 
 async def _notice_missing_event_id(connection: DirectConnection, call: LocalCall, has_position: asyncio.Event) -> None:

@@ -10,6 +10,10 @@ SELECT {api_key in api_keys} FROM api_keys ORDER BY id;
 -- name: by_id
 SELECT {api_key in api_keys} FROM api_keys WHERE id = :id;
 
+-- As a foreign key locks the row that it refers to: only a DELETE waits, and a unit that waited for a DELETE finds no row.
+-- name: hold
+SELECT 1 AS found FROM api_keys WHERE id = :id FOR KEY SHARE;
+
 -- '~' sorts after every id.
 -- name: page
 SELECT {api_key in api_keys} FROM api_keys WHERE id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT :limit;

@@ -10,6 +10,10 @@ SELECT {api_key in api_keys} FROM api_keys ORDER BY id;
 -- name: by_id
 SELECT {api_key in api_keys} FROM api_keys WHERE id = :id;
 
+-- No other unit runs at the same time.
+-- name: hold
+SELECT 1 AS found FROM api_keys WHERE id = :id;
+
 -- '~' sorts after every id.
 -- name: page
 SELECT {api_key in api_keys} FROM api_keys WHERE id < coalesce(:before, '~') ORDER BY id DESC LIMIT :limit;

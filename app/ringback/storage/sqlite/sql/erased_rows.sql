@@ -53,3 +53,10 @@ SELECT 1 AS found WHERE :until < (
 ) OR :until < (
     SELECT created_at FROM api_keys WHERE principal = :principal ORDER BY id DESC LIMIT 1
 );
+
+-- An id is made some milliseconds before its row is written, so the newest row is among the last ids.
+-- name: last_calls
+SELECT created_at FROM calls WHERE principal = :principal ORDER BY id DESC LIMIT :limit;
+
+-- name: last_webhooks
+SELECT created_at FROM webhooks WHERE principal = :principal ORDER BY id DESC LIMIT :limit;

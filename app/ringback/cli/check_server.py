@@ -1,0 +1,129 @@
+"""`ringback check-server`: checks an MCP server that offers Events against the specification."""
+
+import asyncio
+import json
+from typing import Annotated, Any, cast
+
+import typer
+
+from ringback.cli.check_report import exit_for_results, print_report
+from ringback.cli.output import EXIT_INTERRUPTED, AsJson, exit_on_errors, exit_with_error, print_table
+from ringback.cli.server_checks.connection import Era
+from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
+from ringback.cli.server_checks.subject import EventChoice
+
+
+@exit_on_errors(ServerUnreachable)
+def check_server(
+    url: Annotated[
+        str | None, typer.Argument(help="The URL of the MCP server, such as https://example.com/mcp.")
+    ] = None,
+    *,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", metavar="NAME: VALUE", help="A header of every request. May be repeated."),
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option("--api-key", envvar="RINGBACK_CHECK_API_KEY", help="Sent as `Authorization: Bearer …`."),
+    ] = None,
+    other_header: Annotated[
+        list[str] | None,
+        typer.Option("--other-header", metavar="NAME: VALUE", help="Headers of another principal, to check isolation."),
+    ] = None,
+    era: Annotated[
+        Era | None, typer.Option("--era", help="Default: modern (2026-07-28) if the server speaks it, else legacy.")
+    ] = None,
+    event: Annotated[
+        str | None, typer.Option("--event", help="The event type to check. Default: the first that offers each mode.")
+    ] = None,
+    arguments: Annotated[
+        str | None, typer.Option("--arguments", metavar="JSON", help="The arguments of --event.")
+    ] = None,
+    emit: Annotated[
+        str | None, typer.Option("--emit", metavar="COMMAND", help="A shell command that makes one such event happen.")
+    ] = None,
+    emit_tool: Annotated[
+        str | None, typer.Option("--emit-tool", metavar="NAME", help="A tool whose call makes one such event happen.")
+    ] = None,
+    emit_arguments: Annotated[
+        str, typer.Option("--emit-arguments", metavar="JSON", help="The arguments of --emit-tool.")
+    ] = "{}",
+    callback_port: Annotated[
+        int, typer.Option("--callback-port", min=0, max=65535, help="Listen here for callbacks; 0 chooses a free port.")
+    ] = 0,
+    callback_url: Annotated[
+        str | None,
+        typer.Option(
+            "--callback-url",
+            metavar="URL",
+            help="A public https URL that reaches --callback-port, such as a tunnel's. Without it, callbacks go to "
+            "http://127.0.0.1, which the server must allow.",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="CHECK", help="A check or a chapter. May be repeated.")
+    ] = None,
+    list_checks: Annotated[bool, typer.Option("--list", help="List the checks, and run none.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check an MCP server that offers Events. Exits with 1 if it breaks a MUST.
+
+    An event must happen for about half of the checks: name a tool whose call makes one happen, or a command. The
+    subscriptions of a run are ended afterwards. A run takes about a minute, because it waits for a heartbeat and for a
+    retried delivery.
+    """
+    try:
+        cases = select_cases(only or [])
+    except ValueError as problem:
+        raise typer.BadParameter(f"{problem}; --list shows them", param_hint="--only") from None
+    if list_checks:
+        columns = ("chapter", "level", "check", "expectation")
+        print_table(
+            columns,
+            (
+                dict(zip(columns, (each.chapter, each.case.level, each.case.id, each.case.expectation), strict=True))
+                for each in cases
+            ),
+        )
+        return
+    if url is None:
+        exit_with_error("give the URL of the MCP server")
+    options = RunOptions(
+        url=url,
+        credentials=_parse_headers(header or [], api_key),
+        other_credentials=_parse_headers(other_header, None) if other_header else None,
+        era=era,
+        callback_port=callback_port,
+        callback_url=callback_url,
+        choice=EventChoice(name=event, arguments=_parse_object("--arguments", arguments) if arguments else None),
+        emit_command=emit,
+        emit_tool=emit_tool,
+        emit_arguments=_parse_object("--emit-arguments", emit_arguments),
+    )
+    try:
+        results = asyncio.run(run_checks(options, cases))
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    print_report(results, about=url, as_json=as_json)
+    exit_for_results(results)
+
+
+def _parse_headers(lines: list[str], api_key: str | None) -> dict[str, str]:
+    headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+    for line in lines:
+        name, separator, value = line.partition(":")
+        if not separator or not name.strip():
+            raise typer.BadParameter("a header is `Name: value`", param_hint="--header")
+        headers[name.strip().lower()] = value.strip()
+    return headers
+
+
+def _parse_object(option: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise typer.BadParameter("must be a JSON object", param_hint=option)
+    return cast("dict[str, Any]", value)

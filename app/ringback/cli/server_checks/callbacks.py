@@ -1,0 +1,131 @@
+"""The callbacks of one run: each has a URL of its own, a secret, the responses that a case scripts, and what it received."""
+
+import asyncio
+import base64
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final, cast
+
+from ringback.receiver import VerificationError, verify
+
+Json = dict[str, Any]
+
+SUBSCRIPTION_HEADER: Final = "x-mcp-subscription-id"
+SECRET_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedPost:
+    method: str
+    target: str
+    """Path and query, byte for byte."""
+    headers: tuple[tuple[str, str], ...]
+    """With names in lower case."""
+    body: bytes
+    at: float
+    """The loop's time, in seconds."""
+
+    def header(self, name: str) -> str:
+        return next((value for known, value in self.headers if known == name), "")
+
+    @property
+    def json(self) -> Json:
+        """The body as an object; empty if it is none."""
+        with suppress(ValueError):
+            value = json.loads(self.body)
+            return cast("Json", value) if isinstance(value, dict) else {}
+        return {}
+
+    @property
+    def envelope_type(self) -> str | None:
+        """The type of a control envelope; None for an event."""
+        kind = self.json.get("type")
+        return kind if isinstance(kind, str) else None
+
+    def find_signature_fault(self, *known_secrets: str) -> str | None:
+        """Why the signature is not valid with any of these secrets; None if it is valid."""
+        try:
+            verify(self.headers, self.body, list(known_secrets))
+        except VerificationError as error:
+            return str(error)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackResponse:
+    status: int = HTTPStatus.NO_CONTENT
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def generate_secret(size: int = SECRET_BYTES) -> str:
+    return f"whsec_{base64.b64encode(secrets.token_bytes(size)).decode()}"
+
+
+Respond = Callable[[ReceivedPost], CallbackResponse]
+
+
+@dataclass(slots=True)
+class Callback:
+    url: str
+    target: str
+    """Path and query at the endpoint."""
+    respond: Respond
+    secret: str = field(default_factory=generate_secret)
+    posts: list[ReceivedPost] = field(default_factory=list[ReceivedPost])
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def events(self) -> list[ReceivedPost]:
+        return [post for post in self.posts if post.envelope_type is None]
+
+    @property
+    def challenges(self) -> list[ReceivedPost]:
+        return [post for post in self.posts if post.envelope_type == "verification"]
+
+    def receive(self, post: ReceivedPost) -> CallbackResponse:
+        self.posts.append(post)
+        self._changed.set()
+        return self.respond(post)
+
+    async def wait_for_events(self, count: int, seconds: float) -> bool:
+        """Whether so many attempts of events arrive within the time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while len(self.events) < count:
+                    self._changed.clear()
+                    await self._changed.wait()
+        return len(self.events) >= count
+
+
+def _echo(post: ReceivedPost) -> CallbackResponse:
+    body = json.dumps({"challenge": post.json.get("challenge")}).encode()
+    return CallbackResponse(HTTPStatus.OK, body, {"content-type": "application/json"})
+
+
+def acknowledge(post: ReceivedPost) -> CallbackResponse:
+    """Echo a challenge, and acknowledge all else."""
+    return _echo(post) if post.envelope_type == "verification" else CallbackResponse()
+
+
+def refuse_events(status: int, *, times: int | None = None, headers: Mapping[str, str] | None = None) -> Respond:
+    """Echo a challenge, and answer events with this status: `times` of them, or all."""
+    refused = 0
+
+    def respond(post: ReceivedPost) -> CallbackResponse:
+        nonlocal refused
+        if post.envelope_type is not None or (times is not None and refused >= times):
+            return acknowledge(post)
+        refused += 1
+        return CallbackResponse(status, headers=headers or {})
+
+    return respond
+
+
+def answer_challenges(response: CallbackResponse) -> Respond:
+    """Answer challenges with this, and acknowledge all else."""
+    return lambda post: response if post.envelope_type == "verification" else CallbackResponse()

@@ -1,0 +1,296 @@
+"""A client of the server under test: JSON-RPC over streamable HTTP, in both eras, without an SDK.
+
+The checks need what an SDK hides: fields that it drops, comments on a stream, the JSON type of an id.
+"""
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, cast
+
+import httpx
+
+from ringback import __version__
+from ringback.cli.server_checks.sse import SseFrame, SseParser, StreamTooLong
+
+Json = dict[str, Any]
+
+MODERN_VERSION: Final = "2026-07-28"
+LEGACY_VERSION: Final = "2025-11-25"
+EVENTS_EXTENSION: Final = "io.modelcontextprotocol/events"
+SUBSCRIPTION_ID_KEY: Final = "io.modelcontextprotocol/subscriptionId"
+CLIENT_INFO: Final[Json] = {"name": "ringback-check-server", "version": __version__}
+ACCEPT: Final = {"accept": "application/json, text/event-stream"}
+BODY_LENGTH_MAX: Final = 200
+"""Characters of a body that a report quotes."""
+RESPONSE_BYTES_MAX: Final = 8 * 1024 * 1024
+"""A page of 100 events of 64 KiB each, with room."""
+
+
+def as_object(value: object) -> Json:
+    """The value if it is an object; else an empty one."""
+    return cast("Json", value) if isinstance(value, dict) else {}
+
+
+class Era(StrEnum):
+    MODERN = "modern"
+    """2026-07-28: each request names its protocol and its client."""
+    LEGACY = "legacy"
+    """2025-11-25 and earlier: a session that `initialize` opens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """The response to one request."""
+
+    status: int
+    body: str
+    """The beginning, for reports."""
+    message: Json | None
+    """The JSON-RPC response; None if the body has none."""
+
+    @property
+    def result(self) -> Json:
+        """The result; empty if there is none."""
+        return as_object((self.message or {}).get("result"))
+
+    @property
+    def has_result(self) -> bool:
+        return self.message is not None and isinstance(self.message.get("result"), dict)
+
+    @property
+    def error(self) -> Json:
+        """The JSON-RPC error; empty if there is none."""
+        return as_object((self.message or {}).get("error"))
+
+    @property
+    def code(self) -> int | None:
+        return self.error.get("code")
+
+    @property
+    def data(self) -> Json:
+        """The error's `data`; empty if it is not an object."""
+        return as_object(self.error.get("data"))
+
+    def describe(self) -> str:
+        if self.error:
+            return f"error {self.code}: {str(self.error.get('message'))[:BODY_LENGTH_MAX]}"
+        if self.has_result:
+            return f"a result: {json.dumps(self.result)[:BODY_LENGTH_MAX]}"
+        return f"HTTP {self.status} without a JSON-RPC response: {self.body!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFrame:
+    """One frame of a stream, and when it came (the loop's time, in seconds)."""
+
+    at: float
+    comment: str | None = None
+    message: Json | None = None
+
+    @property
+    def method(self) -> str | None:
+        return (self.message or {}).get("method")
+
+    @property
+    def params(self) -> Json:
+        return as_object((self.message or {}).get("params"))
+
+
+@dataclass(slots=True)
+class MessageStream:
+    """The response to a request that stays open, as far as it has arrived."""
+
+    request_id: int | str
+    opened_at: float
+    frames: list[StreamFrame] = field(default_factory=list[StreamFrame])
+    has_ended: bool = False
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def add(self, frame: StreamFrame) -> None:
+        self.frames.append(frame)
+        self._changed.set()
+
+    def end(self) -> None:
+        self.has_ended = True
+        self._changed.set()
+
+    async def wait_for(
+        self, is_wanted: Callable[[StreamFrame], bool], seconds: float, *, start: int = 0
+    ) -> StreamFrame | None:
+        """The first such frame from index `start` on; None if none comes within the time or before the end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while True:
+                    self._changed.clear()
+                    found = next((frame for frame in self.frames[start:] if is_wanted(frame)), None)
+                    if found is not None or self.has_ended:
+                        return found
+                    await self._changed.wait()
+        return None
+
+    async def wait_for_method(self, method: str, seconds: float, *, start: int = 0) -> StreamFrame | None:
+        return await self.wait_for(lambda frame: frame.method == method, seconds, start=start)
+
+    async def wait_for_reply(self, seconds: float) -> Reply | None:
+        """The JSON-RPC response that ends the stream."""
+        frame = await self.wait_for(lambda frame: frame.message is not None and "method" not in frame.message, seconds)
+        return None if frame is None else Reply(status=200, body="", message=frame.message)
+
+
+class McpConnection:
+    def __init__(self, http: httpx.AsyncClient, url: str, *, credentials: Mapping[str, str]) -> None:
+        self._http = http
+        self.url = url
+        self._credentials = dict(credentials)
+        self._headers = {**ACCEPT, **credentials}
+        self._session: dict[str, str] = {}
+        self._ids = itertools.count(1)
+        self.era = Era.MODERN
+
+    async def discover(self) -> Reply:
+        """The modern handshake."""
+        return await self.request("server/discover", {}, era=Era.MODERN)
+
+    async def initialize(self) -> Reply:
+        """The legacy handshake. Later legacy requests use its session."""
+        params = {"protocolVersion": LEGACY_VERSION, "capabilities": {}, "clientInfo": CLIENT_INFO}
+        self._session = {}
+        reply, headers = await self._send(self._build("initialize", params, Era.LEGACY, declares_events=False))
+        if reply.has_result:
+            self._session = {"mcp-protocol-version": reply.result.get("protocolVersion", LEGACY_VERSION)}
+            if session := headers.get("mcp-session-id"):
+                self._session["mcp-session-id"] = session
+            await self._notify("notifications/initialized")
+        return reply
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], *, era: Era | None = None, declares_events: bool = False
+    ) -> Reply:
+        """Send a request and read its response. Raises `httpx.HTTPError`."""
+        reply, _ = await self._send(self._build(method, params, era or self.era, declares_events=declares_events))
+        return reply
+
+    @asynccontextmanager
+    async def open_stream(
+        self, method: str, params: Mapping[str, Any], *, request_id: int | str | None = None
+    ) -> AsyncGenerator[MessageStream]:
+        """Send a request and collect the frames of its response. At the end of the context the connection is closed."""
+        request = self._build(method, params, self.era, declares_events=False, request_id=request_id)
+        stream = MessageStream(json.loads(request.content)["id"], asyncio.get_running_loop().time())
+        reading = asyncio.create_task(self._read_stream(request, stream))
+        try:
+            yield stream
+        finally:
+            reading.cancel()
+            with suppress(asyncio.CancelledError):
+                await reading
+
+    @property
+    def has_credentials(self) -> bool:
+        return bool(self._credentials)
+
+    def without_credentials(self) -> "McpConnection":
+        """The same server for a client that has no credentials."""
+        anonymous = McpConnection(self._http, self.url, credentials={})
+        anonymous.era = self.era
+        anonymous._session = self._session
+        return anonymous
+
+    async def close(self) -> None:
+        if "mcp-session-id" in self._session:
+            with suppress(httpx.HTTPError):
+                await self._http.delete(self.url, headers={**self._headers, **self._session})
+
+    def _build(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        era: Era,
+        *,
+        declares_events: bool,
+        request_id: int | str | None = None,
+    ) -> httpx.Request:
+        body: Json = {"jsonrpc": "2.0", "id": next(self._ids) if request_id is None else request_id, "method": method}
+        if era is Era.LEGACY:
+            return self._post({**body, "params": dict(params)}, self._session)
+        declared: Json = {"extensions": {EVENTS_EXTENSION: {}}} if declares_events else {}
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
+            "io.modelcontextprotocol/clientInfo": CLIENT_INFO,
+            "io.modelcontextprotocol/clientCapabilities": declared,
+        }
+        headers = {"mcp-protocol-version": MODERN_VERSION, "mcp-method": method}
+        if method == "tools/call":
+            headers["mcp-name"] = str(params["name"])
+        return self._post({**body, "params": {**params, "_meta": meta}}, headers)
+
+    def _post(self, body: Json, headers: Mapping[str, str]) -> httpx.Request:
+        return self._http.build_request("POST", self.url, json=body, headers={**self._headers, **headers})
+
+    async def _notify(self, method: str) -> None:
+        request = self._post({"jsonrpc": "2.0", "method": method}, self._session)
+        await (await self._http.send(request)).aclose()
+
+    async def _send(self, request: httpx.Request) -> tuple[Reply, httpx.Headers]:
+        stream = MessageStream(json.loads(request.content)["id"], 0.0)
+        status, body, headers = await self._read_response(request, stream, stops_at_reply=True)
+        replies = [frame.message for frame in stream.frames if frame.message and "method" not in frame.message]
+        return Reply(status=status, body=body, message=replies[-1] if replies else None), headers
+
+    async def _read_stream(self, request: httpx.Request, stream: MessageStream) -> None:
+        with suppress(httpx.HTTPError, StreamTooLong):
+            await self._read_response(request, stream, stops_at_reply=False)
+        stream.end()
+
+    async def _read_response(
+        self, request: httpx.Request, stream: MessageStream, *, stops_at_reply: bool
+    ) -> tuple[int, str, httpx.Headers]:
+        """Read JSON or server-sent events into the stream."""
+        response = await self._http.send(request, stream=True)
+        try:
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                body = await _read_bounded(response)
+                _add_frame(stream, SseFrame(body))
+                return response.status_code, body[:BODY_LENGTH_MAX], response.headers
+            parser = SseParser()
+            async for chunk in response.aiter_bytes():
+                for frame in parser.feed(chunk):
+                    _add_frame(stream, frame)
+                if stops_at_reply and any(_is_reply(frame, stream.request_id) for frame in stream.frames):
+                    break
+            return response.status_code, "", response.headers
+        finally:
+            await response.aclose()
+
+
+def _is_reply(frame: StreamFrame, request_id: int | str) -> bool:
+    return frame.message is not None and "method" not in frame.message and frame.message.get("id") == request_id
+
+
+def _add_frame(stream: MessageStream, frame: SseFrame) -> None:
+    now = asyncio.get_running_loop().time()
+    if frame.is_comment:
+        stream.add(StreamFrame(now, comment=frame.text))
+        return
+    try:
+        message = json.loads(frame.text)
+    except ValueError:
+        return
+    if isinstance(message, dict):
+        stream.add(StreamFrame(now, message=cast("Json", message)))
+
+
+async def _read_bounded(response: httpx.Response) -> str:
+    body = b""
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > RESPONSE_BYTES_MAX:
+            raise httpx.DecodingError(
+                f"The response has more than {RESPONSE_BYTES_MAX} bytes.", request=response.request
+            )
+    return body.decode("utf-8", "replace")

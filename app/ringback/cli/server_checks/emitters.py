@@ -1,0 +1,56 @@
+"""How a run makes an event happen: a tool call at the server, or a command of this machine."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from ringback.cli.server_checks.cases import Untestable
+from ringback.cli.server_checks.connection import McpConnection
+
+COMMAND_SECONDS: Final = 60.0
+"""The longest run of a command that makes one event happen."""
+OUTPUT_LENGTH_MAX: Final = 200
+
+
+class Emitter(Protocol):
+    async def emit(self) -> None:
+        """Make one event happen. Raises `Untestable`."""
+        ...
+
+
+class NoEmitter:
+    async def emit(self) -> None:
+        raise Untestable("nothing makes an event happen: give --emit-tool or --emit")
+
+
+class ToolEmitter:
+    def __init__(self, connection: McpConnection, tool: str, arguments: Mapping[str, Any]) -> None:
+        self._connection = connection
+        self._tool = tool
+        self._arguments = arguments
+
+    async def emit(self) -> None:
+        reply = await self._connection.request("tools/call", {"name": self._tool, "arguments": dict(self._arguments)})
+        if not reply.has_result or reply.result.get("isError"):
+            raise Untestable(f"the tool {json.dumps(self._tool)} that makes an event happen failed: {reply.describe()}")
+
+
+class CommandEmitter:
+    def __init__(self, command: str) -> None:
+        self._command = command
+
+    async def emit(self) -> None:
+        process = await asyncio.create_subprocess_shell(
+            self._command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        try:
+            async with asyncio.timeout(COMMAND_SECONDS):
+                output, _ = await process.communicate()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            raise Untestable(f"the command of --emit did not end within {COMMAND_SECONDS:.0f} s") from None
+        if process.returncode != 0:
+            said = output.decode("utf-8", "replace").strip()[-OUTPUT_LENGTH_MAX:]
+            raise Untestable(f"the command of --emit ended with {process.returncode}: {said}")

@@ -1,0 +1,116 @@
+"""One run of the checks: its options, its connections, and its results."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import httpx
+
+from ringback.cli.check_report import CheckResult, violated
+from ringback.cli.server_checks.callback_endpoint import listening_endpoint
+from ringback.cli.server_checks.cases import ServerCase
+from ringback.cli.server_checks.chapters import CASES
+from ringback.cli.server_checks.connection import Era, McpConnection
+from ringback.cli.server_checks.emitters import CommandEmitter, Emitter, NoEmitter, ToolEmitter
+from ringback.cli.server_checks.subject import EventChoice, Patience, ServerUnderTest
+from ringback.domain.clock import Clock, SystemClock
+
+REQUEST_SECONDS: Final = 45.0
+"""For one response. A subscribe waits for the callback's verification, which takes seconds."""
+CASE_SECONDS: Final = 180.0
+"""For one case with all that it observes: several subscribes, an event, and the retry of a delivery."""
+
+
+class ServerUnreachable(Exception):
+    """The server answered neither handshake. The message says what it answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    url: str
+    credentials: Mapping[str, str] = field(default_factory=dict[str, str])
+    other_credentials: Mapping[str, str] | None = None
+    era: Era | None = None
+    """None: modern if the server answers it, else legacy."""
+    callback_port: int = 0
+    callback_url: str | None = None
+    choice: EventChoice = field(default_factory=EventChoice)
+    emit_command: str | None = None
+    emit_tool: str | None = None
+    emit_arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    patience: Patience = field(default_factory=Patience)
+    clock: Clock = field(default_factory=SystemClock)
+
+
+def select_cases(only: Sequence[str]) -> list[ServerCase]:
+    """The cases with these ids or of these chapters; all if none is named. Raises ValueError for an unknown one."""
+    known = {case.case.id for case in CASES} | {case.chapter for case in CASES}
+    if unknown := [name for name in only if name not in known]:
+        raise ValueError(f"no case and no chapter is called {', '.join(unknown)}")
+    return [case for case in CASES if not only or case.case.id in only or case.chapter in only]
+
+
+async def run_checks(options: RunOptions, cases: Sequence[ServerCase]) -> list[CheckResult]:
+    """Run the cases one after the other. Raises `ServerUnreachable`, and OSError if the callback port is taken."""
+    async with open_server(options) as server:
+        return [await run_case(case, server) for case in cases]
+
+
+async def run_case(case: ServerCase, server: ServerUnderTest) -> CheckResult:
+    try:
+        async with asyncio.timeout(CASE_SECONDS):
+            return await case.run(server)
+    except TimeoutError:
+        return violated(case.case, f"the server did not finish within {CASE_SECONDS:.0f} s")
+
+
+@asynccontextmanager
+async def open_server(options: RunOptions) -> AsyncGenerator[ServerUnderTest]:
+    """Connect, listen for callbacks, and unsubscribe everything at the end."""
+    async with (
+        httpx.AsyncClient(timeout=REQUEST_SECONDS, follow_redirects=False, trust_env=True) as http,
+        listening_endpoint(options.callback_port, options.callback_url) as endpoint,
+    ):
+        connection = await _connect(http, options, options.credentials)
+        other = None
+        if options.other_credentials is not None:
+            other = await _connect(http, options, options.other_credentials)
+        server = ServerUnderTest(
+            connection=connection,
+            other=other,
+            endpoint=endpoint,
+            emitter=_make_emitter(options, connection),
+            clock=options.clock,
+            patience=options.patience,
+            choice=options.choice,
+        )
+        try:
+            yield server
+        finally:
+            with suppress(httpx.HTTPError):
+                await server.unsubscribe_all()
+            await connection.close()
+
+
+async def _connect(http: httpx.AsyncClient, options: RunOptions, credentials: Mapping[str, str]) -> McpConnection:
+    connection = McpConnection(http, options.url, credentials=credentials)
+    answers: list[str] = []
+    for era in [options.era] if options.era else list(Era):
+        connection.era = era
+        try:
+            reply = await (connection.discover() if era is Era.MODERN else connection.initialize())
+        except httpx.HTTPError as error:
+            answers.append(f"{type(error).__name__}: {error}")
+            continue
+        if reply.has_result:
+            return connection
+        answers.append(f"{era}: {reply.describe()}")
+    raise ServerUnreachable(f"{options.url} answered no handshake of MCP: {'; '.join(answers)}")
+
+
+def _make_emitter(options: RunOptions, connection: McpConnection) -> Emitter:
+    if options.emit_tool is not None:
+        return ToolEmitter(connection, options.emit_tool, options.emit_arguments)
+    return CommandEmitter(options.emit_command) if options.emit_command is not None else NoEmitter()

@@ -1,0 +1,197 @@
+"""The server under test, and what one run knows of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar, cast
+
+from ringback.cli.server_checks.arguments import make_arguments
+from ringback.cli.server_checks.callback_endpoint import CallbackEndpoint
+from ringback.cli.server_checks.callbacks import Callback
+from ringback.cli.server_checks.cases import Untestable, Violation
+from ringback.cli.server_checks.connection import Json, McpConnection, Reply, as_object
+from ringback.cli.server_checks.emitters import Emitter
+from ringback.domain.clock import Clock
+
+T = TypeVar("T")
+
+MODES: Final = ("poll", "push", "webhook")
+PAGES_MAX: Final = 20
+"""Pages of events/list that a run reads. A server with more repeats itself."""
+
+
+class Absent:
+    """Marks a member that is not sent or was not received, as opposed to null."""
+
+    def __repr__(self) -> str:
+        return "absent"
+
+
+ABSENT: Final = Absent()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a run waits, in seconds. Longer waits never fail a correct server."""
+
+    event: float = 15.0
+    """For an event after it was made to happen."""
+    active: float = 5.0
+    """For the confirmation of a stream. The official scenarios wait for 3 s."""
+    heartbeat: float = 65.0
+    """For a heartbeat: twice the interval of the specification, after which a client takes the stream for dead."""
+    silence: float = 32.0
+    """The longest that a heartbeat should take: the 30 s of the specification and 2 s for the network."""
+    retry: float = 15.0
+    """For the second attempt of a delivery. Clients answer 503 while they store a subscription, so it comes within seconds."""
+    quiet: float = 3.0
+    """For what must not arrive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventChoice:
+    """The event type that the user wants to be checked, and its arguments."""
+
+    name: str | None = None
+    arguments: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventType:
+    descriptor: Json
+    arguments: Json
+
+    @property
+    def name(self) -> str:
+        return cast("str", self.descriptor["name"])
+
+    @property
+    def input_schema(self) -> Json:
+        return as_object(self.descriptor.get("inputSchema"))
+
+    @property
+    def payload_schema(self) -> Json:
+        return as_object(self.descriptor.get("payloadSchema"))
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The pages of events/list."""
+
+    pages: list[Reply]
+    has_repeated_cursor: bool
+
+    @property
+    def descriptors(self) -> list[Json]:
+        events = [event for page in self.pages for event in cast("list[Any]", page.result.get("events", []))]
+        return [cast("Json", event) for event in events if isinstance(event, dict)]
+
+
+@dataclass(slots=True, kw_only=True)
+class ServerUnderTest:
+    connection: McpConnection
+    other: McpConnection | None
+    """The same server for another principal."""
+    endpoint: CallbackEndpoint
+    emitter: Emitter
+    clock: Clock
+    patience: Patience
+    choice: EventChoice
+    error_codes: set[int] = field(default_factory=set[int])
+    """Of all refusals of this run, except those of JSON-RPC itself."""
+    _observations: dict[object, "asyncio.Task[Any]"] = field(default_factory=dict[object, "asyncio.Task[Any]"])
+    _subscribed: list[Json] = field(default_factory=list[Json])
+    """The keys of the subscriptions to end after the run."""
+
+    async def observe(self, observation: Callable[["ServerUnderTest"], Awaitable[T]]) -> T:
+        """What this observation saw; it is made once in a run. Raises what it raised."""
+        if observation not in self._observations:
+            self._observations[observation] = asyncio.ensure_future(observation(self))
+        return await self._observations[observation]
+
+    async def require(self, observation: Callable[["ServerUnderTest"], Awaitable[T]]) -> T:
+        """The same for cases about something else: what the observation finds wrong makes them untestable."""
+        try:
+            return await self.observe(observation)
+        except Violation as violation:
+            raise Untestable(f"needs what failed: {violation}") from None
+
+    async def request(self, method: str, params: Mapping[str, Any], *, declares_events: bool = False) -> Reply:
+        reply = await self.connection.request(
+            method,
+            {name: value for name, value in params.items() if value is not ABSENT},
+            declares_events=declares_events,
+        )
+        if reply.code is not None:
+            self.error_codes.add(reply.code)
+        return reply
+
+    async def subscribe(self, event: EventType, callback: Callback, **changes: Any) -> Reply:
+        """Subscribe with a callback. `changes` replace members of the params, or of `delivery` as `delivery_…`."""
+        delivery = {"mode": "webhook", "url": callback.url, "secret": callback.secret}
+        delivery |= {name.removeprefix("delivery_"): changes.pop(name) for name in list(changes) if "delivery_" in name}
+        params = {
+            "name": event.name,
+            "arguments": event.arguments,
+            "delivery": {name: value for name, value in delivery.items() if value is not ABSENT},
+            "cursor": None,
+            **changes,
+        }
+        reply = await self.request("events/subscribe", params)
+        if reply.has_result:
+            self._subscribed.append(make_key(params))
+        return reply
+
+    async def unsubscribe_all(self) -> None:
+        """End the subscriptions of this run, so that none is left at the server."""
+        for key in self._subscribed:
+            await self.connection.request("events/unsubscribe", key)
+        self._subscribed.clear()
+
+    async def choose_type(self, mode: str) -> EventType:
+        """An event type that offers the mode, with valid arguments: the one that the user named, or the first.
+
+        Raises `Untestable` if there is none.
+        """
+        descriptors = (await self.require(list_catalog)).descriptors
+        offering = [each for each in descriptors if mode in list_modes(each) and isinstance(each.get("name"), str)]
+        named = [each for each in offering if each["name"] == self.choice.name]
+        for descriptor in named or offering:
+            if (arguments := self._make_arguments(descriptor)) is not None:
+                return EventType(descriptor, arguments)
+        if offering:
+            raise Untestable(f"no arguments for {offering[0]['name']} can be made: give --event and --arguments")
+        raise Untestable(f"no event type of this server offers {mode}")
+
+    def _make_arguments(self, descriptor: Json) -> Json | None:
+        if descriptor["name"] == self.choice.name and self.choice.arguments is not None:
+            return dict(self.choice.arguments)
+        return make_arguments(EventType(descriptor, {}).input_schema)
+
+
+def make_key(params: Mapping[str, Any]) -> Json:
+    """The key of a subscription, as events/unsubscribe wants it: without `mode`."""
+    delivery = {"url": params["delivery"].get("url")}
+    return {"name": params["name"], "arguments": params["arguments"], "delivery": delivery}
+
+
+def list_modes(descriptor: Json) -> list[str]:
+    delivery = descriptor.get("delivery")
+    return [mode for mode in cast("list[Any]", delivery) if mode in MODES] if isinstance(delivery, list) else []
+
+
+async def list_catalog(server: ServerUnderTest) -> Catalog:
+    """All pages of events/list."""
+    pages: list[Reply] = []
+    seen: set[str] = set()
+    cursor: Any = ABSENT
+    while len(pages) < PAGES_MAX:
+        page = await server.request("events/list", {"cursor": cursor})
+        if not isinstance(page.result.get("events"), list):
+            raise Violation(f"events/list answered {page.describe()}")
+        pages.append(page)
+        cursor = page.result.get("nextCursor")
+        if not isinstance(cursor, str) or cursor in seen:
+            return Catalog(pages, isinstance(cursor, str))
+        seen.add(cursor)
+    return Catalog(pages, has_repeated_cursor=True)

@@ -1,0 +1,269 @@
+"""Subscribes to the events of any MCP server that has Events, keeps the subscriptions alive, and reads what was missed.
+
+    subscriber = EventSubscriber(requests_of_session(client.session), url="https://agent.example/callbacks")
+    receiver = ReceiverApp(subscriber.registry, on_callback=handle, recover=subscriber.recover)
+    async with receiver, subscriber:
+        subscription = await subscriber.subscribe("call.finished", {"upstream": "git"})
+
+    subscribe ──▶ id, refreshBefore ──half of the lifetime──▶ refresh ──▶ …       the same request with the last cursor
+    gap, terminated ──▶ events/poll from the cursor ──▶ on_callback               copies are dropped
+
+A subscription exists on the server. After a restart the application subscribes again with the same name, arguments and URL: the
+server answers with the same id.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Final, Self
+
+from ringback.backoff import Backoff
+from ringback.receiver.envelopes import Gap, Terminated
+from ringback.receiver.event_requests import METHOD_NOT_FOUND, EventRequest, EventRequestError
+from ringback.receiver.subscription_registry import SubscriptionRegistry
+from ringback.receiver.subscription_results import EventSubscription, PolledEvent, read_grant, read_page
+from ringback.receiver.verification import current_time
+from ringback.signing.secrets import SECRET_BYTES, generate_secret
+
+REFRESH_FRACTION: Final = 0.5
+"""When a subscription is refreshed, of its lifetime: the other half is left for a server that is down."""
+REFRESH_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
+IDLE_SECONDS: Final = 60.0
+"""How often the refresher looks without a subscription that expires."""
+POLL_EVENTS_MAX: Final = 100
+NEVER: Final = float("inf")
+"""As `ttl_seconds`: ask for a subscription without expiry. A server may grant less."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A subscription that is kept alive."""
+
+    subscription: EventSubscription
+    secret: str = field(repr=False)
+    refresh_at: datetime | None
+    failures: int = 0
+
+
+class EventSubscriber:
+    """The callback URL is sent byte by byte as it is given. For one event loop."""
+
+    def __init__(
+        self,
+        request: EventRequest,
+        *,
+        url: str,
+        registry: SubscriptionRegistry | None = None,
+        ttl_seconds: float | None = None,
+        clock: Callable[[], datetime] = current_time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        """`ttl_seconds` is the lifetime to ask for: None leaves it to the server, `NEVER` asks for no expiry."""
+        self.registry = registry or SubscriptionRegistry()
+        self._request = request
+        self._url = url
+        self._ttl_seconds = ttl_seconds
+        self._clock = clock
+        self._sleep = sleep
+        self._random_bytes = random_bytes
+        self._kept: dict[str, _Kept] = {}
+        self._changed = asyncio.Event()
+        self._refreshing: asyncio.Task[None] | None = None
+
+    async def subscribe(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        cursor: str | None = None,
+        max_age_seconds: float | None = None,
+    ) -> EventSubscription:
+        """Subscribe, or subscribe again: the same name and arguments are the same subscription.
+
+        With a cursor, the server sends the events after it first, if this type has replay. Raises `EventRequestError`.
+        """
+        secret = generate_secret(self._random_bytes(SECRET_BYTES))
+        extra = {} if max_age_seconds is None else {"maxAgeMs": round(max_age_seconds * 1000)}
+        self.registry.add(secret)
+        try:
+            subscription = await self._send_subscribe(name, arguments or {}, secret, cursor, **extra)
+        except BaseException:
+            self.registry.discard(secret)
+            raise
+        self._keep(subscription, secret)
+        return subscription
+
+    async def refresh(self, subscription_id: str, *, new_secret: bool = False) -> EventSubscription:
+        """Extend the subscription now, with a new secret if the old one may be known. Raises `EventRequestError`.
+
+        A subscription that has lapsed begins again at its last cursor.
+        """
+        kept = self._get_kept(subscription_id)
+        secret = generate_secret(self._random_bytes(SECRET_BYTES)) if new_secret else kept.secret
+        if new_secret:
+            self.registry.bind(subscription_id, secret)  # the server may sign with it before its response arrives
+        known = kept.subscription
+        cursor = self.registry.read_cursor(subscription_id) or known.cursor
+        refreshed = await self._send_subscribe(known.name, known.arguments, secret, cursor)
+        if refreshed.truncated:
+            log.warning("Events of %s were lost before its refresh", subscription_id)
+        self._keep(refreshed, secret)
+        return refreshed
+
+    async def unsubscribe(self, subscription_id: str) -> None:
+        """End the subscription. One that the server does not know any more counts as ended. Raises `EventRequestError`."""
+        kept = self._get_kept(subscription_id)
+        delivery = {
+            "mode": "webhook",
+            "url": self._url,
+        }  # some servers demand the mode, which the specification leaves out
+        params = {"name": kept.subscription.name, "arguments": dict(kept.subscription.arguments), "delivery": delivery}
+        try:
+            await self._request("events/unsubscribe", params)
+        except EventRequestError as error:
+            if not error.message.startswith("NotFound"):
+                raise
+        self._forget(subscription_id)
+
+    def subscriptions(self) -> list[EventSubscription]:
+        """What is kept alive."""
+        return [kept.subscription for kept in self._kept.values()]
+
+    # -- what was missed --
+
+    async def recover(self, notice: Gap | Terminated) -> AsyncGenerator[PolledEvent]:
+        """The events of the subscription after the gap's cursor, or, at its end, after the last one that was received.
+
+        Empty if the server has no polling or the subscription no replay. A terminated subscription is not refreshed any more.
+        """
+        kept = self._kept.get(notice.subscription_id or "")
+        cursor = notice.cursor if isinstance(notice, Gap) else self.registry.read_cursor(notice.subscription_id)
+        if isinstance(notice, Terminated) and notice.subscription_id is not None:
+            self._forget(notice.subscription_id)
+        if kept is None:
+            return
+        async for event in self.poll_since(kept.subscription, cursor or kept.subscription.cursor):
+            yield event
+
+    async def poll_since(self, subscription: EventSubscription, cursor: str | None) -> AsyncGenerator[PolledEvent]:
+        """The events after the cursor, to the end of the log. Raises `EventRequestError`."""
+        has_more = cursor is not None
+        while has_more:
+            params = {
+                "name": subscription.name,
+                "arguments": dict(subscription.arguments),
+                "cursor": cursor,
+                "maxEvents": POLL_EVENTS_MAX,
+            }
+            try:
+                page = read_page(await self._request("events/poll", params))
+            except EventRequestError as error:
+                if error.code != METHOD_NOT_FOUND:
+                    raise
+                log.warning("The server of %s has no polling: what was missed stays missed", subscription.id)
+                return
+            for event in page.events:
+                yield event
+            has_more = page.has_more and page.cursor is not None and page.cursor != cursor
+            cursor = page.cursor
+        self.registry.record_cursor(subscription.id, cursor)
+
+    # -- kept alive --
+
+    async def __aenter__(self) -> Self:
+        self._refreshing = asyncio.create_task(self.keep_refreshed())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """The subscriptions stay on the server, until they expire or `unsubscribe` ends them."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.wait([self._refreshing])
+
+    async def keep_refreshed(self) -> None:
+        """Refresh each subscription at half of its lifetime, until the task is cancelled."""
+        while True:
+            self._changed.clear()
+            for kept in self._list_due():
+                await self._refresh_kept(kept)
+            await self._wait_for_due()
+
+    async def _refresh_kept(self, kept: _Kept) -> None:
+        subscription_id = kept.subscription.id
+        try:
+            await self.refresh(subscription_id)
+        except EventRequestError as error:
+            if error.message.startswith(("Forbidden", "NotFound", "Unsupported")):
+                log.error("%s cannot be refreshed and ends: %s", subscription_id, error)  # noqa: TRY400 - the text says it all
+                self._forget(subscription_id)
+                return
+            self._postpone(kept, error)
+        except Exception as error:  # noqa: BLE001 - the boundary to the owner's connection; it may raise anything
+            self._postpone(kept, error)
+
+    def _postpone(self, kept: _Kept, error: Exception) -> None:
+        kept.failures += 1
+        pause = REFRESH_BACKOFF.pause_seconds(kept.failures)
+        kept.refresh_at = self._clock() + timedelta(seconds=pause)
+        log.warning("%s could not be refreshed (%r); trying again in %g s", kept.subscription.id, error, pause)
+
+    def _list_due(self) -> list[_Kept]:
+        now = self._clock()
+        return [kept for kept in self._kept.values() if kept.refresh_at is not None and kept.refresh_at <= now]
+
+    async def _wait_for_due(self) -> None:
+        times = [kept.refresh_at for kept in self._kept.values() if kept.refresh_at is not None]
+        pause = IDLE_SECONDS if not times else max(0.0, (min(times) - self._clock()).total_seconds())
+        waits = [
+            asyncio.ensure_future(self._sleep(min(pause, IDLE_SECONDS))),
+            asyncio.ensure_future(self._changed.wait()),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+
+    async def _send_subscribe(
+        self, name: str, arguments: Mapping[str, Any], secret: str, cursor: str | None, **extra: Any
+    ) -> EventSubscription:
+        params: dict[str, Any] = {
+            "name": name,
+            "arguments": dict(arguments),
+            "delivery": {"mode": "webhook", "url": self._url, "secret": secret},
+            "cursor": cursor,
+            **extra,
+        }
+        if self._ttl_seconds is not None:
+            params["ttlMs"] = None if self._ttl_seconds == NEVER else round(self._ttl_seconds * 1000)
+        grant = read_grant(await self._request("events/subscribe", params), name=name, arguments=arguments)
+        self.registry.bind(grant.id, secret)
+        self.registry.record_cursor(grant.id, grant.cursor)
+        return grant
+
+    def _keep(self, subscription: EventSubscription, secret: str) -> None:
+        self._kept[subscription.id] = _Kept(replace(subscription), secret, self._choose_refresh_at(subscription))
+        self._changed.set()
+
+    def _choose_refresh_at(self, subscription: EventSubscription) -> datetime | None:
+        if subscription.refresh_before is None:
+            return None
+        now = self._clock()
+        return now + max(subscription.refresh_before - now, timedelta(0)) * REFRESH_FRACTION
+
+    def _get_kept(self, subscription_id: str) -> _Kept:
+        kept = self._kept.get(subscription_id)
+        if kept is None:
+            raise KeyError(f"No subscription of this subscriber has the id {subscription_id!r}.")
+        return kept
+
+    def _forget(self, subscription_id: str) -> None:
+        self._kept.pop(subscription_id, None)
+        self.registry.remove(subscription_id)
+        self._changed.set()

@@ -1,0 +1,166 @@
+"""Units of two nodes that subscribe, refresh, end and match one event subscription at the same time."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from ringback.domain.call import Call
+from ringback.domain.call_outcome import completion_from_result
+from ringback.domain.delivery_rows import DeliveryFilter
+from ringback.domain.event_rows import EventFilter
+from ringback.domain.ids import WebhookId
+from ringback.domain.ports import Transaction
+from ringback.domain.webhook import WebhookState
+from ringback.protocol.mcp_events.backend import SubscriptionGrant, SubscriptionKey, SubscriptionRequest
+from ringback.protocol.mcp_events.errors import ErrorProfile, EventError, EventErrorName
+from ringback.protocol.mcp_events.grants import TtlRequest
+from ringback.services.reports import CallReport
+from ringback.services.subscription_ends import KEY_ENDED, terminate_batch
+from tests.support.clock import FakeClock
+from tests.support.engine import Engine
+from tests.support.examples import ALICE
+from tests.support.interleaving import CALLER, Node, Nodes, open_nodes
+
+URL: Final = "http://127.0.0.1:1/callback"
+REQUEST: Final = SubscriptionRequest(
+    name="call.finished",
+    arguments={},
+    canonical_arguments="{}",
+    url=URL,
+    secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+    cursor=None,
+    max_age_seconds=None,
+    ttl=TtlRequest.SERVER_DEFAULT,
+    error_profile=ErrorProfile.SKETCH,
+)
+REPORT: Final = CallReport(
+    key="key", upstream="git", tool="git_log", completion=completion_from_result(b"{}", is_error=False)
+)
+KEY: Final = SubscriptionKey(name="call.finished", canonical_arguments="{}", url=URL)
+
+
+@pytest.fixture
+async def proven(tmp_path: Path, clock: FakeClock) -> AsyncGenerator[Nodes]:
+    """Nodes that challenge no URL, so that a subscribe has one unit of work that writes."""
+    async with open_nodes(tmp_path, clock, callback_allowlist=("http://127.0.0.1:1",), quota_subscriptions=2) as nodes:
+        yield nodes
+
+
+async def subscribe(node: Node, **over: Any) -> SubscriptionGrant:
+    return await node.services.event_subscriptions.subscribe(CALLER, replace(REQUEST, **over))
+
+
+async def unsubscribe(node: Node) -> None:
+    await node.services.event_subscriptions.unsubscribe(CALLER, KEY)
+
+
+async def report(node: Node) -> Call:
+    return (await node.services.reports.record_report(CALLER, REPORT)).call
+
+
+async def remove_expired(node: Node) -> None:
+    await node.store.write(lambda tx: tx.webhooks.remove_expired(now=tx.now(), limit=10))
+
+
+async def count_live(nodes: Nodes) -> int:
+    return await nodes.first.store.read(lambda tx: tx.subscriptions.count_live(ALICE))
+
+
+async def is_live(nodes: Nodes, subscription_id: str) -> bool:
+    """Whether both rows say that it is, which agree."""
+
+    async def read(tx: Transaction) -> tuple[bool, bool]:
+        webhook = await tx.webhooks.get(WebhookId(subscription_id))
+        subscription = await tx.subscriptions.get(WebhookId(subscription_id))
+        matches = webhook is not None and webhook.state is WebhookState.ACTIVE
+        return matches, subscription is not None and subscription.ended_at is None
+
+    webhook, subscription = await nodes.first.store.read(read)
+    assert webhook == subscription
+    return webhook
+
+
+async def count_deliveries(nodes: Nodes) -> int:
+    return len(
+        await nodes.first.store.scan(
+            ALICE, lambda tx: tx.deliveries.list_page(ALICE, DeliveryFilter(), position=None, limit=10)
+        )
+    )
+
+
+async def test_two_first_subscribes_with_one_key_make_one_subscription(proven: Nodes) -> None:
+    one, two = await proven.interleave(subscribe, subscribe)
+
+    assert one.id == two.id
+    assert await count_live(proven) == 1
+
+
+async def test_a_quota_holds_for_two_subscribes_at_once(proven: Nodes) -> None:
+    await subscribe(proven.first)
+
+    one, two = await proven.interleave(
+        lambda node: subscribe(node, url=f"{URL}/1"), lambda node: subscribe(node, url=f"{URL}/2")
+    )
+
+    refused = [each for each in (one, two) if isinstance(each, EventError)]
+    assert [each.name for each in refused] == [EventErrorName.RESOURCE_EXHAUSTED]
+    assert await count_live(proven) == 2
+
+
+@pytest.mark.parametrize("order", ["unsubscribe first", "refresh first"])
+async def test_a_refresh_and_an_unsubscribe_leave_both_rows_in_agreement(proven: Nodes, order: str) -> None:
+    grant = await subscribe(proven.first)
+    units = (unsubscribe, subscribe) if order == "unsubscribe first" else (subscribe, unsubscribe)
+
+    await proven.interleave(*units)
+
+    assert await is_live(proven, grant.id) is (order == "unsubscribe first")
+    assert await count_live(proven) == int(order == "unsubscribe first")
+
+
+@pytest.mark.parametrize("order", ["removal first", "refresh first"])
+async def test_a_refresh_at_the_moment_of_the_expiry_begins_again(proven: Nodes, clock: FakeClock, order: str) -> None:
+    grant = await subscribe(proven.first, ttl=60.0)
+    clock.advance(60)
+    units = (remove_expired, subscribe) if order == "removal first" else (subscribe, remove_expired)
+
+    await proven.interleave(*units)
+
+    assert await is_live(proven, grant.id)
+    subscription = await proven.first.store.read(lambda tx: tx.subscriptions.get(WebhookId(grant.id)))
+    assert subscription is not None
+    assert clock.now() - subscription.created_at < timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("order", ["subscribe first", "call first"])
+async def test_a_call_that_ends_meanwhile_is_delivered_or_before_the_cursor(proven: Nodes, order: str) -> None:
+    units = (subscribe, report) if order == "subscribe first" else (report, subscribe)
+
+    results = await proven.interleave(*units)
+
+    (grant,) = [each for each in results if isinstance(each, SubscriptionGrant)]
+    events = await proven.first.services.events.poll_events(
+        CALLER, EventFilter(), cursor=grant.cursor, limit=10, wait_seconds=0
+    )
+    assert len(events.events) == await count_deliveries(proven) == int(order == "subscribe first")
+
+
+@pytest.mark.parametrize("order", ["termination first", "refresh first"])
+async def test_a_termination_and_a_refresh_lock_in_one_order(proven: Nodes, clock: FakeClock, order: str) -> None:
+    grant = await subscribe(proven.first)
+
+    recorder = Engine(proven.first.store, clock).recorder
+
+    async def terminate(node: Node) -> bool:
+        return await node.store.write(lambda tx: terminate_batch(tx, recorder, [WebhookId(grant.id)], KEY_ENDED))
+
+    units = (terminate, subscribe) if order == "termination first" else (subscribe, terminate)
+
+    results = await proven.interleave(*units)
+
+    assert not [each for each in results if isinstance(each, Exception)]
+    assert await count_live(proven) == int(order == "termination first")

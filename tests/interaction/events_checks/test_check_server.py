@@ -1,0 +1,129 @@
+"""`ringback check-server` passes a server that follows the specification, and finds each broken rule by its own check."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from ringback.cli.check_report import CheckResult, CheckVerdict
+from ringback.cli.server_checks.chapters import CASES
+from ringback.cli.server_checks.connection import Era
+from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
+from ringback.cli.server_checks.subject import Patience
+from tests.support.events_server import EventsServer
+from tests.support.limits import WAIT_SECONDS
+from tests.support.upstreams import serving
+
+PATIENT: Final = Patience(
+    event=WAIT_SECONDS,
+    active=WAIT_SECONDS,
+    heartbeat=WAIT_SECONDS,
+    silence=WAIT_SECONDS,
+    retry=WAIT_SECONDS,
+    quiet=0.2,
+)
+"""For a correct server: each wait ends with what it waits for."""
+HASTY: Final = Patience(event=1.0, active=0.5, heartbeat=0.5, silence=0.3, retry=1.0, quiet=0.2)
+"""For a broken server: what it fails to send is waited for in vain."""
+LONGER: Final[Mapping[str, Patience]] = {
+    "stream-heartbeat-interval": replace(HASTY, heartbeat=WAIT_SECONDS),
+    "delivery-retries-bounded": replace(HASTY, event=WAIT_SECONDS, quiet=WAIT_SECONDS),
+    "delivery-retry-regenerates-signature": replace(HASTY, event=WAIT_SECONDS, retry=WAIT_SECONDS),
+    "delivery-retry-same-message": replace(HASTY, event=WAIT_SECONDS, retry=WAIT_SECONDS),
+}
+"""For what a broken server does send, later than a correct one."""
+
+NEEDS_ANOTHER_SERVER: Final = frozenset(
+    {
+        "capability-empty-settings",  # this server declares listChanged
+        "fallback-method-not-found",  # it has Events
+        "truncated-false-when-no-replay",  # its event types replay
+        "ssrf-validate-callback-url",  # it may call this machine
+    }
+)
+NEEDS_FIXTURE: Final = frozenset(
+    {
+        *("list-changed-notification", "schema-evolution-additive", "removal-terminates-subscriptions"),
+        *("replay-ceiling-sets-truncated", "stream-error-is-recoverable", "stream-terminated-ends-subscription"),
+        *("stream-gap-resends-active", "stream-final-result-shape", "subscribe-refresh-reactivates"),
+        *("ttl-long-grant-retained", "ttl-no-expiry-persisted", "ttl-no-expiry-gc-terminated"),
+        *("verification-persisted-for-no-expiry", "verification-uses-ssrf-hardened-path"),
+        *("server-identity-key-discovery", "envelope-gap", "envelope-terminated", "payload-minimality"),
+        *("ssrf-validate-at-delivery-time", "error-forbidden", "error-resource-exhausted"),
+        *("authz-subscribe-time", "authz-delivery-time-reverify"),
+    }
+)
+"""Cases that no request of the protocol brings about; `ringback check-server` lists them as untestable."""
+WITHOUT_FAULT: Final = NEEDS_FIXTURE | {"truncated-false-when-no-replay", "ssrf-validate-callback-url"}
+FAULTS: Final = sorted({case.case.id for case in CASES} - WITHOUT_FAULT)
+
+
+async def run_against(
+    fault: str, *only: str, patience: Patience = PATIENT, era: Era | None = None
+) -> list[CheckResult]:
+    async with serving(EventsServer(fault).app()) as http:
+        options = RunOptions(
+            url=http.url,
+            credentials={"authorization": "Bearer alice"},
+            other_credentials={"authorization": "Bearer bob"},
+            era=era,
+            emit_tool="emit",
+            patience=patience,
+        )
+        return await run_checks(options, select_cases(only))
+
+
+@pytest.mark.parametrize("era", list(Era))
+async def test_a_server_that_follows_the_specification_passes_every_check_that_its_situation_allows(era: Era) -> None:
+    results = await run_against("", era=era)
+
+    others = {
+        each.case.id: (each.verdict, each.observed) for each in results if each.verdict is not CheckVerdict.PASSED
+    }
+    assert {name: seen for name, seen in others.items() if seen[0] is not CheckVerdict.UNTESTABLE} == {}
+    assert set(others) == NEEDS_FIXTURE | NEEDS_ANOTHER_SERVER
+
+
+def test_more_than_sixty_checks_can_fail_and_each_has_an_id_of_its_own() -> None:
+    ids = [case.case.id for case in CASES]
+
+    assert len(FAULTS) > 60
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_broken_rule_is_found_by_its_check(fault: str) -> None:
+    result, *_ = await run_against(fault, fault, patience=LONGER.get(fault, HASTY))
+
+    assert result.verdict in {CheckVerdict.FAILED, CheckVerdict.WARNED}, (result.verdict, result.observed)
+
+
+async def test_without_anything_that_makes_an_event_happen_the_checks_about_events_are_untestable() -> None:
+    async with serving(EventsServer().app()) as http:
+        options = RunOptions(url=http.url, credentials={"authorization": "Bearer alice"})
+        results = await run_checks(options, select_cases(["occurrences", "poll-implemented"]))
+
+    verdicts = {each.case.id: each.verdict for each in results}
+    assert verdicts.pop("poll-implemented") is CheckVerdict.PASSED
+    assert set(verdicts.values()) == {CheckVerdict.UNTESTABLE}
+
+
+async def test_a_run_leaves_no_subscription_behind() -> None:
+    server = EventsServer()
+    async with serving(server.app()) as http:
+        options = RunOptions(url=http.url, credentials={"authorization": "Bearer alice"})
+        await run_checks(options, select_cases(["ttl", "subscribe"]))
+
+    assert len(server.webhooks.by_key) > 0
+    assert [each for each in server.webhooks.by_key.values() if each.is_live] == []
+
+
+async def test_a_url_without_an_mcp_server_is_an_error_that_says_what_it_answered() -> None:
+    with pytest.raises(ServerUnreachable, match="answered no handshake of MCP"):
+        await run_checks(RunOptions(url="http://127.0.0.1:1/mcp"), select_cases(["capability"]))
+
+
+def test_an_unknown_check_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="no-such-check"):
+        select_cases(["poll", "no-such-check"])

@@ -1,0 +1,307 @@
+"""An agent's subscriptions: made, refreshed before they expire, ended, and completed by polling."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ringback.receiver import (
+    Callback,
+    EventRequestError,
+    EventSubscriber,
+    Gap,
+    ReceiverApp,
+    Terminated,
+)
+from ringback.receiver.event_subscriber import NEVER
+from ringback.receiver.subscription_results import MalformedResult
+from tests.support.clock import ManualClock
+from tests.support.limits import WAIT_SECONDS
+from tests.support.signed_posts import make_event_body, post_signed
+
+URL = "https://agent.example/callbacks?key=a%2Fb"
+TTL = 600
+
+
+class EventServer:
+    """Grants what is asked for, challenges nobody, and has a log of events for polls."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.requests: list[tuple[str, dict[str, Any]]] = []
+        self.log: list[dict[str, Any]] = []
+        self.failures: list[Exception] = []
+        self.requested = asyncio.Event()
+        self.before_response: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None
+        self.page_size = 2
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.requests.append((method, dict(params)))
+        self.requested.set()
+        if self.failures:
+            raise self.failures.pop(0)
+        if self.before_response is not None:
+            await self.before_response(params)
+        match method:
+            case "events/subscribe":
+                return self._grant(params)
+            case "events/poll":
+                return self._poll(params)
+            case _:
+                return {}
+
+    def sent(self, method: str) -> list[dict[str, Any]]:
+        return [params for name, params in self.requests if name == method]
+
+    async def wait_for(self, method: str, count: int) -> list[dict[str, Any]]:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while len(self.sent(method)) < count:
+                self.requested.clear()
+                await self.requested.wait()
+        return self.sent(method)
+
+    def _grant(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        ttl_ms = params.get("ttlMs", TTL * 1000)
+        before = None if ttl_ms is None else (self.clock.now() + timedelta(milliseconds=ttl_ms)).isoformat()
+        return {"id": f"sub_{params['name']}", "refreshBefore": before, "cursor": "0", "truncated": False}
+
+    def _poll(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        start = int(params["cursor"])
+        page = self.log[start : start + self.page_size]
+        end = start + len(page)
+        return {"events": page, "cursor": str(end), "hasMore": end < len(self.log), "truncated": False}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def server(clock: ManualClock) -> EventServer:
+    return EventServer(clock)
+
+
+def make_subscriber(server: EventServer, **options: Any) -> EventSubscriber:
+    return EventSubscriber(server.request, url=URL, clock=server.clock.now, sleep=server.clock.sleep, **options)
+
+
+@pytest.fixture
+def subscriber(server: EventServer) -> EventSubscriber:
+    return make_subscriber(server)
+
+
+async def test_a_subscription_is_asked_for_with_a_secret_of_its_own_that_the_receiver_accepts(
+    server: EventServer, subscriber: EventSubscriber
+) -> None:
+    subscription = await subscriber.subscribe("call.finished", {"tool": "add"}, cursor="5", max_age_seconds=60)
+
+    (params,) = server.sent("events/subscribe")
+    secret = params["delivery"].pop("secret")
+    assert params == {
+        "name": "call.finished",
+        "arguments": {"tool": "add"},
+        "delivery": {"mode": "webhook", "url": URL},
+        "cursor": "5",
+        "maxAgeMs": 60_000,
+    }
+    assert subscriber.registry(subscription.id) == [secret]
+    assert (subscription.id, subscription.cursor, subscription.truncated) == ("sub_call.finished", "0", False)
+
+
+async def test_the_challenge_of_the_server_is_answered_while_the_request_still_waits(
+    server: EventServer, subscriber: EventSubscriber
+) -> None:
+    app, answers = ReceiverApp(subscriber.registry, clock=server.clock.now), list[int]()
+
+    async def challenge(params: Mapping[str, Any]) -> None:
+        body = {"type": "verification", "challenge": "n"}
+        posted = await post_signed(
+            app, body, secret=params["delivery"]["secret"], subscription_id="sub_call.finished", at=server.clock.now()
+        )
+        answers.append(posted.status_code)
+
+    server.before_response = challenge
+    await subscriber.subscribe("call.finished")
+
+    assert answers == [200]
+
+
+async def test_a_refused_subscription_leaves_no_secret(server: EventServer, subscriber: EventSubscriber) -> None:
+    server.failures = [EventRequestError(-32015, "CallbackEndpointError: no echo", {"reason": "challenge_failed"})]
+
+    with pytest.raises(EventRequestError, match="no echo") as refused:
+        await subscriber.subscribe("call.finished")
+
+    assert refused.value.data == {"reason": "challenge_failed"}
+    assert subscriber.registry(None) == []
+    assert subscriber.subscriptions() == []
+
+
+@pytest.mark.parametrize(("ttl", "sent"), [(None, "absent"), (90.0, 90_000), (NEVER, None)])
+async def test_the_lifetime_is_asked_for(server: EventServer, ttl: float | None, sent: Any) -> None:
+    await make_subscriber(server, ttl_seconds=ttl).subscribe("call.finished")
+
+    assert server.sent("events/subscribe")[0].get("ttlMs", "absent") == sent
+
+
+async def test_a_subscription_is_refreshed_at_half_of_its_lifetime_with_the_same_secret(
+    server: EventServer, subscriber: EventSubscriber, clock: ManualClock
+) -> None:
+    async with subscriber:
+        await subscriber.subscribe("call.finished")
+        for count in (2, 3):
+            clock.advance(TTL / 2 + 1)
+            sent = await server.wait_for("events/subscribe", count)
+
+    assert len({params["delivery"]["secret"] for params in sent}) == 1
+    assert {params["cursor"] for params in sent[1:]} == {"0"}
+
+
+async def test_a_refresh_that_fails_is_repeated_until_it_succeeds(
+    server: EventServer, subscriber: EventSubscriber, clock: ManualClock
+) -> None:
+    async with subscriber:
+        await subscriber.subscribe("call.finished")
+        server.failures = [ConnectionError("down"), EventRequestError(-32603, "InternalError: later")]
+        clock.advance(TTL / 2 + 1)
+        await server.wait_for("events/subscribe", 2)
+        for count in (3, 4):
+            await _let_run()
+            clock.advance(61)
+            await server.wait_for("events/subscribe", count)
+
+    assert len(subscriber.subscriptions()) == 1
+
+
+async def test_a_subscription_that_may_not_be_refreshed_is_given_up(
+    server: EventServer, subscriber: EventSubscriber, clock: ManualClock
+) -> None:
+    async with subscriber:
+        subscription = await subscriber.subscribe("call.finished")
+        server.failures = [EventRequestError(-32012, "Forbidden: revoked")]
+        clock.advance(TTL / 2 + 1)
+        await server.wait_for("events/subscribe", 2)
+        await _let_run()
+
+    assert subscriber.subscriptions() == []
+    assert not subscriber.registry.is_bound(subscription.id)
+
+
+async def test_a_new_secret_is_accepted_before_the_server_has_answered(
+    server: EventServer, subscriber: EventSubscriber
+) -> None:
+    subscription = await subscriber.subscribe("call.finished")
+    accepted: list[int] = []
+
+    async def count_secrets(params: Mapping[str, Any]) -> None:
+        accepted.append(len(subscriber.registry(subscription.id)))
+
+    server.before_response = count_secrets
+    await subscriber.refresh(subscription.id, new_secret=True)
+
+    first, second = (params["delivery"]["secret"] for params in server.sent("events/subscribe"))
+    assert accepted == [2]
+    assert list(subscriber.registry(subscription.id)) == [second, first]
+
+
+@pytest.mark.parametrize("failure", [None, EventRequestError(-32011, "NotFound: no such subscription")])
+async def test_an_unsubscribed_subscription_is_forgotten(
+    server: EventServer, subscriber: EventSubscriber, failure: EventRequestError | None
+) -> None:
+    subscription = await subscriber.subscribe("call.finished", {"tool": "add"})
+    server.failures = [failure] if failure else []
+
+    await subscriber.unsubscribe(subscription.id)
+
+    assert server.sent("events/unsubscribe") == [
+        {"name": "call.finished", "arguments": {"tool": "add"}, "delivery": {"mode": "webhook", "url": URL}}
+    ]
+    assert subscriber.subscriptions() == []
+    assert not subscriber.registry.is_bound(subscription.id)
+
+
+@pytest.mark.parametrize("notice", ["gap", "terminated"])
+async def test_what_was_missed_is_polled_and_handled_once(
+    server: EventServer, subscriber: EventSubscriber, clock: ManualClock, notice: str
+) -> None:
+    handled: list[Callback] = []
+    notices: list[Gap | Terminated] = []
+
+    async def handle(callback: Callback) -> None:
+        handled.append(callback)
+
+    async def note(notice: Gap | Terminated) -> None:
+        notices.append(notice)
+
+    app = ReceiverApp(
+        subscriber.registry, on_callback=handle, on_notice=note, recover=subscriber.recover, clock=clock.now
+    )
+    subscription = await subscriber.subscribe("call.finished")
+    secret = subscriber.registry(subscription.id)[0]
+    server.log = [make_event_body(f"evt_{number}") for number in range(5)]
+
+    async def post(body: Mapping[str, Any], message_id: str) -> int:
+        answer = await post_signed(
+            app, body, message_id=message_id, secret=secret, subscription_id=subscription.id, at=clock.now()
+        )
+        return answer.status_code
+
+    assert await post({**server.log[0], "cursor": "0"}, "evt_0") == 204
+    error: dict[str, Any] = {"code": -32012, "message": "Forbidden: revoked", "data": {}}
+    body: dict[str, Any] = {"type": "gap", "cursor": "1"} if notice == "gap" else {"type": "terminated", "error": error}
+    assert await post(body, "msg_notice_1") == 204
+
+    assert [callback.event_id for callback in handled] == [f"evt_{number}" for number in range(5)]
+    assert len(notices) == 1
+    assert len(subscriber.subscriptions()) == (1 if notice == "gap" else 0)
+
+
+async def test_a_server_without_polling_leaves_the_gap(server: EventServer, subscriber: EventSubscriber) -> None:
+    subscription = await subscriber.subscribe("call.finished")
+    server.failures = [EventRequestError(-32601, "Method not found")]
+
+    found = [event async for event in subscriber.recover(Gap(subscription_id=subscription.id, cursor="0"))]
+
+    assert found == []
+
+
+async def test_a_server_that_promises_more_without_end_is_not_polled_for_ever(clock: ManualClock) -> None:
+    async def request(method: str, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        if method == "events/poll":
+            return {"events": [], "cursor": "same", "hasMore": True}
+        return {"id": "sub_1", "refreshBefore": None, "cursor": "same", "truncated": False}
+
+    subscriber = EventSubscriber(request, url=URL, clock=clock.now)
+    subscription = await subscriber.subscribe("call.finished")
+
+    assert [event async for event in subscriber.poll_since(subscription, "same")] == []
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {},
+        {"id": ""},
+        {"id": "sub_1", "refreshBefore": "soon"},
+        {"id": "sub_1", "refreshBefore": "2026-11-20T17:00:00"},
+        {"id": "sub_1", "cursor": 7},
+    ],
+)
+async def test_a_malformed_grant_is_refused(clock: ManualClock, result: dict[str, Any]) -> None:
+    async def request(_method: str, _params: Mapping[str, Any]) -> Mapping[str, Any]:
+        return result
+
+    subscriber = EventSubscriber(request, url=URL, clock=clock.now)
+
+    with pytest.raises(MalformedResult):
+        await subscriber.subscribe("call.finished")
+
+    assert subscriber.registry(None) == []
+
+
+async def _let_run() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
