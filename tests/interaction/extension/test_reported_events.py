@@ -56,7 +56,9 @@ class Service:
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncGenerator[Service]:
     async with running_application(tmp_path, public_url=None) as ringback:
-        _, key = await ringback.app.services.api_keys.create_key("orders", name="k", scopes=DEFAULT_SCOPES, upstreams=None)
+        _, key = await ringback.app.services.api_keys.create_key(
+            "orders", name="k", scopes=DEFAULT_SCOPES, upstreams=None
+        )
         async with serving(ringback.app.api) as http:
             yield Service(http.origin, key)
 
