@@ -515,6 +515,7 @@ PARAMETERS: Final[dict[str, dict[str, list[dict[str, Any]]]]] = {
         "count_live": [{}, {"principal": "nobody"}],
         "keys": [{}, {"after": "key_crowd"}],
         "of_key": [{"key_id": "key_rare"}, {"key_id": "key_none"}],
+        "event_names": [{}, {"after": "crowd"}],
         "of_event": [{"event_name": "rare"}, {"event_name": "none"}],
         "remove_ended": [{"older_than": PAST}],
     },
