@@ -52,6 +52,8 @@ async def test_the_gateway_passes_every_check_of_a_server_with_events(
 ) -> None:
     results = await check_gateway(gate, path, era, tool=tool)
 
-    others = {each.case.id: (each.verdict, each.observed) for each in results if each.verdict is not CheckVerdict.PASSED}
+    others = {
+        each.case.id: (each.verdict, each.observed) for each in results if each.verdict is not CheckVerdict.PASSED
+    }
     assert {name: seen for name, seen in others.items() if seen[0] is not CheckVerdict.UNTESTABLE} == {}
     assert set(others) == UNTESTABLE
