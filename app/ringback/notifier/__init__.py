@@ -38,7 +38,8 @@ Where each rule is:
     the bytes and headers of a callback       payload
 
 Beside this way: `catch_up` delivers past events to a webhook with an old cursor, `requested_deliveries` inserts tests and
-replays, `log_positions` and `resume_tokens` serve cursors and tokens, and `configured_hosts` resolves the operator's own hosts.
+replays, `log_positions` and `resume_tokens` serve cursors and tokens, `lost_events` reports
+what an upstream has lost, and `configured_hosts` resolves the operator's own hosts.
 `attempt_requests` notices requests for attempts at webhooks that wait for a permit, and `recovery` recovers calls that nothing
 runs any more.
 
