@@ -496,3 +496,23 @@ async def test_an_address_that_is_not_public_gets_no_challenge(tmp_path: Path, f
     assert refused.value.name is EventErrorName.CALLBACK_ENDPOINT_ERROR
     assert refused.value.data == {"reason": "connection_refused"}
     assert "169.254" not in refused.value.message
+
+
+async def test_a_slow_challenge_takes_nothing_of_the_lifetime_and_of_the_grace(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    start = (await SubscriptionStage(still).subscribe(url=f"{HOOK}/start")).cursor
+    fake_clock.advance(60)
+    await still.finish_call(make_call())
+    await dispatch_all_due(still)
+
+    def answer_slowly(request: httpx.Request) -> httpx.Response:
+        fake_clock.advance(5)
+        return answer_challenge(request)
+
+    grant = await SubscriptionStage(still, answer_slowly).subscribe(cursor=start)
+
+    assert grant.refresh_before == fake_clock.now() + timedelta(days=1)
+    assert await dispatch_all_due(still) == []
+    fake_clock.advance(SUBSCRIBE_GRACE_SECONDS)
+    assert len(await dispatch_all_due(still)) == 1
