@@ -233,7 +233,8 @@ SENTENCES: Final[Mapping[str, str]] = {
 """By id; the level, who demands it, and what."""
 
 _ENGINE: Final = "interaction/engine/test_"
-_ENDPOINT: Final = "unit/protocol/test_event_endpoint_rules.py::test_"
+_ENDPOINT: Final = "unit/protocol/mcp_events/test_endpoint.py::test_"
+_MODES: Final = "unit/protocol/mcp_events/test_delivery_modes.py::test_"
 _SUBSCRIPTIONS: Final = f"{_ENGINE}event_subscriptions.py::test_"
 _DELIVERIES: Final = f"{_ENGINE}subscription_deliveries.py::test_"
 _ENDINGS: Final = f"{_ENGINE}subscription_endings.py::test_"
@@ -248,8 +249,8 @@ _THREE_MODES: Final = (
 _RESTART: Final = f"{_SUBSCRIPTIONS}a_new_subscription_gets_the_events_after_it_and_an_id_that_a_restart_keeps"
 _FORBIDDEN: Final = f"{_SUBSCRIPTIONS}a_caller_without_the_scope_or_the_upstream_is_forbidden"
 _REMOVED: Final = f"{_ENDINGS}the_receivers_of_a_removed_event_type_are_told_that_it_does_not_exist"
-_REMOVED_PUSH: Final = f"{_ENDPOINT}a_removed_event_type_ends_a_stream_with_a_terminated_frame_in_the_clients_codes"
-_MODE: Final = f"{_ENDPOINT}a_mode_that_the_event_type_does_not_offer_is_unsupported_and_named"
+_REMOVED_PUSH: Final = f"{_ENDPOINT}a_subscription_that_ends_is_terminated_with_its_error"
+_MODE: Final = f"{_ENDPOINT}an_unknown_event_type_is_not_found_and_a_mode_that_it_lacks_is_unsupported"
 _REVOKED: Final = f"{_ENDS}a_revoked_key_ends_its_subscriptions_and_tells_their_receivers"
 _GATEWAY_CHECKS: Final = f"{_GATEWAY}checks.py::test_the_gateway_passes_every_check_of_a_server_with_events"
 
@@ -259,23 +260,21 @@ SHOWN: Final[Mapping[str, Sequence[str]]] = {
     ),
     "removal-terminates-subscriptions": (_REMOVED, _REMOVED_PUSH),
     "removal-error-not-found": (_REMOVED, _REMOVED_PUSH),
-    "error-forbidden": (_FORBIDDEN, f"{_ENDPOINT}an_unauthenticated_caller_may_poll_and_stream_and_not_subscribe"),
+    "error-forbidden": (_FORBIDDEN, f"{_MODES}an_unauthenticated_caller_may_poll_and_stream_and_not_subscribe"),
     "error-resource-exhausted": (f"{_SUBSCRIPTIONS}a_quota_is_checked_before_the_challenge",),
-    "error-unsupported": (_MODE, f"{_ENDPOINT}a_subscribe_for_another_mode_than_webhook_is_unsupported"),
+    "error-unsupported": (_MODE, f"{_ENDPOINT}the_first_fault_in_the_order_of_the_specification_decides"),
     "poll-mode-unsupported": (_MODE,),
-    "stream-mode-unsupported": (_MODE,),
+    "stream-mode-unsupported": (
+        f"{_MODES}a_stream_of_a_type_that_does_not_offer_push_is_unsupported_and_sends_nothing",
+    ),
     "replay-ceiling-sets-truncated": (
         "interaction/rest/test_events.py::test_a_cursor_whose_events_expired_returns_truncated_and_the_remaining_events",
     ),
-    "stream-error-is-recoverable": (f"{_ENDPOINT}an_error_in_a_stream_leaves_it_open",),
+    "stream-error-is-recoverable": (f"{_ENDPOINT}a_stream_has_the_frames_of_its_pages_and_a_final_result",),
     "stream-terminated-ends-subscription": (_REMOVED_PUSH,),
-    "stream-gap-resends-active": (f"{_ENDPOINT}a_gap_in_a_stream_is_a_second_confirmation_that_says_truncated",),
-    "stream-final-result-shape": (
-        f"{_ENDPOINT}a_stream_that_the_server_ends_has_an_empty_result_with_the_id_of_the_request",
-    ),
-    "stream-final-result-empty": (
-        f"{_ENDPOINT}a_stream_that_the_server_ends_has_an_empty_result_with_the_id_of_the_request",
-    ),
+    "stream-gap-resends-active": (f"{_ENDPOINT}a_stream_has_the_frames_of_its_pages_and_a_final_result",),
+    "stream-final-result-shape": (f"{_ENDPOINT}a_stream_has_the_frames_of_its_pages_and_a_final_result",),
+    "stream-final-result-empty": (f"{_ENDPOINT}a_stream_has_the_frames_of_its_pages_and_a_final_result",),
     "subscribe-refresh-reactivates": (
         f"{_SUBSCRIPTIONS}a_refresh_makes_a_suspended_subscription_active_and_sends_what_was_held",
     ),
@@ -315,10 +314,11 @@ SHOWN: Final[Mapping[str, Sequence[str]]] = {
         "interaction/rest/test_published_events.py::test_another_principals_event_type_looks_like_an_unknown_one",
     ),
     "occurrence-same-ids-in-order": (_THREE_MODES,),
-    "poll-long-poll": (f"{_ENDPOINT}a_long_poll_has_two_names_and_an_upper_bound",),
-    "poll-unauthenticated": (f"{_ENDPOINT}an_unauthenticated_caller_may_poll_and_stream_and_not_subscribe",),
+    "poll-long-poll": (f"{_ENDPOINT}the_options_of_a_poll_are_bounded",),
+    "poll-unauthenticated": (f"{_MODES}an_unauthenticated_caller_may_poll_and_stream_and_not_subscribe",),
     "subscribe-order-of-checks": (
-        f"{_ENDPOINT}what_is_checked_first_decides_the_error_of_a_request_that_is_wrong_in_every_way",
+        f"{_ENDPOINT}the_first_fault_in_the_order_of_the_specification_decides",
+        f"{_ENDPOINT}arguments_secret_and_url_are_checked_in_this_order_before_the_backend",
         f"{_SUBSCRIPTIONS}a_quota_is_checked_before_the_challenge",
     ),
     "subscribe-cursor": (
@@ -327,9 +327,9 @@ SHOWN: Final[Mapping[str, Sequence[str]]] = {
     ),
     "subscribe-failure-leaves-nothing": (f"{_SUBSCRIPTIONS}a_callback_that_fails_its_challenge_leaves_nothing",),
     "subscribe-result-first": (f"{_SUBSCRIPTIONS}no_delivery_leaves_before_the_client_has_the_result",),
-    "subscribe-mode-absent": (f"{_ENDPOINT}a_subscribe_without_a_mode_is_one_by_webhook",),
+    "subscribe-mode-absent": (f"{_MODES}a_subscribe_without_a_mode_is_one_by_webhook",),
     "unsubscribe-arguments-unchecked": (
-        f"{_ENDPOINT}unsubscribing_does_not_check_the_arguments_against_a_schema_that_may_have_changed",
+        f"{_ENDPOINT}unsubscribing_takes_the_mode_or_not_and_does_not_validate_the_arguments",
     ),
     "error-codes-by-request": (
         f"{_GATEWAY}subscriptions.py::test_unsubscribing_what_never_was_is_not_found_in_the_codes_of_the_client",

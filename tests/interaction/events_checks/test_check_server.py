@@ -109,6 +109,13 @@ async def test_without_anything_that_makes_an_event_happen_the_checks_about_even
     assert set(verdicts.values()) == {CheckVerdict.UNTESTABLE}
 
 
+async def test_a_server_that_answers_nonsense_is_reported_and_ends_no_run() -> None:
+    results = await run_against("garbage", patience=HASTY)
+
+    assert len(results) == len(CASES)
+    assert sum(each.verdict is CheckVerdict.FAILED for each in results) >= 5
+
+
 async def test_a_run_leaves_no_subscription_behind() -> None:
     server = EventsServer()
     async with serving(server.app()) as http:

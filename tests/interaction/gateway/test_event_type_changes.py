@@ -2,16 +2,16 @@
 
 from typing import Any, Final
 
-from ringback.domain.change_subscriptions import Listing, UpstreamChange
+from ringback.domain.upstreams import Listing, UpstreamChange
 from tests.interaction.gateway.conftest import GatewayHarness
 
 LIST_CHANGED: Final = "notifications/events/list_changed"
 
 
-def change_event_types(gate: GatewayHarness, upstream: str) -> None:
+def publish_change(gate: GatewayHarness, upstream: str, listing: Listing) -> None:
     """What the upstream's catalog publishes once a list differs from the one before."""
-    proxy: Any = gate.ringback.app.mcp._gateway.proxy
-    proxy._change_notifications.publish_change(UpstreamChange(upstream=upstream, listing=Listing.EVENTS))
+    mcp: Any = gate.ringback.app.mcp
+    mcp._gateway.proxy._change_notifications.publish_change(UpstreamChange(upstream=upstream, listing=listing))
 
 
 async def test_a_client_that_listens_is_notified_of_the_changed_event_types_of_its_upstream(
@@ -20,8 +20,8 @@ async def test_a_client_that_listens_is_notified_of_the_changed_event_types_of_i
     client = await gate.make_modern_client("plain")
     async with client.open_subscription({"eventsListChanged": True}) as stream:
         acknowledged = await stream.read_message()
-        change_event_types(gate, "library")
-        change_event_types(gate, "plain")
+        publish_change(gate, "library", Listing.EVENTS)
+        publish_change(gate, "plain", Listing.EVENTS)
         notified = await stream.read_message()
 
     assert acknowledged["params"]["notifications"] == {"eventsListChanged": True}
@@ -38,8 +38,7 @@ async def test_a_client_of_all_upstreams_is_notified_of_each_and_one_that_did_no
     ):
         await stream.read_message()
         await other.read_message()
-        change_event_types(gate, "plain")
+        publish_change(gate, "plain", Listing.EVENTS)
         assert (await stream.read_message())["method"] == LIST_CHANGED
-        proxy: Any = gate.ringback.app.mcp._gateway.proxy
-        proxy._change_notifications.publish_change(UpstreamChange(upstream="plain", listing=Listing.TOOLS))
+        publish_change(gate, "plain", Listing.TOOLS)
         assert (await other.read_message())["method"] == "notifications/tools/list_changed"
