@@ -52,6 +52,8 @@ Beside the drawing:
     single_responses             a modern response as one JSON body, or as a stream if the client has to wait
     poll_limiter, tool_advice    advice to models: wait instead of polling; tools instead of REST paths
     jsonrpc_errors               errors of the service as JSON-RPC errors
+    events                       MCP Events; event_backend: the log behind them, event_types: Ringback's own types
+    event_source, event_tools    how a task names its event; the tools of models that are woken by one
 
 A module adds to every endpoint through a `Feature` (see `gateway`). No module here uses the store or an upstream: services do,
 and the runner behind its ports.

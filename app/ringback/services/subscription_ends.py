@@ -47,8 +47,9 @@ KEYS_BATCH_SIZE: Final = 50
 FAILING_BATCH_SIZE: Final = 50
 """Failing webhooks that one transaction of the janitor reads."""
 ABANDONED_SECONDS: Final = 7.0 * DAY
-"""A subscription without expiry whose receiver fails for this long is ended (mcp-events §6: sustained failure). Results are kept
-as long, so nothing that its deliveries name is left."""
+"""A subscription without expiry whose receiver fails for this long is ended (mcp-events §6: sustained failure).
+Results are kept as long,
+so nothing that its deliveries name is left."""
 
 REMOVED: Final = forbidden("The subscription was removed by its owner or by an operator. Subscribe again if you may.")
 KEY_ENDED: Final = forbidden("The API key that subscribed was revoked or has expired. Subscribe with a valid key.")
