@@ -58,8 +58,13 @@ class SubjectVerifier:
 
 
 def declare_orders(events: AnyEvents, *, has_arguments: bool = True) -> None:
-    arguments = OrderArguments if has_arguments else None
-    events.type(SHIPPED, description="An order has left the warehouse.", arguments=arguments)(OrderShipped)
+    description = "An order has left the warehouse."
+    declare = (
+        events.type(SHIPPED, description=description, arguments=OrderArguments)
+        if has_arguments
+        else events.type(SHIPPED, description=description)
+    )
+    declare(OrderShipped)
 
 
 def make_order_server(

@@ -79,6 +79,7 @@ class EventUpstream:
             "events/list": self._list_events,
             "events/poll": self._poll_events,
             "events/stream": self._stream_events,
+            "subscriptions/listen": self._listen,
         }
         for method, handler in handlers.items():
             server.add_request_handler(method, _AnyParams, handler)
@@ -137,8 +138,7 @@ class EventUpstream:
         meta = {"_meta": {_SUBSCRIPTION_ID: context.request_id}}
 
         async def send(method: str, values: Mapping[str, Any]) -> None:
-            frame = cast("Any", _Frame(method=f"notifications/events/{method}", params={**values, **meta}))
-            await context.session.send_notification(frame, related_request_id=context.request_id)
+            await self._send(context, f"notifications/events/{method}", {**values, **meta})
 
         await send("active", {"cursor": str(place), "truncated": truncated})
         self._notify()
@@ -148,6 +148,27 @@ class EventUpstream:
                 if _matches(params, occurrence):
                     await send("event", {**occurrence, "cursor": str(place)})
             await self._wait()
+
+    async def _listen(self, context: Context, _params: Any) -> dict[str, Any]:
+        params = cast("Mapping[str, Any]", context.params)
+        meta = {"_meta": {_SUBSCRIPTION_ID: context.request_id}}
+        acknowledged = {"notifications": dict(params["notifications"]), **meta}
+        await self._send(context, "notifications/subscriptions/acknowledged", acknowledged)
+        known = list(self.names)
+        while True:
+            await self._wait()
+            if known != self.names:
+                known = list(self.names)
+                await self._send(context, "notifications/events/list_changed", meta)
+
+    async def _send(self, context: Context, method: str, params: Mapping[str, Any]) -> None:
+        frame = cast("Any", _Frame(method=method, params=dict(params)))
+        await context.session.send_notification(frame, related_request_id=context.request_id)
+
+    def add_event_type(self, name: str) -> None:
+        """Offer another type, and tell the clients that listen for it (2026-07-28)."""
+        self.names.append(name)
+        self._notify()
 
     def _check(self, context: Context) -> Mapping[str, Any]:
         params = cast("Mapping[str, Any]", context.params or {})

@@ -35,7 +35,7 @@ STREAMS_CAP: Final = 2
 @dataclass
 class EventsServer:
     fault: str = ""
-    """The id of the check whose rule is broken."""
+    """The id of the check whose rule is broken; `subscribe-refuses-loopback` is no fault, but what a public server does."""
     streams: int = 0
     closed: list[int | str] = field(default_factory=list[int | str])
     """The request ids of streams that have ended."""

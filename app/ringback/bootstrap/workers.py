@@ -94,6 +94,7 @@ def build_event_recorder(components: Components) -> UpstreamEventRecorder:
     return UpstreamEventRecorder(
         store=components.store,
         clock=components.environment.clock,
+        ids=components.ids,
         recorder=components.recorder,
         connections=components.upstreams.connections,
         catalog=components.upstreams.event_catalog,

@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from ringback.domain.event import Event
-from ringback.domain.ids import CallId, ErasureId, WebhookId
+from ringback.domain.ids import CallId, ErasureId, EventId, WebhookId
 from ringback.domain.principal import Principal
 
 
@@ -89,7 +89,12 @@ _EMPTY_MEMBERS: Final[dict[str, Any]] = {
 
 
 def erase_event(event: Event) -> Event:
-    """The stub of a call's event: members that came from the client or the upstream are empty, and `erased` is true."""
+    """The stub of an event: members that came from the client or the upstream are empty, and `erased` is true.
+
+    The whole data of an external event came from there.
+    """
+    if event.occurred_at is not None:
+        return replace(event, client_session_id=None, correlation_id=None, data={"erased": True})
     data = {name: value for name, value in event.data.items() if name in _KEPT_MEMBERS}
     data |= {name: empty for name, empty in _EMPTY_MEMBERS.items() if name in event.data}
     if "progress" in event.data:
@@ -166,6 +171,10 @@ class ErasedDeliveries(Protocol):
 
     async def delete_of_webhook(self, webhook_id: WebhookId, *, limit: int) -> ErasedDeliveryBatch: ...
 
+    async def delete_of_event(self, principal: Principal, event_id: EventId, *, limit: int) -> ErasedDeliveryBatch:
+        """Deliveries of one event of this principal. Other principals may have an event of the same id."""
+        ...
+
     async def delete_of_principal(self, erasure: Erasure, *, limit: int) -> ErasedDeliveryBatch:
         """Deliveries of the principal that are not newer than the request."""
         ...
@@ -179,7 +188,7 @@ class ErasedDeliveries(Protocol):
         ...
 
     async def delete_identity(self, erasure: Erasure, *, limit: int) -> int:
-        """Delete the principal's API keys, MCP sessions and proven URLs that are not newer than the request.
+        """Delete the principal's API keys, MCP sessions, event types and proven URLs that are not newer than the request.
 
         At most `limit` of each. Return the largest number.
         """

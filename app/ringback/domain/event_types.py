@@ -100,6 +100,8 @@ class EventDemand:
     arguments: Any
     polled_until: datetime
     """When the demand of pollers ends. The demand of a webhook ends with the webhook."""
+    gap_seq: int = 0
+    """The place in the log at which the upstream had last lost events; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +138,11 @@ class EventDemandRows(Protocol):
     async def get(self, principal: Principal, event_name: str, topic: str) -> EventDemand | None: ...
 
     async def save(self, demand: EventDemand) -> None:
-        """Insert it, or extend it: `polled_until` never decreases."""
+        """Insert it, or extend it: `polled_until` never decreases, and `gap_seq` stays."""
+        ...
+
+    async def mark_gap(self, principal: Principal, event_name: str, topic: str, *, seq: int) -> None:
+        """Set `gap_seq`, which never decreases."""
         ...
 
     async def count_of_principal(self, principal: Principal) -> int: ...

@@ -56,7 +56,7 @@ class LogInterest:
 
     event_filter: EventFilter
     has_missed_events: bool = False
-    """Whether the demand for these events is new: what happened before is not in the log."""
+    """Whether events after the cursor are not in the log: the demand is new, or the upstream has lost them."""
 
 
 class GatewayEventBackend:
@@ -94,7 +94,7 @@ class GatewayEventBackend:
         limit: int,
         wait_seconds: float,
     ) -> OccurrencePage:
-        wanted = await self._resolve_interest(caller, interest)
+        wanted = await self._resolve_interest(caller, interest, cursor)
         page = await self._gateway.event_polls.poll_events(
             caller.caller,
             EventRequest(event_filter=wanted.event_filter, cursor=cursor, max_age_seconds=max_age_seconds),
@@ -104,17 +104,17 @@ class GatewayEventBackend:
         return OccurrencePage(
             occurrences=[to_occurrence(event, interest.name) for event in page.events],
             cursor=page.cursor,
-            truncated=page.is_truncated or (wanted.has_missed_events and cursor is not None),
+            truncated=page.is_truncated or wanted.has_missed_events,
             has_more=page.has_more,
         )
 
     async def follow_occurrences(
         self, caller: RequestContext, interest: Interest, *, cursor: str | None, max_age_seconds: float | None
     ) -> AsyncGenerator[OccurrencePage]:
-        wanted, clock = await self._resolve_interest(caller, interest), self._gateway.clock
+        wanted, clock = await self._resolve_interest(caller, interest, cursor), self._gateway.clock
         request = EventRequest(event_filter=wanted.event_filter, cursor=cursor, max_age_seconds=max_age_seconds)
         pages = self._gateway.event_streams.follow_events(caller.caller, request, heartbeat_seconds=HEARTBEAT_SECONDS)
-        has_missed_events = wanted.has_missed_events and cursor is not None
+        has_missed_events = wanted.has_missed_events
         demanded_at = clock.monotonic()
         async with aclosing(pages):
             async for page in pages:
@@ -122,7 +122,7 @@ class GatewayEventBackend:
                 has_missed_events = False
                 if clock.monotonic() >= demanded_at + DEMAND_INTERVAL_SECONDS:
                     demanded_at = clock.monotonic()
-                    await self._resolve_interest(caller, interest)
+                    has_missed_events = (await self._resolve_interest(caller, interest, page.cursor)).has_missed_events
 
     # -- webhooks --
 
@@ -141,7 +141,7 @@ class GatewayEventBackend:
     async def _find_external(self, caller: RequestContext, name: str) -> EventType | None:
         return await self._gateway.event_types.find_event_type(caller.caller, _get_log_name(caller, name))
 
-    async def _resolve_interest(self, caller: RequestContext, interest: Interest) -> LogInterest:
+    async def _resolve_interest(self, caller: RequestContext, interest: Interest, cursor: str | None) -> LogInterest:
         """The interest in the log. Renews the demand for events of an upstream; raises `EventError` if their type is gone."""
         if interest.name in OWN_EVENT_NAMES:
             return LogInterest(event_filter=to_event_filter(interest))
@@ -154,7 +154,7 @@ class GatewayEventBackend:
             caller.caller, event_type, canonical_arguments(interest.arguments)
         )
         event_filter = EventFilter(name=event_type.name, topic=demanded.topic or "")
-        return LogInterest(event_filter=event_filter, has_missed_events=demanded.is_new)
+        return LogInterest(event_filter=event_filter, has_missed_events=demanded.has_missed_events(cursor))
 
 
 def to_occurrence(event: Event, shown_name: str) -> EventOccurrence:

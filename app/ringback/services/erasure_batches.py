@@ -157,6 +157,13 @@ async def _erase_session_events(tx: Transaction, erasure: Erasure) -> Erasure | 
         if not erased.is_done:  # the next batch reads this page again
             return replace(erasure, deliveries=erasure.deliveries + deleted)
         await tx.tombstones.mark_erased(call_id)
+    for event_id in [event.id for event in events if event.occurred_at is not None]:
+        erased = await tx.erased_deliveries.delete_of_event(
+            erasure.principal, event_id, limit=ERASE_BATCH_SIZE - deleted
+        )
+        deleted += erased.count
+        if not erased.is_done:
+            return replace(erasure, deliveries=erasure.deliveries + deleted)
     await tx.erased_deliveries.replace_events([erase_event(event) for event in events])
     return replace(
         erasure,
@@ -233,7 +240,7 @@ async def _bury_call_with_late_rows(tx: Transaction, erasure: Erasure, call: Cal
 
 
 async def erase_identity(tx: Transaction, erasure: Erasure) -> bool:
-    """Erase a batch of the principal's keys, MCP sessions and proven URLs. Return whether there were any."""
+    """Erase a batch of the principal's keys, MCP sessions, event types and proven URLs. Return whether there were any."""
     return await tx.erased_deliveries.delete_identity(erasure, limit=ERASE_BATCH_SIZE) > 0
 
 

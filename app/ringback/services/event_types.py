@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ringback.domain import jsontext
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded
+from ringback.domain.cursor import decode_log_position
+from ringback.domain.errors import InvalidCursor, InvalidRequest, NotFound, QuotaExceeded
 from ringback.domain.event_types import (
     DEMAND_SECONDS,
     DEMANDS_TOPIC,
@@ -47,7 +48,11 @@ _ANY_OBJECT: Final = {"type": "object"}
 
 
 class UpstreamEventTypes(Protocol):
-    """The types that upstreams listed last. Reads the cache only."""
+    """The types that upstreams listed last. Only `refresh_event_types` sends requests."""
+
+    async def refresh_event_types(self, upstream: str | None) -> None:
+        """List again what is older than some minutes, at the upstreams that are connected now."""
+        ...
 
     def list_event_types(self, upstream: str | None) -> Sequence[EventType]:
         """Those of one upstream, or of all upstreams."""
@@ -67,8 +72,18 @@ class DemandedEvents(NamedTuple):
     topic: str | None
     """The topic of these events in the log."""
     is_new: bool
-    """Whether the principal had no demand for them before. The log then lacks what happened before, so that an earlier cursor
-    has missed events."""
+    """Whether the principal had no demand for them before. The log then lacks what happened before."""
+    gap_seq: int = 0
+    """The place in the log at which the upstream had last lost events."""
+
+    def has_missed_events(self, cursor: str | None) -> bool:
+        """Whether events after this cursor are missing in the log. A reader without a cursor begins now."""
+        if cursor is None:
+            return False
+        try:
+            return self.is_new or decode_log_position(cursor).seq < self.gap_seq
+        except InvalidCursor:
+            return False  # the read of the log reports it
 
 
 class EventTypes:
@@ -82,6 +97,7 @@ class EventTypes:
 
     async def list_event_types(self, caller: Caller, upstream: str | None = None) -> Sequence[EventType]:
         """The types of the upstream, or of all upstreams and those that the principal publishes, which the caller may use."""
+        await self._catalog.refresh_event_types(upstream)
         listed = [each for each in self._catalog.list_event_types(upstream) if _may_use(caller, each)]
         if upstream is not None:
             return listed
@@ -151,7 +167,8 @@ class EventTypes:
         if known is None or known.polled_until < demand.polled_until - timedelta(seconds=DEMAND_SECONDS / 2):
             await self._store.write_for(caller.principal, lambda tx: _save_demand(tx, demand))
         await self._wait_until_followed(demand)
-        return DemandedEvents(topic, is_new=known is None or known.polled_until < self._clock.now())
+        is_new = known is None or known.polled_until < self._clock.now()
+        return DemandedEvents(topic, is_new=is_new, gap_seq=0 if known is None else known.gap_seq)
 
     async def _wait_until_followed(self, demand: EventDemand) -> None:
         async def read(tx: Transaction) -> EventFollowing | None:

@@ -80,6 +80,9 @@ async def open_session(
         large_results = LargeResults()
         streams, transport, child, direct = await _enter_transport(stack, config, options, large_results)
         dispatcher = SessionDispatcher(*streams, large_results=large_results, direct=direct)
+        dispatcher.on_event_types_changed = lambda: on_change(
+            UpstreamChange(upstream=config.name, listing=Listing.EVENTS)
+        )
         session = ClientSession(
             dispatcher=dispatcher,
             message_handler=on_message,

@@ -31,6 +31,7 @@ from mcp_types import (
 from ringback.domain import jsontext
 from ringback.domain.inputs import ELICITATION_METHOD
 from ringback.domain.meta import without_reserved_meta
+from ringback.protocol.mcp_events.names import EventNotification
 from ringback.upstreams.elicitation_router import ElicitationRouter, get_receiver
 from ringback.upstreams.transports.direct_posts import DirectPosts, get_message
 from ringback.upstreams.transports.large_results import LargeResults
@@ -70,6 +71,10 @@ _TOO_MANY_OPEN: Final = (
 )
 
 
+def _ignore_change() -> None:
+    pass
+
+
 class ReceivedStream(Protocol):
     """The notifications of one request that stays open."""
 
@@ -91,6 +96,8 @@ class SessionDispatcher(JSONRPCDispatcher):
         self.ended = anyio.Event()
         self.streams: dict[str, ReceivedStream] = {}
         """By the id of the request that opened the stream; for legacy, by task id."""
+        self.on_event_types_changed: Callable[[], None] = _ignore_change
+        """Called when the upstream reports changed event types: the SDK drops this notification."""
         self.handshake_result: Mapping[str, Any] = {}
         """The raw result of `initialize` or `server/discover`."""
         self.elicitation_router = ElicitationRouter()
@@ -109,6 +116,9 @@ class SessionDispatcher(JSONRPCDispatcher):
         def intercept(method: str, params: Mapping[str, Any] | None) -> bool:
             if method == _CANCELLED_METHOD:
                 self._end_stream(params)
+            elif method == EventNotification.LIST_CHANGED and not self._is_on_stream(params):
+                self.on_event_types_changed()
+                return True
             elif (stream := self._find_stream(method, params)) is not None and params is not None:
                 stream.put_notification(method, params)
                 return True
@@ -199,6 +209,9 @@ class SessionDispatcher(JSONRPCDispatcher):
         """
         if error.code != CONNECTION_CLOSED:
             await super()._write_error(request_id, error)
+
+    def _is_on_stream(self, params: Mapping[str, Any] | None) -> bool:
+        return self._find_stream(EventNotification.LIST_CHANGED, params) is not None
 
     def _end_stream(self, params: Mapping[str, Any] | None) -> None:
         """End the stream that the upstream ends: on a pipe it does so with this notification (2026-07-28, Subscriptions)."""

@@ -91,7 +91,7 @@ async def test_an_authors_rule_decides_for_polls_and_webhooks_alike() -> None:
     class OrderPaid(BaseModel):
         amount: int
 
-    paid = {"name": "order.paid", "arguments": {"at_least": 10}, "cursor": None}
+    paid: dict[str, Any] = {"name": "order.paid", "arguments": {"at_least": 10}, "cursor": None}
     async with serving_receiver(accept_challenges) as receiver, order_client(make_order_server(events)) as client:
         start = await client.request("events/poll", paid)
         await client.request("events/subscribe", subscription_params(receiver, **paid))

@@ -119,3 +119,46 @@ async def test_an_upstream_that_repeats_an_id_makes_one_event(tmp_path: Path) ->
 
         assert await wait_for_callbacks(phone, 2) == [f"{UPSTREAM_NAME}:same", f"{UPSTREAM_NAME}:last"]
         assert len([each async for each in alice.events()]) == 2
+
+
+async def test_an_event_type_that_an_upstream_adds_is_offered_at_once(tmp_path: Path) -> None:
+    upstream = EventUpstream()
+    async with (
+        serving(upstream.app()) as server,
+        serving_callbacks() as phone,
+        running_application(tmp_path, make_http_config(server.url, name=UPSTREAM_NAME)) as ringback,
+    ):
+        alice = await ringback.create_agent_client("alice")
+        await wait_until_listed(alice)
+        upstream.add_event_type("pr.closed")
+        await wait_until_listed(alice, f"{UPSTREAM_NAME}/pr.closed")
+
+        await alice.register_webhook(phone.url, secret=SECRET, events=[f"{UPSTREAM_NAME}/pr.closed"])
+        upstream.emit("pr.closed", {})
+
+        assert await wait_for_callbacks(phone, 1) == [f"{UPSTREAM_NAME}:e1"]
+
+
+async def test_a_gap_of_the_upstream_is_told_to_webhooks_and_polls(tmp_path: Path) -> None:
+    upstream = EventUpstream(modes=["poll"])
+    async with (
+        serving(upstream.app()) as server,
+        serving_callbacks() as phone,
+        running_application(tmp_path, make_http_config(server.url, name=UPSTREAM_NAME)) as ringback,
+    ):
+        alice = await ringback.create_agent_client("alice")
+        await register(alice, phone)
+        upstream.emit(EVENT_NAME, {})
+        await wait_for_callbacks(phone, 1)
+
+        upstream.emit("another.name", {})
+        upstream.lost_before = len(upstream.log) + 5
+        for _ in range(6):
+            upstream.emit(EVENT_NAME, {})
+        await wait_for_callbacks(phone, 2)
+
+        kinds = [each.kind async for each in alice.deliveries()]
+        assert sorted(kinds) == ["event", "event", "gap"]
+        events = [each async for each in alice.events()]
+        assert [each.name for each in events] == [LOG_NAME, "upstream.gap", LOG_NAME]
+        assert events[1].data == {"upstream": UPSTREAM_NAME, "event": LOG_NAME}

@@ -11,6 +11,7 @@ from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import Caller, Scope
 from ringback.services.event_publishing import DATA_BYTES_MAX, PublishedEvent
 from ringback.services.event_types import PUBLISHED_TYPES_MAX
+from tests.support.databases import count_rows, query_rows
 from tests.support.examples import ALICE
 from tests.support.service import CALLBACK_URL, ServiceUnderTest
 
@@ -185,3 +186,44 @@ async def test_events_of_a_session_reach_the_webhooks_of_that_session_only(
     assert len(await service.read_deliveries("alice")) == 1
     assert len(await read_events(alice, name="order.paid")) == 2
     assert len(await read_events(alice, name="order.paid", client_session_id="s1")) == 1
+
+
+# -- erasure ----------------------------------------------------------------------------------------------------------------
+
+
+def find_private_text(service: ServiceUnderTest, private: str) -> list[str]:
+    """The tables that hold the text."""
+    return sorted(
+        table
+        for table in count_rows(service.folder)
+        if private in repr([tuple(row) for row in query_rows(service.folder, f"SELECT * FROM {table}")])  # noqa: S608
+    )
+
+
+async def test_an_erased_session_leaves_empty_events_and_none_of_their_callbacks(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    await declare(alice)
+    await register(alice, "order.paid")
+    published = PAID | {"id": "order-7", "data": {"status": "private-1"}, "correlation_id": "private-2"}
+    await alice.post("/v1/events", json=published | {"client_session_id": "private-3"})
+
+    erased = await alice.delete("/v1/sessions/private-3")
+
+    assert (erased.json()["state"], erased.json()["events"], erased.json()["deliveries"]) == ("finished", 1, 1)
+    (event,) = await read_events(alice)
+    assert (event["eventId"], event["data"]) == ("order-7", {"erased": True})
+    assert find_private_text(service, "private-") == ["erasures"]  # the target of the request
+
+
+async def test_an_erased_principal_leaves_no_event_types(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
+    operator = await service.create_client("operator", scopes=frozenset({Scope.ADMIN}))
+    await declare(alice, description="private-4")
+    await alice.post("/v1/events", json=PAID | {"data": {"text": "private-5"}})
+
+    erased = await operator.delete("/v1/principals/alice")
+    for _ in range(2):
+        await service.run_janitor()
+
+    assert (await operator.get(erased.headers["location"])).json()["state"] == "finished"
+    assert find_private_text(service, "private-") == []

@@ -29,7 +29,8 @@ EVENT_PARAMETERS: Final[StatementParameters] = {
     },
     "event_demands": {
         "get": [{"event_name": "git/pushed", "topic": ""}],
-        "save": [{"event_name": "git/pushed", "topic": "", "arguments": "{}", "polled_until": NOW}],
+        "save": [{"event_name": "git/pushed", "topic": "", "arguments": "{}", "polled_until": NOW, "gap_seq": 0}],
+        "mark_gap": [{"event_name": "git/pushed", "topic": "", "seq": 7}],
         "count_of_principal": [{}],
         "current": [{}],
         "principals": [{"event_name": "git/pushed", "topic": ""}],

@@ -250,8 +250,8 @@ async def test_what_was_missed_is_polled_and_handled_once(
         return answer.status_code
 
     assert await post({**server.log[0], "cursor": "0"}, "evt_0") == 204
-    error = {"code": -32012, "message": "Forbidden: revoked", "data": {}}
-    body = {"type": "gap", "cursor": "1"} if notice == "gap" else {"type": "terminated", "error": error}
+    error: dict[str, Any] = {"code": -32012, "message": "Forbidden: revoked", "data": {}}
+    body: dict[str, Any] = {"type": "gap", "cursor": "1"} if notice == "gap" else {"type": "terminated", "error": error}
     assert await post(body, "msg_notice_1") == 204
 
     assert [callback.event_id for callback in handled] == [f"evt_{number}" for number in range(5)]

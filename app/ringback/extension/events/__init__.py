@@ -36,8 +36,9 @@ the event for one principal, `emit(…)` for everybody. Both are stored once, in
 delivery each. A server without authentication offers polls and streams, whose clients see events for everybody; with
 `dev=True` also webhooks.
 
-What is compared with each event: the live subscriptions of its type, at most `shared_log.SUBSCRIPTIONS_OF_TYPE_MAX`, in the
-transaction of the event; a `matches` function of the author runs once for each.
+An event finds its subscriptions through an index of their arguments in memory (subscription_index), so its cost grows with
+those that match. A `matches` function of the author runs for each live subscription of its type, at most
+`shared_log.SUBSCRIPTIONS_OF_TYPE_MAX`, in the transaction of the event.
 
 Where this differs from the specification: over legacy HTTP sessions the SDK sends an SSE comment every 15 s on each stream, and
 a server with `json_response=True` refuses events/stream. `notifications/events/list_changed` is never sent: the types of a

@@ -19,6 +19,7 @@ from ringback.extension.events.event_types import EventType, EventTypes
 from ringback.extension.events.log_backend import LogBackend
 from ringback.extension.events.principals import EventCaller
 from ringback.extension.events.shared_log import Audience, SharedLogStore
+from ringback.extension.events.subscription_index import SubscriptionIndex
 from ringback.notifier.http.target import TargetPolicy, parse_target
 from ringback.protocol.mcp_events.descriptors import EventDescriptor
 from ringback.protocol.mcp_events.endpoint import EndpointPolicy, EventEndpoint
@@ -55,10 +56,10 @@ class EmbeddedLog:
 
     @asynccontextmanager
     async def open(self, types: EventTypes) -> AsyncGenerator[OpenLog]:
-        audience = Audience(types)
+        audience = Audience(types, SubscriptionIndex(types))
         environment = Environment(
             announces_api=False,
-            wrap_store=lambda store: SharedLogStore(store, types),
+            wrap_store=lambda store: SharedLogStore(store, audience),
             select_webhooks=audience.select_webhooks,
         )
         with self._database() as database_url:

@@ -60,6 +60,13 @@ def offers_events(server_capabilities: Mapping[str, Any]) -> bool:
     return EVENTS_CAPABILITY in server_capabilities or declares_events(server_capabilities)
 
 
+def announces_event_changes(server_capabilities: Mapping[str, Any]) -> bool:
+    """Whether a server's capabilities promise notifications about changed event types, in either spelling."""
+    extensions: Any = server_capabilities.get("extensions")
+    spellings = [server_capabilities.get(EVENTS_CAPABILITY), (extensions or {}).get(EVENTS_EXTENSION)]
+    return any(isinstance(each, dict) and each.get("listChanged") is True for each in cast("list[Any]", spellings))
+
+
 def declares_events(client_capabilities: Mapping[str, Any] | None) -> bool:
     """Whether a client's capabilities, in wire form, declare the extension. No method requires it."""
     extensions: Any = (client_capabilities or {}).get("extensions")

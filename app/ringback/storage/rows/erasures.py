@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ringback.domain.erasure import ErasedDeliveryBatch, Erasure, ErasureKind
 from ringback.domain.event import Event
-from ringback.domain.ids import CallId, ErasureId, WebhookId
+from ringback.domain.ids import CallId, ErasureId, EventId, WebhookId
 from ringback.domain.principal import Principal
 from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column
 from ringback.storage.rows.unit import SqlRows
@@ -93,6 +93,9 @@ class SqlErasedDeliveries(SqlRows, noun="erased_deliveries"):
     async def delete_of_webhook(self, webhook_id: WebhookId, *, limit: int) -> ErasedDeliveryBatch:
         return await self._delete("of_webhook", limit, webhook_id=webhook_id)
 
+    async def delete_of_event(self, principal: Principal, event_id: EventId, *, limit: int) -> ErasedDeliveryBatch:
+        return await self._delete("of_event", limit, principal=principal, event_id=event_id)
+
     async def delete_of_principal(self, erasure: Erasure, *, limit: int) -> ErasedDeliveryBatch:
         return await self._delete("of_principal", limit, **_scope(erasure))
 
@@ -109,7 +112,7 @@ class SqlErasedDeliveries(SqlRows, noun="erased_deliveries"):
         return len(deleted)
 
     async def delete_identity(self, erasure: Erasure, *, limit: int) -> int:
-        tables = ("delete_keys", "delete_sessions", "delete_proofs")
+        tables = ("delete_keys", "delete_sessions", "delete_proofs", "delete_event_types")
         return max([await self._sql.execute(name, limit=limit, **_scope(erasure)) for name in tables])
 
     async def overwrite_deleted(self) -> None:

@@ -36,6 +36,9 @@ class SqlEventDemands(SqlRows, noun="event_demands"):
     async def save(self, demand: EventDemand) -> None:
         await self._sql.execute("save", **RECORDS.event_demand.encode(demand))
 
+    async def mark_gap(self, principal: Principal, event_name: str, topic: str, *, seq: int) -> None:
+        await self._sql.execute("mark_gap", principal=principal, event_name=event_name, topic=topic, seq=seq)
+
     async def count_of_principal(self, principal: Principal) -> int:
         row = await self._sql.fetch_one("count_of_principal", principal=principal)
         return 0 if row is None else row["demands"]

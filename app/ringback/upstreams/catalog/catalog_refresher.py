@@ -12,13 +12,14 @@ from typing import Any, Final
 import anyio
 
 from ringback.domain.clock import Clock
-from ringback.domain.upstreams import Listing
+from ringback.domain.upstreams import Listing, UpstreamChange
 from ringback.protocol.errors import RequestFailed
+from ringback.protocol.mcp_events.names import LIST_CHANGED_FLAG, announces_event_changes
 from ringback.upstreams.catalog.catalog_cache import LISTINGS_BY_CHANGE, CatalogCache
 from ringback.upstreams.catalog.listing import fetch_listing
 from ringback.upstreams.connection_problems import classify_problem
 from ringback.upstreams.faults import Fault, FaultCounter
-from ringback.upstreams.session import UpstreamSession
+from ringback.upstreams.session import RELISTEN_SECONDS, UpstreamSession
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,28 @@ class CatalogRefresher:
 
     async def follow_session(self, session: UpstreamSession) -> None:
         """Fetch the other lists, for times when the upstream is away, and follow their changes until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._follow_event_types, session)
+            await self._follow_common_lists(session)
+
+    async def _follow_event_types(self, session: UpstreamSession) -> None:
+        """Follow changes of the event types on a stream of their own: the SDK's stream for lists has no flag for them.
+
+        A legacy upstream needs no stream (`handshake`).
+        """
+        announces = announces_event_changes(session.profile.capabilities)
+        while session.protocol.is_modern and announces:
+            async with session.open_listen_stream({LIST_CHANGED_FLAG: True}, client_capabilities={}) as stream:
+                if not (await stream.wait_acknowledged() or {}).get(LIST_CHANGED_FLAG):
+                    return
+                while await stream.next_notification() is not None:
+                    self._cache.handle_change(UpstreamChange(upstream=self._upstream, listing=Listing.EVENTS))
+            await self._clock.sleep(RELISTEN_SECONDS)
+            await self.refresh_listing(
+                Listing.EVENTS, age_seconds_max=RELISTEN_SECONDS
+            )  # it may have changed meanwhile
+
+    async def _follow_common_lists(self, session: UpstreamSession) -> None:
         if not await session.follow_list_changes(
             self._clock, on_subscribed=lambda: self._fetch_listings(session, Listing)
         ):

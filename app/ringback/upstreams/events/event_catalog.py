@@ -1,12 +1,15 @@
 """The event types of upstreams, as they listed them last."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from ringback.domain.event_types import EventType, is_listable_name, qualified_name, split_name
 from ringback.domain.upstreams import Listing
-from ringback.protocol.mcp_events.names import DeliveryMode
+from ringback.protocol.mcp_events.names import DeliveryMode, offers_events
 from ringback.upstreams.catalog.catalog_cache import CatalogCache
+from ringback.upstreams.catalog.tool_catalog import LIST_AGE_SECONDS_MAX
+from ringback.upstreams.catalog.upstream_lists import UpstreamLists
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.config.models import Isolation
 
@@ -20,6 +23,8 @@ class ListedConnection(Protocol):
     def catalog_cache(self) -> CatalogCache: ...
     @property
     def config(self) -> UpstreamConfig: ...
+    @property
+    def lists(self) -> UpstreamLists: ...
 
 
 class UpstreamEventCatalog:
@@ -27,6 +32,16 @@ class UpstreamEventCatalog:
 
     def __init__(self, connections: Mapping[str, ListedConnection]) -> None:
         self._connections = connections
+
+    async def refresh_event_types(self, upstream: str | None) -> None:
+        names = [*self._connections] if upstream is None else [upstream]
+        async with asyncio.TaskGroup() as group:
+            for connection in (self._connections.get(name) for name in names):
+                if connection is not None and _offers_events(connection):
+                    lists = connection.lists
+                    group.create_task(
+                        lists.get_entries(Listing.EVENTS, age_seconds_max=LIST_AGE_SECONDS_MAX, can_elicit=False)
+                    )
 
     def list_event_types(self, upstream: str | None) -> Sequence[EventType]:
         names = sorted(self._connections) if upstream is None else [upstream]
@@ -38,11 +53,18 @@ class UpstreamEventCatalog:
 
     def _get_types(self, upstream: str) -> Mapping[str, EventType]:
         connection = self._connections.get(upstream)
-        if connection is None or connection.config.isolation is not Isolation.SHARED:
+        if connection is None or not _offers_events(connection):
             return {}
         entries = connection.catalog_cache.get_entries(Listing.EVENTS)
         types = (_parse_type(upstream, entry) for entry in entries or ())
         return {each.name: each for each in types if each is not None}
+
+
+def _offers_events(connection: ListedConnection) -> bool:
+    """An upstream that isolates principals may have events that are private to a session, so its events are left out."""
+    profile = connection.catalog_cache.profile
+    is_shared = connection.config.isolation is Isolation.SHARED
+    return is_shared and profile is not None and offers_events(profile.capabilities)
 
 
 def _parse_type(upstream: str, entry: Mapping[str, Any]) -> EventType | None:

@@ -5,6 +5,7 @@ Demands are read from the store: at a signal, and every `REREAD_SECONDS`. Equal 
 
 import asyncio
 import logging
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +20,10 @@ from ringback.domain.event_types import (
     EventFollowing,
     split_name,
 )
+from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.leadership import Leadership
+from ringback.notifier.lost_events import record_lost_events
 from ringback.notifier.recorder import Recorder
 from ringback.protocol.mcp_events.subscription_key import canonical_arguments
 from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
@@ -37,6 +40,8 @@ FOLLOWINGS_PER_UPSTREAM_MAX: Final = 64
 """Followings of one upstream. Each may be a request that stays open; principals take turns when there are more demands."""
 EVENTS_PER_SECOND_MAX: Final = 200.0
 """Events of one upstream, over all its followings. Each is written once for each principal that demands it."""
+GAP_INTERVAL_SECONDS: Final = 60.0
+"""Between two gaps of a following, because an upstream may report one with each page."""
 CURSOR_SAVE_SECONDS: Final = 30.0
 """Between two writes of a cursor that moved without an event."""
 
@@ -49,6 +54,7 @@ class UpstreamEventRecorder:
         *,
         store: Store,
         clock: Clock,
+        ids: IdGenerator,
         recorder: Recorder,
         connections: Mapping[str, FollowableConnection],
         catalog: UpstreamEventCatalog,
@@ -56,11 +62,13 @@ class UpstreamEventRecorder:
     ) -> None:
         self._store = store
         self._clock = clock
+        self._ids = ids
         self._recorder = recorder
         self._connections = connections
         self._catalog = catalog
         self._paces: defaultdict[str, _Pace] = defaultdict(lambda: _Pace(clock))
         self._saved: dict[FollowedEvents, _SavedCursor] = {}
+        self._gap_recorded_at: dict[FollowedEvents, float] = {}
         self._leadership = leadership or Leadership(store=store, clock=clock, owner="alone", duty=FOLLOW_DUTY)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -77,6 +85,7 @@ class UpstreamEventRecorder:
                         for ended in tasks.keys() - wanted:
                             tasks.pop(ended).cancel()
                             self._saved.pop(ended, None)
+                            self._gap_recorded_at.pop(ended, None)
                         for followed in wanted - tasks.keys():
                             tasks[followed] = group.create_task((await self._make_following(followed)).run())
                     except StoreUnavailable:
@@ -103,16 +112,30 @@ class UpstreamEventRecorder:
 
     async def _store_page(self, followed: FollowedEvents, page: OccurrencePage) -> None:
         saved, now = self._saved.get(followed), self._clock.monotonic()
+        has_gap = page.is_truncated and now >= self._gap_recorded_at.get(followed, -math.inf) + GAP_INTERVAL_SECONDS
         is_recent = saved is not None and (saved.cursor == page.cursor or now < saved.at + CURSOR_SAVE_SECONDS)
-        if is_recent and not page.events:
+        if is_recent and not page.events and not has_gap:
             return
-        await self._store.write(lambda tx: self._write_page(tx, followed, page))
+        await self._store.write(lambda tx: self._write_page(tx, followed, page, has_gap=has_gap))
+        if has_gap:
+            self._gap_recorded_at[followed] = now
         self._saved[followed] = _SavedCursor(page.cursor, now)
 
-    async def _write_page(self, tx: Transaction, followed: FollowedEvents, page: OccurrencePage) -> None:
+    async def _write_page(
+        self, tx: Transaction, followed: FollowedEvents, page: OccurrencePage, *, has_gap: bool
+    ) -> None:
         """Principals are sorted, because each log stays locked until the commit."""
         topic = followed.topic or ""
         for principal in await tx.event_demands.list_principals(followed.event_name, topic, now=tx.now()):
+            if has_gap:
+                await record_lost_events(
+                    tx,
+                    principal,
+                    ids=self._ids,
+                    upstream=followed.upstream,
+                    event_name=followed.event_name,
+                    topic=followed.topic,
+                )
             if page.events:
                 await self._recorder.record_external_events(tx, principal, page.events)
                 await tx.pause()

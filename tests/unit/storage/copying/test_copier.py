@@ -50,7 +50,7 @@ def path(tmp_path: Path) -> Path:
         )
         connection.execute("INSERT INTO webhook_rates VALUES ('wh_rare', 1)")
         connection.execute("INSERT INTO event_types VALUES ('alice', 'order.paid', 'd', '{}', 1, 1)")
-        connection.execute("INSERT INTO event_demands VALUES ('alice', 'git/pushed', 't', '{}', 1)")
+        connection.execute("INSERT INTO event_demands VALUES ('alice', 'git/pushed', 't', '{}', 1, 7)")
         connection.execute("INSERT INTO event_followings VALUES ('git/pushed', 't', '7', 1)")
         connection.execute("INSERT INTO upstream_controls VALUES ('busy', 'paused', 1)")
         fill_empty_columns(connection)

@@ -54,13 +54,14 @@ CREATE TABLE event_types (
 );
 
 -- Which events of upstreams a principal asked for: those of a type, for arguments. `polled_until` is the end of a poller's demand;
--- a webhook's demand is the webhook itself.
+-- a webhook's demand is the webhook itself. `gap_seq` is the place in the log at which the upstream had lost events; 0 for none.
 CREATE TABLE event_demands (
     principal    text COLLATE "C" NOT NULL,
     event_name   text COLLATE "C" NOT NULL,
     topic        text COLLATE "C" NOT NULL,
     arguments    text COLLATE "C" NOT NULL,
     polled_until bigint NOT NULL,
+    gap_seq      bigint NOT NULL,
     PRIMARY KEY (principal, event_name, topic)
 );
 

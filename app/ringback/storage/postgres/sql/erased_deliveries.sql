@@ -16,6 +16,15 @@ erased_bodies AS (DELETE FROM bodies USING erased WHERE bodies.delivery_id = era
 erased_attempts AS (DELETE FROM attempts USING erased WHERE attempts.delivery_id = erased.id)
 DELETE FROM deliveries USING erased WHERE deliveries.id = erased.id;
 
+-- name: delete_of_event
+WITH erased AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE event_id = :event_id AND principal = :principal LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+),
+erased_bodies AS (DELETE FROM bodies USING erased WHERE bodies.delivery_id = erased.id),
+erased_attempts AS (DELETE FROM attempts USING erased WHERE attempts.delivery_id = erased.id)
+DELETE FROM deliveries USING erased WHERE deliveries.id = erased.id;
+
 -- name: delete_of_principal
 WITH erased AS MATERIALIZED (
     SELECT id FROM deliveries WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit
@@ -30,6 +39,9 @@ SELECT id FROM deliveries WHERE call_id = :call_id ORDER BY id LIMIT 1;
 
 -- name: first_of_webhook
 SELECT id FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id LIMIT 1;
+
+-- name: first_of_event
+SELECT id FROM deliveries WHERE event_id = :event_id AND principal = :principal LIMIT 1;
 
 -- name: first_of_principal
 SELECT id FROM deliveries WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT 1;
@@ -59,6 +71,12 @@ DELETE FROM mcp_sessions USING (
     SELECT id FROM mcp_sessions WHERE principal = :principal AND created_at <= :until LIMIT :limit
 ) AS erased
 WHERE mcp_sessions.id = erased.id;
+
+-- name: delete_event_types
+DELETE FROM event_types USING (
+    SELECT name FROM event_types WHERE principal = :principal AND created_at <= :until ORDER BY name LIMIT :limit
+) AS erased
+WHERE event_types.principal = :principal AND event_types.name = erased.name;
 
 -- name: delete_proofs
 DELETE FROM proofs USING (

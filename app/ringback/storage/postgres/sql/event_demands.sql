@@ -10,6 +10,10 @@ INSERT INTO event_demands {new event_demand}
 ON CONFLICT (principal, event_name, topic) DO UPDATE SET
     polled_until = greatest(event_demands.polled_until, excluded.polled_until);
 
+-- name: mark_gap
+UPDATE event_demands SET gap_seq = greatest(gap_seq, :seq)
+WHERE principal = :principal AND event_name = :event_name AND topic = :topic;
+
 -- name: count_of_principal
 SELECT count(*) AS demands FROM event_demands WHERE principal = :principal;
 

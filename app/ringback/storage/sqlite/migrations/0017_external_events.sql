@@ -53,13 +53,14 @@ CREATE TABLE event_types (
 ) STRICT, WITHOUT ROWID;
 
 -- Which events of upstreams a principal asked for: those of a type, for arguments. `polled_until` is the end of a poller's demand;
--- a webhook's demand is the webhook itself.
+-- a webhook's demand is the webhook itself. `gap_seq` is the place in the log at which the upstream had lost events; 0 for none.
 CREATE TABLE event_demands (
     principal    TEXT NOT NULL,
     event_name   TEXT NOT NULL,
     topic        TEXT NOT NULL,
     arguments    TEXT NOT NULL,
     polled_until INTEGER NOT NULL,
+    gap_seq      INTEGER NOT NULL,
     PRIMARY KEY (principal, event_name, topic)
 ) STRICT, WITHOUT ROWID;
 

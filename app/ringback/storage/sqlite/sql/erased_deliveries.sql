@@ -6,6 +6,11 @@ DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE call_id = :c
 -- name: delete_of_webhook
 DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id LIMIT :limit);
 
+-- name: delete_of_event
+DELETE FROM deliveries WHERE id IN (
+    SELECT id FROM deliveries WHERE event_id = :event_id AND principal = :principal LIMIT :limit
+);
+
 -- name: delete_of_principal
 DELETE FROM deliveries WHERE id IN (
     SELECT id FROM deliveries WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit
@@ -16,6 +21,9 @@ SELECT id FROM deliveries WHERE call_id = :call_id ORDER BY id LIMIT 1;
 
 -- name: first_of_webhook
 SELECT id FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id LIMIT 1;
+
+-- name: first_of_event
+SELECT id FROM deliveries WHERE event_id = :event_id AND principal = :principal LIMIT 1;
 
 -- name: first_of_principal
 SELECT id FROM deliveries WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT 1;
@@ -38,6 +46,11 @@ DELETE FROM api_keys WHERE id IN (SELECT id FROM api_keys WHERE principal = :pri
 
 -- name: delete_sessions
 DELETE FROM mcp_sessions WHERE id IN (SELECT id FROM mcp_sessions WHERE principal = :principal AND created_at <= :until LIMIT :limit);
+
+-- name: delete_event_types
+DELETE FROM event_types WHERE principal = :principal AND name IN (
+    SELECT name FROM event_types WHERE principal = :principal AND created_at <= :until ORDER BY name LIMIT :limit
+);
 
 -- name: delete_proofs
 DELETE FROM proofs WHERE principal = :principal AND url IN (
