@@ -27,6 +27,7 @@ COMMON_PARAMETERS: Final[dict[str, Any]] = {
     "older_than": NOW,
     "limit": 10,
     "scan": 100,
+    "kept": 86_400_000,
     "before": None,
     "after": "",
     "status": None,

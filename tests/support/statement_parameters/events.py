@@ -17,6 +17,8 @@ EVENT_PARAMETERS: Final[StatementParameters] = {
     "event_log": {
         "head": [{}],
         "locked_head": [{}],
+        "find": [{"seq": 0, "until": 100, "event_id": "evt_none"}],
+        "find_external": [{"event_id": "evt_none"}],
         "id_at": [{"seq": FEW_ROWS // 2}, {"seq": FUTURE}],
         "ids_at": [{"seqs": f"[{FEW_ROWS // 2}, {FUTURE}]"}],
         "last_before": [{"instant": PAST}, {"instant": NOW}, {"instant": PAST + FEW_ROWS // 2}],
