@@ -48,7 +48,7 @@ Where Ringback differs from the specification or goes beyond it, and why:
     410                      ends one delivery and keeps the subscription; Standard Webhooks would end the subscription
     events of Ringback       are named `call.…` and `upstream.…`: the prefix `mcp.` is reserved
 
-`tests/event_rules.py` lists every demand with its test; `ringback check-server` checks most of them at any server.
+The tests list every demand with its test; `ringback check-server` checks most of them at any server.
 
 The values (`backend`, `descriptors`, `errors`, `grants`, `occurrence`, `subscription_key`) import no framework: services use
 them. Only `requests`, and with it `endpoint`, imports pydantic.
