@@ -28,7 +28,6 @@ COMMON_PARAMETERS: Final[dict[str, Any]] = {
     "limit": 10,
     "scan": 100,
     "kept": 86_400_000,
-    "kept": 86_400_000,
     "before": None,
     "after": "",
     "status": None,
