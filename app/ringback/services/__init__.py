@@ -23,6 +23,10 @@ and then does everything or nothing.
     subscription_starts  where in the log a subscription begins, and what its client has missed
     webhook_removal      remove a webhook and its open deliveries
     events          poll and follow the event log
+    event_polls     the same as MCP Events do: from now on, with a maximum age, and without errors about cursors
+    event_streams   streams of MCP Events, over one reader for each log (`log_tails`)
+    event_lookups   one event by its id, and the latest events
+    change_demands  polls and streams that demand changes of upstreams
     event_polls     poll it as MCP Events do; event_streams: follow it so, on log_tails, one reader for each log
     event_lookups   read single events, and the latest
     event_publishing  publish events of clients

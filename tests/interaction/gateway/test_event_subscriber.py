@@ -16,6 +16,7 @@ from ringback.receiver import (
     EventRequestError,
     EventSubscriber,
     Gap,
+    PolledEvent,
     ReceiverApp,
     Terminated,
     requests_of_session,
@@ -34,6 +35,14 @@ class Agent:
     subscriber: EventSubscriber
     callbacks: "asyncio.Queue[Callback]" = field(default_factory=asyncio.Queue[Callback])
     notices: "asyncio.Queue[Gap | Terminated]" = field(default_factory=asyncio.Queue[Gap | Terminated])
+
+    recovered: asyncio.Event = field(default_factory=asyncio.Event)
+    """What was missed has been polled."""
+
+    async def recover(self, notice: Gap | Terminated) -> AsyncGenerator[PolledEvent]:
+        async for event in self.subscriber.recover(notice):
+            yield event
+        self.recovered.set()
 
     async def next_callback(self) -> Callback:
         return await asyncio.wait_for(self.callbacks.get(), WAIT_SECONDS)
@@ -69,7 +78,7 @@ async def running_agent(
             subscriber.registry,
             on_callback=agent.callbacks.put,
             on_notice=agent.notices.put,
-            recover=subscriber.recover,
+            recover=agent.recover,
         )
         async with late.receiver, subscriber:
             yield agent
@@ -117,6 +126,7 @@ async def test_an_agent_learns_that_its_subscription_was_removed(gate: GatewayHa
         subscription = await agent.subscriber.subscribe(NAME)
         removed = await gate.request_rest("DELETE", f"/v1/webhooks/{subscription.id}", principal=principal)
         notice = await agent.next_notice()
+        await asyncio.wait_for(agent.recovered.wait(), WAIT_SECONDS)
 
         assert removed.status_code == 204
         assert isinstance(notice, Terminated)

@@ -101,8 +101,7 @@ def test_an_ended_subscription_leaves_nothing() -> None:
     live = subscription(1, "alice", {"a": 1})
     index.put(live, now=NOW)
     index.put(end_subscription(live, SubscriptionEnd.UNSUBSCRIBED, now=NOW), now=NOW)
-    assert not index._by_id
-    assert not index._by_key[NAME]
+    assert index.count == 0
 
 
 def test_expired_subscriptions_are_dropped_now_and_then() -> None:

@@ -259,6 +259,23 @@ async def test_what_was_missed_is_polled_and_handled_once(
     assert len(subscriber.subscriptions()) == (1 if notice == "gap" else 0)
 
 
+async def test_a_terminated_subscription_is_recovered_although_the_first_poll_fails(
+    server: EventServer, subscriber: EventSubscriber
+) -> None:
+    subscription = await subscriber.subscribe("call.finished")
+    server.log = [make_event_body("evt_0")]
+    server.failures = [ConnectionError("down")]
+    notice = Terminated(subscription_id=subscription.id, code=-32012, message="Forbidden: revoked")
+
+    with pytest.raises(ConnectionError):
+        [event async for event in subscriber.recover(notice)]
+    assert subscriber.registry.is_bound(subscription.id), "the sender repeats the notice, and its signature is verified"
+    found = [event.event_id async for event in subscriber.recover(notice)]
+
+    assert found == ["evt_0"]
+    assert subscriber.subscriptions() == []
+
+
 async def test_a_server_without_polling_leaves_the_gap(server: EventServer, subscriber: EventSubscriber) -> None:
     subscription = await subscriber.subscribe("call.finished")
     server.failures = [EventRequestError(-32601, "Method not found")]

@@ -40,9 +40,10 @@ An event finds its subscriptions through an index of their arguments in memory (
 those that match. A `matches` function of the author runs for each live subscription of its type, at most
 `shared_log.SUBSCRIPTIONS_OF_TYPE_MAX`, in the transaction of the event.
 
-Where this differs from the specification: over legacy HTTP sessions the SDK sends an SSE comment every 15 s on each stream, and
-a server with `json_response=True` refuses events/stream. `notifications/events/list_changed` is never sent: the types of a
-server do not change while it runs.
+Where this differs from the specification: over legacy HTTP sessions the SDK sends an SSE comment every 15 s on each stream. It
+does not cancel a stream whose client closes its request, so that stream ends after 15 minutes. A server with
+`json_response=True` refuses events/stream. `notifications/events/list_changed` is never sent: the types of a server do not
+change while it runs.
 """
 
 from ringback.extension.events.sdk import Events

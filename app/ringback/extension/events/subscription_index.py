@@ -57,6 +57,13 @@ class SubscriptionIndex:
     )
     _puts: int = 0
 
+    @property
+    def count(self) -> int:
+        """Subscriptions, each under one key."""
+        return sum(
+            len(each) for of_type in self._by_key.values() for by_key in of_type.values() for each in by_key.values()
+        )
+
     def reset(self) -> None:
         """After a rollback the store may have subscriptions that the index has dropped: they are loaded again."""
         self.loaded.clear()

@@ -16,9 +16,10 @@ erased_bodies AS (DELETE FROM bodies USING erased WHERE bodies.delivery_id = era
 erased_attempts AS (DELETE FROM attempts USING erased WHERE attempts.delivery_id = erased.id)
 DELETE FROM deliveries USING erased WHERE deliveries.id = erased.id;
 
+-- The concatenation keeps PostgreSQL from visiting all deliveries of the principal.
 -- name: delete_of_event
 WITH erased AS MATERIALIZED (
-    SELECT id FROM deliveries WHERE event_id = :event_id AND principal = :principal LIMIT :limit
+    SELECT id FROM deliveries WHERE event_id = :event_id AND principal || '' = :principal LIMIT :limit
     FOR UPDATE SKIP LOCKED
 ),
 erased_bodies AS (DELETE FROM bodies USING erased WHERE bodies.delivery_id = erased.id),
@@ -41,7 +42,7 @@ SELECT id FROM deliveries WHERE call_id = :call_id ORDER BY id LIMIT 1;
 SELECT id FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id LIMIT 1;
 
 -- name: first_of_event
-SELECT id FROM deliveries WHERE event_id = :event_id AND principal = :principal LIMIT 1;
+SELECT id FROM deliveries WHERE event_id = :event_id AND principal || '' = :principal LIMIT 1;
 
 -- name: first_of_principal
 SELECT id FROM deliveries WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT 1;

@@ -6,9 +6,10 @@ DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE call_id = :c
 -- name: delete_of_webhook
 DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id LIMIT :limit);
 
+-- The plus keeps SQLite from visiting all deliveries of the principal.
 -- name: delete_of_event
 DELETE FROM deliveries WHERE id IN (
-    SELECT id FROM deliveries WHERE event_id = :event_id AND principal = :principal LIMIT :limit
+    SELECT id FROM deliveries WHERE event_id = :event_id AND +principal = :principal LIMIT :limit
 );
 
 -- name: delete_of_principal
@@ -23,7 +24,7 @@ SELECT id FROM deliveries WHERE call_id = :call_id ORDER BY id LIMIT 1;
 SELECT id FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id LIMIT 1;
 
 -- name: first_of_event
-SELECT id FROM deliveries WHERE event_id = :event_id AND principal = :principal LIMIT 1;
+SELECT id FROM deliveries WHERE event_id = :event_id AND +principal = :principal LIMIT 1;
 
 -- name: first_of_principal
 SELECT id FROM deliveries WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT 1;
