@@ -21,7 +21,7 @@ from ringback.cli.output import exit_on_errors, model_to_json, print_json_line, 
 from ringback.client import Event, RingbackClient
 from ringback.client.options import EventOptions
 
-app = typer.Typer(no_args_is_help=False)
+app = typer.Typer(no_args_is_help=False, help="Print events, oldest first, and publish your own.")
 
 
 @app.callback(invoke_without_command=True)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -108,7 +108,7 @@ async def test_an_upstreams_event_types_are_polled_and_streamed_under_its_own_na
         upstream.emit(EVENT_NAME, {"repo": "a"})
         streamed = (await frames.read_message(EVENT))["params"]
 
-    wanted = {"name": LOG_NAME, "arguments": {}, "cursor": start["cursor"]}
+    wanted: dict[str, Any] = {"name": LOG_NAME, "arguments": {}, "cursor": start["cursor"]}
     (polled,) = (await joined.request("events/poll", wanted, declare=NOTHING_DECLARED))["events"]
     assert (streamed["name"], polled["name"]) == (EVENT_NAME, LOG_NAME)
     assert streamed["eventId"] == polled["eventId"]
