@@ -37,6 +37,7 @@ GROUPS: Final = (
     Group("webhooks", "WebhookMethods", "webhooks", "SyncWebhookMethods"),
     Group("events", "EventMethods", "events", "SyncEventMethods"),
     Group("results", "ResultMethods", "results", "SyncResultMethods"),
+    Group("upstreams", "UpstreamMethods", "upstreams", "SyncUpstreamMethods"),
     Group("erasures", "ErasureMethods", "erasures", "SyncErasureMethods"),
     Group("keys", "KeyMethods", "keys", "SyncKeyMethods"),
     Group("operations", "OperationMethods", "operations", "SyncOperationMethods"),

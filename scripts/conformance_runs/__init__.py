@@ -9,6 +9,10 @@
 The suite expects certain tools, prompts and resources, which the fixture has. A check that fails through Ringback and passes
 directly (`--direct`) is Ringback's fault.
 
+The suite's scenarios for Events are not merged, and no published version has them (November 2026). `ringback check-server` has
+their checks under the same ids, and `tests/event_rules.py` lists them. A known conflict: a revision of their harness takes only
+`_meta` in the final result of a stream, which has `resultType` as well, as SEP-3415 has it.
+
 The suite has no check of a closed stream that shows the difference between `on_disconnect: keep` and `cancel`. Both are run, so
 that neither depends on the other: "The server MUST treat a client disconnect as cancellation of that request" (2026-07-28,
 Cancellation) is met by both for the request, and by `cancel` also for the call (`mcp_server.cancellation`).

@@ -129,12 +129,16 @@ async def test_a_page_of_a_foreign_principals_deliveries_is_empty(store: Store, 
         EventFilter(name=EventName.CALL_FINISHED),
         EventFilter(client_session_id="rare"),
         EventFilter(correlation_id="rare"),
+        EventFilter(upstream="rare"),
+        EventFilter(tool="rare"),
         EventFilter(call_id=RARE, name=EventName.CALL_FINISHED),
+        EventFilter(call_id=RARE, tool="rare"),
     ],
 )
 async def test_events_that_few_match_are_found_over_pages_that_may_be_empty(store: Store, where: EventFilter) -> None:
     def event(seq: int, name: EventName, label: str) -> Any:
-        return make_event(seq=seq, name=name, call_id=RARE, client_session_id=label, correlation_id=label)
+        labels = dict.fromkeys(("client_session_id", "correlation_id", "upstream", "tool"), label)
+        return make_event(seq=seq, name=name, call_id=RARE, **labels)
 
     events = [event(seq, EventName.CALL_PROGRESS, "crowd") for seq in range(1, CROWD + 1)]
     last = event(CROWD + 1, EventName.CALL_FINISHED, "rare")

@@ -14,8 +14,8 @@ from ringback.domain.erasure import Erasure
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import Webhook
-from ringback.services.bulk_cancellation import BulkCancellation
 from ringback.services.bulk_redelivery import BulkRedelivery
+from ringback.services.cancellation import BulkCancellation
 from ringback.services.registrations import WebhookRegistration
 from tests.conformance.test_lock_order import held
 from tests.support.builders import make_call, make_delivery, make_event

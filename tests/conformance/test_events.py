@@ -1,6 +1,7 @@
 """Events: one order per principal, without holes, and what retention leaves of it."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -91,7 +92,10 @@ async def test_reading_goes_on_after_a_place_oldest_first_and_bounded(store: Sto
         EventFilter(call_id=CallId("call_1")),
         EventFilter(client_session_id="s"),
         EventFilter(correlation_id="c"),
+        EventFilter(upstream="stage"),
+        EventFilter(tool="paint"),
         EventFilter(name=EventName.CALL_PROGRESS, call_id=CallId("call_1"), client_session_id="s", correlation_id="c"),
+        EventFilter(call_id=CallId("call_1"), upstream="stage", tool="paint"),
     ],
 )
 async def test_a_log_is_narrowed_by_each_filter_and_by_all_together(store: Store, where: EventFilter) -> None:
@@ -100,12 +104,47 @@ async def test_a_log_is_narrowed_by_each_filter_and_by_all_together(store: Store
         "call_id": "call_1",
         "client_session_id": "s",
         "correlation_id": "c",
+        "upstream": "stage",
+        "tool": "paint",
     }
-    await append(store)
+    other = await append(store)
     wanted = await append(store, ALICE, **names)
     await append(store, BOB, **names)
 
     assert await store.read(lambda tx: tx.events.list_after(ALICE, 0, where, limit=10)) == [wanted]
+    assert [where.matches(event) for event in (other, wanted)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("uris", "seqs"), [(None, [1, 2, 3]), (frozenset({None}), [1]), (frozenset({"note://a"}), [2])]
+)
+async def test_changes_are_narrowed_by_their_uri(
+    store: Store, uris: frozenset[str | None] | None, seqs: Sequence[int]
+) -> None:
+    for uri in (None, "note://a", "note://b"):
+        data = {"upstream": "stage", "change": "tools"} if uri is None else {"upstream": "stage", "uri": uri}
+        await append(store, name=EventName.UPSTREAM_CHANGED, data=data)
+    where = EventFilter(name=EventName.UPSTREAM_CHANGED, resource_uris=uris)
+
+    page = await store.read(lambda tx: tx.events.list_page(ALICE, 0, where, limit=2))
+    rest = await store.read(lambda tx: tx.events.list_page(ALICE, page.next_position or 3, where, limit=2))
+
+    assert [event.seq for event in (*page, *rest)] == seqs
+
+
+async def test_an_event_is_found_by_its_id_among_the_positions_that_may_have_it(store: Store) -> None:
+    events = [await append(store) for _ in range(4)]
+    await append(store, BOB)
+
+    async def find(event_id: str, after_seq: int, until_seq: int) -> Event | None:
+        return await store.read(
+            lambda tx: tx.event_log.find_event(ALICE, event_id, after_seq=after_seq, until_seq=until_seq)
+        )
+
+    assert await find(events[2].id, 0, 4) == events[2]
+    assert await find(events[2].id, 2, 3) == events[2]
+    assert await find(events[2].id, 3, 4) is None
+    assert await find("evt_unknown", 0, 4) is None
 
 
 async def test_old_events_are_removed_in_bounded_steps_and_raise_the_horizon(store: Store) -> None:

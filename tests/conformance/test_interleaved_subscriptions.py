@@ -156,7 +156,7 @@ async def test_a_termination_and_a_refresh_lock_in_one_order(proven: Nodes, cloc
     recorder = Engine(proven.first.store, clock).recorder
 
     async def terminate(node: Node) -> bool:
-        return await node.store.write(lambda tx: terminate_batch(tx, recorder, [WebhookId(grant.id)], KEY_ENDED))
+        return await node.store.write(lambda tx: terminate_batch(tx, recorder, {WebhookId(grant.id): KEY_ENDED}))
 
     units = (terminate, subscribe) if order == "termination first" else (subscribe, terminate)
 

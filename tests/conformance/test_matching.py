@@ -48,7 +48,7 @@ registered_webhooks = st.fixed_dictionaries(
     | {"principal": st.sampled_from([ALICE, BOB]), "origin": st.sampled_from([WebhookOrigin.REST, WebhookOrigin.MCP])}
 )
 call_ids = st.fixed_dictionaries(filters | {"origin": st.just(WebhookOrigin.CALL), "call_id": words.map(CallId)})
-events = st.fixed_dictionaries(
+events: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "name": names,
         "topic": maybe,

@@ -6,6 +6,7 @@ from typing import Any
 
 from ringback.domain.change_subscriptions import ChangeSubscription
 from ringback.domain.event import EventName
+from ringback.domain.event_types import EventDemand
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store
 from ringback.domain.upstream_rows import PROFILE_PART, CatalogPart
@@ -90,3 +91,24 @@ async def test_webhooks_without_upstream_change_events_have_no_change_subscripti
     assert [watch.principal for watch in await list_change_subscriptions(store, clock)] == [ALICE, BOB]
     clock.advance(5)
     assert [watch.principal for watch in await list_change_subscriptions(store, clock)] == [BOB]
+
+
+async def test_a_demand_of_a_poller_is_a_change_subscription_until_its_end(store: Store, clock: FakeClock) -> None:
+    for uri in (None, "book://1"):
+        arguments = {"upstream": "git"} if uri is None else {"upstream": "git", "uri": uri}
+        demand = EventDemand(
+            principal=BOB,
+            event_name=EventName.UPSTREAM_CHANGED,
+            topic=str(uri),
+            arguments=arguments,
+            polled_until=START + timedelta(seconds=5),
+        )
+        await store.write(lambda tx, demand=demand: tx.event_demands.save(demand))
+
+    assert await list_change_subscriptions(store, clock) == [
+        ChangeSubscription(principal=BOB, upstream="git", resource_uri=None),
+        ChangeSubscription(principal=BOB, upstream="git", resource_uri="book://1"),
+    ]
+    assert await store.read(lambda tx: tx.event_demands.list_current(now=clock.now())) == []
+    clock.advance(5)
+    assert await list_change_subscriptions(store, clock) == []

@@ -13,7 +13,8 @@ import ringback
 ROOT: Final = Path(ringback.__file__).parent
 GENERATED: Final = frozenset({"client.sync"})
 """Packages whose modules a script generates, one for each module of another package."""
-FOREIGN_WORDS: Final = frozenset({"snake_case"})
+FOREIGN_WORDS: Final = frozenset({"snake_case", "order_id", "json_response"})
+"""Words of examples and of other libraries."""
 MODULES_MIN: Final = 2
 """A package with one module needs no list."""
 

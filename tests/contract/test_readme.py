@@ -168,6 +168,26 @@ asyncio.run(main())
     assert "'calls': []" in await run_snippet(sys.executable, "-c", script, folder=tmp_path)
 
 
+@pytest.mark.requirement("R31")
+async def test_the_server_with_events_of_its_own_returns_them_to_a_poll(tmp_path: Path) -> None:
+    (code,) = snippets("python-events")
+    script = f"""{code}
+import asyncio
+from mcp import Client
+from ringback.receiver import requests_of_session
+async def main() -> None:
+    async with Client(server) as client:
+        request = requests_of_session(client.session)
+        poll = {{"name": "order.shipped", "arguments": {{}}, "cursor": None}}
+        start = await request("events/poll", poll)
+        await client.call_tool("ship", {{"order_id": "o1"}})
+        print((await request("events/poll", poll | {{"cursor": start["cursor"]}}))["events"])
+asyncio.run(main())
+"""
+
+    assert "'order_id': 'o1'" in await run_snippet(sys.executable, "-c", script, folder=tmp_path)
+
+
 @pytest.mark.requirement("R16")
 async def test_the_mcp_snippet_prints_the_result_and_receives_a_callback(
     service_url: str, receiver: Receiver, tmp_path: Path

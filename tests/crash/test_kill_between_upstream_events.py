@@ -53,7 +53,7 @@ async def test_nothing_is_lost_and_nothing_has_two_ids(tmp_path: Path, modes: tu
         server = await stack.enter_async_context(serving(upstream.app()))
         phone = await stack.enter_async_context(serving_callbacks())
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=WAIT_SECONDS))
-        spec = {"folder": str(tmp_path), "upstream": server.url, "port": free_port()}
+        spec: dict[str, Any] = {"folder": str(tmp_path), "upstream": server.url, "port": free_port()}
         doomed = await stack.enter_async_context(running_process(**spec))
         client = ModernClient(http, f"{doomed.url}/mcp/stage")
         await wait_until_offered(client)

@@ -91,7 +91,11 @@ def test_numbers_of_one_value_are_one_argument_and_an_id_is_the_same_in_every_ve
 
 # -- lives --
 
-KEYS: Final = (("call.finished", {}), ("call.finished", {"tool": "git_log"}), ("call.finished", {"tool": "other"}))
+KEYS: Final[tuple[tuple[str, dict[str, str]], ...]] = (
+    ("call.finished", {}),
+    ("call.finished", {"tool": "git_log"}),
+    ("call.finished", {"tool": "other"}),
+)
 POLICY: Final = TtlPolicy(default_seconds=3600.0, shortest_seconds=60.0, longest_seconds=86_400.0)
 HEARING: Final = (0, 1)
 """The keys that match the calls of the test."""

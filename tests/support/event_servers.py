@@ -58,8 +58,13 @@ class SubjectVerifier:
 
 
 def declare_orders(events: AnyEvents, *, has_arguments: bool = True) -> None:
-    arguments = OrderArguments if has_arguments else None
-    events.type(SHIPPED, description="An order has left the warehouse.", arguments=arguments)(OrderShipped)
+    description = "An order has left the warehouse."
+    declare = (
+        events.type(SHIPPED, description=description, arguments=OrderArguments)
+        if has_arguments
+        else events.type(SHIPPED, description=description)
+    )
+    declare(OrderShipped)
 
 
 def make_order_server(
@@ -103,9 +108,11 @@ def make_fastmcp_order_server(events: FastmcpEvents, *, authenticates: bool = Fa
 
 
 @asynccontextmanager
-async def serving_orders(server: MCPServer[Any] | FastMCP[Any]) -> AsyncGenerator[tuple[httpx.AsyncClient, str]]:
+async def serving_orders(
+    server: MCPServer[Any] | FastMCP[Any], **app_options: Any
+) -> AsyncGenerator[tuple[httpx.AsyncClient, str]]:
     """The server over a real socket: an HTTP client, and its URL."""
-    app = server.http_app() if isinstance(server, FastMCP) else server.streamable_http_app()
+    app = server.http_app() if isinstance(server, FastMCP) else server.streamable_http_app(**app_options)
     async with (
         app.router.lifespan_context(app),
         serving(_without_lifespan(app)) as served,
@@ -127,10 +134,10 @@ def _without_lifespan(app: Starlette) -> ASGIApp:
 
 @asynccontextmanager
 async def order_client(
-    server: MCPServer[Any] | FastMCP[Any], *, era: str = "modern", principal: str | None = None
+    server: MCPServer[Any] | FastMCP[Any], *, era: str = "modern", principal: str | None = None, **app_options: Any
 ) -> AsyncGenerator[ModernClient | LegacyClientSession]:
     key = None if principal is None else f"token-{principal}"
-    async with serving_orders(server) as (http, url):
+    async with serving_orders(server, **app_options) as (http, url):
         if era == "modern":
             yield ModernClient(http, url, key=key)
         else:

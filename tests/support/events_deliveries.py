@@ -105,6 +105,12 @@ class EventsWebhooks:
                 self.tasks.add(task)
                 task.add_done_callback(self.tasks.discard)
 
+    async def close(self) -> None:
+        """Give up what is being delivered."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
     # -- checks and identity
 
     def _check_secret(self, delivery: Json) -> str:
@@ -132,7 +138,7 @@ class EventsWebhooks:
             if self.fault != "subscribe-url-https-required":
                 raise RpcError(-32602, "InvalidParams: url")
             raise RpcError(-32000, "Oops")
-        is_this_machine = host == "127.0.0.1"
+        is_this_machine = host == "127.0.0.1" and self.fault != "subscribe-refuses-loopback"
         if parts.scheme == "http" and not is_this_machine and self.fault != "subscribe-url-non-https-rejected":
             raise RpcError(-32602, "InvalidParams: url")
         if not is_this_machine and self.fault != "ssrf-reject-non-routable" and _is_private(host):

@@ -26,11 +26,22 @@ def in_capabilities(settings: Any) -> Rewrite:
     }
 
 
+GARBAGE: Final[Json] = {
+    "name": "note.added",
+    "delivery": ["webhook", "push", "poll", {}],
+    "inputSchema": {"type": [], "properties": {"a": 1, "topic": {"type": {}}}, "required": {}},
+    "payloadSchema": {"required": 7},
+    "_meta": 1,
+}
+"""An event type with a usable name and modes, and nothing else that is right."""
 _LIST, _POLL, _SUBSCRIBE = "events/list", "events/poll", "events/subscribe"
 
 RESULTS: Final[Mapping[tuple[str, str], Rewrite]] = {
     ("server/discover", "capability-events-object"): in_capabilities(settings=True),
     ("server/discover", "capability-list-changed-flag"): in_capabilities({"listChanged": "yes"}),
+    (_LIST, "garbage"): put(events=[{"name": {}, "delivery": {}}, {"name": "note.added", "delivery": 3}, GARBAGE, 7]),
+    (_POLL, "garbage"): put(events=[[], {"eventId": {}}], cursor={}, hasMore=[], nextPollMs={}),
+    (_SUBSCRIBE, "garbage"): put(id=[], refreshBefore=7, cursor=[], truncated=[], deliveryStatus=3),
     (_LIST, "list-implemented"): put(events={}),
     (_LIST, "descriptor-name"): in_events(put(name="")),
     (_LIST, "descriptor-description"): in_events(drop("description")),

@@ -2,7 +2,7 @@
 
 server = EventsServer()                       follows the specification
 server = EventsServer("poll-has-more")        breaks the rule of the check with this id, and no other
-async with serving(server.app()) as http:     http.url is its endpoint
+async with serving_events(server) as url:     url is its endpoint
 
 It shares no code with Ringback's own server side: the checks of `ringback check-server` are tested against it.
 """
@@ -10,6 +10,7 @@ It shares no code with Ringback's own server side: the checks of `ringback check
 import itertools
 import json
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -21,6 +22,7 @@ from starlette.routing import Route
 from tests.support.events_deliveries import EventsWebhooks
 from tests.support.events_faults import FRAMES, RESULTS
 from tests.support.events_log import TYPES, EventsLog, RpcError, check_arguments, find_type, list_types
+from tests.support.upstreams import serving
 
 Json = dict[str, Any]
 
@@ -35,7 +37,7 @@ STREAMS_CAP: Final = 2
 @dataclass
 class EventsServer:
     fault: str = ""
-    """The id of the check whose rule is broken."""
+    """The id of the check whose rule is broken; `subscribe-refuses-loopback` is no fault, but what a public server does."""
     streams: int = 0
     closed: list[int | str] = field(default_factory=list[int | str])
     """The request ids of streams that have ended."""
@@ -185,3 +187,12 @@ class EventsServer:
         known: Any = str(request_id) + "x" if self.fault == "stream-subscription-id-meta" else request_id
         params = {**frame["params"], "_meta": {SUBSCRIPTION_ID: known}}
         return f"data: {json.dumps({'jsonrpc': '2.0', **frame, 'params': params})}\n\n"
+
+
+@asynccontextmanager
+async def serving_events(server: EventsServer) -> AsyncGenerator[str]:
+    async with serving(server.app()) as http:
+        try:
+            yield http.url
+        finally:
+            await server.webhooks.close()

@@ -40,6 +40,31 @@ OTHER_SECRET: Final = "whsec_" + "b" * 32
 CLIENT: Final = Caller(principal=ALICE, scopes=DEFAULT_SCOPES)
 
 
+def make_request(
+    name: str = "call.finished",
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    url: str = HOOK,
+    secret: str = SECRET,
+    cursor: str | None = None,
+    max_age_seconds: float | None = None,
+    ttl: RequestedTtl = TtlRequest.SERVER_DEFAULT,
+    error_profile: ErrorProfile = ErrorProfile.SKETCH,
+) -> SubscriptionRequest:
+    """A request that has passed the checks of the protocol."""
+    return SubscriptionRequest(
+        name=name,
+        arguments=arguments or {},
+        canonical_arguments=canonical_arguments(arguments or {}),
+        url=url,
+        secret=secret,
+        cursor=cursor,
+        max_age_seconds=max_age_seconds,
+        ttl=ttl,
+        error_profile=error_profile,
+    )
+
+
 class SubscriptionStage:
     """Notes every challenge; `answer` may be exchanged at any time."""
 
@@ -86,32 +111,10 @@ class SubscriptionStage:
         )
 
     async def subscribe(
-        self,
-        name: str = "call.finished",
-        *,
-        caller: Caller = CLIENT,
-        arguments: Mapping[str, Any] | None = None,
-        url: str = HOOK,
-        secret: str = SECRET,
-        cursor: str | None = None,
-        max_age_seconds: float | None = None,
-        ttl: RequestedTtl = TtlRequest.SERVER_DEFAULT,
-        error_profile: ErrorProfile = ErrorProfile.SKETCH,
+        self, name: str = "call.finished", *, caller: Caller = CLIENT, **request: Any
     ) -> SubscriptionGrant:
-        return await self.service.subscribe(
-            caller,
-            SubscriptionRequest(
-                name=name,
-                arguments=arguments or {},
-                canonical_arguments=canonical_arguments(arguments or {}),
-                url=url,
-                secret=secret,
-                cursor=cursor,
-                max_age_seconds=max_age_seconds,
-                ttl=ttl,
-                error_profile=error_profile,
-            ),
-        )
+        """`request` as for `make_request`."""
+        return await self.service.subscribe(caller, make_request(name, **request))
 
     async def unsubscribe(
         self,

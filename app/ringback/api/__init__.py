@@ -11,7 +11,7 @@ One file per noun holds the operations; `ringback.schemas` holds the bodies of r
 a rule that REST and MCP both need belongs to `ringback.services`.
 
     app                 assembles the API
-    calls, results, resume, reports, webhooks, deliveries, events, upstreams, keys, usage, erasures
+    calls, results, resume, reports, webhooks, deliveries, events, event_types, upstreams, keys, usage, erasures
                         the operations of one noun each
     operations          health, readiness, problem types, public keys: without authentication
     status              what `ringback doctor` asks a running service

@@ -13,9 +13,9 @@ from ringback.domain.roles import ALL_ROLES, Role
 from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
-from ringback.services.bulk_cancellation import BulkCancellations
 from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.calls import Calls
+from ringback.services.cancellation import BulkCancellations
 from ringback.services.deliveries import Deliveries
 from ringback.services.erasures import Erasures
 from ringback.services.event_publishing import EventPublishing

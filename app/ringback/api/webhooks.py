@@ -251,7 +251,10 @@ async def replay_webhook(
 
 @router.delete("/{webhook_id}", status_code=204, responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound))
 async def remove_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: CallerDep) -> None:
-    """Remove a webhook and cancel its open deliveries."""
+    """Remove a webhook and cancel its open deliveries.
+
+    The client of a subscription is told that it has ended. Until then the webhook is shown as expired.
+    """
     await services.webhooks.remove_webhook(caller, webhook_id)
 
 

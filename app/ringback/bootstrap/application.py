@@ -26,6 +26,7 @@ from ringback.domain.ports import Store
 from ringback.domain.roles import Role
 from ringback.janitor import hand_back_leases
 from ringback.mcp_server.server import McpServer
+from ringback.notifier.recorder import Recorder
 from ringback.services.api_keys import ApiKeys
 from ringback.services.lifecycle import Lifecycle
 from ringback.settings import Settings
@@ -43,6 +44,7 @@ class Application:
     api: FastAPI
     services: Services
     store: Store
+    recorder: Recorder
     supervisor: Supervisor
     lifecycle: Lifecycle
     mcp: McpServer
@@ -99,6 +101,7 @@ async def open_application(
                 ),
                 services=services,
                 store=components.store,
+                recorder=components.recorder,
                 supervisor=supervisor,
                 lifecycle=services.lifecycle,
                 mcp=mcp,

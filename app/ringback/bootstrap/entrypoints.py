@@ -25,6 +25,7 @@ from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.server import BackgroundTaskSet, McpServer
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.http.target import TargetPolicy, parse_target
+from ringback.services.change_demands import ChangeDemands
 from ringback.services.event_lookups import EventLookups
 from ringback.services.event_polls import EventPolls
 from ringback.services.event_streams import EventStreams
@@ -69,6 +70,9 @@ async def open_mcp_server(
         registrations=services.registrations,
         webhooks=services.webhooks,
         events=services.events,
+        change_demands=ChangeDemands(
+            store=components.store, clock=components.environment.clock, catalog=components.upstreams.tool_catalog
+        ),
         event_lookups=EventLookups(store=components.store),
         event_polls=_build_event_polls(components, services, settings),
         event_streams=_build_event_streams(components, services),

@@ -64,7 +64,7 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     "check-receiver": _CommandEntry(
         "ringback.cli.check_receiver",
         "check_receiver",
-        "Check a receiver of callbacks against the specification of MCP Events.",
+        "Send a receiver good, bad and hostile callbacks, and judge its answers.",
     ),
     "check-server": _CommandEntry(
         "ringback.cli.check_server", "check_server", "Check an MCP server that offers Events against the specification."

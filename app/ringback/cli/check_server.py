@@ -67,7 +67,7 @@ def check_server(
     list_checks: Annotated[bool, typer.Option("--list", help="List the checks, and run none.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check an MCP server that offers Events. Exits with 1 if it breaks a MUST.
+    """Check an MCP server that offers Events against the specification. Exits with 1 if it breaks a MUST.
 
     An event must happen for about half of the checks: name a tool whose call makes one happen, or a command. The
     subscriptions of a run are ended afterwards. A run takes about a minute, because it waits for a heartbeat and for a

@@ -21,7 +21,11 @@ from ringback.cli.output import exit_on_errors, model_to_json, print_json_line, 
 from ringback.client import Event, RingbackClient
 from ringback.client.options import EventOptions
 
-app = typer.Typer(no_args_is_help=False)
+app = typer.Typer(
+    no_args_is_help=False,
+    help="Print events, oldest first, and publish your own. With --follow, nothing is lost when the service restarts.\n\n"
+    "With --all-principals, events are printed newest first.",
+)
 
 
 @app.callback(invoke_without_command=True)
@@ -46,10 +50,7 @@ def events(
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
 ) -> None:
-    """Print the events of your calls, oldest first. With --follow, nothing is lost when the service restarts.
-
-    With --all-principals, events are printed newest first.
-    """
+    """Print events, unless a subcommand is given."""
     if context.invoked_subcommand is not None:
         return
     owner = choose_principal(principal, all_principals)

@@ -5,10 +5,11 @@
         call = await ringback.wait(started.call_id, timeout_seconds=60)
         result = await ringback.result(call.id)
 
-    client              RingbackClient: calls and upstreams
+    client              RingbackClient: calls
     results             its methods about stored results
     webhooks            … webhooks and deliveries
     events              … the event log
+    upstreams           … upstreams and their tools
     erasures            … erasures
     keys                … API keys
     operations          … health, metrics, public keys
@@ -19,6 +20,7 @@
     options             optional members of requests
     models              the returned values
     service_models      … about results and the service itself
+    published_event_models  … about events that clients publish
     administration_models  … about API keys, erasures and quotas
     upstream_models        … about upstreams and their tools
     problems            the errors, one tree

@@ -1,4 +1,4 @@
-"""RingbackClient: one method for each operation of the REST API. This module has those about calls and upstreams."""
+"""RingbackClient: one method for each operation of the REST API. This module has those about calls."""
 
 import secrets
 import ssl
@@ -40,7 +40,7 @@ from ringback.client.resource_client import (
     without_none,
 )
 from ringback.client.results import ResultMethods
-from ringback.client.upstream_models import Reloaded, Tool, ToolList, Upstream, UpstreamIntake, UpstreamList
+from ringback.client.upstreams import UpstreamMethods
 from ringback.client.webhooks import WebhookMethods
 
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
@@ -48,7 +48,9 @@ REQUEST_TIMEOUT_SECONDS: Final = 30.0
 IDEMPOTENCY_KEY_BYTES: Final = 16
 
 
-class RingbackClient(WebhookMethods, EventMethods, ResultMethods, ErasureMethods, KeyMethods, OperationMethods):
+class RingbackClient(
+    WebhookMethods, EventMethods, ResultMethods, UpstreamMethods, ErasureMethods, KeyMethods, OperationMethods
+):
     """A typed client of one Ringback. Use it as an async context manager, in one event loop.
 
     Every method may raise `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`. Methods that read, start, cancel or resume are
@@ -302,43 +304,6 @@ class RingbackClient(WebhookMethods, EventMethods, ResultMethods, ErasureMethods
             body={"revoke_older": revoke_older},
         )
         return answer.resume_token
-
-    # -- upstreams --
-
-    async def upstreams(self) -> Sequence[Upstream]:
-        return (await self._transport.fetch_model(UpstreamList, "GET", "/v1/upstreams")).upstreams
-
-    async def pause_upstream(self, upstream: str) -> UpstreamIntake:
-        """Keep the upstream's calls queued, new ones too, until it is resumed. Needs the scope `admin`."""
-        return await self._set_intake(upstream, "pause")
-
-    async def drain_upstream(self, upstream: str) -> UpstreamIntake:
-        """Refuse new calls of the upstream until it is resumed. Needs the scope `admin`."""
-        return await self._set_intake(upstream, "drain")
-
-    async def resume_upstream(self, upstream: str) -> UpstreamIntake:
-        """Accept and run calls of the upstream again. Needs the scope `admin`."""
-        return await self._set_intake(upstream, "resume")
-
-    async def _set_intake(self, upstream: str, operation: str) -> UpstreamIntake:
-        return await self._transport.fetch_model(
-            UpstreamIntake,
-            "POST",
-            f"/v1/upstreams/{quote_path_segment(upstream)}/{operation}",
-            repeatable=True,
-        )
-
-    async def reload_upstreams(self) -> Reloaded:
-        """Make the service read its upstreams' configuration again, without dropping calls. Needs the scope `admin`.
-
-        Raises `InvalidRequest`, and changes nothing, if the configuration is invalid.
-        """
-        return await self._transport.fetch_model(Reloaded, "POST", "/v1/upstreams/reload")
-
-    async def tools(self, upstream: str) -> Sequence[Tool]:
-        return (
-            await self._transport.fetch_model(ToolList, "GET", f"/v1/upstreams/{quote_path_segment(upstream)}/tools")
-        ).tools
 
 
 def _make_http_client(base_url: str, transport: httpx.AsyncBaseTransport | None) -> httpx.AsyncClient:

@@ -8,7 +8,8 @@ that several surfaces need is written here once and tested by properties.
     webhook  webhook_health  circuit_breaker           which events a webhook matches; when it is suspended or paused
     callback_headers                                   headers that a webhook's owner adds to its callbacks
     event  delivery  retry  rate_limiter               the log, deliveries, retry schedules, pauses and rates
-    attempt_category                                   how an attempt ended, and what to do about it
+    attempt_category  failure_rate                     how an attempt ended, and how often attempts fail
+    event_types  event_subscriptions                   types of external events, subscriptions of MCP clients
     catch_up  verification  suspension  liveness       old cursors, proof of a URL, sleep of the machine, frozen children
     principal  protected_resource  usage  meta         callers and scopes, OAuth resources, quotas, reserved `_meta` keys
     erasure                                            what is erased on request, and what remains of it

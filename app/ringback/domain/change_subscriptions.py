@@ -29,7 +29,7 @@ _CHANGE_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeSubscription:
-    """At least one webhook of the principal subscribes to this."""
+    """At least one webhook of the principal subscribes to this, or a poll or stream of the principal demands it."""
 
     principal: Principal
     upstream: str
@@ -41,10 +41,10 @@ class ChangeSubscription:
 
 
 class ChangeSubscriptionRows(Protocol):
-    """Implemented by the stores (`domain.ports`), over the rows of webhooks."""
+    """Implemented by the stores (`domain.ports`), over the rows of webhooks and of demands (`event_types.EventDemand`)."""
 
     async def list_all(self, *, now: datetime) -> Collection[ChangeSubscription]:
-        """Each subscription once, without those of disabled or expired webhooks."""
+        """Each subscription once, without those of disabled or expired webhooks and of ended demands."""
         ...
 
 

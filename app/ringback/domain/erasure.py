@@ -9,6 +9,7 @@ What is erased: calls with arguments, `_meta`, results, errors and handles; deli
 the webhooks that belong to them. What remains:
 
 - a tombstone for each call, without the hash of its request, so that its idempotency key starts no second call;
+- a tombstone for each event subscription: its id and its end;
 - for a call and a session, each event as a stub at its place, so that the log has no holes and every cursor stays valid;
 - for a principal, the end of its event log (places are never used twice), its name in counters, and the erasure itself.
 """

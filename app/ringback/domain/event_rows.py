@@ -64,13 +64,6 @@ class EventRows(Protocol):
         """Those of these ids that external events of this log with this topic have. The caller holds the lock of the log."""
         ...
 
-    async def find(self, principal: Principal, event_id: str, *, after_seq: int, until_seq: int) -> Event | None:
-        """The event with this id at one of these positions. An external event is found at any position.
-
-        Visits each of these positions at most, because events have no index of their ids.
-        """
-        ...
-
     async def list_after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
         """Oldest first, with `event.seq > seq`.
 
@@ -117,5 +110,12 @@ class EventLogRows(Protocol):
         """The last position before the instant. Removed events count as older.
 
         If the clock once went back, the result is between the first and the last such position.
+        """
+        ...
+
+    async def find_event(self, principal: Principal, event_id: str, *, after_seq: int, until_seq: int) -> Event | None:
+        """The event with this id at one of these positions. An external event is found at any position.
+
+        Visits each of these positions at most, because events have no index of their ids.
         """
         ...

@@ -90,6 +90,10 @@ class SubscriptionRows(Protocol):
         """Live subscriptions of this key."""
         ...
 
+    async def list_event_names(self, *, after: str, limit: int) -> Sequence[str]:
+        """The event types that live subscriptions name, each once, in the order of their names, after the name `after`."""
+        ...
+
     async def list_of_event(self, event_name: str, *, limit: int) -> Sequence[WebhookId]:
         """Live subscriptions to this event type, of all principals."""
         ...

@@ -22,7 +22,8 @@ PROOF_VALID_SECONDS: Final = 7.0 * DAY
 """How long a proof is valid for new webhooks, because names change hands. Existing webhooks stay verified."""
 CHALLENGE_WINDOW_SECONDS: Final = float(MINUTE)
 CHALLENGES_PER_ORIGIN_MAX: Final = 10
-"""Challenges to one origin in `CHALLENGE_WINDOW_SECONDS`, over all principals: a load that an uninvolved host can bear."""
+"""Challenges to one origin in `CHALLENGE_WINDOW_SECONDS`, over all principals: a load that an uninvolved host can bear. Those
+that the origin has answered do not count, because it takes part."""
 CHALLENGES_PER_PRINCIPAL_MAX: Final = 60
 """Challenges of one principal in `CHALLENGE_WINDOW_SECONDS` over all origins, so that no principal can scan hosts."""
 

@@ -36,7 +36,9 @@ clients (2025-11-25 and earlier) in sessions, modern clients (2026-07-28) reques
          ├── proxied_methods            lists, resources, prompts and completions, through `UpstreamProxyPort`
          ├── tasks, legacy_tasks        tasks/… of both eras
          ├── subscriptions ── change_publisher   notifications of changes
-         └── builtin_tools, notify_me   ringback_…, for clients without tasks and webhooks
+         ├── events ── event_backend    events/… over the event log; `event_types` describes Ringback's own types
+         │     event_source             how to subscribe to the end of a call, in results about it
+         └── builtin_tools, event_tools, notify_me   ringback_…, for clients without tasks, events and webhooks
 
 No header of a client reaches an upstream, and of its `_meta` only the keys that the upstream's `pass_meta` selects.
 
@@ -52,6 +54,8 @@ Beside the drawing:
     single_responses             a modern response as one JSON body, or as a stream if the client has to wait
     poll_limiter, tool_advice    advice to models: wait instead of polling; tools instead of REST paths
     jsonrpc_errors               errors of the service as JSON-RPC errors
+    events                       MCP Events; event_backend: the log behind them, event_types: Ringback's own types
+    event_source, event_tools    how a task names its event; the tools of models that are woken by one
 
 A module adds to every endpoint through a `Feature` (see `gateway`). No module here uses the store or an upstream: services do,
 and the runner behind its ports.
@@ -80,6 +84,9 @@ Where Ringback differs from the specification or goes beyond it, and why:
                              list is the same for all; a tool that asks a client without elicitation gets an error that says so
     waits                    end after 4 s by default and after 45 s at most, except tasks/result of 2025-11-25 and the time
                              that a user takes to answer a question; their streams send a ping every 15 s
+    events/…                 are served to legacy clients too, and need neither the client's declaration of the extension nor
+                             `Mcp-Name`. The final result of a stream has `resultType` and `_meta`. A legacy stream that its
+                             client resumes is handled again with its first cursor
     log messages             reach a client only while it waits for its own call
     headers and the URL      of a request may have options of Ringback, for clients that cannot set `_meta` (`call_options`);
                              `initialize` and `server/discover` refuse invalid ones, so that a wrong URL is noticed at once

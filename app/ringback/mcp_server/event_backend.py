@@ -16,9 +16,11 @@ from functools import lru_cache
 from typing import Any, Final
 
 from ringback.domain.cursor import encode_log_position
-from ringback.domain.event import Event
+from ringback.domain.errors import UnknownUpstream
+from ringback.domain.event import Event, EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.event_types import DEMAND_SECONDS, EventType, qualified_name
+from ringback.domain.principal import Caller
 from ringback.mcp_server.event_types import (
     OWN_EVENT_NAMES,
     build_external_descriptor,
@@ -144,7 +146,7 @@ class GatewayEventBackend:
     async def _resolve_interest(self, caller: RequestContext, interest: Interest, cursor: str | None) -> LogInterest:
         """The interest in the log. Renews the demand for events of an upstream; raises `EventError` if their type is gone."""
         if interest.name in OWN_EVENT_NAMES:
-            return LogInterest(event_filter=to_event_filter(interest))
+            return await self._resolve_own_interest(caller.caller, interest)
         event_type = await self._find_external(caller, interest.name)
         if event_type is None:
             raise event_not_found(interest.name)
@@ -155,6 +157,17 @@ class GatewayEventBackend:
         )
         event_filter = EventFilter(name=event_type.name, topic=demanded.topic or "")
         return LogInterest(event_filter=event_filter, has_missed_events=demanded.has_missed_events(cursor))
+
+    async def _resolve_own_interest(self, caller: Caller, interest: Interest) -> LogInterest:
+        event_filter, upstream = to_event_filter(interest), interest.arguments.get("upstream")
+        if interest.name != EventName.UPSTREAM_CHANGED:
+            if upstream is not None and not caller.may_use_upstream(upstream):
+                raise UnknownUpstream("arguments.upstream: there is no upstream of this name that you may use.")
+            return LogInterest(event_filter=event_filter)
+        is_new = await self._gateway.change_demands.demand_changes(
+            caller, interest.arguments["upstream"], interest.arguments.get("uri")
+        )
+        return LogInterest(event_filter=event_filter, has_missed_events=is_new)
 
 
 def to_occurrence(event: Event, shown_name: str) -> EventOccurrence:

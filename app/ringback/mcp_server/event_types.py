@@ -204,7 +204,7 @@ _PAYLOADS: Final[Mapping[EventName, Schema]] = {
     ),
     EventName.CALL_PROGRESS: _call_payload({"progress": _PROGRESS}),
     EventName.UPSTREAM_CHANGED: _payload(
-        {"upstream": {"type": "string"}, "change": {"enum": ["tools", "resources", "prompts", "resource"]}},
+        {"upstream": {"type": "string"}, "change": {"enum": ["tools", "resources", "prompts", "events", "resource"]}},
         {"uri": {"type": "string", "description": "The resource that changed."}},
     ),
 }

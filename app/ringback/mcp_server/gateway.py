@@ -25,6 +25,7 @@ from ringback.domain.upstreams import CallNotifications, DisconnectAction, ToolC
 from ringback.mcp_server.elicitation_ids import ElicitationIds
 from ringback.mcp_server.request_context import RequestContext
 from ringback.services.calls import Calls
+from ringback.services.change_demands import ChangeDemands
 from ringback.services.event_lookups import EventLookups
 from ringback.services.event_polls import EventPolls
 from ringback.services.event_streams import EventStreams
@@ -73,6 +74,7 @@ class Gateway:
     registrations: WebhookRegistrations
     webhooks: Webhooks
     events: Events
+    change_demands: ChangeDemands
     event_lookups: EventLookups
     event_polls: EventPolls
     event_streams: EventStreams

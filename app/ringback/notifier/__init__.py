@@ -28,7 +28,9 @@ no second queue that could diverge from the database. Other events (progress, in
 Where each rule is:
 
     when to retry, when to give up            domain.retry (schedules), domain.delivery.decide_retry
-    when a webhook is suspended               domain.webhook_health
+    when a webhook is suspended               domain.webhook_health; a subscription also by domain.failure_rate
+    how long a suspended window stops         domain.delivery.suspended_window
+    which webhook-id a message has            payload.choose_message_id
     when an origin is paused                  domain.circuit_breaker
     how many attempts at once, which rate     concurrency_limiter, with domain.rate_limiter
     which events a webhook gets               domain.webhook.matches_event
@@ -38,7 +40,8 @@ Where each rule is:
     the bytes and headers of a callback       payload
 
 Beside this way: `catch_up` delivers past events to a webhook with an old cursor, `requested_deliveries` inserts tests and
-replays, `log_positions` and `resume_tokens` serve cursors and tokens, and `configured_hosts` resolves the operator's own hosts.
+replays, `log_positions` and `resume_tokens` serve cursors and tokens, `lost_events` reports
+what an upstream has lost, and `configured_hosts` resolves the operator's own hosts.
 `attempt_requests` notices requests for attempts at webhooks that wait for a permit, and `recovery` recovers calls that nothing
 runs any more.
 

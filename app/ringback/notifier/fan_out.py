@@ -33,7 +33,7 @@ NO_OPEN_SEQ: Final = sys.maxsize
 
 
 SelectWebhooks = Callable[[Transaction, Event, Sequence[Webhook]], Awaitable[Sequence[Webhook]]]
-"""Selects, of candidates, the webhooks that get an event. It runs in the unit of work and awaits nothing but the transaction."""
+"""Selects, of candidates, the webhooks that get an event. It runs in the unit of work and awaits only the transaction."""
 
 
 async def select_matching_webhooks(tx: Transaction, event: Event, candidates: Sequence[Webhook]) -> Sequence[Webhook]:

@@ -235,6 +235,7 @@ class Verifier:
             },
         )
         if failure is None:
+            await tx.sent_challenges.record_answered(challenge.origin, challenge.principal)
             await accept_proof(tx, webhook, url=challenge.url)
             return
         latest = await tx.challenges.get(webhook.id)

@@ -5,6 +5,7 @@
     resumable_requests         requests of a legacy session whose response another connection can read
     legacy_session_transport   the HTTP transport of a session that outlives its connections
     request_envelope           the `_meta` and the headers of a modern request
+    mcp_events                 MCP Events: the five methods, their values, checks and errors
     http_failures              HTTP failures as JSON-RPC errors, which do not end a session of the SDK
     transport_errors           those errors, and the size limits of messages
     errors                     why a request failed, and whether the tool may have run

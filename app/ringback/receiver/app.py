@@ -18,7 +18,7 @@ from ringback.receiver.handler_runs import HANDLER_TIMEOUT_SECONDS, run_handler
 from ringback.receiver.handling import Envelope, MessageHandling, NotReady, OrderKey, ReceivedMessage, order_by_session
 from ringback.receiver.inbox_file import InboxUnavailable
 from ringback.receiver.inbox_handling import InboxHandling
-from ringback.receiver.missed_events import FETCHED_EVENT_NAMES, FetchSince, LogEvent, MissedEvents, Recover
+from ringback.receiver.missed_events import FETCHED_EVENT_NAMES, FetchSince, MissedEvents, Recover
 from ringback.receiver.sqlite_inbox import SQLiteInbox
 from ringback.receiver.subscription_registry import SubscriptionRegistry
 from ringback.receiver.turns import HandlerTurns
@@ -110,13 +110,12 @@ class ReceiverApp:
         )
         self._handling = self._create_handling(inbox, start_cursor, order_key, handlers_max, turn_wait_seconds, sleep)
         self._registry = secrets if isinstance(secrets, SubscriptionRegistry) else None
-        self._recover = recover
-        self._fetches_log = fetch_since is not None
         self._missed = None
         if fetch_since is not None or recover is not None:
             self._missed = MissedEvents(
-                fetch_since or _fetch_nothing,
+                fetch_since,
                 self._handling,
+                recover=recover,
                 names=fetched_names,
                 order_key=order_key,
                 get_time=lambda: self._clock().timestamp(),
@@ -166,7 +165,7 @@ class ReceiverApp:
             except BaseException:  # also a cancelled start: the next one opens the inbox again
                 await self._handling.close()
                 raise
-            if self._missed is not None and self._fetches_log and cursor is not None:
+            if self._missed is not None and self._missed.reads_log and cursor is not None:
                 self._fetching = asyncio.create_task(self._missed.fetch_from_start(cursor))
             self._is_open, self._is_closed = True, False
 
@@ -317,20 +316,12 @@ class ReceiverApp:
         match envelope:
             case Callback():
                 await self._run_handler(self._on_callback, envelope)
-            case Gap():
+            case Gap() | Terminated():
                 await self._run_handler(self._on_notice, envelope)
-                if self._missed is not None and self._fetches_log:
-                    await self._missed.fetch_after_gap(envelope.cursor)
-                await self._recover_events(envelope)
-            case Terminated():
-                await self._run_handler(self._on_notice, envelope)
-                await self._recover_events(envelope)
+                if self._missed is not None:
+                    await self._missed.fetch_after_notice(envelope)
             case _:
                 assert_never(envelope)
-
-    async def _recover_events(self, notice: Gap | Terminated) -> None:
-        if self._missed is not None and self._recover is not None:
-            await self._missed.hand_over_all(self._recover(notice))
 
     async def _run_handler(self, handler: Callable[[T], Awaitable[None]], envelope: T) -> None:
         await run_handler(handler, envelope, timeout_seconds=self._handler_timeout_seconds)
@@ -340,11 +331,6 @@ class ReceiverApp:
 
     def _forget_waitable(self, number: int) -> None:
         self._handling.forget_waitable(number)
-
-
-async def _fetch_nothing(_cursor: str) -> AsyncGenerator[LogEvent]:
-    return
-    yield  # a generator without events
 
 
 def _fixed_secrets(secrets: str | Sequence[str]) -> Callable[[str | None], Sequence[str]]:

@@ -3,8 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import BaseModel, ConfigDict
-
 if TYPE_CHECKING:
     from mcp import ClientSession
 
@@ -24,21 +22,21 @@ class EventRequestError(Exception):
         self.data = data
 
 
-class _AnyResult(BaseModel):
-    """A result as it came: the SDK has no types for Events."""
-
-    model_config = ConfigDict(extra="allow")
-
-
 def requests_of_session(session: "ClientSession") -> EventRequest:
     """Requests over a session of the MCP SDK: `requests_of_session(client.session)`. Needs `pip install "ringback[mcp]"`."""
     from mcp import MCPError  # noqa: PLC0415 - optional: the receiver needs no SDK
     from mcp_types import Request  # noqa: PLC0415
+    from pydantic import BaseModel, ConfigDict  # noqa: PLC0415
+
+    class AnyResult(BaseModel):
+        """A result as it came: the SDK has no types for Events."""
+
+        model_config = ConfigDict(extra="allow")
 
     async def send(method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         request = Request[dict[str, Any], str](method=method, params=dict(params))
         try:
-            return (await session.send_request(request, _AnyResult)).model_dump()
+            return (await session.send_request(request, AnyResult)).model_dump()
         except MCPError as error:
             raise EventRequestError(error.error.code, error.error.message, error.error.data) from error
 

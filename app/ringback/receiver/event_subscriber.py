@@ -143,13 +143,15 @@ class EventSubscriber:
         Empty if the server has no polling or the subscription no replay. A terminated subscription is not refreshed any more.
         """
         kept = self._kept.get(notice.subscription_id or "")
-        cursor = notice.cursor if isinstance(notice, Gap) else self.registry.read_cursor(notice.subscription_id)
-        if isinstance(notice, Terminated) and notice.subscription_id is not None:
-            self._forget(notice.subscription_id)
         if kept is None:
             return
+        cursor = notice.cursor if isinstance(notice, Gap) else self.registry.read_cursor(kept.subscription.id)
+        if isinstance(notice, Terminated):
+            kept.refresh_at = None
         async for event in self.poll_since(kept.subscription, cursor or kept.subscription.cursor):
             yield event
+        if isinstance(notice, Terminated):  # not before: if a poll fails, the notice comes again and needs the secret
+            self._forget(kept.subscription.id)
 
     async def poll_since(self, subscription: EventSubscription, cursor: str | None) -> AsyncGenerator[PolledEvent]:
         """The events after the cursor, to the end of the log. Raises `EventRequestError`."""

@@ -61,15 +61,17 @@ class MissedEvents:
 
     def __init__(
         self,
-        fetch_since: FetchSince,
+        fetch_since: FetchSince | None,
         handling: MessageHandling,
         *,
+        recover: Recover | None = None,
         names: Collection[str] = FETCHED_EVENT_NAMES,
         order_key: OrderKey,
         get_time: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self._fetch_since = fetch_since
+        self._recover = recover
         self._handling = handling
         self._names = names
         self._order_key = order_key
@@ -90,29 +92,34 @@ class MissedEvents:
             else:
                 return
 
-    async def fetch_after_gap(self, cursor: str) -> None:
-        """Hand over what the log holds since the gap's cursor.
+    @property
+    def reads_log(self) -> bool:
+        """Whether the log is read at the start."""
+        return self._fetch_since is not None
 
-        Raises what `fetch_since` raises, and at the end the first error of a handler; the gap then comes again.
+    async def fetch_after_notice(self, notice: Gap | Terminated) -> None:
+        """Hand over what the log holds since a gap's cursor, and what the subscription has missed.
+
+        Raises what `fetch_since` and `recover` raise, and at the end the first error of a handler; the notice then comes again.
         """
+        if self._fetch_since is not None and isinstance(notice, Gap):
+            await self._hand_over_all(self._fetch_since(notice.cursor), self._names)
+        if self._recover is not None:
+            await self._hand_over_all(self._recover(notice), None)
+
+    async def _hand_over_all(self, events: AsyncIterable[LogEvent], names: Collection[str] | None) -> None:
+        """Hand over the events with these names; None is any name."""
         failed = FailedEvents()
-        async for event in self._fetch_since(cursor):
-            if event.name in self._names:
+        async for event in events:
+            if names is None or event.name in names:
                 await self._hand_over(event, failed)
             if len(failed) >= FAILED_EVENTS_MAX:
                 break
         failed.raise_first()
 
-    async def hand_over_all(self, events: AsyncIterable[LogEvent]) -> None:
-        """Hand over these events, whatever their names. Raises at the end the first error of a handler."""
-        failed = FailedEvents()
-        async for event in events:
-            await self._hand_over(event, failed)
-            if len(failed) >= FAILED_EVENTS_MAX:
-                break
-        failed.raise_first()
-
     async def _fetch(self, cursor: str) -> None:
+        if self._fetch_since is None:
+            return
         count, last, failed = 0, None, FailedEvents()
         async for event in self._fetch_since(cursor):
             if event.name in self._names:

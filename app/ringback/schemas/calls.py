@@ -17,7 +17,7 @@ from ringback.schemas.fields import (
     ResponseBody,
 )
 from ringback.schemas.webhooks import sorted_or_none
-from ringback.services.bulk_cancellation import BulkCancellation
+from ringback.services.cancellation import BulkCancellation
 from ringback.services.new_calls import StartedCall
 
 NO_WEBHOOK_HINT = (

@@ -54,8 +54,11 @@ class DeliveryView(ResponseBody):
     owner: OmittedIfNone[str] = Field(default=None, serialization_alias="principal", description=OWNER_DESCRIPTION)
     webhook_id: str
     kind: DeliveryKind
-    event_id: str | None = Field(description="Null for a gap envelope, which is not in the event log.")
-    message_id: str = Field(description="The `webhook-id` header of every attempt; equal to `event_id` if that is set.")
+    event_id: str | None = Field(description="Null for a control envelope, which is not in the event log.")
+    message_id: str = Field(
+        description="The `webhook-id` header of every attempt; equal to `event_id` if that is set. A subscription for "
+        "which the service gives each message an id of its own has another header."
+    )
     call_id: str | None = Field(
         description="Null for deliveries without a call: tests, events of webhooks and upstreams, gaps."
     )

@@ -287,7 +287,10 @@ class WebhookView(ResponseBody):
     paused_at: Instant | None = Field(
         description="When you paused the webhook: its deliveries are held until you resume it. Null if it is not paused."
     )
-    origin: WebhookOrigin
+    origin: WebhookOrigin = Field(
+        description="Who registered it: a client over REST, an MCP client, or a call. An MCP client that subscribed with "
+        "events/subscribe changes the webhook itself; its id begins with `sub_`."
+    )
     created_at: Instant
     updated_at: Instant
     expires_at: Instant | None

@@ -5,7 +5,7 @@ and then does everything or nothing.
 
     calls           start, read, list, join and cancel calls; wait for them; read results
     call_starts     the checks of a start, and its part of the transaction
-    bulk_cancellation  cancel the calls that match a filter
+    cancellation    cancel a call, or the calls that match a filter
     new_calls       the request, the checks and the response that start, adoption and report share
     adoption        follow a task that exists at an upstream as a call
     reports         record calls that run elsewhere, as their servers report them
@@ -19,7 +19,19 @@ and then does everything or nothing.
     subscription_ends    end subscriptions by their client, with their key, or with their event type
     callback_proofs      prove a callback URL before anything is stored
     verification    which webhooks must prove that their URL accepts callbacks
+    subscribed_webhooks  the webhook that a subscription is
+    subscription_starts  where in the log a subscription begins, and what its client has missed
+    webhook_removal      remove a webhook and its open deliveries
     events          poll and follow the event log
+    event_polls     the same as MCP Events do: from now on, with a maximum age, and without errors about cursors
+    event_streams   streams of MCP Events, over one reader for each log (`log_tails`)
+    event_lookups   one event by its id, and the latest events
+    change_demands  polls and streams that demand changes of upstreams
+    event_polls     poll it as MCP Events do; event_streams: follow it so, on log_tails, one reader for each log
+    event_lookups   read single events, and the latest
+    event_publishing  publish events of clients
+    event_types     the types of events besides Ringback's own, and the demand for those of upstreams
+    event_errors    the service's errors as errors of MCP Events
     deliveries      read deliveries and their attempts
     replays         send deliveries again
     bulk_redelivery  send the ended deliveries again that match a filter

@@ -5,7 +5,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from ringback.admission import AdmissionGate
-from ringback.domain.call import Call, has_no_upstream_state
+from ringback.domain.call import Call
 from ringback.domain.call_outcome import CANCELLED_COMPLETION
 from ringback.domain.call_rows import CallChange, CallFilter, Tombstone
 from ringback.domain.clock import Clock
@@ -16,10 +16,11 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import call_cancel_topic, call_changed_topic
 from ringback.domain.upstreams import ToolCatalog
-from ringback.notifier.recorder import CompletionRequest, Recorder
+from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
 from ringback.services.call_starts import CallStarter, PreparedCall, StartCallRequest, naming_call
+from ringback.services.cancellation import cancel_open_call
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
 from ringback.services.new_calls import StartedCall, log_started_calls
@@ -313,34 +314,6 @@ def _raise_if_gone(tombstone: Tombstone | None) -> None:
         return
     detail = "The call was erased on request." if tombstone.erased else "The call has ended and its result has expired."
     raise CallExpired(detail, call_id=tombstone.call_id)
-
-
-async def cancel_open_call(tx: Transaction, recorder: Recorder, call: Call) -> Call:
-    """End the call now if its upstream holds no state for it; else request its cancellation."""
-    (cancelled,) = await cancel_open_calls(tx, recorder, [call])
-    return cancelled
-
-
-async def cancel_open_calls(tx: Transaction, recorder: Recorder, calls: Sequence[Call]) -> Sequence[Call]:
-    """As `cancel_open_call`, for several calls, whose rows the caller has locked. Their ends come last: they lock the log."""
-    cancelled: dict[CallId, Call] = {}
-    for call in calls:
-        tx.notify(call_cancel_topic(call.id))
-        cancelled[call.id] = call if has_no_upstream_state(call) else await _request_cancellation(tx, call)
-    requests = [
-        CompletionRequest(call=replace(call, cancel_requested=True), completion=CANCELLED_COMPLETION, lease_token=None)
-        for call in calls
-        if has_no_upstream_state(call)
-    ]
-    ended = await recorder.finish_calls(tx, requests)
-    return list((cancelled | {call.id: call for call in ended if call is not None}).values())
-
-
-async def _request_cancellation(tx: Transaction, call: Call) -> Call:
-    cancelling = replace(call, cancel_requested=True, updated_at=tx.now())
-    await tx.calls.update(cancelling, CallChange.CANCELLING, expected=call.status, lease_token=None)
-    tx.notify(call_changed_topic(call.id))
-    return cancelling
 
 
 def _no_result_detail(call: Call) -> str:

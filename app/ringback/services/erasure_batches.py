@@ -18,7 +18,7 @@ from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import Transaction
 from ringback.notifier.recorder import Recorder
-from ringback.services.calls import cancel_open_call
+from ringback.services.cancellation import cancel_open_call
 
 log = logging.getLogger(__name__)
 

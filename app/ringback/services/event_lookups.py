@@ -53,7 +53,7 @@ async def _find_event(tx: Transaction, principal: Principal, event_id: str) -> E
         after_seq = await tx.event_log.last_seq_before(principal, made_at - margin)
         until_seq = await tx.event_log.last_seq_before(principal, made_at + margin)
         after_seq = max(after_seq, until_seq - EVENTS_VISITED_MAX)
-    return await tx.events.find(principal, event_id, after_seq=after_seq, until_seq=until_seq)
+    return await tx.event_log.find_event(principal, event_id, after_seq=after_seq, until_seq=until_seq)
 
 
 async def _list_recent(

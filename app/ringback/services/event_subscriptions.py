@@ -172,6 +172,7 @@ class EventSubscriptions:
         self, tx: Transaction, caller: Caller, request: SubscriptionRequest, wanted: Webhook
     ) -> SubscriptionGrant | None:
         """Store the subscription; None, and nothing is stored, if its URL needs a proof first."""
+        wanted = _beginning_at(wanted, tx.now())  # the challenge has taken some of the time since the request
         webhook = await tx.webhooks.get(wanted.id)
         head = await tx.event_log.get_head(wanted.principal, lock=True)
         subscription = await tx.subscriptions.get(wanted.id)
@@ -275,6 +276,13 @@ class EventSubscriptions:
             truncated=webhook.missed_from is not None,
             delivery_status=_describe_deliveries(webhook, updated.webhook, next_attempt_at, now=tx.now()),
         )
+
+
+def _beginning_at(wanted: Webhook, now: datetime) -> Webhook:
+    """The webhook with its whole lifetime from now on."""
+    passed = now - wanted.created_at
+    expires_at = None if wanted.expires_at is None else wanted.expires_at + passed
+    return replace(wanted, created_at=now, updated_at=now, expires_at=expires_at)
 
 
 def _is_live(webhook: Webhook | None, subscription: EventSubscription | None, now: datetime) -> bool:

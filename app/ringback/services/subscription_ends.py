@@ -10,7 +10,7 @@
 Each function is one bounded batch within its caller's transaction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -47,8 +47,8 @@ KEYS_BATCH_SIZE: Final = 50
 FAILING_BATCH_SIZE: Final = 50
 """Failing webhooks that one transaction of the janitor reads."""
 ABANDONED_SECONDS: Final = 7.0 * DAY
-"""A subscription without expiry whose receiver fails for this long is ended (mcp-events §6: sustained failure). Results are kept
-as long, so nothing that its deliveries name is left."""
+"""A subscription without expiry whose receiver fails for this long is ended (mcp-events §6: sustained failure). Results are
+kept as long, so nothing that its deliveries name is left."""
 
 REMOVED: Final = forbidden("The subscription was removed by its owner or by an operator. Subscribe again if you may.")
 KEY_ENDED: Final = forbidden("The API key that subscribed was revoked or has expired. Subscribe with a valid key.")
@@ -76,16 +76,18 @@ async def unsubscribe_batch(
 async def terminate_batch(
     tx: Transaction,
     recorder: Recorder,
-    subscription_ids: Sequence[WebhookId],
-    error: EventError,
+    reasons: Mapping[WebhookId, EventError],
     *,
     end: SubscriptionEnd = SubscriptionEnd.TERMINATED,
 ) -> bool:
-    """End live subscriptions for this reason, and tell their receivers. Return whether all of them have ended."""
-    webhooks = {each.id: each for each in await tx.webhooks.get_many(subscription_ids, lock=True)}
+    """End live subscriptions, and tell their receivers these reasons. Return whether all of them have ended.
+
+    As in every unit, webhooks are locked before logs, and these in the order of principals.
+    """
+    webhooks = {each.id: each for each in await tx.webhooks.get_many(list(reasons), lock=True)}
     for principal in sorted({webhook.principal for webhook in webhooks.values()}):
         await tx.event_log.get_head(principal, lock=True)
-    for subscription_id in subscription_ids:
+    for subscription_id, error in reasons.items():
         if not await _terminate(tx, recorder, subscription_id, webhooks.get(subscription_id), error, end=end):
             return False
     return True
@@ -129,7 +131,7 @@ async def terminate_of_keys(tx: Transaction, recorder: Recorder, *, after: str) 
 
 async def remove_subscription_batch(tx: Transaction, recorder: Recorder, subscription_id: WebhookId) -> bool:
     """End the subscription for its owner or an operator, and tell its receiver. Return whether it has ended."""
-    return await terminate_batch(tx, recorder, [subscription_id], REMOVED, end=SubscriptionEnd.REMOVED)
+    return await terminate_batch(tx, recorder, {subscription_id: REMOVED}, end=SubscriptionEnd.REMOVED)
 
 
 async def terminate_abandoned(tx: Transaction, recorder: Recorder, *, position: str | None) -> str | None:
@@ -139,9 +141,8 @@ async def terminate_abandoned(tx: Transaction, recorder: Recorder, *, position: 
     """
     page = await tx.webhooks.list_page(None, WebhookHealth.FAILING, position=position, limit=FAILING_BATCH_SIZE)
     abandoned = [webhook for webhook in page if _is_abandoned(webhook, tx.now())][:ENDED_BATCH_SIZE]
-    for webhook in abandoned:
-        if not await terminate_batch(tx, recorder, [webhook.id], _describe_failure(webhook)):
-            return position
+    if not await terminate_batch(tx, recorder, {each.id: _describe_failure(each) for each in abandoned}):
+        return position
     if len(abandoned) == ENDED_BATCH_SIZE:
         return abandoned[-1].id
     return page[-1].id if len(page) == FAILING_BATCH_SIZE else None
@@ -150,13 +151,13 @@ async def terminate_abandoned(tx: Transaction, recorder: Recorder, *, position: 
 async def terminate_of_event(tx: Transaction, recorder: Recorder, event_name: str) -> bool:
     """End subscriptions to an event type that does not exist any more. Return whether none is left."""
     subscriptions = await tx.subscriptions.list_of_event(event_name, limit=ENDED_BATCH_SIZE)
-    have_ended = await terminate_batch(tx, recorder, subscriptions, event_not_found(event_name))
+    have_ended = await terminate_batch(tx, recorder, dict.fromkeys(subscriptions, event_not_found(event_name)))
     return have_ended and len(subscriptions) < ENDED_BATCH_SIZE
 
 
 async def _terminate_of_key(tx: Transaction, recorder: Recorder, key_id: KeyId) -> bool:
     subscriptions = await tx.subscriptions.list_of_key(key_id, limit=ENDED_BATCH_SIZE)
-    have_ended = await terminate_batch(tx, recorder, subscriptions, KEY_ENDED)
+    have_ended = await terminate_batch(tx, recorder, dict.fromkeys(subscriptions, KEY_ENDED))
     return have_ended and len(subscriptions) < ENDED_BATCH_SIZE
 
 
@@ -177,7 +178,9 @@ def _is_abandoned(webhook: Webhook, now: datetime) -> bool:
 
 
 def _describe_failure(webhook: Webhook) -> EventError:
-    reason = CallbackFailure(wire_reason(webhook.last_error or AttemptCategory.TIMEOUT))
+    known = wire_reason(webhook.last_error or AttemptCategory.TIMEOUT)
+    # Unreadable secrets are no failure of the receiver, and none of the six reasons: it got no request.
+    reason = CallbackFailure(known) if known in set(CallbackFailure) else CallbackFailure.CONNECTION_REFUSED
     return callback_endpoint_error(reason, "The receiver has failed for a week. Subscribe again once it works.")
 
 

@@ -62,7 +62,7 @@ class Retries:
 
 _CHANGEABLE_OF_SUBSCRIPTION: Final = frozenset({"paused", "state", "description", "rate_per_second"})
 _SUBSCRIBED: Final = (
-    "Its client changes it with events/subscribe. You may pause it, limit its rate, test it, replay its deliveries and remove it."
+    "Its client changes it with events/subscribe. You may pause, test, replay and remove it, and limit its rate."
 )
 
 

@@ -3,6 +3,7 @@
     registry ──▶ connection ──▶ handshake ──▶ session ──▶ session_dispatcher ──▶ transports
                      │                           │             └──▶ elicitation_router   finds the call that asks
                      │                           └──▶ legacy_session
+                     ├──▶ session_starter     starts further sessions, each in a task of its own
                      ├──▶ session_selection   selects the session of a call
                      │      ├──▶ call_session        requests of one call, and its log messages
                      │      └──▶ principal_sessions  a session for each principal
@@ -10,6 +11,7 @@
                      └──▶ catalog             cached lists, and the check of arguments before a call
     proxy           lists and requests that the MCP gateway passes through
     subscriptions   list and resource changes, for gateway clients and webhooks
+    events          events of upstreams that offer MCP Events
     config          the `mcpServers` file
 
     session_ports   what drivers see of a session

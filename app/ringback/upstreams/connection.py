@@ -14,7 +14,7 @@ the session any more). New requests wait for the next session. Requests in fligh
 import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from enum import StrEnum
 from typing import Any, Final, cast
 
@@ -25,7 +25,7 @@ from ringback.backoff import JITTER_FRACTION, Backoff
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.liveness import Liveness
-from ringback.domain.upstreams import ToolConfig, ToolInfo, UpstreamChange, UpstreamInfo
+from ringback.domain.upstreams import ToolConfig, ToolInfo, UpstreamInfo
 from ringback.log_context import leave_log_context
 from ringback.notifier.configured_hosts import LookUp
 from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
@@ -35,16 +35,15 @@ from ringback.upstreams.catalog.upstream_lists import UpstreamLists
 from ringback.upstreams.child_monitor import ChildMonitor
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.connection_problems import PROBLEM_ADVICE, ConnectionProblem, classify_problem
-from ringback.upstreams.elicitation_router import leave_call_context
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.faults import FaultCounter
-from ringback.upstreams.handshake import SessionOptions, open_session
+from ringback.upstreams.handshake import open_session
 from ringback.upstreams.session import UpstreamSession
 from ringback.upstreams.session_ports import CallSessionPort
 from ringback.upstreams.session_selection import SessionSelection
+from ringback.upstreams.session_starter import SessionStarter
 from ringback.upstreams.transports.child_process import ChildProcess
 from ringback.upstreams.transports.child_records import ChildRecords
-from ringback.upstreams.transports.oauth import ClientCredentialsTokens
 
 log = logging.getLogger(__name__)
 
@@ -96,12 +95,7 @@ class UpstreamConnection:
         self._random_fraction = random_fraction
         self._predict_driver_name = predict_driver_name
         self._connect_timeout_seconds = connect_timeout_seconds
-        self._random_bytes = random_bytes
         self.faults = FaultCounter(config.name, clock=clock)
-        self._child_records = child_records or ChildRecords(None)
-        self._look_up = look_up
-        self._authorities = authorities
-        self._session_tasks: anyio.abc.TaskGroup | None = None
         self._state = ConnectionState.IDLE
         self._problem: ConnectionProblem | None = None
         self._probes_modern_first = True
@@ -121,10 +115,15 @@ class UpstreamConnection:
             faults=self.faults,
             replaced=self.replaced,
         )
-        self._token_source = (
-            None
-            if config.oauth is None
-            else ClientCredentialsTokens(config.oauth, clock=clock, look_up=look_up, authorities=authorities)
+        self._starter = SessionStarter(
+            config,
+            clock=clock,
+            lists=self.lists,
+            faults=self.faults,
+            look_up=look_up,
+            authorities=authorities,
+            child_records=child_records,
+            random_bytes=random_bytes,
         )
         self._session_selection = SessionSelection(
             self, config, clock=clock, connect_timeout_seconds=connect_timeout_seconds
@@ -192,68 +191,13 @@ class UpstreamConnection:
     async def open_shared_session(self, *, accepts_elicitation: bool) -> UpstreamSession:
         """Open a further session that the calls of one principal share (`principal_sessions`)."""
         shared = await self.get_shared_session()
-        return await self._start_dedicated_session(
+        return await self._starter.start_session(
             accepts_elicitation=accepts_elicitation, probes_modern=shared.protocol.is_modern
         )
 
-    @asynccontextmanager
-    async def open_dedicated_session(self, **options: Any) -> AsyncGenerator[UpstreamSession]:
+    def open_dedicated_session(self, **options: Any) -> AbstractAsyncContextManager[UpstreamSession]:
         """Open a session for one call, with fields of `SessionOptions`; raises `UpstreamUnreachable`."""
-        session = await self._start_dedicated_session(**options)
-        try:
-            yield session
-        finally:
-            session.close_to_new_requests()
-
-    async def _start_dedicated_session(self, **options: Any) -> UpstreamSession:
-        if self._session_tasks is None:
-            raise UpstreamUnreachable("it is being closed. Try again.")
-        try:
-            session = cast(
-                "UpstreamSession",
-                await self._session_tasks.start(self._run_dedicated_session, self._make_session_options(**options)),
-            )
-        except Exception as error:  # noqa: BLE001 - the same boundary as in `_connect_once`
-            text = classify_problem(error).replace("_", " ")
-            raise UpstreamUnreachable(f"{text}, when a further connection was opened.") from None
-        self.lists.set_tools(session)
-        return session
-
-    async def _run_dedicated_session(
-        self, options: SessionOptions, *, task_status: anyio.abc.TaskStatus[UpstreamSession]
-    ) -> None:
-        leave_call_context()
-        leave_log_context()
-        started = False
-        sessions: list[UpstreamSession] = []
-
-        def handle_change(change: UpstreamChange) -> None:
-            announcing = sessions[0] if options.accepts_elicitation and sessions else None
-            self.lists.handle_change(change, announcing_session=announcing)
-
-        try:
-            async with open_session(self.config, options, on_change=handle_change) as session:
-                sessions.append(session)
-                started = True
-                task_status.started(session)
-                await session.closed.wait()
-                await session.wait_drained()
-        except Exception as error:
-            if not started:
-                raise
-            log.info("upstream.lost", extra={"upstream": self.config.name, "problem": str(classify_problem(error))})
-
-    def _make_session_options(self, **options: Any) -> SessionOptions:
-        request_id_prefix = self._random_bytes(8).hex()
-        return SessionOptions(
-            request_id_prefix=request_id_prefix,
-            token_source=self._token_source,
-            look_up=self._look_up,
-            authorities=self._authorities,
-            faults=self.faults,
-            child_records=self._child_records,
-            **options,
-        )
+        return self._starter.open_session(**options)
 
     async def get_shared_session(
         self, timeout_seconds: float | None = None, *, started_here: bool = True
@@ -310,7 +254,7 @@ class UpstreamConnection:
         leave_log_context()
         self._state = ConnectionState.CONNECTING
         async with anyio.create_task_group() as tasks:
-            self._session_tasks = tasks
+            self._starter.tasks = tasks
             tasks.start_soon(self._session_selection.close_idle_sessions)
             short_lived_count = 0
             while True:
@@ -356,7 +300,7 @@ class UpstreamConnection:
             async with (
                 open_session(
                     self.config,
-                    self._make_session_options(
+                    self._starter.make_options(
                         probes_modern=self._probes_modern_first,
                         accepts_elicitation=self._session_selection.shared_accepts_elicitation,
                     ),

@@ -3,23 +3,28 @@
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import httpx
 import orjson
 import pytest
 
 from ringback.domain.delivery import DeliveryState
-from ringback.domain.principal import Scope
-from ringback.domain.webhook import SUBSCRIBE_GRACE_SECONDS, WebhookState
+from ringback.domain.principal import OIDC_PRINCIPAL_PREFIX, Principal, Scope
+from ringback.domain.webhook import PREVIOUS_SECRETS_MAX, SUBSCRIBE_GRACE_SECONDS, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.protocol.mcp_events.errors import CallbackFailure, EventError, EventErrorName
 from ringback.protocol.mcp_events.grants import TtlPolicy, TtlRequest
+from ringback.services.erasures import Erasures
+from ringback.services.lifecycle import Lifecycle
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
 from tests.support.examples import ALICE, BOB
-from tests.support.subscriptions import CLIENT, HOOK, OTHER_SECRET, SECRET, SubscriptionStage
-from tests.support.verifications import dispatch_all_due, raise_error, respond_with
+from tests.support.interleaving import open_nodes
+from tests.support.stores import FOREVER, FailingStore
+from tests.support.subscriptions import CLIENT, HOOK, OTHER_SECRET, SECRET, SubscriptionStage, make_request
+from tests.support.verifications import answer_challenge, dispatch_all_due, raise_error, respond_with
 
 DAY_SECONDS = 86_400.0
 
@@ -363,3 +368,151 @@ async def test_a_caller_without_the_scope_or_the_upstream_is_forbidden(still: En
         assert refused.value.name is EventErrorName.FORBIDDEN
 
     assert stage.requests == []
+
+
+async def test_a_refresh_says_which_events_were_given_up(still: Engine, fake_clock: FakeClock) -> None:
+    stage = SubscriptionStage(still)
+    grant = await stage.subscribe()
+    fake_clock.advance(60)
+    await still.finish_call(make_call())
+    await still.finish_call(make_call())
+    await dispatch_all_due(still)
+    webhook = await stage.read_webhook(grant)
+    assert webhook is not None
+    await still.store.write(lambda tx: tx.webhooks.update(replace(webhook, missed_from=1), WebhookPart.MISSED))
+
+    refreshed = await stage.subscribe()
+
+    assert refreshed.truncated
+    assert refreshed.cursor == grant.cursor  # polling from here recovers them
+
+
+async def test_the_cursor_of_a_refresh_stays_before_what_is_not_acknowledged(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    stage = SubscriptionStage(still)
+    grant = await stage.subscribe()
+    fake_clock.advance(60)
+    await still.finish_call(make_call())
+
+    before = await stage.subscribe()
+    await dispatch_all_due(still)
+    after = await stage.subscribe()
+
+    assert before.cursor == grant.cursor
+    assert after.cursor == (await stage.subscribe(url=f"{HOOK}/now")).cursor
+
+
+async def test_a_client_with_an_access_token_gets_no_subscription_without_expiry(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    stage = SubscriptionStage(still)
+
+    grant = await stage.subscribe(
+        caller=replace(CLIENT, principal=Principal(f"{OIDC_PRINCIPAL_PREFIX}subject")), ttl=TtlRequest.NO_EXPIRY
+    )
+
+    assert grant.refresh_before == fake_clock.now() + timedelta(seconds=TtlPolicy().longest_seconds)
+
+
+async def test_a_client_may_send_a_new_secret_with_every_refresh(still: Engine, fake_clock: FakeClock) -> None:
+    stage = SubscriptionStage(still)
+
+    for letter in "abcdefghijklmnop":
+        await stage.subscribe(secret="whsec_" + letter * 32)
+    fake_clock.advance(60)
+    await still.finish_call(make_call())
+
+    (request,) = await dispatch_all_due(still)
+    assert len(request.headers["webhook-signature"].split(" ")) == 1 + PREVIOUS_SECRETS_MAX
+
+
+async def test_a_subscription_to_one_call_replays_that_call_only(still: Engine, fake_clock: FakeClock) -> None:
+    stage = SubscriptionStage(still)
+    start = (await stage.subscribe(url=f"{HOOK}/start")).cursor
+    fake_clock.advance(60)
+    mine, _ = await still.finish_call(make_call()), await still.finish_call(make_call())
+    await dispatch_all_due(still)
+
+    await stage.subscribe(arguments={"call_id": mine.id}, cursor=start)
+    fake_clock.advance(60)
+
+    (request,) = await dispatch_all_due(still)
+    assert orjson.loads(request.content)["data"]["call_id"] == mine.id
+
+
+async def test_an_upstream_that_is_not_there_looks_like_one_that_is_forbidden(still: Engine) -> None:
+    stage = SubscriptionStage(still)
+
+    with pytest.raises(EventError) as refused:
+        await stage.subscribe("upstream.changed", arguments={"upstream": "nowhere"})
+
+    assert refused.value.name is EventErrorName.FORBIDDEN
+    assert stage.requests == []
+
+
+async def test_a_store_that_fails_after_the_challenge_leaves_nothing_half_made(
+    still: Engine, still_unsteady: FailingStore
+) -> None:
+    def fail_from_now_on(request: httpx.Request) -> httpx.Response:
+        still_unsteady.refusals = FOREVER
+        return httpx.Response(200, json={"challenge": orjson.loads(request.content)["challenge"]})
+
+    stage = SubscriptionStage(still, fail_from_now_on)
+
+    with pytest.raises(EventError) as refused:
+        await stage.subscribe()
+
+    still_unsteady.refusals = 0
+    assert refused.value.name is EventErrorName.INTERNAL_ERROR
+    assert await stage.count_live() == 0
+    stage.answer = answer_challenge
+    assert (await stage.subscribe()).delivery_status is None
+
+
+async def test_the_erasure_of_a_principal_leaves_no_subscription(still: Engine) -> None:
+    stage = SubscriptionStage(still)
+    grant = await stage.subscribe(arguments={"correlation_id": "secret"})
+    erasures = Erasures(store=still.store, ids=still.ids, recorder=still.recorder, lifecycle=Lifecycle())
+    operator = replace(CLIENT, principal=Principal("operator"), scopes=frozenset({Scope.ADMIN}))
+
+    await erasures.erase_principal(operator, ALICE, cancel=True)
+    await still.run_recovery()
+
+    assert await stage.read_webhook(grant) is None
+    tombstone = await stage.read_subscription(grant)
+    assert tombstone is not None
+    assert (tombstone.arguments, tombstone.event_name) == ("", "")
+    assert await stage.count_live() == 0
+
+
+@pytest.mark.parametrize("url", ["https://127.0.0.1:1/hook", "https://[::1]:1/hook", "https://169.254.169.254/latest"])
+async def test_an_address_that_is_not_public_gets_no_challenge(tmp_path: Path, fake_clock: FakeClock, url: str) -> None:
+    async with open_nodes(tmp_path, fake_clock, callback_private_cidrs=(), callback_http=False) as nodes:
+        request = make_request(url=url)
+        with pytest.raises(EventError) as refused:
+            await nodes.first.services.event_subscriptions.subscribe(CLIENT, request)
+
+    assert refused.value.name is EventErrorName.CALLBACK_ENDPOINT_ERROR
+    assert refused.value.data == {"reason": "connection_refused"}
+    assert "169.254" not in refused.value.message
+
+
+async def test_a_slow_challenge_takes_nothing_of_the_lifetime_and_of_the_grace(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    start = (await SubscriptionStage(still).subscribe(url=f"{HOOK}/start")).cursor
+    fake_clock.advance(60)
+    await still.finish_call(make_call())
+    await dispatch_all_due(still)
+
+    def answer_slowly(request: httpx.Request) -> httpx.Response:
+        fake_clock.advance(5)
+        return answer_challenge(request)
+
+    grant = await SubscriptionStage(still, answer_slowly).subscribe(cursor=start)
+
+    assert grant.refresh_before == fake_clock.now() + timedelta(days=1)
+    assert await dispatch_all_due(still) == []
+    fake_clock.advance(SUBSCRIBE_GRACE_SECONDS)
+    assert len(await dispatch_all_due(still)) == 1

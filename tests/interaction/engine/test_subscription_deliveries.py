@@ -19,7 +19,7 @@ from tests.support.engine import Engine
 from tests.support.receivers_by_host import CONNECTION_REFUSED, ReceiversByHost
 
 AGENT = "agent.example"
-FORBIDDEN = {"code": -32012, "message": "Forbidden: the key was revoked", "data": {}}
+FORBIDDEN: dict[str, Any] = {"code": -32012, "message": "Forbidden: the key was revoked", "data": {}}
 
 
 def make_subscription(**over: Any) -> Webhook:

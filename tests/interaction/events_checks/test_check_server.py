@@ -11,9 +11,8 @@ from ringback.cli.server_checks.chapters import CASES
 from ringback.cli.server_checks.connection import Era
 from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
 from ringback.cli.server_checks.subject import Patience
-from tests.support.events_server import EventsServer
+from tests.support.events_server import EventsServer, serving_events
 from tests.support.limits import WAIT_SECONDS
-from tests.support.upstreams import serving
 
 PATIENT: Final = Patience(
     event=WAIT_SECONDS,
@@ -62,9 +61,9 @@ FAULTS: Final = sorted({case.case.id for case in CASES} - WITHOUT_FAULT)
 async def run_against(
     fault: str, *only: str, patience: Patience = PATIENT, era: Era | None = None
 ) -> list[CheckResult]:
-    async with serving(EventsServer(fault).app()) as http:
+    async with serving_events(EventsServer(fault)) as url:
         options = RunOptions(
-            url=http.url,
+            url=url,
             credentials={"authorization": "Bearer alice"},
             other_credentials={"authorization": "Bearer bob"},
             era=era,
@@ -100,8 +99,8 @@ async def test_a_broken_rule_is_found_by_its_check(fault: str) -> None:
 
 
 async def test_without_anything_that_makes_an_event_happen_the_checks_about_events_are_untestable() -> None:
-    async with serving(EventsServer().app()) as http:
-        options = RunOptions(url=http.url, credentials={"authorization": "Bearer alice"})
+    async with serving_events(EventsServer()) as url:
+        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"})
         results = await run_checks(options, select_cases(["occurrences", "poll-implemented"]))
 
     verdicts = {each.case.id: each.verdict for each in results}
@@ -109,10 +108,17 @@ async def test_without_anything_that_makes_an_event_happen_the_checks_about_even
     assert set(verdicts.values()) == {CheckVerdict.UNTESTABLE}
 
 
+async def test_a_server_that_answers_nonsense_is_reported_and_ends_no_run() -> None:
+    results = await run_against("garbage", patience=HASTY)
+
+    assert len(results) == len(CASES)
+    assert sum(each.verdict is CheckVerdict.FAILED for each in results) >= 5
+
+
 async def test_a_run_leaves_no_subscription_behind() -> None:
     server = EventsServer()
-    async with serving(server.app()) as http:
-        options = RunOptions(url=http.url, credentials={"authorization": "Bearer alice"})
+    async with serving_events(server) as url:
+        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"})
         await run_checks(options, select_cases(["ttl", "subscribe"]))
 
     assert len(server.webhooks.by_key) > 0

@@ -91,7 +91,7 @@ async def test_an_authors_rule_decides_for_polls_and_webhooks_alike() -> None:
     class OrderPaid(BaseModel):
         amount: int
 
-    paid = {"name": "order.paid", "arguments": {"at_least": 10}, "cursor": None}
+    paid: dict[str, Any] = {"name": "order.paid", "arguments": {"at_least": 10}, "cursor": None}
     async with serving_receiver(accept_challenges) as receiver, order_client(make_order_server(events)) as client:
         start = await client.request("events/poll", paid)
         await client.request("events/subscribe", subscription_params(receiver, **paid))
@@ -188,6 +188,33 @@ async def test_a_failed_challenge_refuses_the_subscription_with_its_reason() -> 
         with pytest.raises(JsonRpcErrorResponse) as refusal:
             await client.request("events/subscribe", subscription_params(receiver))
     assert (refusal.value.code, refusal.value.data) == (-32015, {"reason": "http_4xx"})
+
+
+async def test_a_removed_type_ends_its_subscriptions_and_its_receivers_learn_it(tmp_path: Path) -> None:
+    removed: dict[str, Any] = {"name": "order.paid", "arguments": {}, "cursor": None}
+    async with serving_receiver(accept_challenges) as receiver:
+        events = Events.embedded(tmp_path / "events.db", dev=True)
+
+        @events.type("order.paid", description="An order was paid.")
+        class OrderPaid(BaseModel):
+            amount: int
+
+        async with order_client(make_order_server(events)) as client:
+            await client.request("events/subscribe", subscription_params(receiver, **removed))
+            await client.request("events/subscribe", subscription_params(receiver))
+            await events.emit(OrderPaid(amount=1))
+            await read_occurrences(receiver, 1)
+        restarted = Events.embedded(tmp_path / "events.db", dev=True)
+        async with order_client(make_order_server(restarted)) as client:
+            with pytest.raises(JsonRpcErrorResponse) as refusal:
+                await client.request("events/poll", removed)
+            await restarted.emit(OrderShipped(order_id="o1"))
+            await read_occurrences(receiver, 2)
+            while not (ends := [each for each in receiver.requests if b'"terminated"' in each.body]):
+                await receiver.wait_for_requests(len(receiver.requests) + 1)
+    assert (refusal.value.code, refusal.value.data) == (-32011, {"kind": "event"})
+    (end,) = [json.loads(each.body) for each in ends]
+    assert (end["error"]["code"], end["error"]["data"]) == (-32011, {"kind": "event"})
 
 
 async def test_deliveries_that_a_stop_interrupts_arrive_after_the_restart(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ringback.domain.principal import ALL_SCOPES
+from ringback.domain.principal import DEFAULT_SCOPES
 from ringback.extension import Events
 from tests.support.application import running_application
 from tests.support.event_servers import (
@@ -56,7 +56,9 @@ class Service:
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncGenerator[Service]:
     async with running_application(tmp_path, public_url=None) as ringback:
-        _, key = await ringback.app.services.api_keys.create_key("orders", name="k", scopes=ALL_SCOPES, upstreams=None)
+        _, key = await ringback.app.services.api_keys.create_key(
+            "orders", name="k", scopes=DEFAULT_SCOPES, upstreams=None
+        )
         async with serving(ringback.app.api) as http:
             yield Service(http.origin, key)
 

@@ -1,5 +1,6 @@
 """The gateway against the checks of `ringback check-server`, at an upstream's endpoint and at the joined one, in both eras."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from ringback.cli.server_checks.subject import EventChoice
 from ringback.mcp_server import event_backend
 from tests.interaction.events_checks.test_check_server import NEEDS_ANOTHER_SERVER, NEEDS_FIXTURE, PATIENT
 from tests.interaction.gateway.conftest import GatewayHarness
+from tests.interaction.gateway.test_event_polls import call_echo, poll
 
 ALL_MODES_EVERYWHERE: Final = frozenset({"poll-mode-unsupported", "stream-mode-unsupported", "error-unsupported"})
 """Every event type of the gateway offers every mode, so these cases need an event type of another server."""
@@ -52,6 +54,19 @@ async def test_the_gateway_passes_every_check_of_a_server_with_events(
 ) -> None:
     results = await check_gateway(gate, path, era, tool=tool)
 
-    others = {each.case.id: (each.verdict, each.observed) for each in results if each.verdict is not CheckVerdict.PASSED}
+    others = {
+        each.case.id: (each.verdict, each.observed) for each in results if each.verdict is not CheckVerdict.PASSED
+    }
     assert {name: seen for name, seen in others.items() if seen[0] is not CheckVerdict.UNTESTABLE} == {}
     assert set(others) == UNTESTABLE
+
+
+async def test_an_event_names_its_call_and_does_not_carry_the_result(gate: GatewayHarness) -> None:
+    client = await gate.make_modern_client("plain", principal="minimal")
+    before = await poll(client)
+    call_id = await call_echo(client, text="a long result")
+    page = await poll(client, cursor=before["cursor"])
+
+    [event] = page["events"]
+    assert event["data"]["call_id"] == call_id
+    assert "a long result" not in json.dumps(page)

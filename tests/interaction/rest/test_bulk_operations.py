@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from ringback.domain.delivery import Delivery, DeliveryState
-from ringback.services import bulk_cancellation, bulk_redelivery
+from ringback.services import bulk_redelivery, cancellation
 from tests.support.examples import ALICE
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 
@@ -50,8 +50,8 @@ async def test_calls_of_a_session_are_cancelled_as_each_of_them_would_be(
 async def test_a_cancellation_is_bounded_and_a_repeated_one_continues(
     alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk_cancellation, "CANCELLATIONS_MAX", 3)
-    monkeypatch.setattr(bulk_cancellation, "CANCELLED_CALLS_BATCH_SIZE", 2)
+    monkeypatch.setattr(cancellation, "CANCELLATIONS_MAX", 3)
+    monkeypatch.setattr(cancellation, "CANCELLED_CALLS_BATCH_SIZE", 2)
     for _ in range(5):
         await start(alice)
 

@@ -6,14 +6,11 @@ import httpx
 import pytest
 
 from ringback.domain.errors import InvalidRequest
-from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
-from ringback.protocol.mcp_events.backend import SubscriptionRequest
-from ringback.protocol.mcp_events.errors import ErrorProfile
-from ringback.protocol.mcp_events.grants import TtlRequest
-from ringback.protocol.mcp_events.subscription_key import canonical_arguments
+from ringback.domain.ids import WebhookId
+from ringback.domain.principal import Principal, Scope
 from ringback.services.shared_webhooks import get_named_webhook
 from tests.support.service import CALLBACK_URL, ServiceUnderTest
-from tests.support.subscriptions import SECRET
+from tests.support.subscriptions import CLIENT, make_request
 
 Json = dict[str, Any]
 
@@ -24,21 +21,8 @@ async def subscription_id(service: ServiceUnderTest) -> str:
 
 
 async def subscribe(service: ServiceUnderTest, arguments: Json) -> str:
-    caller = Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES)
-    grant = await service.services.event_subscriptions.subscribe(
-        caller,
-        SubscriptionRequest(
-            name="call.finished",
-            arguments=arguments,
-            canonical_arguments=canonical_arguments(arguments),
-            url=f"{CALLBACK_URL}?mcp_event_subscription=1",
-            secret=SECRET,
-            cursor=None,
-            max_age_seconds=None,
-            ttl=TtlRequest.SERVER_DEFAULT,
-            error_profile=ErrorProfile.SKETCH,
-        ),
-    )
+    request = make_request(arguments=arguments, url=f"{CALLBACK_URL}?mcp_event_subscription=1")
+    grant = await service.services.event_subscriptions.subscribe(CLIENT, request)
     return grant.id
 
 
@@ -94,7 +78,7 @@ async def test_what_the_client_decides_cannot_be_changed_over_rest(
 
 
 async def test_the_owner_pauses_tests_replays_and_removes_a_subscription(
-    alice: httpx.AsyncClient, subscription_id: str
+    alice: httpx.AsyncClient, service: ServiceUnderTest, subscription_id: str
 ) -> None:
     path = f"/v1/webhooks/{subscription_id}"
 
@@ -113,7 +97,12 @@ async def test_the_owner_pauses_tests_replays_and_removes_a_subscription(
         200,
         204,
     ]
-    assert (await alice.get(path)).status_code == 404
+    ended = await service.store.read(lambda tx: tx.webhooks.get(WebhookId(subscription_id)))
+    assert ended is not None  # until its receiver was told
+    assert ended.expires_at is not None
+    assert ended.expires_at <= service.clock.now()
+    limits = {each["name"]: each for each in (await alice.get("/v1/usage")).json()["limits"]}
+    assert limits["subscriptions"]["used"] == 0
 
 
 async def test_a_call_names_no_subscription_as_its_webhook(service: ServiceUnderTest, subscription_id: str) -> None:

@@ -27,6 +27,7 @@ async def test_quotas_are_shown_with_their_use(tmp_path: Path) -> None:
             "open_calls": (10_000, 1, "service"),
             "result_bytes": (1024**3, 0, "service"),
             "webhooks": (1_000, 1, "service"),
+            "subscriptions": (10_000, 0, "service"),
             "streams": (100, 0, "node"),
             "starts_per_minute": (2, 1, "node"),
         }

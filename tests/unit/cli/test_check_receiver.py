@@ -1,17 +1,22 @@
 """`ringback check-receiver`: each check finds its own wrong receiver, and none of ours is one."""
 
+import asyncio
 import itertools
 import json
+import socket
 from collections.abc import Sequence
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from typer.testing import CliRunner
 
-from ringback.cli.check_report import CheckLevel, CheckResult, CheckVerdict
+from ringback.cli.app import app
+from ringback.cli.callback_server import serve_receiver
+from ringback.cli.check_report import CheckLevel, CheckResult, CheckVerdict, print_report, violated
 from ringback.cli.receiver_checks import ALL_CHECKS, run_receiver_checks
-from ringback.cli.receiver_checks.checks import ReceiverCheck
+from ringback.cli.receiver_checks.checks import OTHER_SECRET, ReceiverCheck
 from ringback.cli.receiver_checks.probe import ReceiverProbe
 from ringback.receiver import Callback, Gap, ReceiverApp, Terminated
 from tests.support.clock import FakeClock
@@ -83,13 +88,13 @@ async def test_our_receiver_passes_every_check_and_handles_each_message_once(*, 
     receiver: Any = ReceiverApp(
         SECRET, on_callback=handlers.handle_callback, on_notice=handlers.handle_notice, clock=clock.now
     )
-    app = receiver
+    served = receiver
     if in_fastapi:
-        app = FastAPI()
-        receiver.add_to(app, "/hook")
+        served = FastAPI()
+        receiver.add_to(served, "/hook")
 
     async with receiver:
-        results = await run_receiver_checks(make_probe(httpx.ASGITransport(app), clock))
+        results = await run_receiver_checks(make_probe(httpx.ASGITransport(served), clock))
 
     assert violations(results) == []
     assert [type(notice) for notice in handlers.notices] == [Gap, Terminated]
@@ -97,5 +102,45 @@ async def test_our_receiver_passes_every_check_and_handles_each_message_once(*, 
     assert len(ids) == len(set(ids)), "copies were dropped"
 
 
-def test_the_results_can_be_printed_as_json() -> None:
-    assert json.dumps([str(each.case.level) for each in ALL_CHECKS])
+@pytest.mark.parametrize(("secret", "exit_code"), [(SECRET, 0), (OTHER_SECRET, 1)])
+async def test_the_command_judges_the_receiver_of_listen_and_exits_with_1_if_a_must_is_violated(
+    secret: str, exit_code: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        async with serve_receiver(ReceiverApp(SECRET), listener, on_refused=lambda _: None):
+            command = ["check-receiver", url, "--secret", secret, "--json"]
+            ended = await asyncio.to_thread(CliRunner().invoke, app, command)
+
+    report = json.loads(ended.stdout)
+    assert ended.exit_code == exit_code, ended.output
+    assert len(report["checks"]) == len(ALL_CHECKS)
+    assert (report["counts"]["failed"] > 0) == bool(exit_code)
+    if not exit_code:
+        assert [each["id"] for each in report["checks"] if each["verdict"] != "passed"] == []
+
+
+def test_the_command_prints_a_table_with_the_source_of_what_was_violated(capsys: pytest.CaptureFixture[str]) -> None:
+    check = ALL_CHECKS[0].case
+
+    print_report([violated(check, "HTTP 500")], about="http://receiver", as_json=False)
+
+    printed = capsys.readouterr().out
+    assert check.id in printed
+    assert f"{check.level} {check.id}: {check.source}" in printed
+    assert "http://receiver: 1 checks: 0 passed, 1 failed, 0 warned, 0 untestable" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["agent.example", "--secret", SECRET], "give the whole URL"),
+        (["http://127.0.0.1:9/", "--secret", "whsec_short"], "secret"),
+        (["http://127.0.0.1:9/", "--secret", SECRET], "No receiver accepts connections"),
+    ],
+)
+def test_the_command_says_what_is_wrong_with_its_arguments(arguments: list[str], problem: str) -> None:
+    ended = CliRunner().invoke(app, ["check-receiver", *arguments])
+
+    assert ended.exit_code == 2
+    assert problem in ended.output

@@ -250,13 +250,30 @@ async def test_what_was_missed_is_polled_and_handled_once(
         return answer.status_code
 
     assert await post({**server.log[0], "cursor": "0"}, "evt_0") == 204
-    error = {"code": -32012, "message": "Forbidden: revoked", "data": {}}
-    body = {"type": "gap", "cursor": "1"} if notice == "gap" else {"type": "terminated", "error": error}
+    error: dict[str, Any] = {"code": -32012, "message": "Forbidden: revoked", "data": {}}
+    body: dict[str, Any] = {"type": "gap", "cursor": "1"} if notice == "gap" else {"type": "terminated", "error": error}
     assert await post(body, "msg_notice_1") == 204
 
     assert [callback.event_id for callback in handled] == [f"evt_{number}" for number in range(5)]
     assert len(notices) == 1
     assert len(subscriber.subscriptions()) == (1 if notice == "gap" else 0)
+
+
+async def test_a_terminated_subscription_is_recovered_although_the_first_poll_fails(
+    server: EventServer, subscriber: EventSubscriber
+) -> None:
+    subscription = await subscriber.subscribe("call.finished")
+    server.log = [make_event_body("evt_0")]
+    server.failures = [ConnectionError("down")]
+    notice = Terminated(subscription_id=subscription.id, code=-32012, message="Forbidden: revoked")
+
+    with pytest.raises(ConnectionError):
+        [event async for event in subscriber.recover(notice)]
+    assert subscriber.registry.is_bound(subscription.id), "the sender repeats the notice, and its signature is verified"
+    found = [event.event_id async for event in subscriber.recover(notice)]
+
+    assert found == ["evt_0"]
+    assert subscriber.subscriptions() == []
 
 
 async def test_a_server_without_polling_leaves_the_gap(server: EventServer, subscriber: EventSubscriber) -> None:

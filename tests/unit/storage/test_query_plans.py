@@ -154,6 +154,7 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("usage", "count_webhooks", "webhooks_counted"),
         ("subscriptions", "keys", "subscriptions_of_key"),
         ("subscriptions", "of_key", "subscriptions_of_key"),
+        ("subscriptions", "event_names", "subscriptions_of_event"),
         ("subscriptions", "of_event", "subscriptions_of_event"),
         ("subscriptions", "remove_ended", "subscriptions_ended"),
         ("erased_rows", "newer_of_session", "subscribed_webhooks_of_session"),

@@ -1,7 +1,7 @@
 """The work of a statement does not grow with the rows that it does not find.
 
 The tests count steps of SQLite's virtual machine, with a thousand and with many rows of the principal and of another one.
-`PARAMETERS` (tests/support/statement_parameters.py) has the parameters of every statement in sql/; a statement without a line
+`PARAMETERS` (tests/support/statement_parameters) has the parameters of every statement in sql/; a statement without a line
 there fails. SQLite plans here as in production, where ANALYZE never runs.
 """
 

@@ -61,6 +61,8 @@ class ServerCase:
             return CheckResult(case=self.case, verdict=CheckVerdict.WARNED, observed=str(deviation))
         except Untestable as missing:
             return untestable(self.case, str(missing))
+        except (TypeError, ValueError, AttributeError, LookupError) as error:
+            return violated(self.case, f"a response has a form that cannot be read: {type(error).__name__}: {error}")
         except (httpx.HTTPError, StreamTooLong) as error:
             return violated(self.case, f"the HTTP request failed: {type(error).__name__}: {error}")
 

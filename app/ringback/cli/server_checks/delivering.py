@@ -21,7 +21,6 @@ from ringback.cli.server_checks.subject import ServerUnderTest, list_modes, make
 from ringback.cli.server_checks.subscribing import (
     QUERY,
     TTL_MILLISECONDS,
-    UNSUBSCRIBE,
     Subscription,
     subscription,
 )
@@ -132,7 +131,7 @@ async def _subscribe_all(server: ServerUnderTest) -> DeliveryRound:
     ended = await _require_accepted(server)
     delivery = {"url": ended.callback.url}
     key = make_key({"name": ended.event.name, "arguments": ended.event.arguments, "delivery": delivery})
-    await server.request(UNSUBSCRIBE, key)
+    await server.unsubscribe(key)
     return DeliveryRound(
         acknowledging=await _require_accepted(server, query=QUERY),
         failing_once=await _require_accepted(server, refuse_events(500, times=1)),

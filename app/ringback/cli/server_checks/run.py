@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import httpx
@@ -15,12 +16,11 @@ from ringback.cli.server_checks.chapters import CASES
 from ringback.cli.server_checks.connection import Era, McpConnection
 from ringback.cli.server_checks.emitters import CommandEmitter, Emitter, NoEmitter, ToolEmitter
 from ringback.cli.server_checks.subject import EventChoice, Patience, ServerUnderTest
-from ringback.domain.clock import Clock, SystemClock
 
 REQUEST_SECONDS: Final = 45.0
 """For one response. A subscribe waits for the callback's verification, which takes seconds."""
 CASE_SECONDS: Final = 180.0
-"""For one case with all that it observes: several subscribes, an event, and the retry of a delivery."""
+"""For one case with all that it observes; longer than an observation may take."""
 
 
 class ServerUnreachable(Exception):
@@ -41,7 +41,6 @@ class RunOptions:
     emit_tool: str | None = None
     emit_arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
     patience: Patience = field(default_factory=Patience)
-    clock: Clock = field(default_factory=SystemClock)
 
 
 def select_cases(only: Sequence[str]) -> list[ServerCase]:
@@ -82,7 +81,7 @@ async def open_server(options: RunOptions) -> AsyncGenerator[ServerUnderTest]:
             other=other,
             endpoint=endpoint,
             emitter=_make_emitter(options, connection),
-            clock=options.clock,
+            read_time=_read_time,
             patience=options.patience,
             choice=options.choice,
         )
@@ -90,8 +89,12 @@ async def open_server(options: RunOptions) -> AsyncGenerator[ServerUnderTest]:
             yield server
         finally:
             with suppress(httpx.HTTPError):
-                await server.unsubscribe_all()
+                await server.close()
             await connection.close()
+
+
+def _read_time() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 - the command's clock: an edge, like a client's
 
 
 async def _connect(http: httpx.AsyncClient, options: RunOptions, credentials: Mapping[str, str]) -> McpConnection:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, TypeVar, cast
 
 from ringback.cli.server_checks.arguments import make_arguments
@@ -11,11 +12,12 @@ from ringback.cli.server_checks.callbacks import Callback
 from ringback.cli.server_checks.cases import Untestable, Violation
 from ringback.cli.server_checks.connection import Json, McpConnection, Reply, as_object
 from ringback.cli.server_checks.emitters import Emitter
-from ringback.domain.clock import Clock
 
 T = TypeVar("T")
 
 MODES: Final = ("poll", "push", "webhook")
+OBSERVATION_SECONDS: Final = 150.0
+"""For one observation: a dozen subscribes, an event, and the retry of a delivery, each with its own limit."""
 PAGES_MAX: Final = 20
 """Pages of events/list that a run reads. A server with more repeats itself."""
 
@@ -94,7 +96,8 @@ class ServerUnderTest:
     """The same server for another principal."""
     endpoint: CallbackEndpoint
     emitter: Emitter
-    clock: Clock
+    read_time: Callable[[], datetime]
+    """The wall clock, which is compared with times of the server."""
     patience: Patience
     choice: EventChoice
     error_codes: set[int] = field(default_factory=set[int])
@@ -106,8 +109,15 @@ class ServerUnderTest:
     async def observe(self, observation: Callable[["ServerUnderTest"], Awaitable[T]]) -> T:
         """What this observation saw; it is made once in a run. Raises what it raised."""
         if observation not in self._observations:
-            self._observations[observation] = asyncio.ensure_future(observation(self))
-        return await self._observations[observation]
+            self._observations[observation] = asyncio.ensure_future(self._observe_in_time(observation))
+        return await asyncio.shield(self._observations[observation])  # a case that is over leaves it to the others
+
+    async def _observe_in_time(self, observation: Callable[["ServerUnderTest"], Awaitable[T]]) -> T:
+        try:
+            async with asyncio.timeout(OBSERVATION_SECONDS):
+                return await observation(self)
+        except TimeoutError:
+            raise Violation(f"the server did not finish within {OBSERVATION_SECONDS:.0f} s") from None
 
     async def require(self, observation: Callable[["ServerUnderTest"], Awaitable[T]]) -> T:
         """The same for cases about something else: what the observation finds wrong makes them untestable."""
@@ -142,10 +152,25 @@ class ServerUnderTest:
             self._subscribed.append(make_key(params))
         return reply
 
+    async def close(self) -> None:
+        """End what is still being observed, and the subscriptions of this run."""
+        for observation in self._observations.values():
+            observation.cancel()
+        await asyncio.gather(*self._observations.values(), return_exceptions=True)
+        await self.unsubscribe_all()
+
+    async def unsubscribe(self, key: Json) -> Reply:
+        """End a subscription, also at a server that wants `mode` in the key."""
+        reply = await self.connection.request("events/unsubscribe", key)
+        if reply.has_result:
+            return reply
+        with_mode = {**key, "delivery": {**key["delivery"], "mode": "webhook"}}
+        return await self.connection.request("events/unsubscribe", with_mode)
+
     async def unsubscribe_all(self) -> None:
         """End the subscriptions of this run, so that none is left at the server."""
         for key in self._subscribed:
-            await self.connection.request("events/unsubscribe", key)
+            await self.unsubscribe(key)
         self._subscribed.clear()
 
     async def choose_type(self, mode: str) -> EventType:

@@ -97,5 +97,5 @@ async def other_principal(server: ServerUnderTest) -> Subscription:
 
 def seconds_from_now(server: ServerUnderTest, instant: datetime) -> float:
     """How far an instant lies ahead; one without an offset is taken for UTC."""
-    now = server.clock.wall_time()
+    now = server.read_time()
     return (instant.replace(tzinfo=instant.tzinfo or now.tzinfo) - now).total_seconds()

@@ -5,6 +5,7 @@
 
     bridge             one task for each message of the client
     forwarded_request  one request until its response: sends it again when the response was lost
+    event_stream       an events/stream, which continues at its last cursor
     retries            how often, and for how long
     session            a legacy session: begins again when the service no longer knows it
     session_stream     the session's own stream (GET), reopened whenever it ends

@@ -27,6 +27,7 @@ from mcp_types import (
 from ringback.cli.stdio_bridge.client_output import ClientOutput
 from ringback.cli.stdio_bridge.connection import ServiceConnection
 from ringback.cli.stdio_bridge.endpoint import NoResponse, RequestRefused, response_ended_early
+from ringback.cli.stdio_bridge.event_stream import STREAM_METHOD, EventStreamPosition
 from ringback.cli.stdio_bridge.request_headers import read_modern_version
 from ringback.domain.cancel_keys import CANCEL_KEY_HEADER
 from ringback.domain.meta import IDEMPOTENCY_KEY_META_KEY
@@ -34,7 +35,7 @@ from ringback.domain.meta import IDEMPOTENCY_KEY_META_KEY
 LISTEN_METHOD: Final = "subscriptions/listen"
 ACKNOWLEDGED_METHOD: Final = "notifications/subscriptions/acknowledged"
 _LIST_CHANGED_METHODS: Final[Mapping[str, str]] = {
-    f"{kind}ListChanged": f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")
+    f"{kind}ListChanged": f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources", "events")
 }
 KEY_BYTES: Final = 16
 """128 random bits: no two requests have the same key, and no client can guess another's."""
@@ -57,7 +58,8 @@ class ForwardedRequest:
         """The headers by which `ringback/cancelRequest` finds it."""
         self._service = service
         self._output = output
-        self._retries = service.create_retries(is_endless=request.method == LISTEN_METHOD)
+        self._event_stream = EventStreamPosition(request) if request.method == STREAM_METHOD else None
+        self._retries = service.create_retries(is_endless=request.method in {LISTEN_METHOD, STREAM_METHOD})
         self._attempts = 0
         self._is_acknowledged = False
         """Whether the client has the acknowledgement of its subscriptions/listen."""
@@ -87,7 +89,8 @@ class ForwardedRequest:
         self._attempts += 1
         if self._attempts > 1 and not self.is_modern:
             self.sent_id = self._service.session.create_request_id()
-        request = self.message.model_copy(update={"id": self.sent_id})
+        message = self.message if self._event_stream is None else self._event_stream.continue_request(self.message)
+        request = message.model_copy(update={"id": self.sent_id})
         headers = self._service.get_headers(request) | self.cancel_headers
         self.is_sending = True
         try:
@@ -110,6 +113,8 @@ class ForwardedRequest:
         if isinstance(response, JSONRPCResponse):
             self._service.headers.learn_from_response(self.message, response)
             self._service.session.learn_from_response(self.message, response, session_id)
+            if self._event_stream is not None:
+                response = self._event_stream.adapt_response(response)
         return response.model_copy(update={"id": self.message.id})
 
     async def _forward(self, message: JSONRPCMessage) -> None:
@@ -117,6 +122,10 @@ class ForwardedRequest:
             if self._is_acknowledged:
                 return await self._report_changes(message.params or {})
             self._is_acknowledged = True
+        if self._event_stream is not None and isinstance(message, JSONRPCNotification):
+            if (frame := self._event_stream.adapt_frame(message)) is None:
+                return None
+            message = frame
         return await self._output.forward(message, stream=self)
 
     async def _report_changes(self, acknowledgement: Mapping[str, Any]) -> None:

@@ -7,7 +7,6 @@ from typing import Any, Unpack
 from ringback.client.models import Answered, BatchedCall, Call, Cancellation, Resumed, Started
 from ringback.client.options import AdoptOptions, CallbackOptions, CallOptions, ReportOptions
 from ringback.client.sync.methods import SyncMethods
-from ringback.client.upstream_models import Reloaded, Tool, Upstream, UpstreamIntake
 
 
 class SyncCallMethods(SyncMethods):
@@ -160,28 +159,3 @@ class SyncCallMethods(SyncMethods):
     def fresh_resume_token(self, call_id: str, *, revoke_older: bool = False) -> str:
         """A new resume token of the call. `revoke_older` revokes all earlier ones, those in callbacks too."""
         return self._loop_thread.run(self._client.fresh_resume_token(call_id, revoke_older=revoke_older))
-
-    def upstreams(self) -> Sequence[Upstream]:
-        return self._loop_thread.run(self._client.upstreams())
-
-    def pause_upstream(self, upstream: str) -> UpstreamIntake:
-        """Keep the upstream's calls queued, new ones too, until it is resumed. Needs the scope `admin`."""
-        return self._loop_thread.run(self._client.pause_upstream(upstream))
-
-    def drain_upstream(self, upstream: str) -> UpstreamIntake:
-        """Refuse new calls of the upstream until it is resumed. Needs the scope `admin`."""
-        return self._loop_thread.run(self._client.drain_upstream(upstream))
-
-    def resume_upstream(self, upstream: str) -> UpstreamIntake:
-        """Accept and run calls of the upstream again. Needs the scope `admin`."""
-        return self._loop_thread.run(self._client.resume_upstream(upstream))
-
-    def reload_upstreams(self) -> Reloaded:
-        """Make the service read its upstreams' configuration again, without dropping calls. Needs the scope `admin`.
-
-        Raises `InvalidRequest`, and changes nothing, if the configuration is invalid.
-        """
-        return self._loop_thread.run(self._client.reload_upstreams())
-
-    def tools(self, upstream: str) -> Sequence[Tool]:
-        return self._loop_thread.run(self._client.tools(upstream))

@@ -14,6 +14,7 @@ from ringback.client.sync.keys import SyncKeyMethods
 from ringback.client.sync.loop_thread import LoopThread
 from ringback.client.sync.operations import SyncOperationMethods
 from ringback.client.sync.results import SyncResultMethods
+from ringback.client.sync.upstreams import SyncUpstreamMethods
 from ringback.client.sync.webhooks import SyncWebhookMethods
 
 
@@ -22,6 +23,7 @@ class SyncRingbackClient(
     SyncWebhookMethods,
     SyncEventMethods,
     SyncResultMethods,
+    SyncUpstreamMethods,
     SyncErasureMethods,
     SyncKeyMethods,
     SyncOperationMethods,

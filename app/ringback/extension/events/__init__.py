@@ -25,6 +25,8 @@ With FastMCP 4: `from ringback.extension.fastmcp import Events`, then `server.ad
          │ emit: committed before it returns
     served_events ── event_types                 what the author declares and emits
 
+    event_log       what `Events` needs of a log
+    service_log     a Ringback service as the log: event_outbox sends what is emitted, service_methods forwards the methods
     sdk, fastmcp    the extension classes
     handshake       advertises the capability in both spellings, which the SDK drops
     principals      who asks, and whose events these are
@@ -34,12 +36,14 @@ the event for one principal, `emit(…)` for everybody. Both are stored once, in
 delivery each. A server without authentication offers polls and streams, whose clients see events for everybody; with
 `dev=True` also webhooks.
 
-What is compared with each event: the live subscriptions of its type, at most `shared_log.SUBSCRIPTIONS_OF_TYPE_MAX`, in the
-transaction of the event; a `matches` function of the author runs once for each.
+An event finds its subscriptions through an index of their arguments in memory (subscription_index), so its cost grows with
+those that match. A `matches` function of the author runs for each live subscription of its type, at most
+`shared_log.SUBSCRIPTIONS_OF_TYPE_MAX`, in the transaction of the event.
 
-Where this differs from the specification: over legacy HTTP sessions the SDK sends an SSE comment every 15 s on each stream, and
-a server with `json_response=True` refuses events/stream. `notifications/events/list_changed` is never sent: the types of a
-server do not change while it runs.
+Where this differs from the specification: over legacy HTTP sessions the SDK sends an SSE comment every 15 s on each stream. It
+does not cancel a stream whose client closes its request, so that stream ends after 15 minutes. A server with
+`json_response=True` refuses events/stream. `notifications/events/list_changed` is never sent: the types of a server do not
+change while it runs.
 """
 
 from ringback.extension.events.sdk import Events

@@ -19,6 +19,7 @@ from ringback.extension.events.event_types import EventType, EventTypes
 from ringback.extension.events.log_backend import LogBackend
 from ringback.extension.events.principals import EventCaller
 from ringback.extension.events.shared_log import Audience, SharedLogStore
+from ringback.extension.events.subscription_index import SubscriptionIndex
 from ringback.notifier.http.target import TargetPolicy, parse_target
 from ringback.protocol.mcp_events.descriptors import EventDescriptor
 from ringback.protocol.mcp_events.endpoint import EndpointPolicy, EventEndpoint
@@ -26,10 +27,13 @@ from ringback.services.event_polls import EventPolls
 from ringback.services.event_streams import EventStreams
 from ringback.services.log_tails import LogTails
 from ringback.services.quotas import QuotaEnforcer, Quotas
+from ringback.services.subscription_ends import terminate_of_event
 from ringback.settings import Settings, load_settings
 
 STREAMS_MAX: Final = 10_000
 """Streams of all principals together: what one process is designed to hold."""
+NAMES_AT_ONCE: Final = 100
+"""Event types of one read, when subscriptions to removed types end."""
 _LOG_SETTINGS: Final[Mapping[str, Any]] = {"quota_starts_per_minute": 600_000}
 """The server publishes all events as one principal: 10,000 a second, more than an SQLite file takes."""
 
@@ -55,10 +59,10 @@ class EmbeddedLog:
 
     @asynccontextmanager
     async def open(self, types: EventTypes) -> AsyncGenerator[OpenLog]:
-        audience = Audience(types)
+        audience = Audience(types, SubscriptionIndex(types))
         environment = Environment(
             announces_api=False,
-            wrap_store=lambda store: SharedLogStore(store, types),
+            wrap_store=lambda store: SharedLogStore(store, audience),
             select_webhooks=audience.select_webhooks,
         )
         with self._database() as database_url:
@@ -66,6 +70,7 @@ class EmbeddedLog:
             async with open_application(settings, (), environment=environment) as app:
                 backend = _build_backend(app, settings, types, audience, clock=environment.clock, dev=self._dev)
                 stop = asyncio.Event()
+                await _end_removed_types(app, types)
                 worker = asyncio.create_task(app.run(stop))
                 try:
                     yield OpenLog(endpoint=_build_endpoint(backend, types, settings), backend=backend)
@@ -102,6 +107,20 @@ def _build_backend(
         clock=clock,
         dev=dev,
     )
+
+
+async def _end_removed_types(app: Application, types: EventTypes) -> None:
+    """Subscriptions to types that this version of the server does not declare get a `terminated` envelope."""
+    after, names = "", [""]
+    while names:
+        names = await app.store.read(
+            lambda tx, after=after: tx.subscriptions.list_event_names(after=after, limit=NAMES_AT_ONCE)
+        )
+        for after in names:
+            while types.get(after) is None and not await app.store.write(
+                lambda tx, name=after: terminate_of_event(tx, app.recorder, name)
+            ):
+                pass
 
 
 def _build_endpoint(backend: LogBackend, types: EventTypes, settings: Settings) -> EventEndpoint[EventCaller]:

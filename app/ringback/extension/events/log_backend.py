@@ -13,8 +13,8 @@ from ringback.domain.event_rows import EventFilter
 from ringback.domain.principal import ALL_SCOPES, ANONYMOUS_PRINCIPAL, Caller, Principal
 from ringback.extension.events.event_log import EmittedEvent
 from ringback.extension.events.event_types import EventType, EventTypes
-from ringback.extension.events.principals import EventCaller
-from ringback.extension.events.shared_log import SERVER_PRINCIPAL, Audience, audience_of
+from ringback.extension.events.principals import EventCaller, audience_of
+from ringback.extension.events.shared_log import SERVER_PRINCIPAL, Audience
 from ringback.protocol.mcp_events.backend import (
     Interest,
     OccurrencePage,

@@ -37,6 +37,11 @@ def storable_principal(name: str) -> str:
     return "sha256:" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def audience_of(principal: str | None) -> str | None:
+    """What the log stores of the principal that may see an event: a digest. None for everybody."""
+    return None if principal is None else hashlib.sha256(principal.encode()).hexdigest()[:32]
+
+
 def find_access_token(ctx: ServerRequestContext[Any, Any] | None) -> AccessToken | None:
     """The token of this HTTP request, or else of the current context. None on stdio and without authentication.
 

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, overload
 
 import httpx
 
@@ -28,6 +28,7 @@ from ringback.extension.events.service_log import DRAIN_SECONDS, ServiceLog
 from ringback.protocol.mcp_events.names import EVENTS_EXTENSION
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 THREAD_EMIT_SECONDS: Final = 30.0
 """How long `emit_from_thread` waits for the commit by default: far longer than a commit takes, also on a busy disk."""
@@ -82,7 +83,7 @@ class ServedEvents:
         clock: Clock | None = None,
         **options: Any,
     ) -> Self:
-        """Store events at the Ringback service with this URL; the key needs the scopes that `ringback events publish` needs.
+        """Store events at the Ringback service with this URL; the key needs the scopes `calls`, `read` and `webhooks`.
 
         `emit` returns before the event has arrived: events wait in this process's memory, are sent in their order and retried,
         also for `drain_seconds` at shutdown. A killed process loses those that wait; use `embedded` where that is not enough.
@@ -95,6 +96,25 @@ class ServedEvents:
         return cls(log, **options)
 
     # -- declaring --
+
+    @overload
+    def type(
+        self,
+        name: str,
+        *,
+        description: str,
+        matches: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] | None = None,
+    ) -> Callable[[builtins.type[T]], builtins.type[T]]: ...
+
+    @overload
+    def type(
+        self,
+        name: str,
+        *,
+        description: str,
+        arguments: builtins.type[A],
+        matches: Callable[[A, Mapping[str, Any]], bool] | None = None,
+    ) -> Callable[[builtins.type[T]], builtins.type[T]]: ...
 
     def type(
         self,

@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import httpx
 from httpx_sse import EventSource, SSEError
@@ -77,8 +77,8 @@ class ServiceMethods:
             raise ServiceUnreachable(str(problem)) from problem
 
     def _build_request(self, method: EventMethod, params: Mapping[str, Any], profile: ErrorProfile) -> Json:
-        capabilities = {"extensions": {EVENTS_EXTENSION: {}}} if profile is ErrorProfile.SEP else {}
-        meta = {
+        capabilities: Json = {"extensions": {EVENTS_EXTENSION: {}}} if profile is ErrorProfile.SEP else {}
+        meta: Json = {
             PROTOCOL_VERSION_META_KEY: PROTOCOL_VERSION,
             CLIENT_CAPABILITIES_META_KEY: capabilities,
             CLIENT_INFO_META_KEY: {"name": "ringback-extension", "version": "1"},
@@ -105,12 +105,12 @@ async def _read_message(response: httpx.Response) -> Json:
     else:
         text = await response.aread()
     try:
-        message = json.loads(text)
+        message: Any = json.loads(text)
     except ValueError:
         message = None
-    if not isinstance(message, dict) or not {"result", "error"} & message.keys():
+    if not isinstance(message, dict) or not {"result", "error"} & cast("Json", message).keys():
         raise ServiceUnreachable(f"HTTP {response.status_code}")
-    return message
+    return cast("Json", message)
 
 
 def _get_result(message: Json) -> Json:

@@ -6,22 +6,20 @@ principal. `SharedLogStore` wraps the store of the embedded Ringback:
 
     tx.events, tx.event_log         each principal's log is the server's
     tx.event_types                  what the author has declared
-    tx.webhooks.find_candidates     the subscriptions of all principals to this event type
+    tx.webhooks.find_candidates     the subscriptions of all principals that match an event (subscription_index)
 
-`Audience.select_webhooks` then decides who gets the event: its principal, and the arguments of the subscription.
+`Audience` decides who gets the event: its principal, and the arguments of the subscription.
 """
 
-import hashlib
-import json
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeVar, cast
 
 from ringback.domain.cursor import Page
 from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter, EventLogRows, EventRows, ReservedPlaces
+from ringback.domain.event_subscriptions import EventSubscription
 from ringback.domain.event_types import PublishedEventType
 from ringback.domain.ids import EventId, WebhookId
 from ringback.domain.ports import Store, Transaction
@@ -29,22 +27,17 @@ from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
 from ringback.domain.webhook import Webhook, matches_event
 from ringback.extension.events.event_types import EventType, EventTypes
+from ringback.extension.events.principals import audience_of
+from ringback.extension.events.subscription_index import SubscriptionIndex
 
 T = TypeVar("T")
 
 SERVER_PRINCIPAL: Final = Principal("server")
 """Whose log has all events. It owns nothing else, so a caller of this name sees no more than others."""
 SUBSCRIPTIONS_OF_TYPE_MAX: Final = 100_000
-"""Live subscriptions of one event type that an event is compared with. Far more than one process can deliver to."""
-KNOWN_ARGUMENTS_MAX: Final = 10_000
-"""Arguments of subscriptions kept in memory, some 300 bytes each."""
-_COMPARED_AT_ONCE: Final = 64
-"""Subscriptions compared with an event between two turns of the event loop: an author's `matches` takes some microseconds."""
-
-
-def audience_of(principal: str | None) -> str | None:
-    """What the log stores of the principal that may see an event: a digest. None for everybody."""
-    return None if principal is None else hashlib.sha256(principal.encode()).hexdigest()[:32]
+"""Live subscriptions of one event type. Far more than one process can deliver to."""
+_COMPARED_AT_ONCE: Final = 256
+"""Subscriptions compared with an event between two turns of the event loop: an author's rule takes some microseconds."""
 
 
 @dataclass(slots=True)
@@ -52,56 +45,54 @@ class Audience:
     """Who gets an event of the log: by its principal, and by the arguments that a client asks with."""
 
     types: EventTypes
-    _arguments: OrderedDict[WebhookId, Mapping[str, Any]] = field(
-        default_factory=OrderedDict[WebhookId, Mapping[str, Any]]
-    )
-    """An id is a digest of its arguments, among others, so they never change."""
-
-    def may_see(self, principal: str | None, event: Event) -> bool:
-        return event.client_session_id is None or event.client_session_id == audience_of(principal)
+    index: SubscriptionIndex
 
     def matches(self, principal: str | None, arguments: Mapping[str, Any], event: Event) -> bool:
         declared = self.types.get(event.name)
-        return (
-            declared is not None
-            and self.may_see(principal, event)
-            and declared.matches_arguments(arguments, event.data)
-        )
+        may_see = event.client_session_id is None or event.client_session_id == audience_of(principal)
+        return declared is not None and may_see and declared.matches_arguments(arguments, event.data)
 
     async def select_webhooks(self, tx: Transaction, event: Event, candidates: Sequence[Webhook]) -> Sequence[Webhook]:
         """Implements `notifier.fan_out.SelectWebhooks`."""
-        selected: list[Webhook] = []
-        for number, webhook in enumerate(candidates, 1):
+        await self.load_subscriptions(tx, event.name)  # a catch-up goes on after a restart before anything is emitted
+        return [webhook for webhook in candidates if self._accepts(tx, event, webhook)]
+
+    def _accepts(self, tx: Transaction, event: Event, webhook: Webhook) -> bool:
+        subscription = self.index.get(webhook.id)
+        return (
+            subscription is not None
+            and matches_event(webhook, replace(event, principal=webhook.principal), now=tx.now())
+            and self.matches(webhook.principal, subscription.arguments, event)
+        )
+
+    async def find_subscriptions(self, tx: Transaction, event: Event) -> Sequence[WebhookId]:
+        """The subscriptions that get the event, as the index knows them."""
+        await self.load_subscriptions(tx, event.name)
+        declared = self.types.get(event.name)
+        found: list[WebhookId] = []
+        for number, subscription in enumerate(self.index.find_candidates(event), 1):
             if number % _COMPARED_AT_ONCE == 0:
                 await tx.pause()
-            own_event = replace(event, principal=webhook.principal)
-            if matches_event(webhook, own_event, now=tx.now()):
-                arguments = await self._read_arguments(tx, webhook.id)
-                if arguments is not None and self.matches(webhook.principal, arguments, event):
-                    selected.append(webhook)
-        return selected
+            if declared is not None and declared.matches_arguments(subscription.arguments, event.data):
+                found.append(subscription.id)
+        return found
 
-    async def _read_arguments(self, tx: Transaction, webhook_id: WebhookId) -> Mapping[str, Any] | None:
-        """None for a subscription that has ended."""
-        if (known := self._arguments.get(webhook_id)) is not None:
-            self._arguments.move_to_end(webhook_id)
-            return known
-        subscription = await tx.subscriptions.get(webhook_id)
-        if subscription is None or subscription.ended_at is not None:
-            return None
-        arguments = cast("dict[str, Any]", json.loads(subscription.arguments))
-        self._arguments[webhook_id] = arguments
-        if len(self._arguments) > KNOWN_ARGUMENTS_MAX:
-            self._arguments.popitem(last=False)
-        return arguments
+    async def load_subscriptions(self, tx: Transaction, event_name: str) -> None:
+        """Read all subscriptions of the type, once in the life of the process."""
+        if event_name in self.index.loaded or self.types.get(event_name) is None:
+            return
+        for subscription_id in await tx.subscriptions.list_of_event(event_name, limit=SUBSCRIPTIONS_OF_TYPE_MAX):
+            if (subscription := await tx.subscriptions.get(subscription_id)) is not None:
+                self.index.put(subscription, now=tx.now())
+        self.index.loaded.add(event_name)
 
 
 class SharedLogStore:
     """Implements `domain.ports.Store` around another one."""
 
-    def __init__(self, store: Store, types: EventTypes) -> None:
+    def __init__(self, store: Store, audience: Audience) -> None:
         self._store = store
-        self._types = types
+        self._audience = audience
 
     @property
     def signals(self) -> Signals:
@@ -127,18 +118,19 @@ class SharedLogStore:
         return await self._store.write_heartbeat(self._share_log(work))
 
     def _share_log(self, work: Callable[[Transaction], Awaitable[T]]) -> Callable[[Transaction], Awaitable[T]]:
-        return lambda tx: work(cast("Transaction", _SharedLogTransaction(tx, self._types)))
+        return lambda tx: work(cast("Transaction", _SharedLogTransaction(tx, self._audience)))
 
 
 class _SharedLogTransaction:
     """The transaction, with rows of events and webhooks that know one log."""
 
-    def __init__(self, tx: Transaction, types: EventTypes) -> None:
+    def __init__(self, tx: Transaction, audience: Audience) -> None:
         self._tx = tx
-        self.event_types = _DeclaredTypes(types, tx.now())
+        self.event_types = _DeclaredTypes(audience.types, tx.now())
+        self.subscriptions = _IndexedSubscriptions(tx, audience.index)
         self.events = _ServerEvents(tx.events)
         self.event_log = _ServerPositions(tx.event_log)
-        self.webhooks = _SubscribedWebhooks(tx)
+        self.webhooks = _SubscribedWebhooks(tx, audience)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tx, name)
@@ -229,23 +221,47 @@ class _DeclaredTypes:
         )
 
 
-class _SubscribedWebhooks:
-    """Webhooks, of which those that subscribe to an event type are found for all principals."""
+class _IndexedSubscriptions:
+    """Rows of subscriptions. What is saved is in the index at once: a later unit of the same commit may match it."""
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: Transaction, index: SubscriptionIndex) -> None:
         self._tx = tx
+        self._index = index
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tx.subscriptions, name)
+
+    async def save(self, subscription: EventSubscription) -> None:
+        self._tx.on_rollback(self._index.reset)
+        await self._tx.subscriptions.save(subscription)
+        self._index.put(subscription, now=self._tx.now())
+
+
+class _SubscribedWebhooks:
+    """Webhooks, of which those that subscribe to an event are found for all principals."""
+
+    def __init__(self, tx: Transaction, audience: Audience) -> None:
+        self._tx = tx
+        self._audience = audience
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tx.webhooks, name)
 
     async def find_candidates(self, events: Sequence[Event], *, catching_up: bool) -> Sequence[Sequence[Webhook]]:
-        found = {name: await self._find_subscribed(name, catching_up=catching_up) for name in {e.name for e in events}}
-        return [found[event.name] for event in events]
+        return [await self._find_subscribed(event, catching_up=catching_up) for event in events]
 
-    async def _find_subscribed(self, name: str, *, catching_up: bool) -> Sequence[Webhook]:
-        ids = await self._tx.subscriptions.list_of_event(name, limit=SUBSCRIPTIONS_OF_TYPE_MAX)
-        webhooks = await self._tx.webhooks.get_many(ids)
+    async def _find_subscribed(self, event: Event, *, catching_up: bool) -> Sequence[Webhook]:
+        ids = await self._audience.find_subscriptions(self._tx, event)
+        webhooks = await self._tx.webhooks.get_many(ids) if ids else list[Webhook]()
+        self._discard_ended(ids, webhooks)
         return webhooks if catching_up else await self._leave_out_catching_up(webhooks)
+
+    def _discard_ended(self, ids: Collection[WebhookId], webhooks: Collection[Webhook]) -> None:
+        """The janitor removes a webhook that has expired; its subscription ends with it."""
+        if ended := set(ids) - {webhook.id for webhook in webhooks}:
+            self._tx.on_rollback(self._audience.index.reset)
+            for subscription_id in ended:
+                self._audience.index.discard(subscription_id)
 
     async def _leave_out_catching_up(self, webhooks: Collection[Webhook]) -> Sequence[Webhook]:
         """A webhook that catches up reads these events itself, later."""

@@ -62,12 +62,18 @@ def offers_events(server_capabilities: Mapping[str, Any]) -> bool:
 
 def announces_event_changes(server_capabilities: Mapping[str, Any]) -> bool:
     """Whether a server's capabilities promise notifications about changed event types, in either spelling."""
-    extensions: Any = server_capabilities.get("extensions")
-    spellings = [server_capabilities.get(EVENTS_CAPABILITY), (extensions or {}).get(EVENTS_EXTENSION)]
-    return any(isinstance(each, dict) and each.get("listChanged") is True for each in cast("list[Any]", spellings))
+    extensions = _read_object(server_capabilities, "extensions")
+    spellings = (_read_object(server_capabilities, EVENTS_CAPABILITY), _read_object(extensions, EVENTS_EXTENSION))
+    return any(settings.get("listChanged") is True for settings in spellings)
 
 
 def declares_events(client_capabilities: Mapping[str, Any] | None) -> bool:
     """Whether a client's capabilities, in wire form, declare the extension. No method requires it."""
     extensions: Any = (client_capabilities or {}).get("extensions")
     return isinstance(extensions, dict) and EVENTS_EXTENSION in extensions
+
+
+def _read_object(parent: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The member if it is an object, and an empty object for anything else: another server wrote it."""
+    value = parent.get(name)
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}

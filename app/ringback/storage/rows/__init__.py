@@ -22,6 +22,7 @@ on which connection it runs. Each row class names its file under sql/ (challenge
     encryption       sealed values and their keys
     api_keys         hashes of API keys
     erasures         erasures, and the rows that they remove
+    event_types      types of external events, and the demand for them
     nodes            what nodes decide together: duties and rates
     operations       usage counts, scheduling time
 """

@@ -44,14 +44,6 @@ class SqlEvents(SqlRows, noun="events"):
         )
         return {EventId(row["id"]) for row in rows}
 
-    async def find(self, principal: Principal, event_id: str, *, after_seq: int, until_seq: int) -> Event | None:
-        key = {"principal": principal, "event_id": event_id}
-        if until_seq > after_seq:
-            found = await self._sql.fetch_records("find", _EVENT, seq=after_seq, until=until_seq, **key)
-            if found:
-                return found[0]
-        return next(iter(await self._sql.fetch_records("find_external", _EVENT, **key)), None)
-
     async def list_after(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Sequence[Event]:
         return await self._select_after(principal, seq, where, until=_MAX_SEQ, limit=limit)
 
@@ -158,3 +150,11 @@ class SqlEventLog(SqlRows, noun="event_log"):
     async def last_seq_before(self, principal: Principal, instant: datetime) -> int:
         row = await self._sql.fetch_one("last_before", principal=principal, instant=instant_to_column(instant))
         return 0 if row is None else row["seq"]
+
+    async def find_event(self, principal: Principal, event_id: str, *, after_seq: int, until_seq: int) -> Event | None:
+        key = {"principal": principal, "event_id": event_id}
+        if until_seq > after_seq:
+            found = await self._sql.fetch_records("find", _EVENT, seq=after_seq, until=until_seq, **key)
+            if found:
+                return found[0]
+        return next(iter(await self._sql.fetch_records("find_external", _EVENT, **key)), None)

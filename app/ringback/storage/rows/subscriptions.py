@@ -29,6 +29,9 @@ class SqlSubscriptions(SqlRows, noun="subscriptions"):
     async def list_of_key(self, key_id: KeyId, *, limit: int) -> Sequence[WebhookId]:
         return [WebhookId(row["id"]) for row in await self._sql.fetch_all("of_key", key_id=key_id, limit=limit)]
 
+    async def list_event_names(self, *, after: str, limit: int) -> Sequence[str]:
+        return [row["event_name"] for row in await self._sql.fetch_all("event_names", after=after, limit=limit)]
+
     async def list_of_event(self, event_name: str, *, limit: int) -> Sequence[WebhookId]:
         rows = await self._sql.fetch_all("of_event", event_name=event_name, limit=limit)
         return [WebhookId(row["id"]) for row in rows]

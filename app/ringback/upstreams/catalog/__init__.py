@@ -6,4 +6,5 @@ upstream_lists        the lists of one connection, as clients with and without e
 catalog_refresher     keeps the cached lists of a connection current
 tool_catalog          finds tools and rejects calls that cannot succeed
 argument_validation   checks arguments against an inputSchema in bounded time
+argument_schemas      … arguments of event types
 """

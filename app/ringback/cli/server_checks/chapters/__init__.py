@@ -1,4 +1,11 @@
-"""The cases, one module for each part of the specification, in the order in which a run goes through them."""
+"""The cases, one module for each part of the specification, in the order in which a run goes through them.
+
+capability, listing                       what a server declares and lists
+poll, occurrences, cursors, stream        events/poll and events/stream
+subscribe, ttl, unsubscribe               subscriptions
+verification, envelopes, delivery, ssrf   callbacks
+errors                                    refusals
+"""
 
 from typing import Final
 

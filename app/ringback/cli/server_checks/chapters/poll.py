@@ -139,6 +139,7 @@ async def check_invalid_arguments(server: ServerUnderTest) -> str:
     "Events (SEP-3415), Errors: Unsupported for a delivery mode that the type does not offer",
 )
 async def check_mode(server: ServerUnderTest) -> str:
+    await server.require(pollable)
     others = [each for each in (await server.require(list_catalog)).descriptors if "poll" not in list_modes(each)]
     if not others:
         raise Untestable("every event type offers poll")

@@ -1,5 +1,6 @@
 -- oldest code: 6
 -- What the webhook-id of a subscription's events is, and how many attempts to it failed within an hour.
+-- A node of an older version cannot read the envelope that ends a subscription: let clients subscribe once all nodes have this one.
 ALTER TABLE webhooks ADD COLUMN message_ids text COLLATE "C" NOT NULL DEFAULT 'event';
 ALTER TABLE webhooks ADD COLUMN counted_since bigint;
 ALTER TABLE webhooks ADD COLUMN counted_attempts bigint NOT NULL DEFAULT 0;

@@ -16,7 +16,7 @@ erased_bodies AS (DELETE FROM bodies USING erased WHERE bodies.delivery_id = era
 erased_attempts AS (DELETE FROM attempts USING erased WHERE attempts.delivery_id = erased.id)
 DELETE FROM deliveries USING erased WHERE deliveries.id = erased.id;
 
--- Along the index of the event (the empty text keeps PostgreSQL from using the principal's).
+-- The concatenation keeps PostgreSQL from visiting all deliveries of the principal.
 -- name: delete_of_event
 WITH erased AS MATERIALIZED (
     SELECT id FROM deliveries WHERE event_id = :event_id AND principal || '' = :principal LIMIT :limit

@@ -21,17 +21,6 @@ INSERT INTO events {new event};
 SELECT id FROM events
 WHERE principal = :principal AND id = ANY(:ids::text[]) AND coalesce(topic, '') = :topic AND occurred_at IS NOT NULL;
 
--- Visits at most `until - seq` events, or those with this external id.
--- name: find
-SELECT {event in events} FROM events
-WHERE principal = :principal AND seq > :seq AND seq <= :until AND id = :event_id
-LIMIT 1;
-
--- name: find_external
-SELECT {event in events} FROM events
-WHERE principal = :principal AND id = :event_id AND occurred_at IS NOT NULL
-ORDER BY coalesce(topic, '') LIMIT 1;
-
 -- Places in a log have no gaps, so a scan that ends at `until` visits at most `until - seq` events.
 -- name: after
 SELECT {event in events} FROM events

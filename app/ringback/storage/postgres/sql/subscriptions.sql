@@ -25,6 +25,21 @@ WITH RECURSIVE keys (key_id, number) AS (
 )
 SELECT key_id FROM keys WHERE key_id IS NOT NULL;
 
+-- Steps from one event type to the next, however many subscriptions each has.
+-- name: event_names
+WITH RECURSIVE found (event_name, number) AS (
+    SELECT (
+        SELECT event_name FROM subscriptions WHERE ended_at IS NULL AND event_name > :after ORDER BY event_name LIMIT 1
+    ), 1::bigint
+    UNION ALL
+    SELECT (
+        SELECT event_name FROM subscriptions
+        WHERE ended_at IS NULL AND event_name > found.event_name ORDER BY event_name LIMIT 1
+    ), number + 1
+    FROM found WHERE found.event_name IS NOT NULL AND number < :limit
+)
+SELECT event_name FROM found WHERE event_name IS NOT NULL;
+
 -- name: of_key
 SELECT id FROM subscriptions WHERE key_id = :key_id AND ended_at IS NULL ORDER BY id LIMIT :limit;
 

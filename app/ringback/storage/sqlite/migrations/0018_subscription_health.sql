@@ -1,5 +1,6 @@
 -- oldest code: 15
 -- What the webhook-id of a subscription's events is, and how many attempts to it failed within an hour.
+-- A node of an older version cannot read the envelope that ends a subscription: let clients subscribe once all nodes have this one.
 ALTER TABLE webhooks ADD COLUMN message_ids TEXT NOT NULL DEFAULT 'event';
 ALTER TABLE webhooks ADD COLUMN counted_since INTEGER;
 ALTER TABLE webhooks ADD COLUMN counted_attempts INTEGER NOT NULL DEFAULT 0;

@@ -6,7 +6,7 @@ DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE call_id = :c
 -- name: delete_of_webhook
 DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id LIMIT :limit);
 
--- Along the index of the event (the plus keeps SQLite from using the principal's).
+-- The plus keeps SQLite from visiting all deliveries of the principal.
 -- name: delete_of_event
 DELETE FROM deliveries WHERE id IN (
     SELECT id FROM deliveries WHERE event_id = :event_id AND +principal = :principal LIMIT :limit

@@ -17,13 +17,14 @@ WHERE principal = :principal AND event_name = :event_name AND topic = :topic;
 -- name: count_of_principal
 SELECT count(*) AS demands FROM event_demands WHERE principal = :principal;
 
+-- Without the demands for changes of upstreams (`change_subscriptions`).
 -- name: current
 SELECT {event_demand in event_demands} FROM event_demands
-WHERE polled_until > :now OR EXISTS (
+WHERE event_name <> 'upstream.changed' AND (polled_until > :now OR EXISTS (
     SELECT 1 FROM webhook_matches JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
     WHERE webhook_matches.principal = event_demands.principal AND webhook_matches.event_name = event_demands.event_name
         AND webhook_matches.ends_at > :now AND coalesce(webhooks.topic, '') = event_demands.topic
-)
+))
 ORDER BY principal, event_name, topic;
 
 -- name: principals

@@ -26,3 +26,14 @@ WITH RECURSIVE halves (low, high) AS (
     WHERE low < high
 )
 SELECT low AS seq FROM halves WHERE low >= high;
+
+-- Visits at most `until - seq` events, or those with this external id.
+-- name: find
+SELECT {event in events} FROM events
+WHERE principal = :principal AND seq > :seq AND seq <= :until AND id = :event_id
+LIMIT 1;
+
+-- name: find_external
+SELECT {event in events} FROM events
+WHERE principal = :principal AND id = :event_id AND occurred_at IS NOT NULL
+ORDER BY coalesce(topic, '') LIMIT 1;

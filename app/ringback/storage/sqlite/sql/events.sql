@@ -12,17 +12,6 @@ SELECT events.id FROM json_each(:ids) AS wanted
 CROSS JOIN events ON events.principal = :principal AND events.id = wanted.value AND coalesce(events.topic, '') = :topic
     AND events.occurred_at IS NOT NULL;
 
--- Visits at most `until - seq` events, or those with this external id.
--- name: find
-SELECT {event in events} FROM events
-WHERE principal = :principal AND seq > :seq AND seq <= :until AND id = :event_id
-LIMIT 1;
-
--- name: find_external
-SELECT {event in events} FROM events
-WHERE principal = :principal AND id = :event_id AND occurred_at IS NOT NULL
-ORDER BY coalesce(topic, '') LIMIT 1;
-
 -- Places in a log have no gaps, so a scan that ends at `until` visits at most `until - seq` events.
 -- name: after
 SELECT {event in events} FROM events

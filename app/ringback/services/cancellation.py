@@ -1,4 +1,8 @@
-"""Requests the cancellation of the open calls that match a filter, in batches."""
+"""Cancels calls: one in its transaction, or the open calls that match a filter, in batches.
+
+A call that was not dispatched, or for which the upstream holds no state, ends at once. For a running call the upstream gets a
+cancellation, and the upstream's response decides how the call ends.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,14 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ringback.domain.call import Call, CallStatus, has_no_upstream_state
-from ringback.domain.call_rows import CallFilter
+from ringback.domain.call_outcome import CANCELLED_COMPLETION
+from ringback.domain.call_rows import CallChange, CallFilter
 from ringback.domain.cursor import Page
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
-from ringback.notifier.recorder import Recorder
-from ringback.services.calls import cancel_open_calls
+from ringback.domain.signals import call_cancel_topic, call_changed_topic
+from ringback.notifier.recorder import CompletionRequest, Recorder
 from ringback.services.quotas import QuotaEnforcer
 
 CANCELLATIONS_MAX: Final = 1_000
@@ -91,3 +96,31 @@ class BulkCancellations:
     async def _cancel_batch(self, tx: Transaction, call_ids: Sequence[CallId]) -> Counter[bool]:
         calls = [call for call in await tx.calls.get_many(call_ids) if not call.is_final and not call.cancel_requested]
         return Counter(call.is_final for call in await cancel_open_calls(tx, self._recorder, calls))
+
+
+async def cancel_open_call(tx: Transaction, recorder: Recorder, call: Call) -> Call:
+    """End the call now if its upstream holds no state for it; else request its cancellation."""
+    (cancelled,) = await cancel_open_calls(tx, recorder, [call])
+    return cancelled
+
+
+async def cancel_open_calls(tx: Transaction, recorder: Recorder, calls: Sequence[Call]) -> Sequence[Call]:
+    """As `cancel_open_call`, for several calls, whose rows the caller has locked. Their ends come last: they lock the log."""
+    cancelled: dict[CallId, Call] = {}
+    for call in calls:
+        tx.notify(call_cancel_topic(call.id))
+        cancelled[call.id] = call if has_no_upstream_state(call) else await _request_cancellation(tx, call)
+    requests = [
+        CompletionRequest(call=replace(call, cancel_requested=True), completion=CANCELLED_COMPLETION, lease_token=None)
+        for call in calls
+        if has_no_upstream_state(call)
+    ]
+    ended = await recorder.finish_calls(tx, requests)
+    return list((cancelled | {call.id: call for call in ended if call is not None}).values())
+
+
+async def _request_cancellation(tx: Transaction, call: Call) -> Call:
+    cancelling = replace(call, cancel_requested=True, updated_at=tx.now())
+    await tx.calls.update(cancelling, CallChange.CANCELLING, expected=call.status, lease_token=None)
+    tx.notify(call_changed_topic(call.id))
+    return cancelling

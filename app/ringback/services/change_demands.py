@@ -1,0 +1,83 @@
+"""The demand of pollers and streams for changes of upstreams.
+
+Changes are recorded only for principals who want them: those with a webhook for `upstream.changed`, and those with a demand. A
+demand is stored, because the node that watches the upstreams may be another one.
+"""
+
+from datetime import datetime, timedelta
+
+from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC, RESOURCE_URIS_MAX
+from ringback.domain.clock import Clock, seconds
+from ringback.domain.errors import QuotaExceeded, UnknownUpstream
+from ringback.domain.event import EventName
+from ringback.domain.event_types import DEMAND_SECONDS, EventDemand, arguments_topic
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Caller
+from ringback.domain.upstreams import ToolCatalog
+from ringback.protocol.mcp_events.subscription_key import canonical_arguments
+from ringback.services.event_types import DEMANDS_MAX
+
+
+class ChangeDemands:
+    def __init__(self, *, store: Store, clock: Clock, catalog: ToolCatalog) -> None:
+        self._store = store
+        self._clock = clock
+        self._catalog = catalog
+
+    async def demand_changes(self, caller: Caller, upstream: str, uri: str | None) -> bool:
+        """Make changes of the upstream's lists, or of the resource, arrive in the caller's log for `DEMAND_SECONDS`.
+
+        Return whether the demand is new: earlier changes are not in the log then. Raises `UnknownUpstream` and
+        `QuotaExceeded`.
+        """
+        if not (self._catalog.has_upstream(upstream) and caller.may_use_upstream(upstream)):
+            raise UnknownUpstream("arguments.upstream: there is no upstream of this name that you may use.")
+        now = self._clock.now()
+        demand = _build_demand(caller, upstream, uri, polled_until=now + seconds(DEMAND_SECONDS))
+        known = await self._store.read(
+            lambda tx: tx.event_demands.get(demand.principal, demand.event_name, demand.topic)
+        )
+        if known is None or known.polled_until < demand.polled_until - timedelta(seconds=DEMAND_SECONDS / 2):
+            await self._store.write_for(caller.principal, lambda tx: _save_demand(tx, demand))
+        return known is None or known.polled_until < now
+
+
+def _build_demand(caller: Caller, upstream: str, uri: str | None, *, polled_until: datetime) -> EventDemand:
+    arguments = {"upstream": upstream} if uri is None else {"upstream": upstream, "uri": uri}
+    return EventDemand(
+        principal=caller.principal,
+        event_name=EventName.UPSTREAM_CHANGED,
+        topic=arguments_topic(canonical_arguments(arguments)) or "",
+        arguments=arguments,
+        polled_until=polled_until,
+    )
+
+
+async def _save_demand(tx: Transaction, demand: EventDemand) -> None:
+    """The log's lock makes two new demands at once count one after the other."""
+    await tx.event_log.get_head(demand.principal, lock=True)
+    if await tx.event_demands.get(demand.principal, demand.event_name, demand.topic) is None:
+        if await tx.event_demands.count_of_principal(demand.principal) >= DEMANDS_MAX:
+            raise _exceeded("event_demands", DEMANDS_MAX, "Poll fewer event types, or with fewer arguments.")
+        await _require_free_resource(tx, demand)
+    await tx.event_demands.save(demand)
+    tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)
+
+
+async def _require_free_resource(tx: Transaction, demand: EventDemand) -> None:
+    """Each resource is one subscription at the upstream, for whichever webhooks and demands."""
+    if (uri := demand.arguments.get("uri")) is None:
+        return
+    watched = await tx.change_subscriptions.list_all(now=tx.now())
+    uris = {each.resource_uri for each in watched if each.upstream == demand.arguments["upstream"]} - {None}
+    if uri not in uris and len(uris) >= RESOURCE_URIS_MAX:
+        raise _exceeded("watched_resources", RESOURCE_URIS_MAX, "Watch another resource of this upstream no longer.")
+
+
+def _exceeded(quota: str, limit: int, advice: str) -> QuotaExceeded:
+    return QuotaExceeded(
+        f"Your quota '{quota}' of {limit} is used up. {advice}",
+        retry_after_seconds=int(DEMAND_SECONDS),
+        quota=quota,
+        limit=limit,
+    )

@@ -1,0 +1,117 @@
+"""Starts sessions of one upstream beside its shared one: for one call, or for the calls of one principal.
+
+Each session has a task of its own, because the contexts of the SDK must be entered and left in the same task. The task group
+is that of `UpstreamConnection.run`: it ends with the connection.
+"""
+
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import anyio.abc
+
+from ringback.domain.clock import Clock
+from ringback.domain.upstreams import UpstreamChange
+from ringback.log_context import leave_log_context
+from ringback.notifier.configured_hosts import LookUp
+from ringback.notifier.http.authorities import TrustedAuthorities
+from ringback.upstreams.catalog.upstream_lists import UpstreamLists
+from ringback.upstreams.config import UpstreamConfig
+from ringback.upstreams.connection_problems import classify_problem
+from ringback.upstreams.elicitation_router import leave_call_context
+from ringback.upstreams.errors import UpstreamUnreachable
+from ringback.upstreams.faults import FaultCounter
+from ringback.upstreams.handshake import SessionOptions, open_session
+from ringback.upstreams.session import UpstreamSession
+from ringback.upstreams.transports.child_records import ChildRecords
+from ringback.upstreams.transports.oauth import ClientCredentialsTokens
+
+log = logging.getLogger(__name__)
+
+
+class SessionStarter:
+    def __init__(
+        self,
+        config: UpstreamConfig,
+        *,
+        clock: Clock,
+        lists: UpstreamLists,
+        faults: FaultCounter,
+        look_up: LookUp,
+        authorities: TrustedAuthorities,
+        child_records: ChildRecords | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self.tasks: anyio.abc.TaskGroup | None = None
+        """Where sessions run; None before the connection runs."""
+        self._config = config
+        self._lists = lists
+        self._faults = faults
+        self._look_up = look_up
+        self._authorities = authorities
+        self._child_records = child_records or ChildRecords(None)
+        self._random_bytes = random_bytes
+        self._token_source = (
+            None
+            if config.oauth is None
+            else ClientCredentialsTokens(config.oauth, clock=clock, look_up=look_up, authorities=authorities)
+        )
+
+    def make_options(self, **options: Any) -> SessionOptions:
+        """What every session of the upstream has in common, with these further fields."""
+        return SessionOptions(
+            request_id_prefix=self._random_bytes(8).hex(),
+            token_source=self._token_source,
+            look_up=self._look_up,
+            authorities=self._authorities,
+            faults=self._faults,
+            child_records=self._child_records,
+            **options,
+        )
+
+    @asynccontextmanager
+    async def open_session(self, **options: Any) -> AsyncGenerator[UpstreamSession]:
+        """A session that takes no new requests after the context; raises `UpstreamUnreachable`."""
+        session = await self.start_session(**options)
+        try:
+            yield session
+        finally:
+            session.close_to_new_requests()
+
+    async def start_session(self, **options: Any) -> UpstreamSession:
+        """A session that its caller closes, with fields of `SessionOptions`; raises `UpstreamUnreachable`."""
+        if self.tasks is None:
+            raise UpstreamUnreachable("it is being closed. Try again.")
+        try:
+            session = cast("UpstreamSession", await self.tasks.start(self._run_session, self.make_options(**options)))
+        except Exception as error:  # noqa: BLE001 - the boundary to foreign servers: every failure has a category
+            text = classify_problem(error).replace("_", " ")
+            raise UpstreamUnreachable(f"{text}, when a further connection was opened.") from None
+        self._lists.set_tools(session)
+        return session
+
+    async def _run_session(
+        self, options: SessionOptions, *, task_status: anyio.abc.TaskStatus[UpstreamSession]
+    ) -> None:
+        leave_call_context()
+        leave_log_context()
+        started = False
+        sessions: list[UpstreamSession] = []
+
+        def handle_change(change: UpstreamChange) -> None:
+            announcing = sessions[0] if options.accepts_elicitation and sessions else None
+            self._lists.handle_change(change, announcing_session=announcing)
+
+        try:
+            async with open_session(self._config, options, on_change=handle_change) as session:
+                sessions.append(session)
+                started = True
+                task_status.started(session)
+                await session.closed.wait()
+                await session.wait_drained()
+        except Exception as error:
+            if not started:
+                raise
+            log.info("upstream.lost", extra={"upstream": self._config.name, "problem": str(classify_problem(error))})

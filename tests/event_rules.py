@@ -1,0 +1,378 @@
+"""What the specifications of MCP Events demand of a server, and where each demand is shown.
+
+`OFFICIAL_CHECKS` are the checks of the official conformance suite's scenarios for Events, which are not merged, and which no
+published version of the suite has. `SENTENCES` are further demands of the design sketch, of SEP-3415 and of clients in use.
+
+A demand is shown by the case of `ringback check-server` with its id, which runs against the gateway
+(`interaction/gateway/test_event_checks.py`), by the tests that `SHOWN` names, or not at all, for the reason in `DIVERGENCES`.
+`contract/test_event_rules.py` holds the lists, the cases and the tests together.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+OFFICIAL_CHECKS: Final[Mapping[str, Sequence[str]]] = {
+    "events-discovery": (
+        "capability-events-object",
+        "capability-list-changed-flag",
+        "capability-empty-settings",
+        "fallback-method-not-found",
+        "list-implemented",
+        "list-pagination",
+        "descriptor-name",
+        "descriptor-description",
+        "descriptor-delivery-subset",
+        "descriptor-input-schema",
+        "descriptor-payload-schema",
+        "descriptor-meta",
+        "error-not-found",
+        "error-server-range",
+    ),
+    "no scenario": (
+        "schema-evolution-additive",
+        "breaking-change-new-name",
+        "list-changed-notification",
+        "removal-terminates-subscriptions",
+        "removal-error-not-found",
+        "removal-error-schema-changed",
+        "removal-additive-no-terminate",
+        "error-forbidden",
+        "error-resource-exhausted",
+        "authz-subscribe-time",
+        "authz-delivery-time-reverify",
+        "payload-minimality",
+    ),
+    "events-poll": (
+        "removal-poll-not-found",
+        "error-invalid-params",
+        "poll-implemented",
+        "poll-one-subscription-per-request",
+        "poll-bootstraps-subscription",
+        "poll-events-array",
+        "poll-response-cursor",
+        "poll-next-poll-ms",
+        "poll-next-poll-ms-ignored-when-has-more",
+        "poll-has-more",
+        "poll-max-events-cap",
+        "poll-stateless-request",
+        "poll-errors-are-jsonrpc",
+        "poll-invalid-arguments",
+        "poll-mode-unsupported",
+        "occurrence-event-id",
+        "occurrence-name",
+        "occurrence-timestamp",
+        "occurrence-data",
+        "occurrence-cursor-optional",
+        "occurrence-meta-ungoverned",
+        "occurrence-event-id-from-upstream",
+        "cursor-opaque",
+        "cursor-null-starts-from-now",
+        "cursor-absent-equals-null",
+        "cursor-consistency",
+        "cursor-advances-when-quiet",
+        "max-age-ms-floor",
+        "max-age-ms-sets-truncated",
+        "max-age-ms-ignored-when-cursor-null",
+        "replay-ceiling-sets-truncated",
+        "truncated-returns-fresh-cursor",
+        "truncated-poll-never-an-error",
+        "truncated-false-when-no-replay",
+    ),
+    "events-webhook": (
+        "error-unsupported",
+        "subscribe-webhook-only",
+        "subscribe-secret-required",
+        "subscribe-secret-format",
+        "subscribe-secret-rejected",
+        "subscribe-url-https-required",
+        "subscribe-url-non-https-rejected",
+        "subscribe-auth-required",
+        "subscribe-key-composition",
+        "subscribe-key-immutable",
+        "subscribe-idempotent-upsert",
+        "subscribe-id-derived",
+        "subscribe-id-not-an-input",
+        "subscribe-refresh-replaces-secret",
+        "subscribe-refresh-reactivates",
+        "subscribe-response-cursor",
+        "subscribe-response-truncated",
+        "subscribe-cross-tenant-isolation",
+        "ttl-refresh-before-lte-suggestion",
+        "ttl-no-rejection-path",
+        "ttl-null-only-when-requested",
+        "ttl-omitted-means-default",
+        "ttl-long-grant-retained",
+        "ttl-no-expiry-persisted",
+        "ttl-no-expiry-gc-terminated",
+        "unsubscribe-by-key",
+        "unsubscribe-unknown-not-found",
+    ),
+    "events-webhook-delivery": (
+        "error-callback-endpoint-error",
+        "delivery-status-last-error-category",
+        "delivery-post-json",
+        "delivery-standard-webhooks-headers",
+        "delivery-subscription-id-header",
+        "delivery-signature-formula",
+        "delivery-retry-regenerates-signature",
+        "delivery-dual-sign-on-rotation",
+        "delivery-body-size",
+        "delivery-413-non-retryable",
+        "delivery-410-non-retryable",
+        "delivery-retries-bounded",
+        "ssrf-validate-callback-url",
+        "ssrf-reject-non-routable",
+        "ssrf-validate-at-delivery-time",
+        "ssrf-no-redirects",
+        "verification-required-before-delivery",
+        "verification-challenge-echo",
+        "verification-failure-error",
+        "verification-cached-per-principal-url",
+        "verification-persisted-for-no-expiry",
+        "verification-uses-ssrf-hardened-path",
+        "verification-no-raw-endpoint-responses",
+        "server-identity-key-discovery",
+        "envelope-type-discriminator",
+        "envelope-signed-like-deliveries",
+        "envelope-webhook-id-format",
+        "envelope-gap",
+        "envelope-terminated",
+    ),
+    "events-push": (
+        "stream-implemented",
+        "stream-error-before-open",
+        "stream-active-confirmation",
+        "stream-subscription-id-meta",
+        "stream-event-notification",
+        "stream-error-is-recoverable",
+        "stream-terminated-ends-subscription",
+        "stream-gap-resends-active",
+        "stream-heartbeat-required",
+        "stream-heartbeat-carries-cursor",
+        "stream-heartbeat-interval",
+        "stream-heartbeat-not-sse-comment",
+        "stream-final-result-shape",
+        "stream-final-result-timing",
+        "stream-cancel-stops-delivery",
+        "stream-exempt-from-concurrency-cap",
+        "stream-carries-only-event-notifications",
+    ),
+}
+"""By scenario; "no scenario" are rows of the suite's list that no scenario emits."""
+
+SENTENCES: Final[Mapping[str, str]] = {
+    # 1. Capability
+    "capability-top-level": "SHOULD (sketch, AI SDK): the capability also stands at the top level",
+    "capability-both-handshakes": "SHOULD (ChatGPT, AI SDK): server/discover and initialize both declare it",
+    "client-declares-nothing": "MUST (AI SDK): a client need not declare the extension, and sends no Mcp-Name",
+    # 2. Listing
+    "list-unknown-cursor": "SHOULD (MCP, Pagination): an invalid cursor is refused with -32602",
+    "list-discoverable-only": "SHOULD (ChatGPT): only the event types that this principal may discover are listed",
+    # 3. Occurrences
+    "occurrence-timestamp-offset": "SHOULD (AI SDK): timestamps have an offset",
+    "occurrence-data-required": "MUST (SEP): `data` is valid for the payloadSchema",
+    "occurrence-no-type": "MUST (SEP): no top-level `type`, which marks control envelopes",
+    "occurrence-same-ids-in-order": "MUST (SEP): poll, push and webhook have the same eventIds, poll and push in order",
+    # 4. Poll
+    "poll-has-more-completes": "MUST (SEP): pages of a backlog lose nothing",
+    "poll-long-poll": "MAY (a revision of the sketch, a pull request): `timeoutMs` and `waitMs` hold a poll",
+    "poll-unauthenticated": "MAY (SEP): unauthenticated servers offer poll and push, not webhook",
+    # 5. Push
+    "stream-mode-unsupported": "MUST (SEP): a mode that the type does not offer is refused",
+    "stream-resumes": "MUST (SEP): a cursor is a position in all modes",
+    "stream-same-id-as-poll": "MUST (SEP): the same event has the same eventId",
+    "stream-final-result-empty": "SHOULD (SEP): the final result has only `resultType` and `_meta`",
+    # 6. Subscriptions
+    "subscribe-order-of-checks": "MUST (SEP): event, arguments, secret, URL, then quota, and only then the callback is called",
+    "subscribe-arguments-checked": "MUST (SEP): arguments are checked against the inputSchema",
+    "subscribe-unknown-event": "MUST (SEP): an unknown event is refused, and its callback is not called",
+    "subscribe-secret-base64": "MUST (SEP): the secret is base64",
+    "subscribe-secret-unpadded": "SHOULD (Standard Webhooks): with or without padding",
+    "subscribe-url-userinfo-fragment": "MUST (SEP): no user information, no fragment",
+    "subscribe-key-canonical": "MUST (SEP): canonical JSON, so the order of keys does not matter",
+    "subscribe-response-complete": "SHOULD (AI SDK): id, refreshBefore and truncated are always there",
+    "subscribe-cursor": "MUST (SEP): a live subscription ignores the cursor, a lapsed one replays from it",
+    "subscribe-failure-leaves-nothing": "MUST (SEP): a refused subscribe provisions nothing",
+    "subscribe-result-first": "MUST (AI SDK): no event before the subscribe result",
+    "subscribe-mode-absent": "MAY: a tolerant server takes an absent mode for webhook",
+    "ttl-refresh-before-offset": "SHOULD (AI SDK): refreshBefore has an offset",
+    "unsubscribe-foreign-not-found": "MUST (SEP): the principal is part of the key",
+    "unsubscribe-mode-tolerated": "SHOULD (AI SDK): `mode` is accepted",
+    "unsubscribe-repeatable": "SHOULD (ChatGPT): idempotent for a key that lived",
+    "unsubscribe-stops-delivery": "MUST (SEP): nothing is sent afterwards",
+    "unsubscribe-arguments-unchecked": "MUST (SEP): a key is not checked against a schema that has changed since",
+    # 7. Errors
+    "error-not-found-kind": "MUST (SEP): data.kind",
+    "error-one-allocation": "SHOULD: one table of codes for a client",
+    "error-name-in-message": "SHOULD (ours): the name is in the message",
+    "error-codes-by-request": "SHOULD (ours): SEP-3415's codes for a request that declares the extension, else the sketch's",
+    "error-codes-of-envelopes": "SHOULD (ours): a `terminated` envelope has the codes of its subscriber",
+    # 8. Delivery
+    "delivery-implemented": "MUST (SEP): an event reaches its callbacks",
+    "delivery-body-is-occurrence": "MUST (SEP): one occurrence for each POST",
+    "delivery-webhook-id-equals-event-id": "MUST (sketch, ChatGPT, AI SDK): webhook-id is the eventId",
+    "delivery-webhook-id-of-message": "MAY (SEP, reported of its last text): an id of the message, for clients that declare it",
+    "delivery-same-id-as-poll": "MUST (SEP): the same event has the same eventId",
+    "delivery-url-unchanged": "MUST (AI SDK): the URL is called byte for byte",
+    "delivery-retry-same-message": "MUST (Standard Webhooks): the same webhook-id and body",
+    "delivery-first-retry-short": "SHOULD (AI SDK): the first retry comes within seconds",
+    "delivery-retry-after": "SHOULD (ours): Retry-After is honoured",
+    "delivery-suspension": "MUST (SEP): more than 95 % failures over 60 min with at least 100 attempts suspend",
+    "delivery-suspended-time": "MUST (SEP, later wording): suspended time does not count against the retry window",
+    "verification-challenge-single-use": "MUST (SEP): a challenge is used once",
+    "verification-rate-limited": "SHOULD (SEP): challenges to one host are limited",
+    "verification-before-id": "MUST (SEP, later wording): a receiver verifies before it knows the id",
+    "verification-well-known": "MAY (sketch, SEP): a well-known document names the receivers of an origin",
+    "envelope-not-counted": "MUST (SEP): a failed control envelope is not counted against the subscription",
+    "envelope-gap-string-cursor": "MUST (AI SDK): `gap` has a string cursor",
+    # 9. Cursors
+    "cursor-resumes": "MUST (SEP): a cursor is a position, not a state",
+    "cursor-moves-past": "MUST (SEP): no event twice from one reading",
+    "cursor-recovers-a-loss": "MUST (SEP): what a webhook lost is polled from the cursor of its last body",
+}
+"""By id; the level, who demands it, and what."""
+
+_ENGINE: Final = "interaction/engine/test_"
+_ENDPOINT: Final = "unit/protocol/mcp_events/test_endpoint.py::test_"
+_MODES: Final = "unit/protocol/mcp_events/test_delivery_modes.py::test_"
+_SUBSCRIPTIONS: Final = f"{_ENGINE}event_subscriptions.py::test_"
+_DELIVERIES: Final = f"{_ENGINE}subscription_deliveries.py::test_"
+_ENDINGS: Final = f"{_ENGINE}subscription_endings.py::test_"
+_ENDS: Final = f"{_ENGINE}subscription_ends.py::test_"
+_GUARD: Final = "interaction/sender/test_guard.py::test_"
+_REGISTRY: Final = "unit/receiver/test_subscription_registry.py::test_"
+_GATEWAY: Final = "interaction/gateway/test_event_"
+_TYPE_CHANGES: Final = f"{_GATEWAY}type_changes.py::test_"
+_THREE_MODES: Final = (
+    f"{_GATEWAY}subscriptions.py::test_a_webhook_a_poll_and_a_stream_have_the_same_events_in_the_same_order"
+)
+_RESTART: Final = f"{_SUBSCRIPTIONS}a_new_subscription_gets_the_events_after_it_and_an_id_that_a_restart_keeps"
+_FORBIDDEN: Final = f"{_SUBSCRIPTIONS}a_caller_without_the_scope_or_the_upstream_is_forbidden"
+_REMOVED: Final = f"{_ENDINGS}the_receivers_of_a_removed_event_type_are_told_that_it_does_not_exist"
+_REMOVED_PUSH: Final = f"{_ENDPOINT}a_subscription_that_ends_is_terminated_with_its_error"
+_MODE: Final = f"{_ENDPOINT}an_unknown_event_type_is_not_found_and_a_mode_that_it_lacks_is_unsupported"
+_REVOKED: Final = f"{_ENDS}a_revoked_key_ends_its_subscriptions_and_tells_their_receivers"
+_GATEWAY_CHECKS: Final = f"{_GATEWAY}checks.py::test_the_gateway_passes_every_check_of_a_server_with_events"
+
+SHOWN: Final[Mapping[str, Sequence[str]]] = {
+    "list-changed-notification": (
+        f"{_TYPE_CHANGES}a_client_that_listens_is_notified_of_the_changed_event_types_of_its_upstream",
+    ),
+    "removal-terminates-subscriptions": (_REMOVED, _REMOVED_PUSH),
+    "removal-error-not-found": (_REMOVED, _REMOVED_PUSH),
+    "error-forbidden": (_FORBIDDEN, f"{_MODES}an_unauthenticated_caller_may_poll_and_stream_and_not_subscribe"),
+    "error-resource-exhausted": (f"{_SUBSCRIPTIONS}a_quota_is_checked_before_the_challenge",),
+    "error-unsupported": (_MODE, f"{_ENDPOINT}the_first_fault_in_the_order_of_the_specification_decides"),
+    "poll-mode-unsupported": (_MODE,),
+    "stream-mode-unsupported": (
+        f"{_MODES}a_stream_of_a_type_that_does_not_offer_push_is_unsupported_and_sends_nothing",
+    ),
+    "replay-ceiling-sets-truncated": (
+        "interaction/rest/test_events.py::test_a_cursor_whose_events_expired_returns_truncated_and_the_remaining_events",
+    ),
+    "stream-error-is-recoverable": (f"{_ENDPOINT}a_stream_has_the_frames_of_its_pages_and_a_final_result",),
+    "stream-terminated-ends-subscription": (_REMOVED_PUSH,),
+    "stream-gap-resends-active": (f"{_ENDPOINT}a_stream_has_the_frames_of_its_pages_and_a_final_result",),
+    "stream-final-result-shape": (f"{_ENDPOINT}a_stream_has_the_frames_of_its_pages_and_a_final_result",),
+    "stream-final-result-empty": (f"{_ENDPOINT}a_stream_has_the_frames_of_its_pages_and_a_final_result",),
+    "subscribe-refresh-reactivates": (
+        f"{_SUBSCRIPTIONS}a_refresh_makes_a_suspended_subscription_active_and_sends_what_was_held",
+    ),
+    "ttl-long-grant-retained": (_RESTART,),
+    "ttl-no-expiry-persisted": (_RESTART,),
+    "verification-persisted-for-no-expiry": (_RESTART,),
+    "ttl-no-expiry-gc-terminated": (
+        f"{_ENDINGS}a_subscription_without_expiry_whose_receiver_fails_for_a_week_is_ended",
+    ),
+    "ssrf-validate-callback-url": (f"{_GUARD}a_blocked_url_is_refused_when_registered_and_opens_no_socket_when_sent",),
+    "ssrf-validate-at-delivery-time": (
+        f"{_GUARD}an_answer_that_was_good_at_registration_is_judged_again_when_sent",
+        f"{_GUARD}a_name_that_changes_with_every_lookup_never_reaches_a_blocked_address",
+    ),
+    "verification-uses-ssrf-hardened-path": (
+        f"{_SUBSCRIPTIONS}a_callback_that_fails_its_challenge_leaves_nothing",
+        f"{_GUARD}the_socket_is_guarded_even_if_the_resolver_were_not",
+    ),
+    "server-identity-key-discovery": (
+        "interaction/loop/test_verified_callbacks.py::test_a_receiver_with_the_published_key_needs_no_secret",
+    ),
+    "envelope-gap": (
+        "interaction/rest/test_restored_backup.py::test_a_webhook_with_a_lost_cursor_gets_a_gap_and_then_new_events",
+    ),
+    "envelope-gap-string-cursor": (
+        f"{_ENGINE}suspension.py::test_ten_thousand_deliveries_are_held_and_the_rest_becomes_one_gap",
+    ),
+    "envelope-terminated": (f"{_DELIVERIES}the_receiver_of_an_ended_subscription_gets_a_signed_terminated_envelope",),
+    "authz-subscribe-time": (_FORBIDDEN,),
+    "authz-delivery-time-reverify": (
+        _REVOKED,
+        f"{_ENDS}an_expired_key_ends_its_subscriptions_unless_another_key_has_refreshed_them",
+    ),
+    "payload-minimality": (f"{_GATEWAY}checks.py::test_an_event_names_its_call_and_does_not_carry_the_result",),
+    "client-declares-nothing": (_GATEWAY_CHECKS,),
+    "list-discoverable-only": (
+        "interaction/rest/test_published_events.py::test_another_principals_event_type_looks_like_an_unknown_one",
+    ),
+    "occurrence-same-ids-in-order": (_THREE_MODES,),
+    "poll-long-poll": (f"{_ENDPOINT}the_options_of_a_poll_are_bounded",),
+    "poll-unauthenticated": (f"{_MODES}an_unauthenticated_caller_may_poll_and_stream_and_not_subscribe",),
+    "subscribe-order-of-checks": (
+        f"{_ENDPOINT}the_first_fault_in_the_order_of_the_specification_decides",
+        f"{_ENDPOINT}arguments_secret_and_url_are_checked_in_this_order_before_the_backend",
+        f"{_SUBSCRIPTIONS}a_quota_is_checked_before_the_challenge",
+    ),
+    "subscribe-cursor": (
+        f"{_SUBSCRIPTIONS}a_cursor_replays_and_a_maximum_age_skips",
+        f"{_SUBSCRIPTIONS}a_lapsed_subscription_replays_what_it_had_already_under_the_same_message_ids",
+    ),
+    "subscribe-failure-leaves-nothing": (f"{_SUBSCRIPTIONS}a_callback_that_fails_its_challenge_leaves_nothing",),
+    "subscribe-result-first": (f"{_SUBSCRIPTIONS}no_delivery_leaves_before_the_client_has_the_result",),
+    "subscribe-mode-absent": (f"{_MODES}a_subscribe_without_a_mode_is_one_by_webhook",),
+    "unsubscribe-arguments-unchecked": (
+        f"{_ENDPOINT}unsubscribing_takes_the_mode_or_not_and_does_not_validate_the_arguments",
+    ),
+    "error-codes-by-request": (
+        f"{_GATEWAY}subscriptions.py::test_unsubscribing_what_never_was_is_not_found_in_the_codes_of_the_client",
+    ),
+    "error-codes-of-envelopes": (
+        f"{_ENDINGS}the_receiver_of_a_removed_subscription_is_told_with_the_codes_of_its_client",
+    ),
+    "delivery-webhook-id-of-message": (
+        f"{_DELIVERIES}the_webhook_id_is_the_event_id_or_an_id_of_the_message_and_never_changes",
+        f"{_ENDINGS}only_a_client_that_declares_the_extension_gets_ids_of_messages",
+    ),
+    "delivery-first-retry-short": (
+        f"{_DELIVERIES}an_event_is_retried_after_seconds_within_bounds_with_equal_bodies_and_fresh_signatures",
+    ),
+    "delivery-retry-after": ("interaction/sender/test_senders.py::test_retry_after_is_returned_in_seconds",),
+    "delivery-suspension": (
+        "unit/domain/test_failure_rate.py::test_more_than_95_percent_of_at_least_100_attempts_are_too_many",
+    ),
+    "delivery-suspended-time": (f"{_DELIVERIES}time_in_suspension_does_not_count_against_the_retry_window",),
+    "verification-rate-limited": (
+        f"{_SUBSCRIPTIONS}receivers_that_do_not_answer_are_challenged_ten_times_a_minute_at_most",
+    ),
+    "verification-before-id": (
+        f"{_REGISTRY}a_verification_before_the_id_is_known_is_echoed_and_binds_the_secret_that_signed_it",
+    ),
+    "envelope-not-counted": (
+        f"{_DELIVERIES}a_terminated_envelope_that_fails_is_retried_within_bounds_and_counts_against_nobody",
+    ),
+    "cursor-recovers-a-loss": (
+        f"{_GATEWAY}subscriptions.py::test_a_lost_callback_is_found_by_polling_from_the_cursor_of_the_last_body",
+    ),
+}
+"""The tests, under `tests/`, of what the gateway cannot be made to do by requests alone."""
+
+DIVERGENCES: Final[Mapping[str, str]] = {
+    "capability-empty-settings": "Ringback always declares `listChanged: true`, because its upstreams' event types change.",
+    "fallback-method-not-found": "Ringback always has Events; no setting turns them off.",
+    "list-pagination": "The list is one page, and a cursor is refused: event types are few (`list-unknown-cursor`).",
+    "truncated-false-when-no-replay": "Every event type replays: all modes read one durable log.",
+    "schema-evolution-additive": "A rule for releases. Ringback's own types have the schemas of their first release.",
+    "breaking-change-new-name": "A rule for releases. No event type has had a breaking change.",
+    "removal-error-schema-changed": "Ringback does not compare an upstream's schemas over time; subscriptions stay.",
+    "removal-additive-no-terminate": "No change of a schema ends a subscription, so no additive one does.",
+    "verification-well-known": "Only the handshake verifies a callback; the document is one of several allowed ways.",
+}
+"""Why a demand is not shown. `protocol/mcp_events` lists the differences that a client can see."""

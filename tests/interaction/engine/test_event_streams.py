@@ -1,0 +1,94 @@
+"""Streams over the log: one reader for all streams of a principal, and what a slow stream or an old cursor gets."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+
+import pytest
+
+from ringback.domain.clock import SystemClock
+from ringback.domain.cursor import LogPosition, encode_log_position
+from ringback.domain.event_rows import EventFilter
+from ringback.domain.principal import DEFAULT_SCOPES, Caller
+from ringback.services.event_polls import EventRequest
+from ringback.services.event_streams import EventStreams, StreamPage
+from ringback.services.lifecycle import Lifecycle
+from ringback.services.log_tails import PENDING_EVENTS_MAX, LogTails
+from ringback.services.quotas import QuotaEnforcer, Quotas
+from tests.support.builders import make_call
+from tests.support.engine import Engine
+from tests.support.examples import ALICE
+from tests.support.limits import WAIT_SECONDS
+from tests.support.upstreams import wait_until_true
+
+CALLER = Caller(principal=ALICE, scopes=DEFAULT_SCOPES)
+
+
+class StreamStage:
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.clock = SystemClock()
+        self.tails = LogTails(engine.store)
+        self.streams = EventStreams(
+            store=engine.store,
+            clock=self.clock,
+            quotas=QuotaEnforcer(Quotas(), clock=self.clock),
+            lifecycle=Lifecycle(),
+            tails=self.tails,
+        )
+
+    @asynccontextmanager
+    async def open(self, cursor: str | None = None, **filters: str) -> AsyncGenerator[AsyncGenerator[StreamPage]]:
+        request = EventRequest(event_filter=EventFilter(**filters), cursor=cursor)  # pyright: ignore[reportArgumentType]
+        async with aclosing(self.streams.follow_events(CALLER, request, heartbeat_seconds=WAIT_SECONDS)) as pages:
+            yield pages
+
+
+async def read_page(pages: AsyncGenerator[StreamPage]) -> StreamPage:
+    async with asyncio.timeout(WAIT_SECONDS):
+        return await anext(pages)
+
+
+@pytest.fixture
+def stage(still: Engine) -> StreamStage:
+    return StreamStage(still)
+
+
+async def test_streams_of_a_principal_share_one_reader_which_ends_with_the_last(stage: StreamStage) -> None:
+    async with AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(stage.open(tool=tool)) for tool in ("a", "b", "a")]
+        for pages in streams:
+            await read_page(pages)
+        waiting = [asyncio.create_task(read_page(pages)) for pages in streams]
+        await wait_until_true(lambda: stage.tails.tail_count > 0)
+        assert stage.tails.tail_count == 1
+        for tool in ("a", "b"):
+            await stage.engine.finish_call(make_call(tool=tool))
+        found = [[event.tool for event in (await page).events] for page in waiting]
+
+    assert found == [["a"], ["b"], ["a"]]
+    assert stage.tails.tail_count == 0
+
+
+async def test_a_slow_stream_misses_nothing(stage: StreamStage) -> None:
+    count = PENDING_EVENTS_MAX + 5
+    seqs: list[int] = []
+    async with stage.open() as pages:
+        await read_page(pages)
+        await stage.engine.finish_call(make_call())
+        seqs += [event.seq for event in (await read_page(pages)).events]
+        for _ in range(count):
+            await stage.engine.finish_call(make_call())
+        while len(seqs) < count + 1:
+            seqs += [event.seq for event in (await read_page(pages)).events]
+
+    assert seqs == list(range(1, count + 2))
+
+
+@pytest.mark.parametrize("cursor", ["no-cursor-of-ours", encode_log_position(LogPosition(99))])
+async def test_an_unknown_cursor_is_no_error_and_truncated(stage: StreamStage, cursor: str) -> None:
+    async with stage.open(cursor) as pages:
+        first = await read_page(pages)
+
+    assert first.is_truncated
+    assert first.events == ()

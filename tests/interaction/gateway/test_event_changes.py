@@ -1,0 +1,116 @@
+"""Changes of upstreams reach pollers and streams that have no webhook, and what an upstream offers as events of its own."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from ringback.domain.principal import DEFAULT_SCOPES
+from tests.interaction.gateway.conftest import GatewayHarness
+from tests.interaction.gateway.test_event_polls import NOTHING_DECLARED
+from tests.interaction.gateway.test_event_streams import ACTIVE, EVENT, open_stream
+from tests.support.api_server import serving_api
+from tests.support.application import running_application
+from tests.support.engine import wait_until
+from tests.support.event_upstream import EVENT_NAME, LOG_NAME, UPSTREAM_NAME, EventUpstream
+from tests.support.library_upstream import BOOK_URI
+from tests.support.limits import WAIT_SECONDS
+from tests.support.mcp_wire import JsonRpcErrorResponse, ModernClient
+from tests.support.upstreams import make_http_config, serving
+
+CHANGED: Final = "upstream.changed"
+
+
+async def test_changes_reach_streams_and_polls_of_a_principal_without_a_webhook(gate: GatewayHarness) -> None:
+    client = await gate.make_modern_client("library", principal="changes")
+    async with (
+        open_stream(client, CHANGED, arguments={"uri": BOOK_URI}) as book,
+        open_stream(client, CHANGED) as lists,
+    ):
+        await book.read_message(ACTIVE)
+        active = await lists.read_message(ACTIVE)
+        await asyncio.wait_for(gate.library.wait_until_subscribed(BOOK_URI), WAIT_SECONDS)
+        await gate.library.publish_resource_change(BOOK_URI)
+        await gate.library.publish_list_changes()
+        changed_book = (await book.read_message(EVENT))["params"]
+        changed_list = (await lists.read_message(EVENT))["params"]
+
+    wanted = {"name": CHANGED, "cursor": active["params"]["cursor"], "maxEvents": 1}
+    page = await client.request("events/poll", wanted, declare=NOTHING_DECLARED)
+    assert changed_book["data"] == {"upstream": "library", "change": "resource", "uri": BOOK_URI}
+    assert "uri" not in changed_list["data"]
+    assert page["events"][0]["eventId"] == changed_list["eventId"]
+
+
+@pytest.mark.parametrize("upstream", ["nowhere", "x" * 24])
+async def test_changes_of_an_unknown_upstream_are_forbidden(gate: GatewayHarness, upstream: str) -> None:
+    client = await gate.make_modern_client(None)
+
+    wanted = {"name": CHANGED, "arguments": {"upstream": upstream}}
+    with pytest.raises(JsonRpcErrorResponse) as refused:
+        await client.request("events/poll", wanted, declare=NOTHING_DECLARED)
+
+    assert refused.value.code == -32012
+
+
+# -- event types of an upstream --
+
+
+@pytest.fixture
+async def github(tmp_path: Path) -> AsyncGenerator[tuple[EventUpstream, ModernClient, ModernClient]]:
+    """An upstream with events of its own, a client at its endpoint, and one at `/mcp`."""
+    upstream = EventUpstream()
+    async with (
+        serving(upstream.app()) as server,
+        running_application(
+            tmp_path, make_http_config(server.url, name=UPSTREAM_NAME), allowed_hosts=("127.0.0.1",)
+        ) as ringback,
+        serving_api(ringback.app.api) as url,
+        httpx.AsyncClient(timeout=WAIT_SECONDS) as http,
+    ):
+        keys = ringback.app.services.api_keys
+        _, key = await keys.create_key("alice", name="test", scopes=DEFAULT_SCOPES, upstreams=None)
+        own = ModernClient(http, f"{url}/mcp/{UPSTREAM_NAME}", key)
+        yield upstream, own, ModernClient(http, f"{url}/mcp", key)
+
+
+async def wait_until_listed(client: ModernClient, name: str) -> None:
+    """Wait until the upstream was asked for its event types."""
+
+    async def is_listed() -> bool:
+        listed = await client.request("events/list", {}, declare=NOTHING_DECLARED)
+        return name in [each["name"] for each in listed["events"]]
+
+    await wait_until(is_listed)
+
+
+async def test_a_client_subscribes_to_changes_of_the_event_types(gate: GatewayHarness) -> None:
+    client = await gate.make_modern_client("plain")
+
+    async with client.open_subscription({"eventsListChanged": True}) as changes:
+        accepted = await changes.read_message()
+
+    assert accepted["params"]["notifications"] == {"eventsListChanged": True}
+
+
+async def test_an_upstreams_event_types_are_polled_and_streamed_under_its_own_names_at_its_endpoint(
+    github: tuple[EventUpstream, ModernClient, ModernClient],
+) -> None:
+    upstream, own, joined = github
+    await wait_until_listed(own, EVENT_NAME)
+    start = await joined.request("events/poll", {"name": LOG_NAME, "arguments": {}}, declare=NOTHING_DECLARED)
+
+    async with open_stream(own, EVENT_NAME) as frames:
+        await frames.read_message(ACTIVE)
+        upstream.emit(EVENT_NAME, {"repo": "a"})
+        streamed = (await frames.read_message(EVENT))["params"]
+
+    wanted: dict[str, Any] = {"name": LOG_NAME, "arguments": {}, "cursor": start["cursor"]}
+    (polled,) = (await joined.request("events/poll", wanted, declare=NOTHING_DECLARED))["events"]
+    assert (streamed["name"], polled["name"]) == (EVENT_NAME, LOG_NAME)
+    assert streamed["eventId"] == polled["eventId"]
+    assert streamed["data"] == polled["data"] == {"repo": "a"}
+    assert streamed["timestamp"] == "2026-11-20T17:00:00.000Z"

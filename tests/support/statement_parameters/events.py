@@ -1,0 +1,75 @@
+"""Parameters of the statements about events, their logs and their types."""
+
+from typing import Final
+
+from tests.support.filled_database import FUTURE, NOW, PAST
+from tests.support.statement_parameters.shape import FEW_ROWS, StatementParameters
+
+AN_EVENT_TYPE: Final = {
+    "name": "order.paid",
+    "description": "d",
+    "payload_schema": "{}",
+    "created_at": NOW,
+    "updated_at": NOW,
+}
+
+EVENT_PARAMETERS: Final[StatementParameters] = {
+    "event_log": {
+        "head": [{}],
+        "locked_head": [{}],
+        "find": [{"seq": 0, "until": 100, "event_id": "evt_none"}],
+        "find_external": [{"event_id": "evt_none"}],
+        "id_at": [{"seq": FEW_ROWS // 2}, {"seq": FUTURE}],
+        "ids_at": [{"seqs": f"[{FEW_ROWS // 2}, {FUTURE}]"}],
+        "last_before": [{"instant": PAST}, {"instant": NOW}, {"instant": PAST + FEW_ROWS // 2}],
+    },
+    "event_types": {
+        "get": [{"name": "order.paid"}],
+        "of_principal": [{}],
+        "save": [AN_EVENT_TYPE],
+        "remove": [{"name": "order.paid"}],
+    },
+    "event_demands": {
+        "get": [{"event_name": "git/pushed", "topic": ""}],
+        "save": [{"event_name": "git/pushed", "topic": "", "arguments": "{}", "polled_until": NOW, "gap_seq": 0}],
+        "mark_gap": [{"event_name": "git/pushed", "topic": "", "seq": 7}],
+        "count_of_principal": [{}],
+        "current": [{}],
+        "principals": [{"event_name": "git/pushed", "topic": ""}],
+        "remove_ended": [{}],
+        "remove_unwanted_followings": [{}],
+    },
+    "event_followings": {
+        "get": [{"event_name": "git/pushed", "topic": ""}],
+        "save": [{"event_name": "git/pushed", "topic": "", "cursor": "1", "updated_at": NOW}],
+    },
+    "events": {
+        "reserve_seqs": [{"count": 1}],
+        "begin_log": [{"principal": "carol", "count": 1}],
+        "insert": [
+            {
+                "id": "evt_new",
+                "name": "call.finished",
+                "call_id": "call_rare",
+                "seq": 1,
+                "data": "{}",
+                "created_at": NOW,
+                "occurred_at": NOW,
+                "topic": "t",
+            }
+            | {"principal": "carol"}
+        ],
+        "known_ids": [{"ids": '["evt_4", "evt_none"]', "topic": ""}],
+        "after": [
+            {"seq": 0, "until": 100, "name": "none"},
+            {"seq": 0, "until": 100, "client_session_id": "none", "correlation_id": "none"},
+        ],
+        "latest": [{"instant": FUTURE}, {"instant": FUTURE, "name": "none"}],
+        "end_of_latest": [{"instant": FUTURE}],
+        "after_of_call": [{"call_id": "call_rare", "seq": 0, "until": FUTURE}],
+        "owner_of_call": [{"call_id": "call_talkative"}],
+        "end_of_call_scan": [{"call_id": "call_talkative", "seq": 0}, {"call_id": "call_rare", "seq": 0}],
+        "remove": [{"older_than": PAST}],
+        "raise_retention_floor": [{"seq": 1}],
+    },
+}

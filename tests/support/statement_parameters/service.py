@@ -1,0 +1,59 @@
+"""Parameters of the statements about upstreams, nodes and the service's own rows."""
+
+from typing import Final
+
+from tests.support.filled_database import FUTURE, NOW
+from tests.support.statement_parameters.shape import StatementParameters
+
+SERVICE_PARAMETERS: Final[StatementParameters] = {
+    "catalog": {
+        "all": [{}],
+        "save_part": [{"upstream": "busy", "part": "tools", "body": "[]", "fetched_at": NOW}],
+        "remove_other_upstreams": [{"upstreams": '["busy"]'}],
+    },
+    "commit_count": {
+        "get": [{}],
+        "set": [{"number": 1}],
+    },
+    "upstream_controls": {
+        "all": [{}],
+        "save": [{"upstream": "busy", "intake": "paused", "changed_at": NOW}],
+        "remove": [{"upstream": "busy"}],
+    },
+    "tool_aliases": {
+        "all": [{}],
+        "insert": [{"kind": "tool", "name": "n", "upstream": "busy", "original": "o"}],
+    },
+    "scheduling_time": {
+        "load": [{}],
+        "save": [{}],
+    },
+    "sealed_values": {
+        "count webhooks.secrets": [{}],
+        "count bodies.body": [{}],
+        "count mcp_sessions.state": [{}],
+        "count inputs.arguments": [{}],
+        "count results.body": [{}],
+        "webhooks.secrets": [{}],
+        "bodies.body": [{}],
+        "mcp_sessions.state": [{}],
+        "put webhooks.secrets": [{"id": "wh_rare", "sealed": b""}],
+        "put bodies.body": [{"id": "dlv_wh_rare-held", "sealed": b""}],
+        "put mcp_sessions.state": [{"id": "session-rare", "sealed": b""}],
+    },
+    "sealing_keys": {
+        "all": [{}],
+        "add": [{"key_id": "k", "check_value": b"check"}, {"key_id": "new", "check_value": b"check"}],
+        "remove": [{"key_id": "k"}],
+        "accept_loss": [{"key_id": "k"}],
+        "sealed_by": [{"key_id": "k", "prefix": b"\x01\x01k"}, {"key_id": "x", "prefix": b"\x01\x01x"}],
+    },
+    "leaders": {
+        "acquire": [{"duty": "watch", "owner": "me", "until": FUTURE}],
+        "release": [{"duty": "watch", "owner": "me"}],
+    },
+    "write_probe": {
+        "write": [{"bytes": 4096}],
+        "file": [{}],
+    },
+}

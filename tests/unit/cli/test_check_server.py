@@ -1,0 +1,121 @@
+"""The command line of `ringback check-server`; what it checks is in tests/interaction/events_checks."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pytest
+
+from tests.support.events_server import EventsServer, serving_events
+from tests.support.limits import WAIT_SECONDS
+from tests.unit.cli.conftest import Run
+
+KEY: Final = ("--api-key", "alice")
+
+
+@contextmanager
+def serving_in_a_thread(fault: str = "") -> Generator[str]:
+    """The reference server beside a command that runs its own event loop in this thread."""
+    urls: list[str] = []
+    ready, stop = threading.Event(), asyncio.Event()
+
+    async def serve() -> None:
+        async with serving_events(EventsServer(fault)) as url:
+            urls.append(url)
+            ready.set()
+            await stop.wait()
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    try:
+        assert ready.wait(WAIT_SECONDS)
+        yield urls[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()
+
+
+def run_json(run: Run, *arguments: str) -> tuple[int, dict[str, Any]]:
+    result = run("check-server", *arguments, "--json")
+    return result.exit_code, json.loads(result.stdout)
+
+
+def test_a_correct_server_has_a_report_with_counts_and_the_exit_code_0(run: Run) -> None:
+    with serving_in_a_thread() as url:
+        code, report = run_json(run, url, *KEY, "--only", "capability", "--only", "listing")
+
+    assert code == 0
+    assert report["about"] == url
+    assert (report["counts"]["failed"], report["counts"]["warned"]) == (0, 0)
+    assert report["counts"]["passed"] >= 10
+
+
+def test_a_broken_must_ends_with_1_and_is_printed_with_its_source(run: Run) -> None:
+    with serving_in_a_thread("descriptor-name") as url:
+        result = run("check-server", url, *KEY, "--only", "descriptor-name")
+
+    assert result.exit_code == 1
+    assert "MUST descriptor-name: Events (SEP-3415), Listing" in result.stdout
+
+
+def test_a_broken_should_is_a_warning_and_ends_with_0(run: Run) -> None:
+    with serving_in_a_thread("descriptor-description") as url:
+        code, report = run_json(run, url, *KEY, "--only", "descriptor-description")
+
+    assert (code, report["counts"]["warned"]) == (0, 1)
+
+
+def test_a_command_makes_the_event_happen(run: Run) -> None:
+    with serving_in_a_thread() as url:
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "emit"}}
+        curl = f"curl --silent --output /dev/null --data '{json.dumps(message)}' {url}"
+        code, report = run_json(run, url, *KEY, "--emit", curl, "--only", "occurrences")
+
+    assert (code, report["counts"]["untestable"]) == (0, 0)
+
+
+def test_a_command_that_fails_makes_the_checks_about_events_untestable_and_says_why(run: Run) -> None:
+    with serving_in_a_thread() as url:
+        code, report = run_json(run, url, *KEY, "--emit", "echo no such queue; exit 3", "--only", "occurrence-event-id")
+
+    assert code == 0
+    assert report["checks"][0]["observed"] == "the command of --emit ended with 3: no such queue"
+
+
+def test_a_server_that_refuses_callbacks_to_this_machine_is_told_apart_from_a_broken_one(run: Run) -> None:
+    with serving_in_a_thread("subscribe-refuses-loopback") as url:
+        code, report = run_json(run, url, *KEY, "--only", "ttl-omitted-means-default")
+
+    assert code == 0
+    assert "--callback-url" in report["checks"][0]["observed"]
+
+
+def test_the_checks_are_listed_without_a_server(run: Run) -> None:
+    result = run("check-server", "--list", "--only", "ttl")
+
+    assert result.exit_code == 0
+    assert "ttl-null-only-when-requested" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "give the URL"),
+        (("http://127.0.0.1:1/mcp",), "answered no handshake"),
+        (("http://127.0.0.1:1/mcp", "--only", "nothing"), "nothing"),
+        (("http://127.0.0.1:1/mcp", "--header", "no-colon"), "Name: value"),
+        (("http://127.0.0.1:1/mcp", "--arguments", "[]"), "JSON object"),
+    ],
+)
+def test_a_run_that_cannot_begin_ends_with_2_and_says_what_to_do(
+    run: Run, arguments: tuple[str, ...], said: str
+) -> None:
+    result = run("check-server", *arguments)
+
+    assert result.exit_code == 2
+    assert said in result.output
