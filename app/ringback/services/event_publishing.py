@@ -12,6 +12,7 @@ from ringback.domain.ids import EventId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller
 from ringback.notifier.recorder import Recorder
+from ringback.services.api_keys import require_held_key
 from ringback.services.event_types import (
     EventTypeDeclaration,
     require_publishable,
@@ -70,6 +71,7 @@ class EventPublishing:
         self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
 
         async def append(tx: Transaction) -> Sequence[PublishedResult]:
+            await require_held_key(tx, caller)
             for name in sorted({event.name for event in events}):
                 await save_event_type(tx, caller.principal, EventTypeDeclaration(name=name), replaces=False)
             external = [_to_external_event(event) for event in events]

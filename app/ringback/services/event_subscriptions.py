@@ -50,6 +50,7 @@ from ringback.protocol.mcp_events.backend import (
 )
 from ringback.protocol.mcp_events.errors import CallbackFailure, event_not_found
 from ringback.protocol.mcp_events.grants import TtlPolicy
+from ringback.services.api_keys import require_held_key
 from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.event_errors import raising_event_errors
@@ -150,10 +151,10 @@ class EventSubscriptions:
 
     async def _check_quota(self, tx: Transaction, wanted: Webhook) -> bool:
         """Whether the subscription is live; raises `QuotaExceeded` if it is not and there is no room for another one."""
-        webhook = await tx.webhooks.get(wanted.id)
-        if _is_live(webhook, await tx.subscriptions.get(wanted.id), tx.now()):
+        webhook, subscription = await tx.webhooks.get(wanted.id), await tx.subscriptions.get(wanted.id)
+        if _is_live(webhook, subscription, tx.now()):
             return True
-        await self._quotas.require_event_subscription_quota(tx, wanted.principal)
+        await self._quotas.require_event_subscription_quota(tx, wanted.principal, subscription)
         return False
 
     async def _authorize(self, caller: Caller, request: SubscriptionRequest, wanted: Webhook) -> EventType | None:
@@ -172,6 +173,7 @@ class EventSubscriptions:
         self, tx: Transaction, caller: Caller, request: SubscriptionRequest, wanted: Webhook
     ) -> SubscriptionGrant | None:
         """Store the subscription; None, and nothing is stored, if its URL needs a proof first."""
+        await require_held_key(tx, caller)
         wanted = _beginning_at(wanted, tx.now())  # the challenge has taken some of the time since the request
         webhook = await tx.webhooks.get(wanted.id)
         head = await tx.event_log.get_head(wanted.principal, lock=True)
@@ -180,7 +182,7 @@ class EventSubscriptions:
             return await self._refresh(tx, caller, request, wanted, webhook, subscription)
         if await self._verification.needs_proof(tx, wanted):
             return None
-        await self._quotas.require_event_subscription_quota(tx, wanted.principal)
+        await self._quotas.require_event_subscription_quota(tx, wanted.principal, subscription)
         return await self._begin(tx, caller, request, wanted, webhook, subscription, head=head)
 
     async def _begin(
