@@ -1,18 +1,36 @@
-"""How many different events of an upstream principals can demand: a demand that nothing would follow is refused."""
+"""The demand for events of an upstream: how many different ones there may be, and when a webhook demands them again."""
 
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.event_types import DEMAND_SECONDS, EventFollowing, EventType, arguments_topic
+from ringback.domain.ids import WebhookId
+from ringback.domain.ports import Transaction
 from ringback.domain.principal import Caller, Principal
+from ringback.domain.webhook import WebhookState
+from ringback.domain.webhook_rows import WebhookPart
 from ringback.services.event_demands import PRINCIPAL_SHARE_MAX, UPSTREAM_DEMANDS_MAX
+from ringback.services.registrations import WebhookRegistration
+from ringback.services.webhooks import WebhookChange
 from tests.support.clock import START, FakeClock
 from tests.support.examples import ALICE
-from tests.support.interleaving import CALLER, OTHER_CALLER, Node, Nodes, make_caller
+from tests.support.interleaving import CALLER, OTHER_CALLER, Node, Nodes, make_caller, open_nodes
 
 CAROL: Final = make_caller(Principal("carol"))
+FOLLOWING: Final = EventFollowing(event_name="git/pushed", topic="", cursor=None, updated_at=START)
+URL: Final = "http://127.0.0.1:1/callback"
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path, clock: FakeClock) -> AsyncGenerator[Nodes]:
+    """Nodes that challenge no URL."""
+    async with open_nodes(tmp_path, clock, callback_allowlist=("http://127.0.0.1:1",)) as opened:
+        yield opened
 
 
 async def demand(node: Node, number: int, caller: Caller = CALLER, upstream: str = "git") -> None:
@@ -26,9 +44,7 @@ async def demand(node: Node, number: int, caller: Caller = CALLER, upstream: str
         payload_schema={},
     )
     arguments = f'{{"number":{number}}}'
-    following = EventFollowing(
-        event_name=event_type.name, topic=arguments_topic(arguments) or "", cursor=None, updated_at=START
-    )
+    following = replace(FOLLOWING, event_name=event_type.name, topic=arguments_topic(arguments) or "")
     await node.store.write(lambda tx: tx.event_followings.save(following))
     await node.services.event_types.demand_events(caller, event_type, arguments)
 
@@ -77,3 +93,31 @@ async def test_the_events_of_an_upstream_are_counted_once_for_all_principals(nod
 
     assert sorted(each.is_own for each in demanded) == [False, True]
     assert {each.event_name for each in demanded} == {"git/pushed"}
+
+
+async def test_a_webhook_that_is_enabled_again_after_a_long_time_receives_an_upstreams_events_again(
+    nodes: Nodes, clock: FakeClock
+) -> None:
+    node = nodes.first
+    registered = await node.services.registrations.register_webhook(CALLER, WebhookRegistration(url=URL))
+    webhook_id = registered.webhook.id
+    await node.store.write(lambda tx: subscribe_to_pushes(tx, webhook_id))
+
+    async def change_state(state: WebhookState) -> int:
+        """The number of current demands after the change. The upstream is asked already: nothing waits for it."""
+        await node.store.write(lambda tx: tx.event_followings.save(FOLLOWING))
+        await node.services.webhooks.change_webhook(CALLER, webhook_id, WebhookChange(state=state))
+        await node.store.write(lambda tx: tx.event_demands.remove_ended(now=tx.now()))
+        return len(await node.store.read(lambda tx: tx.event_demands.list_current(now=tx.now())))
+
+    assert await change_state(WebhookState.ACTIVE) == 1
+    clock.advance(DEMAND_SECONDS)
+    assert await change_state(WebhookState.DISABLED) == 0
+    assert await change_state(WebhookState.ACTIVE) == 1
+
+
+async def subscribe_to_pushes(tx: Transaction, webhook_id: WebhookId) -> None:
+    """As a registration does while the upstream offers the event."""
+    webhook = await tx.webhooks.get(webhook_id)
+    assert webhook is not None
+    await tx.webhooks.update(replace(webhook, events=frozenset({"git/pushed"})), WebhookPart.SETTINGS)

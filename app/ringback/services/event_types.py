@@ -32,6 +32,7 @@ from ringback.domain.principal import Caller, Principal, Scope
 from ringback.services.event_demands import renew_demand, require_room_to_follow
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import poll_until
+from ringback.services.webhook_checks import get_own_webhook
 
 log = logging.getLogger(__name__)
 
@@ -150,12 +151,31 @@ class EventTypes:
         Waits until the upstream is asked, `FOLLOW_WAIT_SECONDS` at most. `canonical_arguments` are JSON in the form of
         RFC 8785. Raises `QuotaExceeded`.
         """
-        topic = arguments_topic(canonical_arguments)
         if event_type.upstream is None:
             return DemandedEvents(None, is_new=False)
+        return await self._demand(caller, event_type.name, canonical_arguments)
+
+    async def demand_changed_events(self, caller: Caller, webhook_id: str, names: Collection[str] | None) -> None:
+        """Demand upstreams' events for a webhook that changes to these names, or becomes active with those that it has.
+
+        While it was disabled, its demands have ended. Raises `InvalidRequest`, `NotFound` and `QuotaExceeded`.
+        """
+        if names is not None:
+            await self.check_event_names(caller, names)
+            return await self.demand_upstream_events(caller, names)
+        webhook = await self._store.read(lambda tx: get_own_webhook(tx, caller.principal, webhook_id))
+        for name in sorted(webhook.events):
+            upstream, _ = split_name(name)
+            # The upstream may be away now: its types are known when it is back.
+            if upstream is not None and not webhook.is_subscription and caller.may_use_upstream(upstream):
+                await self._demand(caller, name, "{}")
+        return None
+
+    async def _demand(self, caller: Caller, name: str, canonical_arguments: str) -> DemandedEvents:
+        topic = arguments_topic(canonical_arguments)
         demand = EventDemand(
             principal=caller.principal,
-            event_name=event_type.name,
+            event_name=name,
             topic=topic or "",
             arguments=jsontext.loads(canonical_arguments),
             polled_until=self._clock.now() + seconds(DEMAND_SECONDS),
