@@ -25,6 +25,7 @@ and then does everything or nothing.
     events          poll and follow the event log
     event_polls     the same as MCP Events do: from now on, with a maximum age, and without errors about cursors
     event_streams   streams of MCP Events, over one reader for each log (`log_tails`)
+    event_demands   the demand for events that are recorded only while a principal wants them
     event_lookups   one event by its id, and the latest events
     change_demands  polls and streams that demand changes of upstreams
     event_polls     poll it as MCP Events do; event_streams: follow it so, on log_tails, one reader for each log

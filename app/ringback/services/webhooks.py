@@ -171,9 +171,8 @@ class Webhooks:
         caller.require_scope(Scope.WEBHOOKS)
         if change.url is not None:
             await self._guard.check_url(change.url, caller.principal)
-        if change.events is not None:
-            await self._event_types.check_event_names(caller, change.events)
-            await self._event_types.demand_upstream_events(caller, change.events)
+        if change.events is not None or change.state is WebhookState.ACTIVE:
+            await self._event_types.demand_changed_events(caller, webhook_id, change.events)
 
         async def apply(tx: Transaction) -> UpdatedWebhook:
             previous = await get_own_webhook(tx, caller.principal, webhook_id)
