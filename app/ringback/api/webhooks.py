@@ -253,7 +253,7 @@ async def replay_webhook(
 async def remove_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: CallerDep) -> None:
     """Remove a webhook and cancel its open deliveries.
 
-    The client of a subscription is told that it has ended. Until then the webhook is shown as expired.
+    The receiver of a subscription gets a `terminated` envelope. Until then the webhook is shown as expired.
     """
     await services.webhooks.remove_webhook(caller, webhook_id)
 

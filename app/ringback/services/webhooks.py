@@ -276,7 +276,7 @@ class Webhooks:
         await self.remove_webhook(caller, webhook.id)
 
     async def remove_webhook(self, caller: Caller, webhook_id: str) -> None:
-        """Remove the webhook and cancel its open deliveries. The receiver of a subscription is told that it has ended.
+        """Remove the webhook and cancel its open deliveries. The receiver of a subscription gets `terminated`.
 
         Thousands of deliveries can be open, so each transaction cancels one batch. If the process stops before the last batch,
         the owner removes the webhook again.

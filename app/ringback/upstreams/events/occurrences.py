@@ -1,4 +1,4 @@
-"""Reads what an upstream sends about its events. Everything here may be hostile: nothing is taken over unchecked."""
+"""Reads what an upstream sends about its events. All of it may be hostile, so every member is checked first."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from ringback.domain.event_types import arguments_topic, qualified_name, upstrea
 from ringback.protocol.errors import InvalidUpstreamResponse
 
 EVENT_DATA_BYTES_MAX: Final = 192 * 1024
-"""The largest `data` that is taken over: with the other members it fits into a callback of 256 KiB."""
+"""The largest `data` that is stored: with the other members it fits into a callback of 256 KiB."""
 EVENT_ID_LENGTH_MAX: Final = 4096
 """Longer ids than that are no ids."""
 CURSOR_LENGTH_MAX: Final = 16 * 1024
