@@ -262,6 +262,7 @@ def test_a_problem_is_one_line_that_says_what_to_do(run: Run, service: respx.Moc
     ("command", "method", "path", "answer"),
     [
         (("webhooks", "show", "wh_1"), "GET", HOOK, examples.WEBHOOK),
+        (("webhooks", "remove", "wh_1"), "DELETE", HOOK, None),
         (("webhooks", "enable", "wh_1", "--json"), "PATCH", HOOK, examples.WEBHOOK),
         (("webhooks", "disable", "wh_1", "--json"), "PATCH", HOOK, examples.WEBHOOK),
         (("webhooks", "list", "--json"), "GET", "/v1/webhooks", {"webhooks": [], "next_cursor": None}),
