@@ -35,7 +35,7 @@ from ringback.client import NamedWebhookOptions, RingbackClient, Webhook
 
 app = typer.Typer(no_args_is_help=True, help="Manage webhooks.")
 
-_COLUMNS: Final = ("id", "name", "state", "paused_at", "url", "events", "last_error", "description")
+_COLUMNS: Final = ("id", "name", "state", "paused_at", "url", "events", "expires_at", "last_error", "description")
 
 
 @app.command("list")
