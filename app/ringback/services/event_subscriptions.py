@@ -59,6 +59,7 @@ from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.subscribed_webhooks import build_subscribed_webhook, choose_message_ids, get_subscription_id
 from ringback.services.subscription_ends import unsubscribe_batch
+from ringback.services.subscription_log import log_grant, logging_refusals
 from ringback.services.subscription_starts import find_start
 from ringback.services.verification import WebhookVerification
 from ringback.services.webhook_checks import (
@@ -112,7 +113,7 @@ class EventSubscriptions:
 
         `request.name` is the name of the event type in the log. Callbacks have `shown_name`, if that is another one.
         """
-        with raising_event_errors():
+        with logging_refusals(caller, request), raising_event_errors():
             caller.require_scope(Scope.WEBHOOKS)
             self._lifecycle.require_running()
             wanted = build_subscribed_webhook(
@@ -131,7 +132,7 @@ class EventSubscriptions:
                 )
                 if grant is not None:
                     await self._attempts.schedule_rest(caller.principal, wanted.id)
-                    return grant
+                    return log_grant(caller, request, grant)
                 is_live = False
             raise StoreUnavailable("The proof of delivery.url expired before the subscription was stored. Try again.")
 

@@ -36,6 +36,7 @@ from ringback.protocol.mcp_events.errors import (
     subscription_not_found,
     to_error_object,
 )
+from ringback.services.subscription_log import log_end
 from ringback.services.webhook_checks import subscribes_to_changes
 from ringback.services.webhook_removal import CANCELLED_DELIVERIES_BATCH_SIZE, remove_webhook_batch
 
@@ -74,6 +75,8 @@ async def unsubscribe_batch(
     if not is_first and (subscription is None or subscription.ended_at is None):
         return True
     if subscription is not None:
+        if subscription.ended_at is None:
+            log_end(tx, subscription, SubscriptionEnd.UNSUBSCRIBED)
         await tx.subscriptions.save(end_subscription(subscription, SubscriptionEnd.UNSUBSCRIBED, now=tx.now()))
     return webhook is None or await remove_webhook_batch(tx, webhook)
 
@@ -120,6 +123,7 @@ async def _terminate(
     """Whether the subscription has ended. If not, it matches nothing any more and the next batch cancels more deliveries."""
     if webhook is None:
         await tx.subscriptions.save(end_subscription(subscription, SubscriptionEnd.EXPIRED, now=tx.now()))
+        log_end(tx, subscription, SubscriptionEnd.EXPIRED)
         return True
     if subscribes_to_changes(webhook):
         tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)
@@ -127,6 +131,7 @@ async def _terminate(
         await tx.webhooks.update(replace(webhook, expires_at=tx.now()), WebhookPart.SETTINGS)
         return False
     await tx.subscriptions.save(end_subscription(subscription, end, now=tx.now()))
+    log_end(tx, subscription, end, reason=error.message)
     await recorder.enqueue_terminated(tx, webhook, to_error_object(error, ErrorProfile(subscription.error_profile)))
     return True
 

@@ -62,7 +62,8 @@ class Retries:
 
 _CHANGEABLE_OF_SUBSCRIPTION: Final = frozenset({"paused", "state", "description", "rate_per_second"})
 _SUBSCRIBED: Final = (
-    "Its client changes it with events/subscribe. You may pause, test, replay and remove it, and limit its rate."
+    "Its client changes it with events/subscribe. You may pause, test, replay and remove it (DELETE /v1/webhooks/{id}), and "
+    "limit its rate."
 )
 
 
