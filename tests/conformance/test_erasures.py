@@ -16,6 +16,7 @@ from ringback.domain.ids import KeyId
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import ALL_SCOPES, Caller
 from ringback.domain.webhook import Webhook
+from ringback.services.event_publishing import PublishedEvent
 from ringback.services.registrations import WebhookRegistration
 from ringback.services.replays import ReplayRequest
 from ringback.services.reports import CallReport
@@ -147,11 +148,17 @@ async def erase_principal(node: Node, *, cancel: bool = True) -> Erasure:
     return await node.services.erasures.erase_principal(CALLER, ALICE, cancel=cancel)
 
 
+async def publish_event(node: Node, caller: Caller) -> object:
+    return await node.services.event_publishing.publish_events(caller, [PublishedEvent(name="order.paid", data={})])
+
+
 def list_rows(nodes: Nodes) -> Sequence[tuple[Any, ...]]:
-    return query_rows(nodes.folder, "SELECT id FROM calls UNION ALL SELECT id FROM webhooks")
+    return query_rows(
+        nodes.folder, "SELECT id FROM calls UNION ALL SELECT id FROM webhooks UNION ALL SELECT id FROM events"
+    )
 
 
-@pytest.mark.parametrize("store_row", [report_ended_call, register_webhook])
+@pytest.mark.parametrize("store_row", [report_ended_call, register_webhook, publish_event])
 async def test_a_request_that_comes_after_the_erasure_of_its_principal_stores_nothing(
     nodes: Nodes, store_row: Callable[[Node, Caller], Awaitable[object]]
 ) -> None:
@@ -164,7 +171,7 @@ async def test_a_request_that_comes_after_the_erasure_of_its_principal_stores_no
     assert list_rows(nodes) == []
 
 
-@pytest.mark.parametrize("store_row", [report_ended_call, register_webhook])
+@pytest.mark.parametrize("store_row", [report_ended_call, register_webhook, publish_event])
 async def test_what_a_request_stores_before_the_erasure_of_its_principal_is_erased(
     nodes: Nodes, store_row: Callable[[Node, Caller], Awaitable[object]]
 ) -> None:

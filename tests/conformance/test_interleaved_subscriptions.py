@@ -11,9 +11,11 @@ import pytest
 from ringback.api.context import Services
 from ringback.domain.call import Call
 from ringback.domain.call_outcome import completion_from_result
+from ringback.domain.cursor import LogPosition, encode_log_position
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.errors import Unauthenticated
 from ringback.domain.event_rows import EventFilter
+from ringback.domain.event_subscriptions import SubscriptionEnd
 from ringback.domain.ids import KeyId, WebhookId
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Scope
@@ -22,6 +24,7 @@ from ringback.domain.webhook_rows import WebhookPart
 from ringback.protocol.mcp_events.backend import SubscriptionGrant, SubscriptionKey, SubscriptionRequest
 from ringback.protocol.mcp_events.errors import ErrorProfile, EventError, EventErrorName
 from ringback.protocol.mcp_events.grants import TtlRequest
+from ringback.services.event_polls import EventRequest, read_log_start
 from ringback.services.event_publishing import PublishedEvent
 from ringback.services.event_types import EventTypeDeclaration
 from ringback.services.reports import CallReport
@@ -244,17 +247,23 @@ GONE: Final = replace(CALLER, key_id=KeyId("key_01K00000000000000000000000"))
 """A caller whose key was deleted after its request was authenticated."""
 
 
+async def subscribe_with_deleted_key(services: Services) -> None:
+    await services.event_subscriptions.subscribe(GONE, REQUEST)
+
+
+async def publish_with_deleted_key(services: Services) -> None:
+    await services.event_publishing.publish_events(GONE, [PublishedEvent(name="order.paid", data={})])
+
+
+async def declare_with_deleted_key(services: Services) -> None:
+    await services.event_types.declare_event_type(GONE, EventTypeDeclaration(name="order.paid"))
+
+
 @pytest.mark.parametrize(
-    "store_something",
-    [
-        lambda services: services.event_subscriptions.subscribe(GONE, REQUEST),
-        lambda services: services.event_publishing.publish_events(GONE, [PublishedEvent(name="order.paid", data={})]),
-        lambda services: services.event_types.declare_event_type(GONE, EventTypeDeclaration(name="order.paid")),
-    ],
-    ids=["subscribe", "publish", "declare a type"],
+    "store_something", [subscribe_with_deleted_key, publish_with_deleted_key, declare_with_deleted_key]
 )
 async def test_a_request_stores_nothing_for_a_key_that_was_deleted_meanwhile(
-    proven: Nodes, store_something: Callable[[Services], Awaitable[object]]
+    proven: Nodes, store_something: Callable[[Services], Awaitable[None]]
 ) -> None:
     with pytest.raises((Unauthenticated, EventError), match="key was deleted"):
         await store_something(proven.first.services)
@@ -270,3 +279,26 @@ async def test_an_erasure_covers_a_subscription_that_is_newer_than_its_request(p
         await subscribe(proven.first, url=f"{URL}/{number}")
 
     assert await proven.first.store.read(lambda tx: tx.erased_rows.newest_row_at(ALICE)) == clock.now()
+
+
+async def test_an_erased_subscription_has_ended_by_its_removal_now(proven: Nodes, clock: FakeClock) -> None:
+    grant = await subscribe(proven.first)
+    clock.advance(1)
+
+    await proven.first.services.erasures.erase_principal(CALLER, ALICE, cancel=False)
+
+    tombstone = await proven.first.store.read(lambda tx: tx.subscriptions.get(WebhookId(grant.id)))
+    assert tombstone is not None
+    assert (tombstone.end, tombstone.ended_at) == (SubscriptionEnd.REMOVED, clock.now())
+
+
+async def test_a_cursor_of_another_log_starts_where_a_poll_starts(proven: Nodes) -> None:
+    await report(proven.first)
+    foreign = encode_log_position(LogPosition(1, "00000000"))
+
+    grant = await subscribe(proven.first, cursor=foreign)
+
+    request = EventRequest(event_filter=EventFilter(), cursor=foreign)
+    start = await proven.first.store.scan(ALICE, lambda tx: read_log_start(tx, ALICE, request))
+    assert (grant.cursor, grant.truncated) == (encode_log_position(start.position), start.is_truncated)
+    assert await count_deliveries(proven) == 1

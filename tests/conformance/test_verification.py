@@ -8,6 +8,7 @@ from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, Challenge, Re
 from tests.support.builders import make_webhook
 from tests.support.clock import START, FakeClock
 from tests.support.examples import ALICE, BOB
+from tests.support.interleaving import Node, Nodes
 
 HERE, THERE = "https://here.example", "https://there.example:8443"
 LATER = START + timedelta(minutes=1, milliseconds=7)
@@ -91,6 +92,20 @@ async def test_those_of_the_last_minute_are_counted_by_origin_and_by_principal(s
     assert await count_recent(over, origin=HERE) == RecentChallenges(
         sent_count=2, waiting_count=0, first_sent_at=START + timedelta(seconds=1)
     )
+
+
+async def test_two_answers_at_once_free_two_places_of_their_origin(nodes: Nodes) -> None:
+    challenge = await make_challenge(nodes.first.store)
+    for _ in range(2):
+        await nodes.first.store.write(lambda tx: tx.challenges.record_sent(challenge, now=START))
+
+    async def record_answered(node: Node) -> None:
+        await node.store.write(lambda tx: tx.sent_challenges.record_answered(HERE, ALICE))
+
+    await nodes.interleave(record_answered, record_answered)
+
+    recent = await nodes.first.store.read(lambda tx: tx.challenges.count_recent(now=START, origin=HERE))
+    assert recent.sent_count == 0
 
 
 async def test_urls_that_wait_for_their_first_turn_are_counted_too(store: Store) -> None:

@@ -54,7 +54,8 @@ batches with the same keys) are noticed after a second, and one of them runs aga
     pause, drain or resume of an upstream    its row; a unit that begins after the commit of a pause leases
                                              nothing, but a lease that began before may commit after it
     catch-up                                 the webhook, its catch-up, then the log
-    verification                             units that lease challenges come one after the other, so limits are exact
+    verification                             units that lease challenges come one after the other, so limits are exact. Those of
+                                             events/subscribe too: their last lock is this one, which all principals share
     sessions, sealed values                  the row, so no change is lost
     retention of events                      the logs in the order of principals
     published events, declared types         the log, so an id and the number of types are counted once

@@ -15,6 +15,7 @@ from ringback.domain.call import Call
 from ringback.domain.call_rows import Tombstone
 from ringback.domain.erasure import ErasedDeliveryBatch, Erasure, ErasureKind, erase_event
 from ringback.domain.event_rows import EventFilter
+from ringback.domain.event_subscriptions import SubscriptionEnd, end_subscription
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import Transaction
 from ringback.notifier.recorder import Recorder
@@ -185,6 +186,9 @@ async def _erase_webhooks(tx: Transaction, erasure: Erasure) -> Erasure | None:
     after = replace(erasure, deliveries=erasure.deliveries + erased.count)
     if not erased.is_done:
         return after
+    subscription = await tx.subscriptions.get(webhook_id)
+    if subscription is not None:  # otherwise the trigger's tombstone says that it expired
+        await tx.subscriptions.save(end_subscription(subscription, SubscriptionEnd.REMOVED, now=tx.now()))
     await tx.webhooks.delete(webhook_id)
     return replace(after, webhooks=after.webhooks + 1)
 

@@ -154,14 +154,17 @@ async def _erase_keys(tx: Transaction, erasure: Erasure) -> Erasure:
     """Erase the principal's keys in the transaction of the request: later, its keys start nothing (`require_held_key`).
 
     A start or registration that holds its key comes first. By the clock its row may be newer than this transaction. It is
-    erased all the same, so the request moves to the time of that row.
+    erased all the same, so the request moves to the time of that row, and to the end of the log.
     """
     await erase_identity(tx, erasure)
     newest = await tx.erased_rows.newest_row_at(erasure.principal)
-    if newest is None or newest <= erasure.requested_at:
-        return erasure
-    moved = replace(erasure, requested_at=newest)
-    await tx.erasures.update(moved)
+    moved = replace(
+        erasure,
+        requested_at=max(erasure.requested_at, newest or erasure.requested_at),
+        head=await tx.event_log.get_head(erasure.principal),
+    )
+    if moved != erasure:
+        await tx.erasures.update(moved)
     return moved
 
 

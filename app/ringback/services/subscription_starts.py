@@ -2,29 +2,25 @@
 
 cursor null, new                from now
 cursor null, lapsed             from now; truncated if an event matched since it lapsed
-cursor                          after it; with maxAgeMs not before that age, and then truncated
-cursor of another log, unknown  from now, truncated
-cursor older than retention     from the oldest event, truncated
+cursor                          after it; with maxAgeMs not before that age; truncated if that skips events that match
+unknown cursor                  from now, truncated
+cursor of another log or older  from the oldest event, truncated
 """
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from ringback.domain.clock import seconds
-from ringback.domain.cursor import LogPosition, decode_log_position
-from ringback.domain.errors import InvalidCursor
+from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
+from ringback.domain.event_types import is_own_name
 from ringback.domain.ports import Transaction
-from ringback.domain.retry import DAY
 from ringback.domain.webhook import Webhook, matches_event
-from ringback.notifier.log_positions import log_contains_position
 from ringback.protocol.mcp_events.backend import SubscriptionRequest
+from ringback.services.event_polls import EventRequest, read_log_start
 
 MISSED_EVENTS_VISITED_MAX: Final = 200
 """Events after a lapse among which a matching one is sought: some milliseconds. If there are more, one may be among them."""
-MAX_AGE_SECONDS_MAX: Final = 36_500.0 * DAY
-"""A hundred years: older than any event, and within the years that exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,20 +38,26 @@ async def find_start(
     if request.cursor is None:
         missed = lapsed_at is not None and await _has_missed_event(tx, webhook, since=lapsed_at)
         return SubscriptionStart(after_seq=head, truncated=missed)
-    position = _parse_cursor(request.cursor)
-    if position is None or not await log_contains_position(tx, webhook.principal, position):
-        return SubscriptionStart(after_seq=head, truncated=True)
-    oldest = await _find_oldest_seq(tx, webhook, request)
-    return SubscriptionStart(after_seq=max(position.seq, oldest), truncated=position.seq < oldest)
+    polled = EventRequest(
+        event_filter=_to_filter(webhook, request), cursor=request.cursor, max_age_seconds=request.max_age_seconds
+    )
+    start = await read_log_start(tx, webhook.principal, polled)
+    return SubscriptionStart(after_seq=start.position.seq, truncated=start.is_truncated)
 
 
-async def _find_oldest_seq(tx: Transaction, webhook: Webhook, request: SubscriptionRequest) -> int:
-    """The position before which nothing is replayed: what retention has removed, and what the client finds too old."""
-    retention_floor = await tx.event_log.get_retention_floor(webhook.principal)
-    if request.max_age_seconds is None:
-        return retention_floor
-    too_old = tx.now() - seconds(min(request.max_age_seconds, MAX_AGE_SECONDS_MAX))
-    return max(retention_floor, await tx.event_log.last_seq_before(webhook.principal, too_old))
+def _to_filter(webhook: Webhook, request: SubscriptionRequest) -> EventFilter:
+    """The events that match the subscription, as a poll for them."""
+    is_change = request.name == EventName.UPSTREAM_CHANGED
+    return EventFilter(
+        name=request.name,
+        topic=None if is_own_name(request.name) else webhook.topic or "",
+        call_id=webhook.call_id,
+        client_session_id=webhook.client_session_id,
+        correlation_id=webhook.correlation_id if webhook.match_correlation else None,
+        upstream=webhook.upstream,
+        tool=webhook.tool,
+        resource_uris=frozenset({webhook.resource_uri}) if is_change else None,
+    )
 
 
 async def _has_missed_event(tx: Transaction, webhook: Webhook, *, since: datetime) -> bool:
@@ -65,10 +67,3 @@ async def _has_missed_event(tx: Transaction, webhook: Webhook, *, since: datetim
     if len(events) == MISSED_EVENTS_VISITED_MAX:
         return True
     return any(matches_event(webhook, event, now=tx.now()) for event in events)
-
-
-def _parse_cursor(cursor: str) -> LogPosition | None:
-    try:
-        return decode_log_position(cursor)
-    except InvalidCursor:
-        return None

@@ -16,7 +16,7 @@ SELECT {erasure in erasures} FROM erasures WHERE finished_at IS NULL ORDER BY wo
 
 -- name: update
 UPDATE erasures SET
-    cancels = :cancels, requested_at = :requested_at, worked_at = :worked_at, is_waiting = :is_waiting,
+    cancels = :cancels, requested_at = :requested_at, head = :head, worked_at = :worked_at, is_waiting = :is_waiting,
     finished_at = :finished_at, call_id = :call_id, seq = :seq, calls = :calls, deliveries = :deliveries, events = :events, webhooks = :webhooks
 WHERE id = :id;
 

@@ -44,11 +44,12 @@ FROM challenges_sent WHERE principal = :principal AND sent_at > :since AND origi
 -- name: record_sent
 INSERT INTO challenges_sent (origin, principal, sent_at) VALUES (:origin, :principal, :now);
 
--- Of challenges to one origin for one principal it does not matter which one has been answered.
+-- Of challenges to one origin for one principal it does not matter which one has been answered. Two units mark two.
 -- name: record_answered
 UPDATE challenges_sent SET answered = true WHERE id = (
     SELECT id FROM challenges_sent
     WHERE origin = :origin AND principal = :principal AND NOT answered ORDER BY sent_at DESC LIMIT 1
+    FOR UPDATE SKIP LOCKED
 );
 
 -- name: remove_sent
