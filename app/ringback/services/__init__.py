@@ -19,6 +19,7 @@ and then does everything or nothing.
     subscription_ends    end subscriptions by their client, with their key, or with their event type
     callback_proofs      prove a callback URL before anything is stored
     verification    which webhooks must prove that their URL accepts callbacks
+    subscription_log     log lines about subscriptions that begin, are refused and end
     subscribed_webhooks  the webhook that a subscription is
     subscription_starts  where in the log a subscription begins, and what its client has missed
     webhook_removal      remove a webhook and its open deliveries

@@ -29,6 +29,7 @@ from ringback.domain.event_types import (
 )
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
+from ringback.services.api_keys import require_held_key
 from ringback.services.event_demands import renew_demand, require_room_to_follow
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import poll_until
@@ -116,9 +117,12 @@ class EventTypes:
         require_publishable(declaration.name)
         if len(jsontext.dumps(declaration.payload_schema)) > SCHEMA_BYTES_MAX:
             raise InvalidRequest(f"payload_schema: it has more than {SCHEMA_BYTES_MAX} bytes.")
-        return await self._store.write_for(
-            caller.principal, lambda tx: save_event_type(tx, caller.principal, declaration)
-        )
+
+        async def save(tx: Transaction) -> PublishedEventType:
+            await require_held_key(tx, caller)
+            return await save_event_type(tx, caller.principal, declaration)
+
+        return await self._store.write_for(caller.principal, save)
 
     async def remove_event_type(self, caller: Caller, name: str) -> None:
         """Remove the declaration. Its events and webhooks stay; the next published event declares it again."""
