@@ -14,10 +14,10 @@ has the same topic.
 
 `services.event_types.EventTypes` serves readers:
 
-    list_event_types(caller, upstream)              what events/list shows: cached, without a request to an upstream
+    list_event_types(caller, upstream)              what events/list shows; lists again what is minutes old
     find_event_type(caller, name)                   None for an unknown name
-    demand_events(caller, event_type, arguments)    makes the upstream's events arrive in the log; before each poll, each page
-                                                    of a stream, and each (re)subscription of a webhook
+    demand_events(caller, event_type, arguments)    makes the upstream's events arrive in the log; before each poll, every
+                                                    150 s of a stream, and at each (re)subscription of a webhook
 """
 
 import hashlib

@@ -42,6 +42,7 @@ from ringback.protocol.mcp_events.endpoint import HEARTBEAT_SECONDS
 from ringback.protocol.mcp_events.errors import EventError, EventErrorName, event_not_found
 from ringback.protocol.mcp_events.occurrence import EventOccurrence
 from ringback.protocol.mcp_events.subscription_key import canonical_arguments
+from ringback.services.event_errors import raising_event_errors
 from ringback.services.event_polls import EventRequest
 from ringback.services.event_streams import StreamPage
 
@@ -124,7 +125,15 @@ class GatewayEventBackend:
                 has_missed_events = False
                 if clock.monotonic() >= demanded_at + DEMAND_INTERVAL_SECONDS:
                     demanded_at = clock.monotonic()
-                    has_missed_events = (await self._resolve_interest(caller, interest, page.cursor)).has_missed_events
+                    try:
+                        with raising_event_errors():
+                            renewed = await self._resolve_interest(caller, interest, page.cursor)
+                        has_missed_events = renewed.has_missed_events
+                    except EventError as error:
+                        if error.name != EventErrorName.INTERNAL_ERROR:
+                            raise  # the stream is terminated with it
+                        # The store is unavailable. Demands last for four intervals; the next one may succeed.
+                        yield OccurrencePage(cursor=page.cursor, error=_STORE_UNAVAILABLE)
 
     # -- webhooks --
 

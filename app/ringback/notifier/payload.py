@@ -100,8 +100,8 @@ class PayloadBuilder:
         data = dict(event.data)
         if not (event.is_external and webhook.is_subscription):  # its data has the payloadSchema of its source
             data["subscription_id"] = webhook.id
-        if webhook.correlation_id is not None:
-            data["webhook_correlation_id"] = webhook.correlation_id
+            if webhook.correlation_id is not None:
+                data["webhook_correlation_id"] = webhook.correlation_id
         if call is not None:
             data["resume_token"] = self._resume_token(call, event.position)
         if call is not None and self._public_url is not None:

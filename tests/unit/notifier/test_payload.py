@@ -16,7 +16,7 @@ from ringback.domain.call_outcome import (
 )
 from ringback.domain.cursor import LogPosition, decode_log_position
 from ringback.domain.event import Event, EventName, build_call_event
-from ringback.domain.ids import EventId
+from ringback.domain.ids import EventId, WebhookId
 from ringback.notifier.payload import BODY_BYTES_MAX, PayloadBuilder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.signing.resume_token import ResumeTokenCodec
@@ -174,3 +174,12 @@ def test_progress_is_included_for_webhooks_that_selected_it() -> None:
     data = json.loads(BODIES.build_event_body(event, WEBHOOK, call=running, watermark=PAYLOAD_BUILDER))["data"]
 
     assert (data["status"], data["progress"]) == ("working", {"progress": 1, "total": 2, "message": "half"})
+
+
+def test_a_subscription_gets_the_data_of_an_external_event_as_its_source_has_sent_it() -> None:
+    event = replace(make_event(), name="github/pr.opened", call_id=None, occurred_at=START, data={"repo": "a"})
+    subscribed = replace(WEBHOOK, id=WebhookId("sub_1"), correlation_id="report-1")
+
+    body = json.loads(BODIES.build_event_body(event, subscribed, call=None, watermark=LogPosition(6)))
+
+    assert body["data"] == {"repo": "a"}

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 2.0
 """Between two attempts while the upstream is away, or after its stream ended."""
 REJECTED_RETRY_SECONDS: Final = 30.0
-"""Between two attempts after the upstream rejected the request, or ended the subscription."""
+"""Between two attempts after the upstream rejected the request or ended the subscription, or after a bug of ours."""
 SILENCE_SECONDS: Final = 75.0
 """A stream without a frame for so long is dead: heartbeats come every 30 s at least (mcp-events §5)."""
 REQUEST_TIMEOUT_SECONDS: Final = 60.0
@@ -99,6 +99,9 @@ class Following:
                 pause = REJECTED_RETRY_SECONDS
             except (RequestFailed, UpstreamUnreachable, StoreUnavailable, TimeoutError):
                 pass
+            except Exception:  # a bug in one following must not end those of all upstreams
+                log.exception("upstream.following_failed", extra={"upstream": self._followed.upstream})
+                pause = REJECTED_RETRY_SECONDS
             await self._clock.sleep(pause)
 
     async def _follow_connection(self, connection: FollowableConnection) -> None:
