@@ -83,6 +83,8 @@ class EventsServer:
             case "events/unsubscribe":
                 return self.webhooks.unsubscribe(principal, params)
             case "tools/call":
+                if params.get("name") != "emit":
+                    raise RpcError(-32602, "Unknown tool")
                 self.log.append_event()
                 self.webhooks.notify()
                 return {"content": []}

@@ -12,8 +12,8 @@ import typer
 
 from ringback import __version__
 from ringback.cli.check_report import CheckResult, exit_for_results, print_report
-from ringback.cli.output import AsJson, exit_with_error
-from ringback.cli.receiver_checks import run_receiver_checks
+from ringback.cli.output import AsJson, exit_with_error, print_message
+from ringback.cli.receiver_checks import find_unaccepted, run_receiver_checks
 from ringback.cli.receiver_checks.probe import ANSWER_SECONDS, ReceiverProbe
 from ringback.signing.secrets import InvalidSecret, parse_secret
 
@@ -43,6 +43,10 @@ def check_receiver(
     _require_url(url)
     _require_secret(secret)
     results = asyncio.run(_run_checks(url, secret, subscription or f"sub_{_new_id()}", event))
+    if (answer := find_unaccepted(results)) is not None:
+        print_message(
+            f"No signed event was accepted ({answer}): check the URL and --secret. Refusals mean nothing without it."
+        )
     print_report(results, about=url, as_json=as_json)
     exit_for_results(results)
 

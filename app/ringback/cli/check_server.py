@@ -6,14 +6,15 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from ringback.cli.check_report import exit_for_results, print_report
+from ringback.cli.check_report import CheckVerdict, exit_for_results, print_report
 from ringback.cli.output import EXIT_INTERRUPTED, AsJson, exit_on_errors, exit_with_error, print_table
+from ringback.cli.server_checks.cases import ImpossibleRun
 from ringback.cli.server_checks.connection import Era
-from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
+from ringback.cli.server_checks.run import RunOptions, run_checks, select_cases
 from ringback.cli.server_checks.subject import EventChoice
 
 
-@exit_on_errors(ServerUnreachable)
+@exit_on_errors(ImpossibleRun)
 def check_server(
     url: Annotated[
         str | None, typer.Argument(help="The URL of the MCP server, such as https://example.com/mcp.")
@@ -106,6 +107,8 @@ def check_server(
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     print_report(results, about=url, as_json=as_json)
+    if all(each.verdict is CheckVerdict.UNTESTABLE for each in results):
+        exit_with_error("nothing was checked: each check says in `observed` what it needs.")
     exit_for_results(results)
 
 

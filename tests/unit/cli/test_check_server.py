@@ -19,25 +19,24 @@ KEY: Final = ("--api-key", "alice")
 @contextmanager
 def serving_in_a_thread(fault: str = "") -> Generator[str]:
     """The reference server beside a command that runs its own event loop in this thread."""
-    urls: list[str] = []
+    served: list[tuple[str, asyncio.AbstractEventLoop]] = []
     ready, stop = threading.Event(), asyncio.Event()
 
     async def serve() -> None:
         async with serving_events(EventsServer(fault)) as url:
-            urls.append(url)
+            served.append((url, asyncio.get_running_loop()))
             ready.set()
             await stop.wait()
 
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
+    assert ready.wait(WAIT_SECONDS)
+    url, loop = served[0]
     try:
-        assert ready.wait(WAIT_SECONDS)
-        yield urls[0]
+        yield url
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join()
-        loop.close()
 
 
 def run_json(run: Run, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -79,19 +78,37 @@ def test_a_command_makes_the_event_happen(run: Run) -> None:
     assert (code, report["counts"]["untestable"]) == (0, 0)
 
 
-def test_a_command_that_fails_makes_the_checks_about_events_untestable_and_says_why(run: Run) -> None:
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (("--emit", "echo no such queue; exit 3"), "the command of --emit ended with 3: no such queue"),
+        (("--emit-tool", "emti"), 'the tool "emti" that makes an event happen failed: error -32602: Unknown tool'),
+        (("--event", "note.adedd"), "the server has no event type 'note.adedd'; it lists: note.added"),
+    ],
+)
+def test_a_run_that_could_not_check_what_its_options_name_ends_with_2_and_says_why(
+    run: Run, option: tuple[str, ...], said: str
+) -> None:
     with serving_in_a_thread() as url:
-        code, report = run_json(run, url, *KEY, "--emit", "echo no such queue; exit 3", "--only", "occurrence-event-id")
+        result = run("check-server", url, *KEY, *option, "--only", "occurrence-event-id")
 
-    assert code == 0
-    assert report["checks"][0]["observed"] == "the command of --emit ended with 3: no such queue"
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_a_named_event_type_that_lacks_a_mode_is_not_replaced_by_another(run: Run) -> None:
+    with serving_in_a_thread() as url:
+        _, report = run_json(run, url, *KEY, "--event", "note.counted", "--only", "stream", "--only", "listing")
+
+    observed = {each["id"]: each["observed"] for each in report["checks"]}
+    assert observed["stream-implemented"] == "note.counted does not offer push"
 
 
 def test_a_server_that_refuses_callbacks_to_this_machine_is_told_apart_from_a_broken_one(run: Run) -> None:
     with serving_in_a_thread("subscribe-refuses-loopback") as url:
         code, report = run_json(run, url, *KEY, "--only", "ttl-omitted-means-default")
 
-    assert code == 0
+    assert code == 2, "a run that checked nothing is no success"
     assert "--callback-url" in report["checks"][0]["observed"]
 
 

@@ -11,6 +11,6 @@
 The checks know the receiver by its URL and a secret alone, so they hold for a receiver of any make.
 """
 
-from ringback.cli.receiver_checks.run import ALL_CHECKS, run_receiver_checks
+from ringback.cli.receiver_checks.run import ALL_CHECKS, find_unaccepted, run_receiver_checks
 
-__all__ = ["ALL_CHECKS", "run_receiver_checks"]
+__all__ = ["ALL_CHECKS", "find_unaccepted", "run_receiver_checks"]

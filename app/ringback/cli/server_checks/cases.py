@@ -38,6 +38,10 @@ UNREADABLE_RESPONSE: Final = (TypeError, ValueError, AttributeError, LookupError
 FAILED_REQUEST: Final = (httpx.HTTPError, StreamTooLong)
 
 
+class ImpossibleRun(Exception):
+    """The run would check nothing, or something else than the user wants. The message says what to change."""
+
+
 class Violation(Exception):
     """The server did something else than the case expects. The message says what."""
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from ringback.cli.server_checks.cases import Untestable
+from ringback.cli.server_checks.cases import ImpossibleRun, Untestable
 from ringback.cli.server_checks.connection import McpConnection
 
 COMMAND_SECONDS: Final = 60.0
@@ -15,7 +15,7 @@ OUTPUT_LENGTH_MAX: Final = 200
 
 class Emitter(Protocol):
     async def emit(self) -> None:
-        """Make one event happen. Raises `Untestable`."""
+        """Make one event happen. Raises `ImpossibleRun` if the first attempt fails, and `Untestable` if a later one does."""
         ...
 
 
@@ -29,16 +29,20 @@ class ToolEmitter:
         self._connection = connection
         self._tool = tool
         self._arguments = arguments
+        self._has_emitted = False
 
     async def emit(self) -> None:
         reply = await self._connection.request("tools/call", {"name": self._tool, "arguments": dict(self._arguments)})
         if not reply.has_result or reply.result.get("isError"):
-            raise Untestable(f"the tool {json.dumps(self._tool)} that makes an event happen failed: {reply.describe()}")
+            problem = f"the tool {json.dumps(self._tool)} that makes an event happen failed: {reply.describe()}"
+            raise Untestable(problem) if self._has_emitted else ImpossibleRun(problem)
+        self._has_emitted = True
 
 
 class CommandEmitter:
     def __init__(self, command: str) -> None:
         self._command = command
+        self._has_emitted = False
 
     async def emit(self) -> None:
         process = await asyncio.create_subprocess_shell(
@@ -53,4 +57,6 @@ class CommandEmitter:
             raise Untestable(f"the command of --emit did not end within {COMMAND_SECONDS:.0f} s") from None
         if process.returncode != 0:
             said = output.decode("utf-8", "replace").strip()[-OUTPUT_LENGTH_MAX:]
-            raise Untestable(f"the command of --emit ended with {process.returncode}: {said}")
+            problem = f"the command of --emit ended with {process.returncode}: {said}"
+            raise Untestable(problem) if self._has_emitted else ImpossibleRun(problem)
+        self._has_emitted = True

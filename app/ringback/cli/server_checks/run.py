@@ -11,19 +11,22 @@ import httpx
 
 from ringback.cli.check_report import CheckResult, violated
 from ringback.cli.server_checks.callback_endpoint import listening_endpoint
-from ringback.cli.server_checks.cases import FAILED_REQUEST, UNREADABLE_RESPONSE, ServerCase
+from ringback.cli.server_checks.cases import FAILED_REQUEST, UNREADABLE_RESPONSE, ImpossibleRun, ServerCase, Violation
 from ringback.cli.server_checks.chapters import CASES
 from ringback.cli.server_checks.connection import Era, McpConnection
 from ringback.cli.server_checks.emitters import CommandEmitter, Emitter, NoEmitter, ToolEmitter
-from ringback.cli.server_checks.subject import EventChoice, Patience, ServerUnderTest
+from ringback.cli.server_checks.subject import EventChoice, Patience, ServerUnderTest, list_catalog
 
 REQUEST_SECONDS: Final = 45.0
 """For one response. A subscribe waits for the callback's verification, which takes seconds."""
 CASE_SECONDS: Final = 180.0
 """For one case with all that it observes; longer than an observation may take."""
 
+TYPES_SHOWN: Final = 20
+"""Event types that an error lists."""
 
-class ServerUnreachable(Exception):
+
+class ServerUnreachable(ImpossibleRun):
     """The server answered neither handshake. The message says what it answered."""
 
 
@@ -47,14 +50,29 @@ def select_cases(only: Sequence[str]) -> list[ServerCase]:
     """The cases with these ids or of these chapters; all if none is named. Raises ValueError for an unknown one."""
     known = {case.case.id for case in CASES} | {case.chapter for case in CASES}
     if unknown := [name for name in only if name not in known]:
-        raise ValueError(f"no case and no chapter is called {', '.join(unknown)}")
+        raise ValueError(f"no check and no chapter is called {', '.join(unknown)}")
     return [case for case in CASES if not only or case.case.id in only or case.chapter in only]
 
 
 async def run_checks(options: RunOptions, cases: Sequence[ServerCase]) -> list[CheckResult]:
-    """Run the cases one after the other. Raises `ServerUnreachable`, and OSError if the callback port is taken."""
+    """Run the cases one after the other. Raises `ImpossibleRun`, and OSError if the callback port is taken."""
     async with open_server(options) as server:
+        await _require_chosen_type(server)
         return [await run_case(case, server) for case in cases]
+
+
+async def _require_chosen_type(server: ServerUnderTest) -> None:
+    """Raise `ImpossibleRun` unless the server lists the event type that the user named. A list that fails is for the cases."""
+    wanted = server.choice.name
+    if wanted is None:
+        return
+    try:
+        listed = [str(each.get("name")) for each in (await server.observe(list_catalog)).descriptors]
+    except (Violation, *FAILED_REQUEST, *UNREADABLE_RESPONSE):
+        return
+    if wanted not in listed:
+        shown = ", ".join(listed[:TYPES_SHOWN]) + (", …" if len(listed) > TYPES_SHOWN else "")
+        raise ImpossibleRun(f"the server has no event type {wanted!r}; it lists: {shown or 'none'}")
 
 
 async def run_case(case: ServerCase, server: ServerUnderTest) -> CheckResult:

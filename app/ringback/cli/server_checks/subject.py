@@ -178,19 +178,23 @@ class ServerUnderTest:
         self._subscribed.clear()
 
     async def choose_type(self, mode: str) -> EventType:
-        """An event type that offers the mode, with valid arguments: the one that the user named, or the first.
+        """An event type that offers the mode, with valid arguments: the one that the user named, or the first of all.
 
         Raises `Untestable` if there is none.
         """
         descriptors = (await self.require(list_catalog)).descriptors
-        offering = [each for each in descriptors if mode in list_modes(each) and isinstance(each.get("name"), str)]
-        named = [each for each in offering if each["name"] == self.choice.name]
-        for descriptor in named or offering:
+        wanted = self.choice.name
+        offering = [
+            each
+            for each in descriptors
+            if mode in list_modes(each) and isinstance(each.get("name"), str) and wanted in {None, each["name"]}
+        ]
+        for descriptor in offering:
             if (arguments := self._make_arguments(descriptor)) is not None:
                 return EventType(descriptor, arguments)
         if offering:
             raise Untestable(f"no arguments for {offering[0]['name']} can be made: give --event and --arguments")
-        raise Untestable(f"no event type of this server offers {mode}")
+        raise Untestable(f"{wanted} does not offer {mode}" if wanted else f"no event type of this server offers {mode}")
 
     def _make_arguments(self, descriptor: Json) -> Json | None:
         if descriptor["name"] == self.choice.name and self.choice.arguments is not None:
