@@ -54,6 +54,8 @@ class EventUpstream:
         """The params of each events/stream."""
         self.lost_before = 0
         """Cursors before this place have missed events."""
+        self.sends_event_cursors = True
+        """If not, only `active` has a cursor."""
         self._capability = capability
         self._changed = asyncio.Event()
 
@@ -146,7 +148,8 @@ class EventUpstream:
             while place < len(self.log):
                 occurrence, place = self.log[place], place + 1
                 if _matches(params, occurrence):
-                    await send("event", {**occurrence, "cursor": str(place)})
+                    cursor = {"cursor": str(place)} if self.sends_event_cursors else {}
+                    await send("event", {**occurrence, **cursor})
             await self._wait()
 
     async def _listen(self, context: Context, _params: Any) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from ringback.upstreams.transports.direct_posts import DirectPosts
 from ringback.upstreams.transports.guarded_http import make_guarded_transport, make_http_client
 from ringback.upstreams.transports.large_results import LargeResults
 from ringback.upstreams.transports.oauth import ClientCredentialsTokens
+from ringback.upstreams.transports.paced_streams import PacedStreams
 from ringback.upstreams.transports.stdio import open_stdio
 
 log = logging.getLogger(__name__)
@@ -77,9 +78,11 @@ async def open_session(
             on_change(change)
 
     async with AsyncExitStack() as stack:
-        large_results = LargeResults()
-        streams, transport, child, direct = await _enter_transport(stack, config, options, large_results)
-        dispatcher = SessionDispatcher(*streams, large_results=large_results, direct=direct)
+        large_results, paced_streams = LargeResults(), PacedStreams()
+        streams, transport, child, direct = await _enter_transport(stack, config, options, large_results, paced_streams)
+        dispatcher = SessionDispatcher(
+            *streams, large_results=large_results, paced_streams=paced_streams, direct=direct
+        )
         dispatcher.on_event_types_changed = lambda: on_change(
             UpstreamChange(upstream=config.name, listing=Listing.EVENTS)
         )
@@ -115,7 +118,11 @@ async def open_session(
 
 
 async def _enter_transport(
-    stack: AsyncExitStack, config: UpstreamConfig, options: SessionOptions, large_results: LargeResults
+    stack: AsyncExitStack,
+    config: UpstreamConfig,
+    options: SessionOptions,
+    large_results: LargeResults,
+    paced_streams: PacedStreams,
 ) -> tuple[tuple[Any, Any], LegacySessionTransport | None, ChildProcess | None, DirectPosts | None]:
     if config.transport is UpstreamTransport.STDIO:
         streams, child = await stack.enter_async_context(
@@ -130,6 +137,7 @@ async def _enter_transport(
         authorities=options.authorities,
         faults=options.faults,
         large_results=large_results,
+        paced_streams=paced_streams,
     )
     transport = LegacySessionTransport(inner, rejoined=session_id)
     direct = DirectPosts(transport, config.url)

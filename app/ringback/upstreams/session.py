@@ -192,8 +192,10 @@ class UpstreamSession:
         streaming = asyncio.create_task(self._send_raw(EventMethod.STREAM, stamped, options))
         streaming.add_done_callback(frames.on_request_done)
         try:
-            yield frames
+            with self._dispatcher.paced_streams.pace(request_id, frames.wait_for_room):
+                yield frames
         finally:
+            frames.end()
             del self._dispatcher.streams[request_id]
             streaming.cancel()
             await asyncio.gather(streaming, return_exceptions=True)

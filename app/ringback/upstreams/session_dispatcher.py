@@ -35,6 +35,7 @@ from ringback.protocol.mcp_events.names import EventNotification
 from ringback.upstreams.elicitation_router import ElicitationRouter, get_receiver
 from ringback.upstreams.transports.direct_posts import DirectPosts, get_message
 from ringback.upstreams.transports.large_results import LargeResults
+from ringback.upstreams.transports.paced_streams import PacedStreams
 
 ACKNOWLEDGE_TIMEOUT_SECONDS: Final = 5.0
 """For the acknowledgement, the first message of a stream. Without one, callers poll instead."""
@@ -87,12 +88,18 @@ class SessionDispatcher(JSONRPCDispatcher):
     """The SDK's dispatcher, which also sets `ended` at the end of the stream: nothing else detects the exit of a child."""
 
     def __init__(
-        self, *streams: Any, large_results: LargeResults | None = None, direct: DirectPosts | None = None
+        self,
+        *streams: Any,
+        large_results: LargeResults | None = None,
+        paced_streams: PacedStreams | None = None,
+        direct: DirectPosts | None = None,
     ) -> None:
         """`direct` is for HTTP only."""
         super().__init__(*streams)
         self._large_results = large_results or LargeResults()
         self._direct = direct
+        self.paced_streams = paced_streams or PacedStreams()
+        """The requests whose responses wait for their readers, over HTTP."""
         self.ended = anyio.Event()
         self.streams: dict[str, ReceivedStream] = {}
         """By the id of the request that opened the stream; for legacy, by task id."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ringback.client import RingbackClient
+from ringback.upstreams.events.event_frames import QUEUED_FRAMES_MAX
 from tests.support.application import SECRET, CallbackReceiver, running_application, serving_callbacks
 from tests.support.engine import wait_until
 from tests.support.event_upstream import EVENT_NAME, LOG_NAME, UPSTREAM_NAME, EventUpstream
@@ -162,3 +163,24 @@ async def test_a_gap_of_the_upstream_is_told_to_webhooks_and_polls(tmp_path: Pat
         events = [each async for each in alice.events()]
         assert [each.name for each in events] == [LOG_NAME, "upstream.gap", LOG_NAME]
         assert events[1].data == {"upstream": UPSTREAM_NAME, "event": LOG_NAME}
+
+
+async def test_a_burst_of_a_stream_without_cursors_in_its_events_arrives_whole(tmp_path: Path) -> None:
+    upstream = EventUpstream(modes=["push"])
+    upstream.sends_event_cursors = False
+    count = 3 * QUEUED_FRAMES_MAX
+    async with (
+        serving(upstream.app()) as server,
+        serving_callbacks() as phone,
+        running_application(tmp_path, make_http_config(server.url, name=UPSTREAM_NAME)) as ringback,
+    ):
+        alice = await ringback.create_agent_client("alice")
+        await register(alice, phone)
+        await asyncio.wait_for(upstream.wait_until_followed(), WAIT_SECONDS)
+        for number in range(count):
+            upstream.emit(EVENT_NAME, {"number": number})
+
+        await wait_for_callbacks(phone, count)
+
+        assert [event.data["number"] async for event in alice.events()] == list(range(count))
+        assert len(upstream.streams) == 1

@@ -1,17 +1,20 @@
-"""How the events of one type are read at an upstream: by poll, by stream, and when the upstream sends more than was asked for."""
+"""How the events of one type are read at an upstream: by poll, by stream, and when it sends more than was asked for."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
 import anyio
+import pytest
 
-from ringback.upstreams.events.event_frames import EventFrames
+from ringback.protocol.mcp_events.names import EventNotification
+from ringback.upstreams.events.event_frames import QUEUED_FRAMES_MAX, EventFrames
 from ringback.upstreams.events.following import Following
 from ringback.upstreams.events.occurrences import EVENTS_PER_PAGE, FollowedEvents, OccurrencePage
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.session import UpstreamSession
+from ringback.upstreams.transports.paced_streams import PacedStreams
 from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
 
@@ -36,7 +39,7 @@ class ScriptedEvents:
         self.faults = FaultCounter("github", clock=FakeClock())
         self.replaced = anyio.Event()
         self.closed = anyio.Event()
-        self._stored = asyncio.Event()
+        self._changed = asyncio.Event()
 
     async def get_shared_session(self, *, started_here: bool) -> UpstreamSession:
         assert started_here is False
@@ -45,6 +48,7 @@ class ScriptedEvents:
     async def send_request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         assert method == "events/poll"
         self.params.append(params)
+        self._changed.set()
         if not self.results:
             await asyncio.Event().wait()
         return dict(self.results.pop(0))
@@ -59,22 +63,23 @@ class ScriptedEvents:
     async def store_page(self, followed: FollowedEvents, page: OccurrencePage) -> None:
         assert followed == FOLLOWED
         self.pages.append(page)
-        self._stored.set()
+        self._changed.set()
 
     async def wait_for_turn(self, event_count: int) -> None:
         self.turns.append(event_count)
 
     async def wait_until_asked(self, count: int) -> None:
-        async with asyncio.timeout(WAIT_SECONDS):
-            while len(self.params) < count:
-                await asyncio.sleep(0)
+        await self._wait_until(lambda: len(self.params) >= count)
 
     async def wait_for_pages(self, count: int) -> Sequence[OccurrencePage]:
-        async with asyncio.timeout(WAIT_SECONDS):
-            while len(self.pages) < count:
-                self._stored.clear()
-                await self._stored.wait()
+        await self._wait_until(lambda: len(self.pages) >= count)
         return self.pages
+
+    async def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not is_so():
+                self._changed.clear()
+                await self._changed.wait()
 
     async def next_stream(self) -> EventFrames:
         return await asyncio.wait_for(self.streams.get(), WAIT_SECONDS)
@@ -82,12 +87,13 @@ class ScriptedEvents:
 
 @asynccontextmanager
 async def following(
-    events: ScriptedEvents, *, streams: bool = False, cursor: str | None = None
+    events: ScriptedEvents, *, streams: bool = False, cursor: str | None = None, is_resumed: bool = False
 ) -> AsyncGenerator[None]:
     running = asyncio.create_task(
         Following(
             FOLLOWED,
             cursor=cursor,
+            is_resumed=is_resumed,
             streams=lambda: streams,
             connections={"github": events},
             store_page=events.store_page,
@@ -124,3 +130,90 @@ async def test_malformed_events_wait_for_their_turn_as_others_do() -> None:
         await events.wait_for_pages(2)
 
     assert events.turns == [EVENTS_PER_PAGE, 1]
+
+
+# -- streams --
+
+
+def put_event(frames: EventFrames, number: int) -> None:
+    (occurrence,) = make_occurrences(1, number)
+    frames.put_notification(EventNotification.EVENT, occurrence)
+
+
+def put_active(frames: EventFrames, cursor: str | None = None) -> None:
+    frames.put_notification(EventNotification.ACTIVE, {"cursor": cursor, "truncated": False})
+
+
+async def test_a_response_waits_while_the_queue_of_its_stream_is_full() -> None:
+    frames, paced = EventFrames(), PacedStreams()
+    with paced.pace("ringback-events-1", frames.wait_for_room):
+        for number in range(QUEUED_FRAMES_MAX):
+            await asyncio.wait_for(paced.wait_for_room("ringback-events-1"), WAIT_SECONDS)
+            put_event(frames, number)
+        waiting = asyncio.create_task(paced.wait_for_room("ringback-events-1"))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+
+        await frames.next_frames(limit=1)
+
+        await asyncio.wait_for(waiting, WAIT_SECONDS)
+    assert frames.has_overflowed is False
+
+
+async def test_a_response_does_not_wait_for_a_stream_that_has_ended() -> None:
+    frames = EventFrames()
+    for number in range(QUEUED_FRAMES_MAX):
+        put_event(frames, number)
+
+    frames.end()
+
+    await asyncio.wait_for(frames.wait_for_room(), WAIT_SECONDS)
+
+
+@pytest.mark.parametrize(("cursor", "is_gap"), [(None, True), ("7", False)])
+async def test_the_time_between_two_streams_is_a_gap_of_an_upstream_that_gives_no_cursor(
+    cursor: str | None,
+    is_gap: bool,  # noqa: FBT001
+) -> None:
+    events = ScriptedEvents()
+    async with following(events, streams=True):
+        first = await events.next_stream()
+        put_active(first, cursor)
+        await events.wait_for_pages(1)
+        first.end()
+        put_active(await events.next_stream(), cursor)
+        pages = await events.wait_for_pages(2)
+
+    assert [page.is_truncated for page in pages] == [False, is_gap]
+    assert [each["cursor"] for each in events.params] == [None, cursor]
+
+
+@pytest.mark.parametrize(("cursor", "is_gap"), [(None, True), ("7", False)])
+async def test_a_restart_is_a_gap_of_an_upstream_that_gives_no_cursor(
+    cursor: str | None,
+    is_gap: bool,  # noqa: FBT001
+) -> None:
+    events = ScriptedEvents()
+    async with following(events, streams=True, cursor=cursor, is_resumed=True):
+        put_active(await events.next_stream())
+        (page,) = await events.wait_for_pages(1)
+
+    assert page.is_truncated is is_gap
+
+
+async def test_a_stream_that_overflows_at_its_cursor_goes_on_from_now_with_a_gap() -> None:
+    events = ScriptedEvents()
+    async with following(events, streams=True, cursor="7", is_resumed=True):
+        first = await events.next_stream()
+        put_active(first, "7")
+        number = 0
+        while not first.has_overflowed:
+            put_event(first, number)
+            number += 1
+        second = await events.next_stream()
+        stored = len(events.pages)
+        put_active(second, "900")
+        pages = await events.wait_for_pages(stored + 1)
+
+    assert [each["cursor"] for each in events.params] == ["7", None]
+    assert pages[stored].is_truncated

@@ -98,6 +98,7 @@ class UpstreamEventRecorder:
         return Following(
             followed,
             cursor=None if known is None else known.cursor,
+            is_resumed=known is not None,
             streams=lambda: self._is_streamed(followed),
             connections=self._connections,
             store_page=self._store_page,

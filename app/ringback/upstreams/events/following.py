@@ -5,7 +5,8 @@
     lost, ended, silent or refused ──▶ pause ──▶ again from the stored cursor
 
 The next page is read after the last one is stored, so a restart repeats events and loses none. The log recognises repeats by
-their ids.
+their ids. An upstream that gives no cursor repeats nothing: what happens between two of its streams is lost, and the first page
+of the later stream is marked as truncated.
 """
 
 import asyncio
@@ -72,15 +73,21 @@ class Following:
         followed: FollowedEvents,
         *,
         cursor: str | None,
+        is_resumed: bool = False,
         streams: Callable[[], bool],
         connections: Mapping[str, FollowableConnection],
         store_page: StorePage,
         wait_for_turn: Callable[[int], Awaitable[None]],
         clock: Clock,
     ) -> None:
-        """`streams` says whether the upstream offers events/stream now; `wait_for_turn` limits its events per second."""
+        """`is_resumed` says whether an earlier following has read up to `cursor`.
+
+        `streams` says whether the upstream offers events/stream now; `wait_for_turn` limits its events per second.
+        """
         self._followed = followed
         self._cursor = cursor
+        self._has_missed_events = is_resumed and cursor is None
+        """Whether the upstream may have sent events that no stream will repeat. The next page of a stream says so."""
         self._streams = streams
         self._connections = connections
         self._store_page = store_page
@@ -142,20 +149,29 @@ class Following:
     # -- events/stream --
 
     async def _read_stream(self, session: UpstreamSession, faults: FaultCounter) -> None:
+        opened_at, has_begun = self._cursor, False
         async with session.open_event_stream(self._followed.build_params(self._cursor)) as frames:
-            while True:
-                with anyio.fail_after(SILENCE_SECONDS):
-                    received = await frames.next_frames(limit=EVENTS_PER_PAGE)
-                if not received:
-                    _raise_failure(frames)
-                    return
-                await self._store(self._read_frames(received), faults)
-                if any(method == EventNotification.TERMINATED for method, _ in received):
-                    raise _Rejected
+            try:
+                while received := await _next_frames(frames):
+                    has_begun = True
+                    await self._store(self._read_frames(received), faults)
+                    self._has_missed_events = False
+                    if any(method == EventNotification.TERMINATED for method, _ in received):
+                        raise _Rejected
+                _raise_failure(frames)
+            finally:
+                if has_begun:
+                    self._note_end(frames, opened_at)
+
+    def _note_end(self, frames: EventFrames, opened_at: str | None) -> None:
+        """Decide where the next stream begins, and whether events are missing before it."""
+        if frames.has_overflowed and self._cursor == opened_at:
+            self._cursor = None  # the same place would overflow again
+        self._has_missed_events = self._has_missed_events or self._cursor is None
 
     def _read_frames(self, received: list[Frame]) -> OccurrencePage:
         """One page of these frames. The cursor is that of the last frame that has one."""
-        cursor, is_truncated = self._cursor, False
+        cursor, is_truncated = self._cursor, self._has_missed_events
         occurrences: list[Mapping[str, Any]] = []
         for method, params in received:
             cursor = read_cursor(params) or cursor
@@ -181,6 +197,11 @@ class Following:
 
 class _Rejected(Exception):
     """The upstream rejects the request, or has ended the subscription."""
+
+
+async def _next_frames(frames: EventFrames) -> list[Frame]:
+    with anyio.fail_after(SILENCE_SECONDS):
+        return await frames.next_frames(limit=EVENTS_PER_PAGE)
 
 
 def _raise_failure(frames: EventFrames) -> None:

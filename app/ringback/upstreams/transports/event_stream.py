@@ -18,6 +18,7 @@ from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
 from ringback.upstreams.transports.line_splitter import LineSplitter, OversizedLine
 from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UnreadableMessage, decode_messages
+from ringback.upstreams.transports.paced_streams import PacedStreams
 
 EVENT_LIMIT: Final = RateLimit(per_second=500, burst=2000)
 """For notifications on one stream. A tool that sends more is slowed down; other calls are not."""
@@ -34,6 +35,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         limit: int,
         faults: FaultCounter,
         large_results: LargeResults,
+        paced_streams: PacedStreams,
         encode_error: Callable[[str], bytes],
     ) -> None:
         """`request_id` is the request of the stream, if it has one. `limit` is in bytes, for the data of one event.
@@ -45,6 +47,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         self._limit = limit
         self._faults = faults
         self._large_results = large_results
+        self._paced_streams = paced_streams
         self._encode_error = encode_error
         self._now = asyncio.get_running_loop().time
         self._bucket = TokenBucket(EVENT_LIMIT)
@@ -109,6 +112,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
                 pass
             case _:
                 await self._limit_rate()
+                await self._paced_streams.wait_for_room(self._request_id)
         return whole if not read.repaired_characters else _replace_data(lines, _encode_message(read.message))
 
     async def _limit_rate(self) -> None:

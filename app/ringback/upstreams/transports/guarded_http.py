@@ -51,6 +51,7 @@ from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_con
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
 from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UnreadableMessage, decode_messages
 from ringback.upstreams.transports.oauth import BearerTokenTransport, ClientCredentialsTokens
+from ringback.upstreams.transports.paced_streams import PacedStreams
 
 NOTIFICATION_TIMEOUT_SECONDS: Final = 5.0
 """For the response to a notification or a DELETE. The SDK sends notifications in order with requests, so a silent upstream
@@ -70,10 +71,14 @@ def make_guarded_transport(
     authorities: TrustedAuthorities = USUAL_AUTHORITIES,
     faults: FaultCounter,
     large_results: LargeResults,
+    paced_streams: PacedStreams | None = None,
 ) -> "GuardedTransport":
     http = CookieTransport(PooledHttpTransport(ssl_context(config.url, authorities), look_up=look_up))
     return GuardedTransport(
-        http if tokens is None else BearerTokenTransport(http, tokens), faults=faults, large_results=large_results
+        http if tokens is None else BearerTokenTransport(http, tokens),
+        faults=faults,
+        large_results=large_results,
+        paced_streams=paced_streams,
     )
 
 
@@ -93,10 +98,18 @@ def make_http_client(
 class GuardedTransport(httpx2.AsyncBaseTransport):
     """Raises nothing for a POST, and returns only responses that the SDK can process."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, *, faults: FaultCounter, large_results: LargeResults) -> None:
+    def __init__(
+        self,
+        inner: httpx2.AsyncBaseTransport,
+        *,
+        faults: FaultCounter,
+        large_results: LargeResults,
+        paced_streams: PacedStreams | None = None,
+    ) -> None:
         self._inner = inner
         self._faults = faults
         self._large_results = large_results
+        self._paced_streams = paced_streams or PacedStreams()
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -162,6 +175,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             limit=limit,
             faults=self._faults,
             large_results=self._large_results,
+            paced_streams=self._paced_streams,
             encode_error=lambda why: jsontext.dumps(make_transport_error(TransportErrorCode.INVALID_RESPONSE, why)),
         )
         headers = [(name, value) for name, value in response.headers.items() if name != "content-length"]
