@@ -39,25 +39,31 @@ def parse_duration(text: str, *, option: str) -> float:
 
 
 def parse_arguments(
-    pairs: Sequence[str], *, json_arguments: str | None, input_schema: Mapping[str, Any] | None
+    pairs: Sequence[str],
+    *,
+    json_arguments: str | None,
+    input_schema: Mapping[str, Any] | None,
+    pairs_hint: str = "--arg",
+    json_hint: str = "--json-args",
 ) -> dict[str, Any]:
-    """The arguments. Those in `pairs` override those in `json_arguments`."""
-    arguments = {} if json_arguments is None else _parse_object(json_arguments)
+    """The arguments. Those in `pairs` override those in `json_arguments`. The hints are the names of the two options."""
+    arguments = {} if json_arguments is None else parse_object(json_arguments, option=json_hint)
     for pair in pairs:
         name, separator, text = pair.partition("=")
         if not separator or not name:
-            raise typer.BadParameter("write it as NAME=VALUE", param_hint="--arg")
+            raise typer.BadParameter("write it as NAME=VALUE", param_hint=pairs_hint)
         arguments[name] = text if _takes_string(input_schema or {}, name) else _parse_json_or_text(text)
     return arguments
 
 
-def _parse_object(text: str) -> dict[str, Any]:
+def parse_object(text: str, *, option: str) -> dict[str, Any]:
+    """The JSON object that the option has."""
     try:
         value = _load_json(text)
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise typer.BadParameter("it must be a JSON object", param_hint="--json-args")
+        raise typer.BadParameter("it must be a JSON object", param_hint=option)
     return cast("dict[str, Any]", value)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ringback.cli.arguments import parse_arguments
+from ringback.cli.arguments import parse_arguments, parse_object
 from ringback.cli.client_options import (
     URL_DEFAULT,
     ApiKey,
@@ -133,7 +133,13 @@ def publish_event(
     api_key: ApiKey = None,
 ) -> None:
     """Publish an event of your own to your webhooks, polls and streams."""
-    data = parse_arguments(arguments or [], json_arguments=json_data, input_schema=None)
+    data = parse_arguments(
+        arguments or [],
+        json_arguments=json_data,
+        input_schema=None,
+        pairs_hint="its data",
+        json_hint="--json-data",
+    )
     options: EventOptions = {}
     if event_id is not None:
         options["id"] = event_id
@@ -150,3 +156,29 @@ def publish_event(
             print_output(f"{published.event_id} {'published' if published.created else 'was published before'}")
 
     run_with_client(url, api_key, publish)
+
+
+@app.command("declare")
+@exit_on_errors()
+def declare_event_type(
+    name: Annotated[str, typer.Argument(help="The name: lower-case words with dots, such as order.paid.")],
+    *,
+    description: Annotated[
+        str | None, typer.Option("--description", help="For a model: what happens, and when to subscribe.")
+    ] = None,
+    payload: Annotated[str | None, typer.Option("--payload", help="A JSON Schema of its data.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on one line.")] = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
+    """Declare a type of events of your own, so that clients subscribe to it before its first event."""
+    payload_schema = None if payload is None else parse_object(payload, option="--payload")
+    declared = run_with_client(
+        url,
+        api_key,
+        lambda client: client.declare_event_type(name, description=description, payload_schema=payload_schema),
+    )
+    if as_json:
+        print_json_line(model_to_json(declared))
+    else:
+        print_output(f"{declared.name} is declared.")

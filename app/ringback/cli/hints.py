@@ -17,6 +17,7 @@ _COMMANDS: Final = tuple(
         (rf"GET /v1/calls/{_ID}", r"ringback calls show \1"),
         (r"GET /v1/calls\b", "ringback calls"),
         (r"GET /v1/events\b", "ringback events"),
+        (rf"PUT /v1/event-types/{_ID}", r"ringback events declare \1"),
         (r"GET /v1/webhooks\b", "ringback webhooks list"),
         (r"DELETE /v1/webhooks/\{id\}", "ringback webhooks remove WEBHOOK_ID"),
         (rf"DELETE /v1/webhooks/{_ID}", r"ringback webhooks remove \1"),

@@ -213,7 +213,7 @@ def upstream_event_id(upstream: str, own_id: str) -> EventId:
 def is_publishable_name(name: str) -> bool:
     return (
         len(name) <= OWN_NAME_LENGTH_MAX
-        and re.match(PUBLISHED_NAME_PATTERN, name) is not None
+        and re.fullmatch(PUBLISHED_NAME_PATTERN, name) is not None
         and not name.startswith(RESERVED_PREFIXES)
     )
 

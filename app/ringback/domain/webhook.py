@@ -332,8 +332,11 @@ def describe_webhook(webhook: Webhook) -> str:
         return "Receives nothing until the URL has answered its challenge. Deliveries are held until then."
     if webhook.paused_at is not None:
         return "Receives nothing while it is paused. Deliveries are held until you resume it."
-    call_events = webhook.events - {EventName.UPSTREAM_CHANGED}
+    call_events = {name for name in webhook.events if name in set(EventName)} - {EventName.UPSTREAM_CHANGED}
+    external_events = webhook.events - set(EventName)
     sentences = [_describe_upstream_events(webhook)] if EventName.UPSTREAM_CHANGED in webhook.events else []
+    if external_events:
+        sentences.append(_describe_external_events(webhook, ", ".join(sorted(external_events))))
     if call_events:
         names = [_describe_event_name(webhook, name) for name in sorted(call_events)]
         sentences.insert(0, _describe_call_events(webhook, ", ".join(names)))
@@ -365,15 +368,25 @@ def _describe_upstream_events(webhook: Webhook) -> str:
     return f"Receives upstream.changed when upstream '{webhook.upstream}' reports that {what}, from now on."
 
 
+def _describe_external_events(webhook: Webhook, names: str) -> str:
+    """Events of clients and upstreams belong to no call."""
+    conditions = _describe_conditions(webhook)
+    return f"Receives {names}{f' with {conditions}' if conditions else ''}, from now on."
+
+
 def _describe_filters(webhook: Webhook) -> str:
+    conditions = _describe_conditions(webhook)
+    return f"your calls with {conditions}" if conditions else "every call of yours"
+
+
+def _describe_conditions(webhook: Webhook) -> str:
     filters = {
         "upstream": webhook.upstream,
         "tool": webhook.tool,
         "client_session_id": webhook.client_session_id,
         "correlation_id": webhook.correlation_id if webhook.match_correlation else None,
     }
-    conditions = " and ".join(f"{name} '{value}'" for name, value in filters.items() if value is not None)
-    return f"your calls with {conditions}" if conditions else "every call of yours"
+    return " and ".join(f"{name} '{value}'" for name, value in filters.items() if value is not None)
 
 
 def _is_expired(webhook: Webhook, now: datetime) -> bool:

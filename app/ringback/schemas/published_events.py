@@ -20,7 +20,10 @@ from ringback.services.event_types import EventTypeDeclaration
 PUBLISHED_ID_LENGTH_MAX = 128
 """Characters of an id: it is a header of callbacks."""
 
-PublishedName = Annotated[str, Field(max_length=OWN_NAME_LENGTH_MAX, pattern=PUBLISHED_NAME_PATTERN)]
+PublishedName = Annotated[
+    str, Field(max_length=OWN_NAME_LENGTH_MAX, json_schema_extra={"pattern": PUBLISHED_NAME_PATTERN})
+]
+"""`services.event_types.require_publishable` checks the pattern: its error says the rules in words."""
 
 
 class PublishEventBody(RequestBody):

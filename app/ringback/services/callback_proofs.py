@@ -38,7 +38,8 @@ _DETAILS: Final[dict[CallbackFailure, str]] = {
     CallbackFailure.CONNECTION_REFUSED: "No connection to delivery.url was possible, or its address is not public.",
     CallbackFailure.TIMEOUT: "The receiver at delivery.url did not answer the verification challenge in time.",
     CallbackFailure.TLS_ERROR: "The TLS handshake with the receiver at delivery.url failed.",
-    CallbackFailure.HTTP_4XX: "The receiver at delivery.url refused the verification challenge. Redirects are not followed.",
+    CallbackFailure.HTTP_4XX: "The receiver at delivery.url refused the verification challenge: "
+    "its secret must be delivery.secret. Redirects are not followed.",
     CallbackFailure.HTTP_5XX: "The receiver at delivery.url failed at the verification challenge.",
     CallbackFailure.CHALLENGE_FAILED: 'The receiver at delivery.url must answer the challenge with 2xx and {"challenge": …}.',
 }

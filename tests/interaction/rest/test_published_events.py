@@ -116,6 +116,12 @@ async def test_what_could_be_mistaken_for_another_event_is_refused(
     assert await read_events(alice) == []
 
 
+async def test_a_name_in_capitals_is_refused_with_the_rules_of_names(alice: httpx.AsyncClient) -> None:
+    response = await alice.post("/v1/events", json=PAID | {"name": "Order.Paid"})
+
+    assert (response.status_code, "use lower-case words with dots" in response.json()["detail"]) == (422, True)
+
+
 async def test_data_above_the_limit_is_refused(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     caller = Caller(principal=ALICE, scopes=frozenset({Scope.CALLS}))
     too_large = PublishedEvent(name="order.paid", data={"text": "x" * DATA_BYTES_MAX})

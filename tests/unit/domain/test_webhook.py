@@ -63,6 +63,17 @@ def test_a_webhook_describes_its_events() -> None:
     )
 
 
+def test_events_that_belong_to_no_call_are_described_without_calls() -> None:
+    external = replace(WEBHOOK, events=frozenset({"order.paid"}))
+    both = replace(external, events=frozenset({"order.paid", "call.finished"}), client_session_id="s1")
+
+    assert describe_webhook(external) == "Receives order.paid, from now on."
+    assert describe_webhook(both) == (
+        "Receives call.finished of your calls with client_session_id 's1', from now on. "
+        "Receives order.paid with client_session_id 's1', from now on."
+    )
+
+
 def test_the_description_has_its_filters_and_not_its_labels() -> None:
     finished = frozenset({EventName.CALL_FINISHED})
     filtered = replace(WEBHOOK, events=finished, upstream="git", tool="git_log", correlation_id="report-1")

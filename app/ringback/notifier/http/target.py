@@ -31,6 +31,7 @@ _NUMBER_PATTERN = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _LOCALHOST = "localhost"
 _LOOPBACK_NETWORKS: Final = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 PRIVATE_CIDRS_SETTING: Final = "RINGBACK_CALLBACK_PRIVATE_CIDRS"
+PLAIN_HTTP_SETTING: Final = "RINGBACK_CALLBACK_HTTP"
 CACHED_TARGETS_MAX: Final = 10_000
 """Some megabytes. A service with more webhooks parses URLs again, at 28 µs each."""
 
@@ -85,7 +86,7 @@ def parse_target(url: str, policy: TargetPolicy) -> Target:
     if scheme == "http" and not _is_plain_http_allowed(host, policy):
         raise InvalidCallbackUrl(
             "The callback URL uses plain http. Use https; http is accepted only for a literal address or localhost "
-            f"inside a network that the operator opened with {PRIVATE_CIDRS_SETTING}."
+            f"inside a network that the operator opened with {PRIVATE_CIDRS_SETTING} and {PLAIN_HTTP_SETTING}=true."
         )
     port = _parse_port(port_text, DEFAULT_PORTS[scheme])
     return Target(url=url, scheme=scheme, host=host, port=port, path=path, origin=_format_origin(scheme, host, port))
