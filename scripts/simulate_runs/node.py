@@ -27,6 +27,7 @@ from ringback.runner.leasing import RunnerConfig
 from ringback.runner.runner import Runner
 from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.calls import Calls
+from ringback.services.event_types import EventTypes
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
@@ -39,6 +40,7 @@ from ringback.services.verification import VerificationPolicy, WebhookVerificati
 from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.supervisor import Supervisor, Worker
+from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
 from ringback.upstreams.notification_hub import NotificationHub
 from scripts.simulate_runs.clock import NodeClock
 from scripts.simulate_runs.loop import SimulationLoop
@@ -236,6 +238,9 @@ class Node:
         }
         catalog = OpenCatalog()
         attempts = AttemptScheduler(store=self.store, targets=POLICY)
+        event_types = EventTypes(
+            store=self.store, clock=self._clock, lifecycle=self._lifecycle, catalog=UpstreamEventCatalog({})
+        )
         registrations = WebhookRegistrations(
             **shared,
             clock=self._clock,
@@ -244,6 +249,7 @@ class Node:
             verification=verification,
             attempts=attempts,
             catalog=catalog,
+            event_types=event_types,
         )
         return NodeServices(
             calls=Calls(
@@ -262,11 +268,13 @@ class Node:
             registrations=registrations,
             webhooks=Webhooks(
                 **shared,
+                recorder=self._recorder,
                 requested_deliveries=RequestedDeliveries(ids=self._ids),
                 attempts=attempts,
                 guard=guard,
                 verification=verification,
                 catalog=catalog,
+                event_types=event_types,
             ),
             events=Events(store=self.store, clock=self._clock, quotas=self._quotas, lifecycle=self._lifecycle),
             resumption=CallResumption(

@@ -1,9 +1,9 @@
 """External events in the log, the demand for those of upstreams, and the types that principals publish."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
-from ringback.domain.event import Event, EventName
+from ringback.domain.event import Event, EventName, ExternalEvent, build_external_event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.event_types import EventDemand, EventFollowing, PublishedEventType
 from ringback.domain.ids import EventId, WebhookId
@@ -49,6 +49,18 @@ async def test_an_external_event_is_read_back_with_its_own_time_and_topic(store:
 
     assert event == replace(EXTERNAL, seq=1)
     assert event.timestamp == EXTERNAL.occurred_at
+
+
+async def test_an_event_of_the_last_microsecond_of_the_calendar_leaves_the_log_readable(store: Store) -> None:
+    late = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+    external = ExternalEvent(name=PUSHED, id=EventId("git:late"), data={}, occurred_at=late)
+    built = build_external_event(ALICE, external, event_id=EventId("git:late"), seq=1, now=START)
+    await append(store, built)
+
+    (event,) = await store.read(lambda tx: tx.events.list_page(ALICE, 0, EventFilter(), limit=10))
+
+    assert event == built
+    assert event.occurred_at == late.replace(microsecond=999_000)
 
 
 async def test_events_of_a_topic_are_listed_apart_from_those_of_others_and_of_none(store: Store) -> None:

@@ -1,6 +1,6 @@
 """Units of two nodes that subscribe, refresh, end and match one event subscription at the same time."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -8,18 +8,30 @@ from typing import Any, Final
 
 import pytest
 
+from ringback.api.context import Services
 from ringback.domain.call import Call
 from ringback.domain.call_outcome import completion_from_result
 from ringback.domain.delivery_rows import DeliveryFilter
+from ringback.domain.errors import Unauthenticated
 from ringback.domain.event_rows import EventFilter
-from ringback.domain.ids import WebhookId
+from ringback.domain.ids import KeyId, WebhookId
 from ringback.domain.ports import Transaction
+from ringback.domain.principal import Scope
 from ringback.domain.webhook import WebhookState
+from ringback.domain.webhook_rows import WebhookPart
 from ringback.protocol.mcp_events.backend import SubscriptionGrant, SubscriptionKey, SubscriptionRequest
 from ringback.protocol.mcp_events.errors import ErrorProfile, EventError, EventErrorName
 from ringback.protocol.mcp_events.grants import TtlRequest
+from ringback.services.event_publishing import PublishedEvent
+from ringback.services.event_types import EventTypeDeclaration
 from ringback.services.reports import CallReport
-from ringback.services.subscription_ends import KEY_ENDED, terminate_batch
+from ringback.services.subscription_ends import (
+    ABANDONED_SECONDS,
+    KEY_ENDED,
+    terminate_abandoned,
+    terminate_batch,
+    terminate_of_keys,
+)
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
 from tests.support.examples import ALICE
@@ -122,6 +134,24 @@ async def test_a_refresh_and_an_unsubscribe_leave_both_rows_in_agreement(proven:
     assert await count_live(proven) == int(order == "unsubscribe first")
 
 
+async def test_an_unsubscribe_during_the_first_subscribe_ends_it(proven: Nodes) -> None:
+    grant, _ = await proven.interleave(subscribe, unsubscribe)
+
+    assert not await is_live(proven, grant.id)
+    assert await count_live(proven) == 0
+
+
+async def test_a_lapsed_subscription_is_renewed_at_the_quota(proven: Nodes, clock: FakeClock) -> None:
+    await subscribe(proven.first, url=f"{URL}/1")
+    grant = await subscribe(proven.first, ttl=60.0)
+    clock.advance(61)
+
+    renewed = await subscribe(proven.first, ttl=60.0)
+
+    assert renewed.id == grant.id
+    assert await count_live(proven) == 2
+
+
 @pytest.mark.parametrize("order", ["removal first", "refresh first"])
 async def test_a_refresh_at_the_moment_of_the_expiry_begins_again(proven: Nodes, clock: FakeClock, order: str) -> None:
     grant = await subscribe(proven.first, ttl=60.0)
@@ -164,3 +194,79 @@ async def test_a_termination_and_a_refresh_lock_in_one_order(proven: Nodes, cloc
 
     assert not [each for each in results if isinstance(each, Exception)]
     assert await count_live(proven) == int(order == "termination first")
+
+
+async def fail_for_a_week(nodes: Nodes, clock: FakeClock, subscription_id: str) -> None:
+    async def suspend(tx: Transaction) -> None:
+        webhook = await tx.webhooks.get(WebhookId(subscription_id))
+        assert webhook is not None
+        failing = replace(
+            webhook,
+            state=WebhookState.SUSPENDED,
+            failing_since=clock.now() - timedelta(seconds=ABANDONED_SECONDS),
+            last_error="timeout",
+        )
+        await tx.webhooks.update(failing, WebhookPart.STATE, WebhookPart.HEALTH)
+
+    await nodes.first.store.write(suspend)
+
+
+async def test_an_abandoned_subscription_that_is_refreshed_meanwhile_stays(proven: Nodes, clock: FakeClock) -> None:
+    grant = await subscribe(proven.first, ttl=TtlRequest.NO_EXPIRY)
+    await fail_for_a_week(proven, clock, grant.id)
+    recorder = Engine(proven.first.store, clock).recorder
+
+    await proven.interleave(
+        lambda node: subscribe(node, ttl=TtlRequest.NO_EXPIRY),
+        lambda node: node.store.write(lambda tx: terminate_abandoned(tx, recorder, position=None)),
+    )
+
+    assert await is_live(proven, grant.id)
+
+
+async def test_a_subscription_that_another_key_takes_meanwhile_survives_the_end_of_its_first_key(
+    proven: Nodes, clock: FakeClock
+) -> None:
+    keys = proven.first.services.api_keys
+    first, _ = await keys.create_key(ALICE, name="first", scopes=frozenset({Scope.WEBHOOKS}), upstreams=None)
+    grant = await proven.first.services.event_subscriptions.subscribe(replace(CALLER, key_id=first.id), REQUEST)
+    await keys.revoke_key(first.id)
+    recorder = Engine(proven.first.store, clock).recorder
+
+    await proven.interleave(
+        subscribe, lambda node: node.store.write(lambda tx: terminate_of_keys(tx, recorder, after=""))
+    )
+
+    assert await is_live(proven, grant.id)
+
+
+GONE: Final = replace(CALLER, key_id=KeyId("key_01K00000000000000000000000"))
+"""A caller whose key was deleted after its request was authenticated."""
+
+
+@pytest.mark.parametrize(
+    "store_something",
+    [
+        lambda services: services.event_subscriptions.subscribe(GONE, REQUEST),
+        lambda services: services.event_publishing.publish_events(GONE, [PublishedEvent(name="order.paid", data={})]),
+        lambda services: services.event_types.declare_event_type(GONE, EventTypeDeclaration(name="order.paid")),
+    ],
+    ids=["subscribe", "publish", "declare a type"],
+)
+async def test_a_request_stores_nothing_for_a_key_that_was_deleted_meanwhile(
+    proven: Nodes, store_something: Callable[[Services], Awaitable[object]]
+) -> None:
+    with pytest.raises((Unauthenticated, EventError), match="key was deleted"):
+        await store_something(proven.first.services)
+
+    assert await count_live(proven) == 0
+    assert await proven.first.store.read(lambda tx: tx.event_types.list_of_principal(ALICE)) == []
+    assert await proven.first.store.read(lambda tx: tx.event_log.get_head(ALICE)) == 0
+
+
+async def test_an_erasure_covers_a_subscription_that_is_newer_than_its_request(proven: Nodes, clock: FakeClock) -> None:
+    for number in range(2):
+        clock.advance(10)
+        await subscribe(proven.first, url=f"{URL}/{number}")
+
+    assert await proven.first.store.read(lambda tx: tx.erased_rows.newest_row_at(ALICE)) == clock.now()

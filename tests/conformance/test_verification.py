@@ -85,6 +85,8 @@ async def test_those_of_the_last_minute_are_counted_by_origin_and_by_principal(s
         sent_count=3, waiting_count=0, first_sent_at=START
     )
     assert await count_recent(now, principal=BOB) == RecentChallenges(sent_count=1, waiting_count=0, first_sent_at=now)
+    assert (await count_recent(now, origin=HERE, principal=ALICE)).sent_count == 2
+    assert (await count_recent(now, origin=THERE, principal=BOB)).sent_count == 0
     over = START + timedelta(seconds=CHALLENGE_WINDOW_SECONDS)
     assert await count_recent(over, origin=HERE) == RecentChallenges(
         sent_count=2, waiting_count=0, first_sent_at=START + timedelta(seconds=1)
@@ -100,6 +102,11 @@ async def test_urls_that_wait_for_their_first_turn_are_counted_too(store: Store)
     counted = await store.read(lambda tx: tx.challenges.count_recent(origin=HERE, now=START))
 
     assert counted == RecentChallenges(sent_count=0, waiting_count=2, first_sent_at=None)
+    for principal, waiting_count in ((ALICE, 2), (BOB, 0)):
+        counted = await store.read(
+            lambda tx, each=principal: tx.challenges.count_recent(origin=HERE, principal=each, now=START)
+        )
+        assert counted.waiting_count == waiting_count
 
 
 async def test_challenge_counts_of_past_minutes_are_removed_in_bounded_steps(store: Store) -> None:

@@ -250,10 +250,10 @@ async def replay_webhook(
 
 
 @router.delete("/{webhook_id}", status_code=204, responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound))
-async def remove_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: CallerDep) -> None:
-    """Remove a webhook and cancel its open deliveries.
+async def remove_webhook(webhook_id: WebhookIdPath, services: ServicesDep, caller: OwnerCallerDep) -> None:
+    """Remove a webhook and cancel its open deliveries. An operator may remove it for another principal.
 
-    The client of a subscription is told that it has ended. Until then the webhook is shown as expired.
+    The receiver of a subscription gets a `terminated` envelope. Until then the webhook is shown as expired.
     """
     await services.webhooks.remove_webhook(caller, webhook_id)
 

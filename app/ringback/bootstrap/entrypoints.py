@@ -12,7 +12,6 @@ from ringback.bootstrap.configuration import (
     build_target_policy,
     build_token_policy,
 )
-from ringback.domain.errors import InvalidCallbackUrl
 from ringback.domain.principal import Authenticator
 from ringback.domain.roles import ALL_ROLES, Role
 from ringback.identity.access_tokens import AccessTokenAuthenticator
@@ -24,7 +23,7 @@ from ringback.mcp_server.elicitation_ids import ElicitationIds
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.server import BackgroundTaskSet, McpServer
 from ringback.notifier.configured_hosts import ConfiguredHosts
-from ringback.notifier.http.target import TargetPolicy, parse_target
+from ringback.notifier.http.target import find_target_error
 from ringback.services.change_demands import ChangeDemands
 from ringback.services.event_lookups import EventLookups
 from ringback.services.event_polls import EventPolls
@@ -79,7 +78,7 @@ async def open_mcp_server(
         event_types=services.event_types,
         event_subscriptions=services.event_subscriptions,
         find_argument_error=ArgumentSchemas().find_error,
-        find_callback_url_error=partial(_find_callback_url_error, build_target_policy(settings)),
+        find_callback_url_error=partial(find_target_error, build_target_policy(settings)),
         resume=services.call_resumption,
         lifecycle=services.lifecycle,
         quotas=components.quotas,
@@ -121,14 +120,6 @@ def _build_event_streams(components: Components, services: Services) -> EventStr
         lifecycle=services.lifecycle,
         tails=LogTails(components.store),
     )
-
-
-def _find_callback_url_error(policy: TargetPolicy, url: str) -> str | None:
-    try:
-        parse_target(url, policy)
-    except InvalidCallbackUrl as problem:
-        return problem.detail
-    return None
 
 
 def build_api_config(

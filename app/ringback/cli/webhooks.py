@@ -35,7 +35,7 @@ from ringback.client import NamedWebhookOptions, RingbackClient, Webhook
 
 app = typer.Typer(no_args_is_help=True, help="Manage webhooks.")
 
-_COLUMNS: Final = ("id", "name", "state", "paused_at", "url", "events", "last_error", "description")
+_COLUMNS: Final = ("id", "name", "state", "paused_at", "url", "events", "expires_at", "last_error", "description")
 
 
 @app.command("list")
@@ -204,9 +204,18 @@ def show_webhook(
 
 @app.command()
 @exit_on_errors()
-def remove(webhook_id: WebhookId, as_json: AsJson = False, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
-    """Remove a webhook, and cancel its undelivered callbacks."""
-    run_with_client(url, api_key, lambda client: client.delete_webhook(webhook_id))
+def remove(
+    webhook_id: WebhookId,
+    *,
+    principal: ForPrincipal = None,
+    all_principals: ForAllPrincipals = False,
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
+    """Remove a webhook, and cancel its undelivered callbacks. This also ends the subscription of an MCP client."""
+    owner = choose_principal(principal, all_principals)
+    run_with_client(url, api_key, lambda client: client.delete_webhook(webhook_id), principal=owner)
     if as_json:
         print_json({"id": webhook_id, "removed": True})
     else:

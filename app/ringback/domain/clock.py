@@ -153,5 +153,10 @@ def epoch_milliseconds(instant: datetime) -> int:
     return round(instant.timestamp() * 1000)
 
 
+def cut_to_milliseconds(instant: datetime) -> datetime:
+    """The instant as a store keeps it. Never later, so the last microsecond of the calendar stays within it."""
+    return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
+
+
 def from_epoch_milliseconds(value: int) -> datetime:
     return _EPOCH + value * _MILLISECOND  # a quarter of the time of `fromtimestamp`; runs some 50 times for each call

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ringback.domain.call import Call, Progress
 from ringback.domain.call_outcome import CallOutcome, describe_error
-from ringback.domain.clock import format_iso
+from ringback.domain.clock import cut_to_milliseconds, format_iso
 from ringback.domain.cursor import LogPosition, event_mark
 from ringback.domain.ids import CallId, EventId
 from ringback.domain.principal import Principal
@@ -145,7 +145,7 @@ def build_external_event(
         tool=None,
         data=external.data,
         created_at=now,
-        occurred_at=external.occurred_at or now,
+        occurred_at=cut_to_milliseconds(external.occurred_at or now),
         topic=external.topic,
     )
 

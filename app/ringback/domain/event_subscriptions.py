@@ -21,7 +21,7 @@ from ringback.domain.principal import Principal
 from ringback.domain.retry import DAY
 
 TOMBSTONE_SECONDS: Final = 30.0 * DAY
-"""How long an ended subscription is remembered: a client that unsubscribes late is not told that it never subscribed."""
+"""How long an ended subscription is remembered: until then, a late unsubscribe of it succeeds."""
 
 
 class SubscriptionEnd(StrEnum):

@@ -25,7 +25,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ringback.domain.event import EventName, event_name
 from ringback.domain.ids import EventId
@@ -104,6 +104,15 @@ class EventDemand:
     """The place in the log at which the upstream had last lost events; 0 for none."""
 
 
+class DemandedTopic(NamedTuple):
+    """What principals demand of an upstream, once for all of them."""
+
+    event_name: str
+    topic: str
+    is_own: bool
+    """Whether the principal that asks is one of them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFollowing:
     """How far the events of a type were read at their upstream, for arguments."""
@@ -149,6 +158,10 @@ class EventDemandRows(Protocol):
 
     async def list_current(self, *, now: datetime) -> Sequence[EventDemand]:
         """Demands of pollers before their end, and those of webhooks that are neither disabled nor expired."""
+        ...
+
+    async def list_of_upstream(self, upstream: str, principal: Principal, *, now: datetime) -> Sequence[DemandedTopic]:
+        """The different names and topics of current demands for this upstream's events, of all principals."""
         ...
 
     async def list_principals(self, event_name: str, topic: str, *, now: datetime) -> Sequence[Principal]:

@@ -21,9 +21,11 @@ from ringback.domain.retry import DAY, MINUTE
 PROOF_VALID_SECONDS: Final = 7.0 * DAY
 """How long a proof is valid for new webhooks, because names change hands. Existing webhooks stay verified."""
 CHALLENGE_WINDOW_SECONDS: Final = float(MINUTE)
-CHALLENGES_PER_ORIGIN_MAX: Final = 10
-"""Challenges to one origin in `CHALLENGE_WINDOW_SECONDS`, over all principals: a load that an uninvolved host can bear. Those
-that the origin has answered do not count, because it takes part."""
+CHALLENGES_PER_ORIGIN_MAX: Final = 30
+"""Challenges to one origin in `CHALLENGE_WINDOW_SECONDS`, over all principals: one in two seconds, which an uninvolved host can
+bear. Those that the origin has answered do not count, because it takes part."""
+CHALLENGES_PER_ORIGIN_AND_PRINCIPAL_MAX: Final = 5
+"""The share of one principal in `CHALLENGES_PER_ORIGIN_MAX`: a sixth, so that it locks no other principal out of an origin."""
 CHALLENGES_PER_PRINCIPAL_MAX: Final = 60
 """Challenges of one principal in `CHALLENGE_WINDOW_SECONDS` over all origins, so that no principal can scan hosts."""
 
@@ -100,7 +102,10 @@ class ChallengeRows(Protocol):
     async def count_recent(
         self, *, origin: str | None = None, principal: Principal | None = None, now: datetime
     ) -> RecentChallenges:
-        """Count the challenges of one origin or of one principal."""
+        """Count the challenges of one origin, of one principal, or of one principal to one origin.
+
+        The records of an origin, as an origin alone and with a principal counts them, are those that it has not answered.
+        """
         ...
 
     async def record_sent(self, challenge: Challenge, *, now: datetime) -> None:

@@ -26,10 +26,12 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.verification import (
+    CHALLENGES_PER_ORIGIN_AND_PRINCIPAL_MAX,
     CHALLENGES_PER_ORIGIN_MAX,
     CHALLENGES_PER_PRINCIPAL_MAX,
     PROOF_VALID_SECONDS,
     Challenge,
+    RecentChallenges,
     challenge_ended_topic,
     seconds_until_below_limit,
 )
@@ -154,16 +156,29 @@ async def is_proven(tx: Transaction, webhook: Webhook) -> bool:
 
 async def challenge_delay_seconds(tx: Transaction, challenge: Challenge) -> float:
     """Seconds until the rate limits of the origin and the principal allow the challenge; 0 if they allow it now."""
-    now = tx.now()
-    return max(
-        seconds_until_below_limit(
-            await tx.challenges.count_recent(origin=challenge.origin, now=now), CHALLENGES_PER_ORIGIN_MAX, now=now
-        ),
-        seconds_until_below_limit(
-            await tx.challenges.count_recent(principal=challenge.principal, now=now),
-            CHALLENGES_PER_PRINCIPAL_MAX,
-            now=now,
-        ),
+    limits = await count_against_limits(tx, origin=challenge.origin, principal=challenge.principal)
+    return max(seconds_until_below_limit(each.recent, each.limit, now=tx.now()) for each in limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChallengeLimit:
+    """A rate limit of challenges, and those that count against it now."""
+
+    quota: str
+    limit: int
+    recent: RecentChallenges
+
+
+async def count_against_limits(tx: Transaction, *, origin: str, principal: Principal) -> Sequence[ChallengeLimit]:
+    """The limits that a challenge of the principal to the origin must keep."""
+    count, now = tx.challenges.count_recent, tx.now()
+    of_pair = await count(origin=origin, principal=principal, now=now)
+    of_origin = await count(origin=origin, now=now)
+    of_principal = await count(principal=principal, now=now)
+    return (
+        ChallengeLimit(quota="challenges_of_origin", limit=CHALLENGES_PER_ORIGIN_AND_PRINCIPAL_MAX, recent=of_pair),
+        ChallengeLimit(quota="challenges_of_origin", limit=CHALLENGES_PER_ORIGIN_MAX, recent=of_origin),
+        ChallengeLimit(quota="challenges", limit=CHALLENGES_PER_PRINCIPAL_MAX, recent=of_principal),
     )
 
 

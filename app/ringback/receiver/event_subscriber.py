@@ -19,6 +19,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Self
+from weakref import WeakValueDictionary
 
 from ringback.backoff import Backoff
 from ringback.receiver.envelopes import Gap, Terminated
@@ -73,6 +74,8 @@ class EventSubscriber:
         self._sleep = sleep
         self._random_bytes = random_bytes
         self._kept: dict[str, _Kept] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Of subscriptions that are being refreshed or ended: the refresh's response would undo an unsubscribe after it."""
         self._changed = asyncio.Event()
         self._refreshing: asyncio.Task[None] | None = None
 
@@ -104,7 +107,11 @@ class EventSubscriber:
 
         A subscription that has lapsed begins again at its last cursor.
         """
-        kept = self._get_kept(subscription_id)
+        async with self._get_lock(subscription_id):
+            return await self._refresh(self._get_kept(subscription_id), new_secret=new_secret)
+
+    async def _refresh(self, kept: _Kept, *, new_secret: bool) -> EventSubscription:
+        subscription_id = kept.subscription.id
         secret = generate_secret(self._random_bytes(SECRET_BYTES)) if new_secret else kept.secret
         if new_secret:
             self.registry.bind(subscription_id, secret)  # the server may sign with it before its response arrives
@@ -118,7 +125,10 @@ class EventSubscriber:
 
     async def unsubscribe(self, subscription_id: str) -> None:
         """End the subscription. One that the server does not know any more counts as ended. Raises `EventRequestError`."""
-        kept = self._get_kept(subscription_id)
+        async with self._get_lock(subscription_id):
+            await self._unsubscribe(self._get_kept(subscription_id))
+
+    async def _unsubscribe(self, kept: _Kept) -> None:
         delivery = {
             "mode": "webhook",
             "url": self._url,
@@ -129,7 +139,7 @@ class EventSubscriber:
         except EventRequestError as error:
             if not error.message.startswith("NotFound"):
                 raise
-        self._forget(subscription_id)
+        self._forget(kept.subscription.id)
 
     def subscriptions(self) -> list[EventSubscription]:
         """What is kept alive."""
@@ -210,6 +220,8 @@ class EventSubscriber:
             self._postpone(kept, error)
 
     def _postpone(self, kept: _Kept, error: Exception) -> None:
+        if self._kept.get(kept.subscription.id) is not kept:  # ended or refreshed while this refresh waited
+            return
         kept.failures += 1
         pause = REFRESH_BACKOFF.pause_seconds(kept.failures)
         kept.refresh_at = self._clock() + timedelta(seconds=pause)
@@ -258,6 +270,9 @@ class EventSubscriber:
             return None
         now = self._clock()
         return now + max(subscription.refresh_before - now, timedelta(0)) * REFRESH_FRACTION
+
+    def _get_lock(self, subscription_id: str) -> asyncio.Lock:
+        return self._locks.setdefault(subscription_id, asyncio.Lock())
 
     def _get_kept(self, subscription_id: str) -> _Kept:
         kept = self._kept.get(subscription_id)

@@ -19,12 +19,14 @@ and then does everything or nothing.
     subscription_ends    end subscriptions by their client, with their key, or with their event type
     callback_proofs      prove a callback URL before anything is stored
     verification    which webhooks must prove that their URL accepts callbacks
+    subscription_log     log lines about subscriptions that begin, are refused and end
     subscribed_webhooks  the webhook that a subscription is
     subscription_starts  where in the log a subscription begins, and what its client has missed
     webhook_removal      remove a webhook and its open deliveries
     events          poll and follow the event log
     event_polls     the same as MCP Events do: from now on, with a maximum age, and without errors about cursors
     event_streams   streams of MCP Events, over one reader for each log (`log_tails`)
+    event_demands   the demand for events that are recorded only while a principal wants them
     event_lookups   one event by its id, and the latest events
     change_demands  polls and streams that demand changes of upstreams
     event_polls     poll it as MCP Events do; event_streams: follow it so, on log_tails, one reader for each log

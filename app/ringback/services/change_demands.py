@@ -4,18 +4,18 @@ Changes are recorded only for principals who want them: those with a webhook for
 demand is stored, because the node that watches the upstreams may be another one.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC, RESOURCE_URIS_MAX
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.errors import QuotaExceeded, UnknownUpstream
+from ringback.domain.errors import UnknownUpstream
 from ringback.domain.event import EventName
 from ringback.domain.event_types import DEMAND_SECONDS, EventDemand, arguments_topic
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller
 from ringback.domain.upstreams import ToolCatalog
 from ringback.protocol.mcp_events.subscription_key import canonical_arguments
-from ringback.services.event_types import DEMANDS_MAX
+from ringback.services.event_demands import demand_quota_exceeded, renew_demand
 
 
 class ChangeDemands:
@@ -34,11 +34,9 @@ class ChangeDemands:
             raise UnknownUpstream("arguments.upstream: there is no upstream of this name that you may use.")
         now = self._clock.now()
         demand = _build_demand(caller, upstream, uri, polled_until=now + seconds(DEMAND_SECONDS))
-        known = await self._store.read(
-            lambda tx: tx.event_demands.get(demand.principal, demand.event_name, demand.topic)
+        known = await renew_demand(
+            self._store, caller, demand, topic=CHANGE_SUBSCRIPTIONS_TOPIC, require_room=_require_free_resource
         )
-        if known is None or known.polled_until < demand.polled_until - timedelta(seconds=DEMAND_SECONDS / 2):
-            await self._store.write_for(caller.principal, lambda tx: _save_demand(tx, demand))
         return known is None or known.polled_until < now
 
 
@@ -53,17 +51,6 @@ def _build_demand(caller: Caller, upstream: str, uri: str | None, *, polled_unti
     )
 
 
-async def _save_demand(tx: Transaction, demand: EventDemand) -> None:
-    """The log's lock makes two new demands at once count one after the other."""
-    await tx.event_log.get_head(demand.principal, lock=True)
-    if await tx.event_demands.get(demand.principal, demand.event_name, demand.topic) is None:
-        if await tx.event_demands.count_of_principal(demand.principal) >= DEMANDS_MAX:
-            raise _exceeded("event_demands", DEMANDS_MAX, "Poll fewer event types, or with fewer arguments.")
-        await _require_free_resource(tx, demand)
-    await tx.event_demands.save(demand)
-    tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)
-
-
 async def _require_free_resource(tx: Transaction, demand: EventDemand) -> None:
     """Each resource is one subscription at the upstream, for whichever webhooks and demands."""
     if (uri := demand.arguments.get("uri")) is None:
@@ -71,13 +58,6 @@ async def _require_free_resource(tx: Transaction, demand: EventDemand) -> None:
     watched = await tx.change_subscriptions.list_all(now=tx.now())
     uris = {each.resource_uri for each in watched if each.upstream == demand.arguments["upstream"]} - {None}
     if uri not in uris and len(uris) >= RESOURCE_URIS_MAX:
-        raise _exceeded("watched_resources", RESOURCE_URIS_MAX, "Watch another resource of this upstream no longer.")
-
-
-def _exceeded(quota: str, limit: int, advice: str) -> QuotaExceeded:
-    return QuotaExceeded(
-        f"Your quota '{quota}' of {limit} is used up. {advice}",
-        retry_after_seconds=int(DEMAND_SECONDS),
-        quota=quota,
-        limit=limit,
-    )
+        raise demand_quota_exceeded(
+            "watched_resources", RESOURCE_URIS_MAX, "Watch another resource of this upstream no longer."
+        )

@@ -12,6 +12,7 @@ from ringback.domain.ids import EventId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller
 from ringback.notifier.recorder import Recorder
+from ringback.services.api_keys import require_held_key
 from ringback.services.event_types import (
     EventTypeDeclaration,
     require_publishable,
@@ -25,8 +26,8 @@ DATA_BYTES_MAX: Final = 64 * 1024
 """The largest `data`. A callback of 256 KiB carries it, and a hundred of them are one request."""
 BATCH_SIZE_MAX: Final = 100
 """Events in one request, and one transaction: as many as a page of the log has."""
-RESERVED_ID_PREFIX: Final = "evt_"
-"""Ids that Ringback makes."""
+RESERVED_ID_PREFIXES: Final = ("evt_", "msg_")
+"""Ids that Ringback makes: of events, and of control messages, which have the same header in callbacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,7 @@ class EventPublishing:
         self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
 
         async def append(tx: Transaction) -> Sequence[PublishedResult]:
+            await require_held_key(tx, caller)
             for name in sorted({event.name for event in events}):
                 await save_event_type(tx, caller.principal, EventTypeDeclaration(name=name), replaces=False)
             external = [_to_external_event(event) for event in events]
@@ -81,9 +83,10 @@ class EventPublishing:
 
 def _check_event(caller: Caller, event: PublishedEvent) -> None:
     require_publishable(event.name)
-    if event.id is not None and (event.id.startswith(RESERVED_ID_PREFIX) or ":" in event.id):
+    if event.id is not None and (event.id.startswith(RESERVED_ID_PREFIXES) or ":" in event.id):
         raise InvalidRequest(
-            f"id: ids that begin with {RESERVED_ID_PREFIX} are made by Ringback, and those with a colon belong to upstreams."
+            f"id: ids that begin with {' or '.join(RESERVED_ID_PREFIXES)} are made by Ringback, and those with a colon "
+            "belong to upstreams."
         )
     if event.upstream is not None and not caller.may_use_upstream(event.upstream):
         raise UnknownUpstream(

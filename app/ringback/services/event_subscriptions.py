@@ -50,6 +50,7 @@ from ringback.protocol.mcp_events.backend import (
 )
 from ringback.protocol.mcp_events.errors import CallbackFailure, event_not_found
 from ringback.protocol.mcp_events.grants import TtlPolicy
+from ringback.services.api_keys import require_held_key
 from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.event_errors import raising_event_errors
@@ -58,6 +59,7 @@ from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.subscribed_webhooks import build_subscribed_webhook, choose_message_ids, get_subscription_id
 from ringback.services.subscription_ends import unsubscribe_batch
+from ringback.services.subscription_log import log_grant, logging_refusals
 from ringback.services.subscription_starts import find_start
 from ringback.services.verification import WebhookVerification
 from ringback.services.webhook_checks import (
@@ -111,7 +113,7 @@ class EventSubscriptions:
 
         `request.name` is the name of the event type in the log. Callbacks have `shown_name`, if that is another one.
         """
-        with raising_event_errors():
+        with logging_refusals(caller, request), raising_event_errors():
             caller.require_scope(Scope.WEBHOOKS)
             self._lifecycle.require_running()
             wanted = build_subscribed_webhook(
@@ -130,7 +132,7 @@ class EventSubscriptions:
                 )
                 if grant is not None:
                     await self._attempts.schedule_rest(caller.principal, wanted.id)
-                    return grant
+                    return log_grant(caller, request, grant)
                 is_live = False
             raise StoreUnavailable("The proof of delivery.url expired before the subscription was stored. Try again.")
 
@@ -150,10 +152,10 @@ class EventSubscriptions:
 
     async def _check_quota(self, tx: Transaction, wanted: Webhook) -> bool:
         """Whether the subscription is live; raises `QuotaExceeded` if it is not and there is no room for another one."""
-        webhook = await tx.webhooks.get(wanted.id)
-        if _is_live(webhook, await tx.subscriptions.get(wanted.id), tx.now()):
+        webhook, subscription = await tx.webhooks.get(wanted.id), await tx.subscriptions.get(wanted.id)
+        if _is_live(webhook, subscription, tx.now()):
             return True
-        await self._quotas.require_event_subscription_quota(tx, wanted.principal)
+        await self._quotas.require_event_subscription_quota(tx, wanted.principal, subscription)
         return False
 
     async def _authorize(self, caller: Caller, request: SubscriptionRequest, wanted: Webhook) -> EventType | None:
@@ -172,6 +174,7 @@ class EventSubscriptions:
         self, tx: Transaction, caller: Caller, request: SubscriptionRequest, wanted: Webhook
     ) -> SubscriptionGrant | None:
         """Store the subscription; None, and nothing is stored, if its URL needs a proof first."""
+        await require_held_key(tx, caller)
         wanted = _beginning_at(wanted, tx.now())  # the challenge has taken some of the time since the request
         webhook = await tx.webhooks.get(wanted.id)
         head = await tx.event_log.get_head(wanted.principal, lock=True)
@@ -180,7 +183,7 @@ class EventSubscriptions:
             return await self._refresh(tx, caller, request, wanted, webhook, subscription)
         if await self._verification.needs_proof(tx, wanted):
             return None
-        await self._quotas.require_event_subscription_quota(tx, wanted.principal)
+        await self._quotas.require_event_subscription_quota(tx, wanted.principal, subscription)
         return await self._begin(tx, caller, request, wanted, webhook, subscription, head=head)
 
     async def _begin(

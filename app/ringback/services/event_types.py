@@ -8,7 +8,6 @@ import difflib
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any, Final, NamedTuple, Protocol
 
 from ringback.domain import jsontext
@@ -30,16 +29,16 @@ from ringback.domain.event_types import (
 )
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
+from ringback.services.api_keys import require_held_key
+from ringback.services.event_demands import renew_demand, require_room_to_follow
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import poll_until
+from ringback.services.webhook_checks import get_own_webhook
 
 log = logging.getLogger(__name__)
 
 PUBLISHED_TYPES_MAX: Final = 100
 """Types that one principal can declare: more than an application has. Each is a row that events/list returns."""
-DEMANDS_MAX: Final = 256
-"""Different requests of one principal for upstreams' events, each with a name and arguments. Each may be a request that stays
-open at the upstream."""
 FOLLOW_WAIT_SECONDS: Final = 5.0
 """How long a new demand waits until the upstream is asked. A subscriber without a cursor misses what happens before that."""
 SCHEMA_BYTES_MAX: Final = 64 * 1024
@@ -118,9 +117,12 @@ class EventTypes:
         require_publishable(declaration.name)
         if len(jsontext.dumps(declaration.payload_schema)) > SCHEMA_BYTES_MAX:
             raise InvalidRequest(f"payload_schema: it has more than {SCHEMA_BYTES_MAX} bytes.")
-        return await self._store.write_for(
-            caller.principal, lambda tx: save_event_type(tx, caller.principal, declaration)
-        )
+
+        async def save(tx: Transaction) -> PublishedEventType:
+            await require_held_key(tx, caller)
+            return await save_event_type(tx, caller.principal, declaration)
+
+        return await self._store.write_for(caller.principal, save)
 
     async def remove_event_type(self, caller: Caller, name: str) -> None:
         """Remove the declaration. Its events and webhooks stay; the next published event declares it again."""
@@ -153,19 +155,38 @@ class EventTypes:
         Waits until the upstream is asked, `FOLLOW_WAIT_SECONDS` at most. `canonical_arguments` are JSON in the form of
         RFC 8785. Raises `QuotaExceeded`.
         """
-        topic = arguments_topic(canonical_arguments)
         if event_type.upstream is None:
             return DemandedEvents(None, is_new=False)
+        return await self._demand(caller, event_type.name, canonical_arguments)
+
+    async def demand_changed_events(self, caller: Caller, webhook_id: str, names: Collection[str] | None) -> None:
+        """Demand upstreams' events for a webhook that changes to these names, or becomes active with those that it has.
+
+        While it was disabled, its demands have ended. Raises `InvalidRequest`, `NotFound` and `QuotaExceeded`.
+        """
+        if names is not None:
+            await self.check_event_names(caller, names)
+            return await self.demand_upstream_events(caller, names)
+        webhook = await self._store.read(lambda tx: get_own_webhook(tx, caller.principal, webhook_id))
+        for name in sorted(webhook.events):
+            upstream, _ = split_name(name)
+            # The upstream may be away now: its types are known when it is back.
+            if upstream is not None and not webhook.is_subscription and caller.may_use_upstream(upstream):
+                await self._demand(caller, name, "{}")
+        return None
+
+    async def _demand(self, caller: Caller, name: str, canonical_arguments: str) -> DemandedEvents:
+        topic = arguments_topic(canonical_arguments)
         demand = EventDemand(
             principal=caller.principal,
-            event_name=event_type.name,
+            event_name=name,
             topic=topic or "",
             arguments=jsontext.loads(canonical_arguments),
             polled_until=self._clock.now() + seconds(DEMAND_SECONDS),
         )
-        known = await self._store.read(lambda tx: tx.event_demands.get(*_demand_key(demand)))
-        if known is None or known.polled_until < demand.polled_until - timedelta(seconds=DEMAND_SECONDS / 2):
-            await self._store.write_for(caller.principal, lambda tx: _save_demand(tx, demand))
+        known = await renew_demand(
+            self._store, caller, demand, topic=DEMANDS_TOPIC, require_room=require_room_to_follow
+        )
         await self._wait_until_followed(demand)
         is_new = known is None or known.polled_until < self._clock.now()
         return DemandedEvents(topic, is_new=is_new, gap_seq=0 if known is None else known.gap_seq)
@@ -228,26 +249,6 @@ def require_publishable(name: str) -> None:
             "name: use lower-case words with dots, such as order.paid, of a-z, 0-9, _ and -. Names that begin with call., "
             "upstream., webhook., ringback. or mcp. are not free."
         )
-
-
-async def _save_demand(tx: Transaction, demand: EventDemand) -> None:
-    if await tx.event_demands.get(*_demand_key(demand)) is None:
-        await tx.event_log.get_head(
-            demand.principal, lock=True
-        )  # two new demands at once are counted one after the other
-        if await tx.event_demands.count_of_principal(demand.principal) >= DEMANDS_MAX:
-            raise QuotaExceeded(
-                f"You ask upstreams for events with {DEMANDS_MAX} different names and arguments. Unsubscribe from some.",
-                retry_after_seconds=int(DEMAND_SECONDS),
-                quota="event_demands",
-                limit=DEMANDS_MAX,
-            )
-        tx.notify(DEMANDS_TOPIC)
-    await tx.event_demands.save(demand)
-
-
-def _demand_key(demand: EventDemand) -> tuple[Principal, str, str]:
-    return demand.principal, demand.event_name, demand.topic
 
 
 def _may_use(caller: Caller, event_type: EventType) -> bool:

@@ -30,7 +30,7 @@ REREAD_SECONDS: Final = 30.0
 """Signals can be lost between nodes: how long that can delay an event. Streams of ten thousand principals then cost 330 reads a
 second."""
 RETRY_SECONDS: Final = 1.0
-"""Between two reads while the store is unavailable."""
+"""Between two reads while the log cannot be read."""
 TAIL_PAGE_SIZE: Final = 500
 """Events of one read. A burst takes several reads, and other work gets its turn between them."""
 PENDING_EVENTS_MAX: Final = 100
@@ -117,6 +117,9 @@ class LogTail:
                     pause_seconds = REREAD_SECONDS
                 except StoreUnavailable:
                     log.debug("events.log_not_read")
+                    pause_seconds = RETRY_SECONDS
+                except Exception:  # a bug must not leave streams that are open, have heartbeats and get no events
+                    log.exception("events.log_not_read")
                     pause_seconds = RETRY_SECONDS
                 await waiter.wait(pause_seconds)
 

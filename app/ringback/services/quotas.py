@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from ringback.domain.clock import Clock
 from ringback.domain.errors import QuotaExceeded
+from ringback.domain.event_subscriptions import EventSubscription
 from ringback.domain.ids import KeyId
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
@@ -107,7 +108,12 @@ class QuotaEnforcer:
         if await tx.usage.count_webhooks(principal, limit=limit) >= limit:
             raise _quota_exceeded("webhooks", limit, "Remove webhooks: DELETE /v1/webhooks/{id}")
 
-    async def require_event_subscription_quota(self, tx: Transaction, principal: Principal) -> None:
+    async def require_event_subscription_quota(
+        self, tx: Transaction, principal: Principal, subscription: EventSubscription | None
+    ) -> None:
+        """`subscription` is the row with the same key. One that has not ended is counted already: its client renews it."""
+        if subscription is not None and subscription.ended_at is None:
+            return
         limit = self.get_quotas(principal).subscriptions
         if await tx.subscriptions.count_live(principal) >= limit:
             raise _quota_exceeded("subscriptions", limit, "Unsubscribe from events, or let subscriptions expire.")

@@ -10,7 +10,7 @@
 Each function is one bounded batch within its caller's transaction.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -36,6 +36,7 @@ from ringback.protocol.mcp_events.errors import (
     subscription_not_found,
     to_error_object,
 )
+from ringback.services.subscription_log import log_end
 from ringback.services.webhook_checks import subscribes_to_changes
 from ringback.services.webhook_removal import CANCELLED_DELIVERIES_BATCH_SIZE, remove_webhook_batch
 
@@ -53,6 +54,9 @@ kept as long, so nothing that its deliveries name is left."""
 REMOVED: Final = forbidden("The subscription was removed by its owner or by an operator. Subscribe again if you may.")
 KEY_ENDED: Final = forbidden("The API key that subscribed was revoked or has expired. Subscribe with a valid key.")
 
+StillEnds = Callable[[Webhook | None, EventSubscription], bool]
+"""Whether the reason to end a subscription holds for its locked rows. The webhook is None if it is removed already."""
+
 
 async def unsubscribe_batch(
     tx: Transaction, principal: Principal, subscription_id: WebhookId, *, is_first: bool
@@ -63,12 +67,16 @@ async def unsubscribe_batch(
     """
     webhook = await tx.webhooks.get(subscription_id)
     await tx.event_log.get_head(principal, lock=True)
+    if webhook is None:  # a first subscribe may have inserted it while this unit waited for the log
+        webhook = await tx.webhooks.get(subscription_id)
     subscription = await tx.subscriptions.get(subscription_id)
     if is_first and not _is_remembered(subscription, tx.now()):
         raise subscription_not_found()
     if not is_first and (subscription is None or subscription.ended_at is None):
         return True
     if subscription is not None:
+        if subscription.ended_at is None:
+            log_end(tx, subscription, SubscriptionEnd.UNSUBSCRIBED)
         await tx.subscriptions.save(end_subscription(subscription, SubscriptionEnd.UNSUBSCRIBED, now=tx.now()))
     return webhook is None or await remove_webhook_batch(tx, webhook)
 
@@ -79,16 +87,26 @@ async def terminate_batch(
     reasons: Mapping[WebhookId, EventError],
     *,
     end: SubscriptionEnd = SubscriptionEnd.TERMINATED,
+    still_ends: StillEnds | None = None,
 ) -> bool:
     """End live subscriptions, and tell their receivers these reasons. Return whether all of them have ended.
 
-    As in every unit, webhooks are locked before logs, and these in the order of principals.
+    As in every unit, webhooks are locked before logs, and these in the order of principals. `still_ends` decides on the locked
+    rows: a client may have refreshed or resubscribed since the caller read its list. Such a subscription stays.
     """
     webhooks = {each.id: each for each in await tx.webhooks.get_many(list(reasons), lock=True)}
     for principal in sorted({webhook.principal for webhook in webhooks.values()}):
         await tx.event_log.get_head(principal, lock=True)
     for subscription_id, error in reasons.items():
-        if not await _terminate(tx, recorder, subscription_id, webhooks.get(subscription_id), error, end=end):
+        webhook = webhooks.get(subscription_id)
+        subscription = await tx.subscriptions.get(subscription_id)
+        if (
+            subscription is None
+            or subscription.ended_at is not None
+            or (still_ends is not None and not still_ends(webhook, subscription))
+        ):
+            continue
+        if not await _terminate(tx, recorder, webhook, subscription, error, end=end):
             return False
     return True
 
@@ -96,25 +114,24 @@ async def terminate_batch(
 async def _terminate(
     tx: Transaction,
     recorder: Recorder,
-    subscription_id: WebhookId,
     webhook: Webhook | None,
+    subscription: EventSubscription,
     error: EventError,
     *,
     end: SubscriptionEnd,
 ) -> bool:
     """Whether the subscription has ended. If not, it matches nothing any more and the next batch cancels more deliveries."""
-    subscription = await tx.subscriptions.get(subscription_id)
-    if subscription is None or subscription.ended_at is not None:
-        return True
     if webhook is None:
         await tx.subscriptions.save(end_subscription(subscription, SubscriptionEnd.EXPIRED, now=tx.now()))
+        log_end(tx, subscription, SubscriptionEnd.EXPIRED)
         return True
     if subscribes_to_changes(webhook):
         tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)
-    if await _cancel_open(tx, subscription_id):
+    if await _cancel_open(tx, webhook.id):
         await tx.webhooks.update(replace(webhook, expires_at=tx.now()), WebhookPart.SETTINGS)
         return False
     await tx.subscriptions.save(end_subscription(subscription, end, now=tx.now()))
+    log_end(tx, subscription, end, reason=error.message)
     await recorder.enqueue_terminated(tx, webhook, to_error_object(error, ErrorProfile(subscription.error_profile)))
     return True
 
@@ -141,7 +158,13 @@ async def terminate_abandoned(tx: Transaction, recorder: Recorder, *, position: 
     """
     page = await tx.webhooks.list_page(None, WebhookHealth.FAILING, position=position, limit=FAILING_BATCH_SIZE)
     abandoned = [webhook for webhook in page if _is_abandoned(webhook, tx.now())][:ENDED_BATCH_SIZE]
-    if not await terminate_batch(tx, recorder, {each.id: _describe_failure(each) for each in abandoned}):
+    reasons = {each.id: _describe_failure(each) for each in abandoned}
+    if not await terminate_batch(
+        tx,
+        recorder,
+        reasons,
+        still_ends=lambda webhook, _: webhook is not None and _is_abandoned(webhook, tx.now()),
+    ):
         return position
     if len(abandoned) == ENDED_BATCH_SIZE:
         return abandoned[-1].id
@@ -157,7 +180,12 @@ async def terminate_of_event(tx: Transaction, recorder: Recorder, event_name: st
 
 async def _terminate_of_key(tx: Transaction, recorder: Recorder, key_id: KeyId) -> bool:
     subscriptions = await tx.subscriptions.list_of_key(key_id, limit=ENDED_BATCH_SIZE)
-    have_ended = await terminate_batch(tx, recorder, dict.fromkeys(subscriptions, KEY_ENDED))
+    have_ended = await terminate_batch(
+        tx,
+        recorder,
+        dict.fromkeys(subscriptions, KEY_ENDED),
+        still_ends=lambda _, subscription: subscription.key_id == key_id,
+    )
     return have_ended and len(subscriptions) < ENDED_BATCH_SIZE
 
 

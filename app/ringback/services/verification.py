@@ -12,17 +12,20 @@ from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.verification import (
     CHALLENGE_PLANNED_TOPIC,
-    CHALLENGES_PER_ORIGIN_MAX,
-    CHALLENGES_PER_PRINCIPAL_MAX,
     Challenge,
-    RecentChallenges,
     challenge_ended_topic,
     seconds_until_oldest_expires,
 )
 from ringback.domain.webhook import Webhook, WebhookOrigin, WebhookState
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
 from ringback.notifier.http.target import TargetPolicy, parse_target
-from ringback.notifier.verification import CallbackAllowlist, accept_proof, is_proven
+from ringback.notifier.verification import (
+    CallbackAllowlist,
+    ChallengeLimit,
+    accept_proof,
+    count_against_limits,
+    is_proven,
+)
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import poll_until
 from ringback.services.webhook_checks import get_own_webhook
@@ -163,17 +166,16 @@ class WebhookVerification:
 
     async def _require_challenge_quota(self, tx: Transaction, webhook: Webhook) -> None:
         """Raise `QuotaExceeded` at the limit. Waiting challenges count, so that concurrent registrations cannot exceed it."""
-        now = tx.now()
-        of_origin = await tx.challenges.count_recent(origin=self._target_origin(webhook), now=now)
-        of_principal = await tx.challenges.count_recent(principal=webhook.principal, now=now)
-        _require_below_limit(of_origin, CHALLENGES_PER_ORIGIN_MAX, "challenges_of_origin", now)
-        _require_below_limit(of_principal, CHALLENGES_PER_PRINCIPAL_MAX, "challenges", now)
+        limits = await count_against_limits(tx, origin=self._target_origin(webhook), principal=webhook.principal)
+        for limit in limits:
+            _require_below_limit(limit, tx.now())
 
     def _target_origin(self, webhook: Webhook) -> str:
         return parse_target(webhook.url, self._targets).origin
 
 
-def _require_below_limit(recent: RecentChallenges, limit: int, quota: str, now: datetime) -> None:
+def _require_below_limit(checked: ChallengeLimit, now: datetime) -> None:
+    recent, limit, quota = checked.recent, checked.limit, checked.quota
     if recent.sent_count + recent.waiting_count < limit:
         return
     raise QuotaExceeded(

@@ -62,7 +62,8 @@ class Retries:
 
 _CHANGEABLE_OF_SUBSCRIPTION: Final = frozenset({"paused", "state", "description", "rate_per_second"})
 _SUBSCRIBED: Final = (
-    "Its client changes it with events/subscribe. You may pause, test, replay and remove it, and limit its rate."
+    "Its client changes it with events/subscribe. You may pause, test, replay and remove it (DELETE /v1/webhooks/{id}), and "
+    "limit its rate."
 )
 
 
@@ -171,9 +172,8 @@ class Webhooks:
         caller.require_scope(Scope.WEBHOOKS)
         if change.url is not None:
             await self._guard.check_url(change.url, caller.principal)
-        if change.events is not None:
-            await self._event_types.check_event_names(caller, change.events)
-            await self._event_types.demand_upstream_events(caller, change.events)
+        if change.events is not None or change.state is WebhookState.ACTIVE:
+            await self._event_types.demand_changed_events(caller, webhook_id, change.events)
 
         async def apply(tx: Transaction) -> UpdatedWebhook:
             previous = await get_own_webhook(tx, caller.principal, webhook_id)
@@ -277,7 +277,7 @@ class Webhooks:
         await self.remove_webhook(caller, webhook.id)
 
     async def remove_webhook(self, caller: Caller, webhook_id: str) -> None:
-        """Remove the webhook and cancel its open deliveries. The receiver of a subscription is told that it has ended.
+        """Remove the webhook and cancel its open deliveries. The receiver of a subscription gets `terminated`.
 
         Thousands of deliveries can be open, so each transaction cancels one batch. If the process stops before the last batch,
         the owner removes the webhook again.

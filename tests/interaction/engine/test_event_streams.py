@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -10,8 +11,10 @@ from ringback.domain.clock import SystemClock
 from ringback.domain.cursor import LogPosition, encode_log_position
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.principal import DEFAULT_SCOPES, Caller
+from ringback.services import log_tails
 from ringback.services.event_polls import EventRequest
 from ringback.services.event_streams import EventStreams, StreamPage
+from ringback.services.events import EventPage, read_event_page
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.log_tails import PENDING_EVENTS_MAX, LogTails
 from ringback.services.quotas import QuotaEnforcer, Quotas
@@ -92,3 +95,23 @@ async def test_an_unknown_cursor_is_no_error_and_truncated(stage: StreamStage, c
 
     assert first.is_truncated
     assert first.events == ()
+
+
+async def test_streams_receive_events_again_after_a_read_that_failed_in_an_unexpected_way(
+    stage: StreamStage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = iter([RuntimeError("a bug")])
+
+    async def fail_once(*args: Any, **options: Any) -> EventPage:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        return await read_event_page(*args, **options)
+
+    monkeypatch.setattr(log_tails, "read_event_page", fail_once)
+    async with stage.open() as pages:
+        await read_page(pages)
+        await stage.engine.finish_call(make_call())
+        found = await read_page(pages)
+
+    assert len(found.events) == 1
+    assert "events.log_not_read" in caplog.text

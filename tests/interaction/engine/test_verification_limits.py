@@ -8,6 +8,7 @@ import pytest
 
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.principal import Principal
+from ringback.domain.verification import CHALLENGES_PER_ORIGIN_AND_PRINCIPAL_MAX as SHARE
 from ringback.domain.verification import CHALLENGES_PER_ORIGIN_MAX, CHALLENGES_PER_PRINCIPAL_MAX
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.verifier import CHALLENGE_SCHEDULE, CHALLENGES_IN_FLIGHT_MAX, SAME_URL_DELAY_SECONDS
@@ -46,7 +47,7 @@ async def test_registrations_aimed_at_one_victim_reach_it_with_few_challenges_an
 async def test_registrations_whose_challenges_are_not_sent_yet_are_limited_too(still: Engine) -> None:
     """None of their challenges is out yet."""
     stage = VerificationHarness(still)
-    for number in range(CHALLENGES_PER_ORIGIN_MAX):
+    for number in range(SHARE):
         await stage.register_webhook(f"https://victim.example/{number}")
 
     with pytest.raises(QuotaExceeded) as refused:
@@ -54,10 +55,28 @@ async def test_registrations_whose_challenges_are_not_sent_yet_are_limited_too(s
 
     assert refused.value.extra["quota"] == "challenges_of_origin"
     assert refused.value.retry_after_seconds == 60
-    assert (
-        len(await still.store.read(lambda tx: tx.webhooks.list_page(ALICE, None, position=None, limit=100)))
-        == CHALLENGES_PER_ORIGIN_MAX
-    )
+    assert len(await still.store.read(lambda tx: tx.webhooks.list_page(ALICE, None, position=None, limit=100))) == SHARE
+
+
+async def test_one_principal_leaves_the_others_challenges_of_a_shared_origin(still: Engine) -> None:
+    stage = VerificationHarness(still, respond_with(404))
+    for number in range(SHARE):
+        await stage.register_webhook(f"https://shared.example/{number}")
+    await stage.send_due_challenges()
+
+    with pytest.raises(QuotaExceeded):
+        await stage.register_webhook("https://shared.example/one-more")
+    assert (await stage.register_webhook("https://shared.example/bob", principal=BOB)).state is PENDING
+    assert await stage.send_due_challenges() == 1
+
+
+async def test_all_principals_together_have_a_limited_number_of_challenges_of_an_origin(still: Engine) -> None:
+    stage = VerificationHarness(still)
+    for number in range(CHALLENGES_PER_ORIGIN_MAX):
+        await stage.register_webhook(f"https://victim.example/{number}", principal=Principal(f"{number // SHARE}"))
+
+    with pytest.raises(QuotaExceeded):
+        await stage.register_webhook("https://victim.example/one-more", principal=BOB)
 
 
 async def test_a_principal_has_a_limited_number_of_challenges(still: Engine) -> None:
@@ -74,14 +93,14 @@ async def test_a_principal_has_a_limited_number_of_challenges(still: Engine) -> 
 
 async def test_a_repeated_challenge_waits_for_the_limit_of_its_origin(still: Engine, fake_clock: FakeClock) -> None:
     stage = VerificationHarness(still, respond_with(500))
-    for number in range(CHALLENGES_PER_ORIGIN_MAX):
+    for number in range(SHARE):
         await stage.register_webhook(f"https://victim.example/{number}")
     await stage.send_due_challenges()
     fake_clock.advance(CHALLENGE_SCHEDULE.delays_seconds[0])
 
     assert await stage.send_due_challenges() == 0
     fake_clock.advance(60)
-    assert await stage.send_due_challenges() == CHALLENGES_PER_ORIGIN_MAX
+    assert await stage.send_due_challenges() == SHARE
 
 
 async def test_many_webhooks_at_one_url_are_proven_by_one_challenge(still: Engine, fake_clock: FakeClock) -> None:

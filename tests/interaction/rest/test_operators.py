@@ -132,6 +132,21 @@ async def test_an_operator_switches_and_tests_a_webhook_for_its_owner(
     assert (await alice.get(f"/v1/deliveries/{tested.json()['id']}")).status_code == 200
 
 
+async def test_an_operator_removes_a_webhook_of_its_owner_and_the_log_says_so(
+    alice: httpx.AsyncClient, operator: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    webhook = await register_webhook(alice)
+    caplog.set_level(logging.INFO, logger="ringback.audit")
+
+    misaddressed = await operator.delete(f"/v1/webhooks/{webhook}", params={"principal": "bob"})
+    removed = await operator.delete(f"/v1/webhooks/{webhook}", params={"principal": "*"})
+
+    assert (misaddressed.status_code, removed.status_code) == (404, 204)
+    assert (await alice.get(f"/v1/webhooks/{webhook}")).status_code == 404
+    audited = [each.__dict__ for each in caplog.records if each.name == "ringback.audit"]
+    assert [(each["operation"], each["target"]) for each in audited] == [("remove_webhook", webhook)] * 2
+
+
 async def test_an_operator_cancels_the_calls_of_one_principal_and_not_of_all(
     alice: httpx.AsyncClient, bob: httpx.AsyncClient, operator: httpx.AsyncClient
 ) -> None:
@@ -159,7 +174,7 @@ async def test_an_operator_changes_only_the_state_of_a_webhook(
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("DELETE", "/v1/webhooks/{webhook}"),
+        ("DELETE", "/v1/webhooks/by-name/hook"),
         ("POST", "/v1/webhooks/{webhook}/rotate-secret"),
         ("GET", "/v1/calls/{call}/result"),
     ],

@@ -103,6 +103,7 @@ async def test_a_batch_with_a_wrong_event_publishes_none(alice: httpx.AsyncClien
         {"name": "mcp.x"},
         {"name": "upstream.changed"},
         {"id": "evt_1"},
+        {"id": "msg_1"},
         {"id": "github:1"},
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
-from ringback.domain.verification import CHALLENGES_PER_ORIGIN_MAX
+from ringback.domain.verification import CHALLENGES_PER_ORIGIN_AND_PRINCIPAL_MAX
 from ringback.domain.webhook import PREVIOUS_SECRETS_MAX
 from ringback.services.quotas import Quotas
 from ringback.services.verification import VerificationPolicy
@@ -102,7 +102,7 @@ async def test_a_webhook_refused_by_its_rules_writes_nothing(
         "_policy",
         VerificationPolicy(mode="always", first_challenge_wait_seconds=0.0),
     )
-    for number in range(CHALLENGES_PER_ORIGIN_MAX):
+    for number in range(CHALLENGES_PER_ORIGIN_AND_PRINCIPAL_MAX):
         await register(f"/{number}")
 
     await assert_rejected(register("/one-more"))

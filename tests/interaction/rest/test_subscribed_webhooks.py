@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from ringback.domain.errors import InvalidRequest
+from ringback.domain.event_subscriptions import SubscriptionEnd
 from ringback.domain.ids import WebhookId
 from ringback.domain.principal import Principal, Scope
 from ringback.services.shared_webhooks import get_named_webhook
@@ -49,6 +50,21 @@ async def test_an_operator_reads_a_subscription_of_any_principal(
     read = await operator.get(f"/v1/webhooks/{subscription_id}", params={"principal": "*"})
 
     assert read.json()["principal"] == "alice"
+
+
+async def test_an_operator_ends_a_subscription_of_another_principal_and_its_receiver_is_told(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, subscription_id: str
+) -> None:
+    operator = await service.create_client("operator", scopes=frozenset({Scope.ADMIN}))
+
+    removed = await operator.delete(f"/v1/webhooks/{subscription_id}", params={"principal": "alice"})
+
+    assert removed.status_code == 204
+    subscription = await service.store.read(lambda tx: tx.subscriptions.get(WebhookId(subscription_id)))
+    assert subscription is not None
+    assert subscription.end is SubscriptionEnd.REMOVED
+    deliveries = (await alice.get("/v1/deliveries", params={"webhook_id": subscription_id})).json()["deliveries"]
+    assert len(deliveries) == 1  # the envelope `terminated`
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ EVENT_PARAMETERS: Final[StatementParameters] = {
         "mark_gap": [{"event_name": "git/pushed", "topic": "", "seq": 7}],
         "count_of_principal": [{}],
         "current": [{}],
+        "of_upstream": [{"first_name": "git/", "end_name": "git0"}],
         "principals": [{"event_name": "git/pushed", "topic": ""}],
         "remove_ended": [{}],
         "remove_unwanted_followings": [{}],

@@ -53,6 +53,7 @@ PRINCIPAL_PARAMETERS: Final[StatementParameters] = {
         "newer_of_principal": [{"principal": "dave", "until": NOW}, {"until": FUTURE}],
         "last_calls": [{"principal": "bob"}, {"principal": "dave"}],
         "last_webhooks": [{"principal": "bob"}, {"principal": "dave"}],
+        "last_subscriptions": [{"principal": "bob"}, {"principal": "dave"}],
     },
     "erased_deliveries": {
         "delete_of_call": [{"call_id": "call_none"}],

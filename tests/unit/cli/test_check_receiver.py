@@ -4,7 +4,8 @@ import asyncio
 import itertools
 import json
 import socket
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -21,6 +22,7 @@ from ringback.cli.receiver_checks.probe import ReceiverProbe
 from ringback.receiver import Callback, Gap, ReceiverApp, Terminated
 from tests.support.clock import FakeClock
 from tests.support.faulty_receivers import SECRET, FaultyReceiver
+from tests.support.limits import WAIT_SECONDS
 
 
 def make_probe(
@@ -68,6 +70,21 @@ async def test_each_check_finds_a_receiver_that_is_wrong_in_this_one_point(check
 
     expected = CheckVerdict.FAILED if check.case.level is CheckLevel.MUST else CheckVerdict.WARNED
     assert (result.verdict, check.case.id) == (expected, check.case.id), result.observed
+
+
+async def test_an_answer_of_a_byte_now_and_then_ends_with_the_limit_of_the_whole_answer() -> None:
+    async def send_bytes() -> AsyncGenerator[bytes]:
+        while True:
+            yield b"x"
+            await asyncio.sleep(0.01)
+
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=send_bytes()))
+    probe = replace(make_probe(transport, FakeClock()), answer_seconds=0.1)
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        answer = await probe.post_event()
+
+    assert (answer.status, str(answer)) == (None, "no answer (TimeoutError)")
 
 
 class Handlers:

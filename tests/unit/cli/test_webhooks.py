@@ -32,6 +32,7 @@ def test_webhooks_are_listed_whole_or_as_json(run: Run, service: respx.MockRoute
     assert (table.exit_code, listed.exit_code) == (0, 0)
     assert examples.WEBHOOK_ID in table.stdout
     assert json.loads(listed.stdout)[0]["id"] == examples.WEBHOOK_ID
+    assert "expires_at" in table.stdout
 
 
 def test_a_list_shows_texts_as_they_are_and_whole_ids(run: Run, service: respx.MockRouter) -> None:
@@ -262,6 +263,7 @@ def test_a_problem_is_one_line_that_says_what_to_do(run: Run, service: respx.Moc
     ("command", "method", "path", "answer"),
     [
         (("webhooks", "show", "wh_1"), "GET", HOOK, examples.WEBHOOK),
+        (("webhooks", "remove", "wh_1"), "DELETE", HOOK, None),
         (("webhooks", "enable", "wh_1", "--json"), "PATCH", HOOK, examples.WEBHOOK),
         (("webhooks", "disable", "wh_1", "--json"), "PATCH", HOOK, examples.WEBHOOK),
         (("webhooks", "list", "--json"), "GET", "/v1/webhooks", {"webhooks": [], "next_cursor": None}),

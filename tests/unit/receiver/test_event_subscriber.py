@@ -223,6 +223,52 @@ async def test_an_unsubscribed_subscription_is_forgotten(
     assert not subscriber.registry.is_bound(subscription.id)
 
 
+async def test_an_unsubscribe_waits_for_the_refresh_under_way_which_so_cannot_undo_it(
+    server: EventServer, subscriber: EventSubscriber
+) -> None:
+    subscription = await subscriber.subscribe("call.finished")
+    answered = asyncio.Event()
+
+    async def wait_for_answer(_: Mapping[str, Any]) -> None:
+        await answered.wait()
+
+    server.before_response = wait_for_answer
+    async with asyncio.TaskGroup() as group:
+        group.create_task(subscriber.refresh(subscription.id))
+        await server.wait_for("events/subscribe", 2)
+        group.create_task(subscriber.unsubscribe(subscription.id))
+        await _let_run()
+        sent_before = len(server.sent("events/unsubscribe"))
+        answered.set()
+
+    assert (sent_before, len(server.sent("events/unsubscribe"))) == (0, 1)
+    assert subscriber.subscriptions() == []
+    assert not subscriber.registry.is_bound(subscription.id)
+
+
+async def test_a_refresh_that_waits_for_an_unsubscribe_is_not_sent_nor_repeated(
+    server: EventServer, subscriber: EventSubscriber, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    answered = asyncio.Event()
+
+    async def wait_for_answer(_: Mapping[str, Any]) -> None:
+        await answered.wait()
+
+    async with subscriber, asyncio.TaskGroup() as group:
+        subscription = await subscriber.subscribe("call.finished")
+        server.before_response = wait_for_answer
+        group.create_task(subscriber.unsubscribe(subscription.id))
+        await server.wait_for("events/unsubscribe", 1)
+        clock.advance(TTL / 2 + 1)
+        await _let_run()
+        answered.set()
+        await _let_run()
+
+    assert len(server.sent("events/subscribe")) == 1
+    assert subscriber.subscriptions() == []
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize("notice", ["gap", "terminated"])
 async def test_what_was_missed_is_polled_and_handled_once(
     server: EventServer, subscriber: EventSubscriber, clock: ManualClock, notice: str

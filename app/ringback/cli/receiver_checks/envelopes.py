@@ -1,4 +1,4 @@
-"""Checks of control envelopes: challenges, gap, terminated, and types that nobody knows."""
+"""Checks of control envelopes: challenges, gap, terminated, and types that no specification names."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast

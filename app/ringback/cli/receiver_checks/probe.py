@@ -1,5 +1,6 @@
 """Sends one request to a receiver, and reads the answer within bounds."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from ringback.signing.standard_webhooks import build_signed_headers, sign_messag
 
 ANSWER_BYTES_MAX: Final = 65_536
 """As much of an answer as a service reads (mcp-events §8, SSRF: cap response bytes)."""
+ANSWER_SECONDS: Final = 15.0
+"""How long one answer may take, with its body. A sender waits 5 to 10 seconds; the rest shows that it came late."""
 SUBSCRIPTION_HEADER: Final = "X-MCP-Subscription-Id"
 
 
@@ -68,6 +71,7 @@ class ReceiverProbe:
     monotonic: Callable[[], float]
     new_id: Callable[[], str]
     """Random letters and digits: every message of a run has an id of its own."""
+    answer_seconds: float = ANSWER_SECONDS
 
     def make_event(self, event_id: str | None = None, **changed: Any) -> dict[str, Any]:
         """An event as a service sends it. `changed` replaces members; None removes one."""
@@ -122,11 +126,14 @@ class ReceiverProbe:
     async def send(
         self, method: str, body: bytes | AsyncIterable[bytes] | None, headers: Mapping[str, str | None]
     ) -> Answer:
-        """Send the request, and read the answer. A failure of the connection is an answer without a status."""
+        """Send the request, and read the answer. One that fails or takes too long is an answer without a status."""
         began = self.monotonic()
         given = {name: value for name, value in headers.items() if value is not None} | {"accept-encoding": "identity"}
         try:
-            async with self.http.stream(method, self.url, content=body, headers=given) as response:
+            async with (
+                asyncio.timeout(self.answer_seconds),
+                self.http.stream(method, self.url, content=body, headers=given) as response,
+            ):
                 content = await _read_bounded(response)
                 return Answer(
                     status=response.status_code,
@@ -134,7 +141,7 @@ class ReceiverProbe:
                     body=content,
                     seconds=self.monotonic() - began,
                 )
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, TimeoutError) as error:
             return Answer(status=None, seconds=self.monotonic() - began, failure=type(error).__name__)
 
 

@@ -35,7 +35,7 @@ class ReceivedPost:
     @property
     def json(self) -> Json:
         """The body as an object; empty if it is none."""
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             value = json.loads(self.body)
             return cast("Json", value) if isinstance(value, dict) else {}
         return {}

@@ -13,7 +13,7 @@ The coroutine returns what it saw, or raises `Violation`, `Deviation` or `Untest
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import httpx
 
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from ringback.cli.server_checks.subject import ServerUnderTest
 
 Check = Callable[["ServerUnderTest"], Awaitable[str]]
+
+UNREADABLE_RESPONSE: Final = (TypeError, ValueError, AttributeError, LookupError, RecursionError)
+"""What reading a response raises whose members have other types than the specification's, or a thousand levels."""
+FAILED_REQUEST: Final = (httpx.HTTPError, StreamTooLong)
 
 
 class Violation(Exception):
@@ -61,9 +65,9 @@ class ServerCase:
             return CheckResult(case=self.case, verdict=CheckVerdict.WARNED, observed=str(deviation))
         except Untestable as missing:
             return untestable(self.case, str(missing))
-        except (TypeError, ValueError, AttributeError, LookupError) as error:
+        except UNREADABLE_RESPONSE as error:
             return violated(self.case, f"a response has a form that cannot be read: {type(error).__name__}: {error}")
-        except (httpx.HTTPError, StreamTooLong) as error:
+        except FAILED_REQUEST as error:
             return violated(self.case, f"the HTTP request failed: {type(error).__name__}: {error}")
 
 
@@ -81,7 +85,7 @@ class Chapter:
         return self._add(case_id, CheckLevel.SHOULD, expectation, source)
 
     def needs_fixture(self, level: CheckLevel, case_id: str, expectation: str, source: str, *, missing: str) -> None:
-        """Add a case that no request of the protocol can bring about. It is listed, so that nobody takes it for a pass."""
+        """Add a case that no request of the protocol can bring about. It is listed, so that it does not look like a pass."""
 
         async def check(_server: "ServerUnderTest") -> str:
             raise Untestable(missing)

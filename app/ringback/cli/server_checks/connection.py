@@ -28,7 +28,9 @@ ACCEPT: Final = {"accept": "application/json, text/event-stream"}
 BODY_LENGTH_MAX: Final = 200
 """Characters of a body that a report quotes."""
 RESPONSE_BYTES_MAX: Final = 8 * 1024 * 1024
-"""A page of 100 events of 64 KiB each, with room."""
+"""A page of 100 events of 64 KiB each, with room. A stream that stays open has no more either."""
+FRAMES_MAX: Final = 10_000
+"""Events and comments of one stream: a hundred times what a run reads from a correct server."""
 
 
 def as_object(value: object) -> Json:
@@ -112,6 +114,8 @@ class MessageStream:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, frame: StreamFrame) -> None:
+        if len(self.frames) >= FRAMES_MAX:
+            raise StreamTooLong(f"the stream has more than {FRAMES_MAX} events and comments")
         self.frames.append(frame)
         self._changed.set()
 
@@ -127,9 +131,12 @@ class MessageStream:
             async with asyncio.timeout(seconds):
                 while True:
                     self._changed.clear()
-                    found = next((frame for frame in self.frames[start:] if is_wanted(frame)), None)
-                    if found is not None or self.has_ended:
-                        return found
+                    for frame in itertools.islice(self.frames, start, None):
+                        if is_wanted(frame):
+                            return frame
+                    if self.has_ended:
+                        return None
+                    start = len(self.frames)
                     await self._changed.wait()
         return None
 
@@ -204,7 +211,9 @@ class McpConnection:
     async def close(self) -> None:
         if "mcp-session-id" in self._session:
             with suppress(httpx.HTTPError):
-                await self._http.delete(self.url, headers={**self._headers, **self._session})
+                await self._send_unread(
+                    self._http.build_request("DELETE", self.url, headers={**self._headers, **self._session})
+                )
 
     def _build(
         self,
@@ -233,8 +242,11 @@ class McpConnection:
         return self._http.build_request("POST", self.url, json=body, headers={**self._headers, **headers})
 
     async def _notify(self, method: str) -> None:
-        request = self._post({"jsonrpc": "2.0", "method": method}, self._session)
-        await (await self._http.send(request)).aclose()
+        await self._send_unread(self._post({"jsonrpc": "2.0", "method": method}, self._session))
+
+    async def _send_unread(self, request: httpx.Request) -> None:
+        """Send a request whose response has no body that matters, so that an endless one is not read."""
+        await (await self._http.send(request, stream=True)).aclose()
 
     async def _send(self, request: httpx.Request) -> tuple[Reply, httpx.Headers]:
         stream = MessageStream(json.loads(request.content)["id"], 0.0)
@@ -257,11 +269,15 @@ class McpConnection:
                 body = await _read_bounded(response)
                 _add_frame(stream, SseFrame(body))
                 return response.status_code, body[:BODY_LENGTH_MAX], response.headers
-            parser = SseParser()
+            parser, size = SseParser(), 0
             async for chunk in response.aiter_bytes():
+                size += len(chunk)
+                if size > RESPONSE_BYTES_MAX:
+                    raise StreamTooLong(f"the stream has more than {RESPONSE_BYTES_MAX} bytes")
+                known = len(stream.frames)
                 for frame in parser.feed(chunk):
                     _add_frame(stream, frame)
-                if stops_at_reply and any(_is_reply(frame, stream.request_id) for frame in stream.frames):
+                if stops_at_reply and any(_is_reply(frame, stream.request_id) for frame in stream.frames[known:]):
                     break
             return response.status_code, "", response.headers
         finally:
@@ -279,7 +295,7 @@ def _add_frame(stream: MessageStream, frame: SseFrame) -> None:
         return
     try:
         message = json.loads(frame.text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     if isinstance(message, dict):
         stream.add(StreamFrame(now, message=cast("Json", message)))

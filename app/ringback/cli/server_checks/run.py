@@ -11,7 +11,7 @@ import httpx
 
 from ringback.cli.check_report import CheckResult, violated
 from ringback.cli.server_checks.callback_endpoint import listening_endpoint
-from ringback.cli.server_checks.cases import ServerCase
+from ringback.cli.server_checks.cases import FAILED_REQUEST, UNREADABLE_RESPONSE, ServerCase
 from ringback.cli.server_checks.chapters import CASES
 from ringback.cli.server_checks.connection import Era, McpConnection
 from ringback.cli.server_checks.emitters import CommandEmitter, Emitter, NoEmitter, ToolEmitter
@@ -88,9 +88,16 @@ async def open_server(options: RunOptions) -> AsyncGenerator[ServerUnderTest]:
         try:
             yield server
         finally:
-            with suppress(httpx.HTTPError):
+            await _close(server)
+
+
+async def _close(server: ServerUnderTest) -> None:
+    """Unsubscribe and end the session, as far as the server lets it."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(server.patience.close):
+            with suppress(*FAILED_REQUEST, *UNREADABLE_RESPONSE):
                 await server.close()
-            await connection.close()
+            await server.connection.close()
 
 
 def _read_time() -> datetime:
@@ -103,13 +110,15 @@ async def _connect(http: httpx.AsyncClient, options: RunOptions, credentials: Ma
     for era in [options.era] if options.era else list(Era):
         connection.era = era
         try:
-            reply = await (connection.discover() if era is Era.MODERN else connection.initialize())
-        except httpx.HTTPError as error:
-            answers.append(f"{type(error).__name__}: {error}")
-            continue
-        if reply.has_result:
-            return connection
-        answers.append(f"{era}: {reply.describe()}")
+            async with asyncio.timeout(options.patience.handshake):
+                reply = await (connection.discover() if era is Era.MODERN else connection.initialize())
+            if reply.has_result:
+                return connection
+            answers.append(f"{era}: {reply.describe()}")
+        except TimeoutError:
+            answers.append(f"{era}: no response within {options.patience.handshake:g} s")
+        except (*FAILED_REQUEST, *UNREADABLE_RESPONSE) as error:
+            answers.append(f"{era}: {type(error).__name__}: {error}")
     raise ServerUnreachable(f"{options.url} answered no handshake of MCP: {'; '.join(answers)}")
 
 

@@ -24,6 +24,8 @@ HEARTBEAT: Final = f"{NOTIFICATIONS}heartbeat"
 TEXT_ID: Final = "ringback-check"
 """A request id that is a string; ids of a run are numbers otherwise."""
 CONCURRENT_STREAMS: Final = 3
+FRAMES_SHOWN: Final = 10
+"""Of a stream without its confirmation, in the report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ async def await_active(server: ServerUnderTest, stream: MessageStream) -> Stream
     active = await stream.wait_for_method(ACTIVE, server.patience.active)
     if active is None:
         reply = await stream.wait_for_reply(0)
-        seen = reply.describe() if reply else [frame.method or frame.comment for frame in stream.frames]
+        seen = reply.describe() if reply else [frame.method or frame.comment for frame in stream.frames[:FRAMES_SHOWN]]
         raise Violation(f"no {ACTIVE} within {server.patience.active:.0f} s, but {seen or 'nothing'}")
     return active
 

@@ -36,6 +36,10 @@ ABSENT: Final = Absent()
 class Patience:
     """How long a run waits, in seconds. Longer waits never fail a correct server."""
 
+    handshake: float = 45.0
+    """For the whole of one handshake, as long as for any other response."""
+    close: float = 60.0
+    """For the end of a run, which unsubscribes from everything."""
     event: float = 15.0
     """For an event after it was made to happen."""
     active: float = 5.0

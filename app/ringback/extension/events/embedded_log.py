@@ -12,7 +12,6 @@ from typing import Any, Final
 from ringback.bootstrap import Application, Environment, open_application
 from ringback.bootstrap.configuration import build_target_policy
 from ringback.domain.clock import Clock
-from ringback.domain.errors import InvalidCallbackUrl
 from ringback.extension.embedded_backend import DEV_SETTINGS
 from ringback.extension.events.event_log import EmittedEvent
 from ringback.extension.events.event_types import EventType, EventTypes
@@ -20,7 +19,7 @@ from ringback.extension.events.log_backend import LogBackend
 from ringback.extension.events.principals import EventCaller
 from ringback.extension.events.shared_log import Audience, SharedLogStore
 from ringback.extension.events.subscription_index import SubscriptionIndex
-from ringback.notifier.http.target import TargetPolicy, parse_target
+from ringback.notifier.http.target import find_target_error
 from ringback.protocol.mcp_events.descriptors import EventDescriptor
 from ringback.protocol.mcp_events.endpoint import EndpointPolicy, EventEndpoint
 from ringback.services.event_polls import EventPolls
@@ -133,15 +132,7 @@ def _build_endpoint(backend: LogBackend, types: EventTypes, settings: Settings) 
         EndpointPolicy(
             get_principal=backend.find_principal,
             find_argument_error=find_argument_error,
-            find_url_error=partial(_find_url_error, build_target_policy(settings)),
+            find_url_error=partial(find_target_error, build_target_policy(settings)),
             wait_seconds_max=settings.wait_seconds_max,
         ),
     )
-
-
-def _find_url_error(policy: TargetPolicy, url: str) -> str | None:
-    try:
-        parse_target(url, policy)
-    except InvalidCallbackUrl as problem:
-        return problem.detail
-    return None

@@ -69,7 +69,7 @@ class ServedEvents:
 
     @classmethod
     def in_memory(cls, *, dev: bool = False, settings: Mapping[str, Any] | None = None, **options: Any) -> Self:
-        """The same in a temporary file, which ends with the process: for tests, and for events that nobody misses."""
+        """The same in a temporary file, which ends with the process: for tests, and for events that may be lost."""
         return cls(EmbeddedLog(None, dev=dev, settings=settings or {}), **options)
 
     @classmethod

@@ -117,12 +117,13 @@ class EventEndpoint(Generic[CallerT_contra]):
         """Send frames until the backend ends the stream; return the final result. Cancel it when the client disconnects.
 
         An `EventError` is raised only before the first frame, so that the client gets a plain JSON-RPC error and no stream.
+        After it, an `EventError` of the backend ends the stream with a `terminated` frame.
         """
         request = parse_params(requests.StreamParams, params)
         descriptor = await self._find_descriptor(caller, request.name)
         interest = self._check_interest(caller, descriptor, request.arguments, DeliveryMode.PUSH)
         meta = {"_meta": {SUBSCRIPTION_ID_META_KEY: request_id}}
-        frames = _StreamFrames(send, meta, profile)
+        frames = _StreamFrames(send, meta, profile, request.cursor)
         pages = self._backend.follow_occurrences(
             caller, interest, cursor=request.cursor, max_age_seconds=to_seconds(request.max_age_ms)
         )
@@ -215,8 +216,10 @@ class EventEndpoint(Generic[CallerT_contra]):
 class _StreamFrames:
     """The frames of one stream. Each names its subscription: the id of the request."""
 
-    def __init__(self, send: SendFrame, meta: Mapping[str, Any], profile: ErrorProfile) -> None:
+    def __init__(self, send: SendFrame, meta: Mapping[str, Any], profile: ErrorProfile, cursor: str | None) -> None:
         self._send = send
+        self._cursor = cursor
+        """Where the client is: before the events of the next page."""
         self._meta = meta
         self._profile = profile
         self.has_started = False
@@ -226,11 +229,15 @@ class _StreamFrames:
             await self.send_error(EventNotification.ERROR, page.error)
         elif not self.has_started or page.truncated:
             self.has_started = True
-            await self._send_frame(EventNotification.ACTIVE, {"cursor": page.cursor, "truncated": page.truncated})
+            # A client that loses the connection after this frame must not skip the events that follow it.
+            cursor = (self._cursor if page.occurrences else None) or page.cursor
+            await self._send_frame(EventNotification.ACTIVE, {"cursor": cursor, "truncated": page.truncated})
         elif not page.occurrences:
             await self._send_frame(EventNotification.HEARTBEAT, {"cursor": page.cursor})
         for occurrence in page.occurrences:
             await self._send_frame(EventNotification.EVENT, occurrence.to_wire(with_cursor=True))
+        if page.error is None:
+            self._cursor = page.cursor
 
     async def send_error(self, method: EventNotification, error: EventError) -> None:
         await self._send_frame(method, {"error": to_error_object(error, self._profile)})

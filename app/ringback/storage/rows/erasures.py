@@ -63,7 +63,7 @@ class SqlErasedRows(SqlRows, noun="erased_rows"):
     async def newest_row_at(self, principal: Principal) -> datetime | None:
         last = [
             row["created_at"]
-            for name in ("last_calls", "last_webhooks")
+            for name in ("last_calls", "last_webhooks", "last_subscriptions")
             for row in await self._sql.fetch_all(name, principal=principal, limit=LAST_ROWS_VISITED)
         ]
         return column_to_instant(max(last)) if last else None

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from ringback.domain.event_types import EventDemand, EventFollowing, PublishedEventType
+from ringback.domain.event_types import DemandedTopic, EventDemand, EventFollowing, PublishedEventType
 from ringback.domain.principal import Principal
 from ringback.storage.rows.columns import RECORDS, instant_to_column
 from ringback.storage.rows.unit import SqlRows
@@ -45,6 +45,16 @@ class SqlEventDemands(SqlRows, noun="event_demands"):
 
     async def list_current(self, *, now: datetime) -> Sequence[EventDemand]:
         return await self._sql.fetch_records("current", RECORDS.event_demand, now=instant_to_column(now))
+
+    async def list_of_upstream(self, upstream: str, principal: Principal, *, now: datetime) -> Sequence[DemandedTopic]:
+        rows = await self._sql.fetch_all(
+            "of_upstream",
+            principal=principal,
+            first_name=f"{upstream}/",
+            end_name=f"{upstream}0",  # the character after the slash
+            now=instant_to_column(now),
+        )
+        return [DemandedTopic(row["event_name"], row["topic"], bool(row["is_own"])) for row in rows]
 
     async def list_principals(self, event_name: str, topic: str, *, now: datetime) -> Sequence[Principal]:
         rows = await self._sql.fetch_all("principals", event_name=event_name, topic=topic, now=instant_to_column(now))

@@ -36,11 +36,14 @@ class SqlChallenges(SqlRows, noun="verification"):
     async def count_recent(
         self, *, origin: str | None = None, principal: Principal | None = None, now: datetime
     ) -> RecentChallenges:
-        (row,) = await self._sql.fetch_all(
-            "recent_of_principal" if origin is None else "recent_of_origin",
-            key=principal if origin is None else origin,
-            since=instant_to_column(now - seconds(CHALLENGE_WINDOW_SECONDS)),
-        )
+        since = instant_to_column(now - seconds(CHALLENGE_WINDOW_SECONDS))
+        if origin is None:
+            rows = await self._sql.fetch_all("recent_of_principal", key=principal, since=since)
+        elif principal is None:
+            rows = await self._sql.fetch_all("recent_of_origin", key=origin, since=since)
+        else:
+            rows = await self._sql.fetch_all("recent_of_pair", origin=origin, principal=principal, since=since)
+        (row,) = rows
         return RecentChallenges(
             sent_count=row["sent"], waiting_count=row["waiting"], first_sent_at=column_to_instant(row["first_at"])
         )

@@ -36,8 +36,9 @@ FOLLOW_DUTY: Final = "follow-events"
 """One node follows: two would read the same events twice."""
 REREAD_SECONDS: Final = 60.0
 """The longest time for which an ended demand or a lost signal goes unnoticed."""
-FOLLOWINGS_PER_UPSTREAM_MAX: Final = 64
-"""Followings of one upstream. Each may be a request that stays open; principals take turns when there are more demands."""
+FOLLOWINGS_PER_UPSTREAM_MAX: Final = 80
+"""Followings of one upstream. Each may be a request that stays open. `services.event_demands` refuses the 65th demand; the
+other places are for principals whose demands begin at the same moment."""
 EVENTS_PER_SECOND_MAX: Final = 200.0
 """Events of one upstream, over all its followings. Each is written once for each principal that demands it."""
 GAP_INTERVAL_SECONDS: Final = 60.0

@@ -29,6 +29,7 @@ from ringback.upstreams.events.occurrences import (
     read_cursor,
     read_occurrence,
     read_poll_result,
+    split_poll_result,
 )
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.session import UpstreamSession
@@ -121,11 +122,19 @@ class Following:
             params = self._followed.build_params(self._cursor) | {"maxEvents": EVENTS_PER_PAGE}
             with anyio.fail_after(REQUEST_TIMEOUT_SECONDS):
                 result = await session.send_request("events/poll", params)
-            page, previous = read_poll_result(self._followed, result), self._cursor
+            await self._clock.sleep(await self._store_result(result, faults))
+
+    async def _store_result(self, result: Mapping[str, Any], faults: FaultCounter) -> float:
+        """Store the result part by part, each at its turn. Return the seconds until the next poll."""
+        previous, has_events, pause = self._cursor, False, 0.0
+        for part in split_poll_result(result, cursor=previous):
+            page = read_poll_result(self._followed, part)
             await self._store(page, faults)
+            has_events = has_events or bool(page.events)
             # Only an upstream whose cursor advances is asked again at once: another one would be asked for ever.
-            if not (page.has_more and page.events and page.cursor != previous):
-                await self._clock.sleep(page.next_poll_seconds)
+            advances = page.has_more and has_events and page.cursor != previous
+            pause = 0.0 if advances else page.next_poll_seconds
+        return pause
 
     # -- events/stream --
 
@@ -162,7 +171,7 @@ class Following:
     async def _store(self, page: OccurrencePage, faults: FaultCounter) -> None:
         for _ in range(page.dropped):
             faults.increment(Fault.BAD_EVENT)
-        await self._wait_for_turn(len(page.events))
+        await self._wait_for_turn(len(page.events) + page.dropped)
         await self._store_page(self._followed, page)
         self._cursor = page.cursor
 

@@ -1,7 +1,7 @@
-"""Reads what an upstream sends about its events. Everything here may be hostile: nothing is taken over unchecked."""
+"""Reads what an upstream sends about its events. All of it may be hostile, so every member is checked first."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, cast
@@ -12,7 +12,7 @@ from ringback.domain.event_types import arguments_topic, qualified_name, upstrea
 from ringback.protocol.errors import InvalidUpstreamResponse
 
 EVENT_DATA_BYTES_MAX: Final = 192 * 1024
-"""The largest `data` that is taken over: with the other members it fits into a callback of 256 KiB."""
+"""The largest `data` that is stored: with the other members it fits into a callback of 256 KiB."""
 EVENT_ID_LENGTH_MAX: Final = 4096
 """Longer ids than that are no ids."""
 CURSOR_LENGTH_MAX: Final = 16 * 1024
@@ -23,6 +23,7 @@ POLL_SECONDS_DEFAULT: Final = 5.0
 POLL_SECONDS_MAX: Final = 60.0
 """Between two polls, however long the upstream asks to wait: subscribers expect an event within a minute."""
 EVENTS_PER_PAGE: Final = 100
+"""Events that are asked for at once, and that are read and stored without a pause for others, however many arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,26 @@ class OccurrencePage:
     """Events that were left out, because they are malformed or too large."""
     has_more: bool = False
     next_poll_seconds: float = POLL_SECONDS_DEFAULT
+
+
+def split_poll_result(result: Mapping[str, Any], *, cursor: str | None) -> Iterator[Mapping[str, Any]]:
+    """The result in parts of `EVENTS_PER_PAGE` events at most: an upstream may ignore `maxEvents`.
+
+    Each part but the last has `cursor`, the place before the result. So a part that is lost is asked for again.
+    """
+    listed = result.get("events")
+    if not isinstance(listed, list) or len(cast("list[Any]", listed)) <= EVENTS_PER_PAGE:
+        yield result
+        return
+    events = cast("list[Any]", listed)
+    for start in range(0, len(events), EVENTS_PER_PAGE):
+        end = start + EVENTS_PER_PAGE
+        yield {
+            **result,
+            "events": events[start:end],
+            "cursor": cursor if end < len(events) else result.get("cursor"),
+            "truncated": start == 0 and result.get("truncated"),
+        }
 
 
 def read_poll_result(followed: FollowedEvents, result: Mapping[str, Any]) -> OccurrencePage:

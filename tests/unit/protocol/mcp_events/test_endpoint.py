@@ -174,6 +174,19 @@ async def test_a_stream_has_the_frames_of_its_pages_and_a_final_result() -> None
     assert backend.is_stream_closed
 
 
+async def test_a_gap_before_events_is_sent_with_the_cursor_before_these_events() -> None:
+    backend = FakeBackend(
+        stream=[
+            OccurrencePage(cursor="c1"),
+            OccurrencePage(cursor="c3", occurrences=[make_occurrence(3)], truncated=True),
+        ]
+    )
+
+    _, frames = await run_stream(backend)
+
+    assert [(kind, frame["cursor"]) for kind, frame in frames] == [("active", "c1"), ("active", "c1"), ("event", "c3")]
+
+
 async def test_a_subscription_that_ends_is_terminated_with_its_error() -> None:
     ended = event_not_found(NAME)
 

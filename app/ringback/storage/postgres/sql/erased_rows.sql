@@ -60,3 +60,7 @@ SELECT created_at FROM calls WHERE principal = :principal ORDER BY id DESC LIMIT
 
 -- name: last_webhooks
 SELECT created_at FROM webhooks WHERE principal = :principal ORDER BY id DESC LIMIT :limit;
+
+-- Ids of subscriptions are hashes; their index has the time.
+-- name: last_subscriptions
+SELECT created_at FROM subscriptions WHERE principal = :principal ORDER BY created_at DESC LIMIT :limit;

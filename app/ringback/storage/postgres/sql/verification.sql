@@ -34,6 +34,13 @@ SELECT count(*) AS sent, min(sent_at) AS first_at, (
 ) AS waiting
 FROM challenges_sent WHERE principal = :key AND sent_at > :since;
 
+-- Reads the recent rows of the principal, of which its own limit allows few.
+-- name: recent_of_pair
+SELECT count(*) AS sent, min(sent_at) AS first_at, (
+    SELECT count(DISTINCT url) FROM challenges WHERE principal = :principal AND attempts = 0 AND origin = :origin
+) AS waiting
+FROM challenges_sent WHERE principal = :principal AND sent_at > :since AND origin = :origin AND NOT answered;
+
 -- name: record_sent
 INSERT INTO challenges_sent (origin, principal, sent_at) VALUES (:origin, :principal, :now);
 

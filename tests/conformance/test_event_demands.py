@@ -1,0 +1,123 @@
+"""The demand for events of an upstream: how many different ones there may be, and when a webhook demands them again."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ringback.domain.errors import QuotaExceeded
+from ringback.domain.event_types import DEMAND_SECONDS, EventFollowing, EventType, arguments_topic
+from ringback.domain.ids import WebhookId
+from ringback.domain.ports import Transaction
+from ringback.domain.principal import Caller, Principal
+from ringback.domain.webhook import WebhookState
+from ringback.domain.webhook_rows import WebhookPart
+from ringback.services.event_demands import PRINCIPAL_SHARE_MAX, UPSTREAM_DEMANDS_MAX
+from ringback.services.registrations import WebhookRegistration
+from ringback.services.webhooks import WebhookChange
+from tests.support.clock import START, FakeClock
+from tests.support.examples import ALICE
+from tests.support.interleaving import CALLER, OTHER_CALLER, Node, Nodes, make_caller, open_nodes
+
+CAROL: Final = make_caller(Principal("carol"))
+FOLLOWING: Final = EventFollowing(event_name="git/pushed", topic="", cursor=None, updated_at=START)
+URL: Final = "http://127.0.0.1:1/callback"
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path, clock: FakeClock) -> AsyncGenerator[Nodes]:
+    """Nodes that challenge no URL."""
+    async with open_nodes(tmp_path, clock, callback_allowlist=("http://127.0.0.1:1",)) as opened:
+        yield opened
+
+
+async def demand(node: Node, number: int, caller: Caller = CALLER, upstream: str = "git") -> None:
+    """Demand the events for these arguments, which the upstream is asked for already: nothing waits for it."""
+    event_type = EventType(
+        name=f"{upstream}/pushed",
+        own_name="pushed",
+        upstream=upstream,
+        description="",
+        input_schema={},
+        payload_schema={},
+    )
+    arguments = f'{{"number":{number}}}'
+    following = replace(FOLLOWING, event_name=event_type.name, topic=arguments_topic(arguments) or "")
+    await node.store.write(lambda tx: tx.event_followings.save(following))
+    await node.services.event_types.demand_events(caller, event_type, arguments)
+
+
+async def refuse(node: Node, number: int, caller: Caller = CALLER) -> str:
+    """The quota that refuses the demand."""
+    with pytest.raises(QuotaExceeded) as refused:
+        await demand(node, number, caller)
+    return str(refused.value.extra["quota"])
+
+
+async def test_one_principal_cannot_use_up_an_upstream_for_the_others(nodes: Nodes) -> None:
+    for number in range(PRINCIPAL_SHARE_MAX):
+        await demand(nodes.first, number)
+
+    assert await refuse(nodes.first, PRINCIPAL_SHARE_MAX) == "upstream_events"
+    await demand(nodes.first, 0)
+    await demand(nodes.first, 0, upstream="git2")
+    await demand(nodes.first, PRINCIPAL_SHARE_MAX, OTHER_CALLER)
+
+
+async def test_a_demand_that_a_full_upstream_would_not_be_asked_for_is_refused(nodes: Nodes) -> None:
+    for number in range(UPSTREAM_DEMANDS_MAX):
+        await demand(nodes.first, number, CALLER if number < PRINCIPAL_SHARE_MAX else OTHER_CALLER)
+
+    assert await refuse(nodes.first, UPSTREAM_DEMANDS_MAX, CAROL) == "events_of_upstream"
+    await demand(nodes.first, 0, CAROL)
+
+
+async def test_a_demand_that_has_ended_leaves_its_place_and_must_find_a_new_one(nodes: Nodes, clock: FakeClock) -> None:
+    await demand(nodes.first, 0)
+    clock.advance(DEMAND_SECONDS)
+    for number in range(1, PRINCIPAL_SHARE_MAX + 1):
+        await demand(nodes.first, number)
+
+    assert await refuse(nodes.first, 0) == "upstream_events"
+
+
+async def test_the_events_of_an_upstream_are_counted_once_for_all_principals(nodes: Nodes) -> None:
+    for caller in (CALLER, OTHER_CALLER):
+        await demand(nodes.first, 1, caller)
+    await demand(nodes.first, 2, OTHER_CALLER)
+    await demand(nodes.first, 3, upstream="git-2")
+
+    demanded = await nodes.first.store.read(lambda tx: tx.event_demands.list_of_upstream("git", ALICE, now=tx.now()))
+
+    assert sorted(each.is_own for each in demanded) == [False, True]
+    assert {each.event_name for each in demanded} == {"git/pushed"}
+
+
+async def test_a_webhook_that_is_enabled_again_after_a_long_time_receives_an_upstreams_events_again(
+    nodes: Nodes, clock: FakeClock
+) -> None:
+    node = nodes.first
+    registered = await node.services.registrations.register_webhook(CALLER, WebhookRegistration(url=URL))
+    webhook_id = registered.webhook.id
+    await node.store.write(lambda tx: subscribe_to_pushes(tx, webhook_id))
+
+    async def change_state(state: WebhookState) -> int:
+        """The number of current demands after the change. The upstream is asked already: nothing waits for it."""
+        await node.store.write(lambda tx: tx.event_followings.save(FOLLOWING))
+        await node.services.webhooks.change_webhook(CALLER, webhook_id, WebhookChange(state=state))
+        await node.store.write(lambda tx: tx.event_demands.remove_ended(now=tx.now()))
+        return len(await node.store.read(lambda tx: tx.event_demands.list_current(now=tx.now())))
+
+    assert await change_state(WebhookState.ACTIVE) == 1
+    clock.advance(DEMAND_SECONDS)
+    assert await change_state(WebhookState.DISABLED) == 0
+    assert await change_state(WebhookState.ACTIVE) == 1
+
+
+async def subscribe_to_pushes(tx: Transaction, webhook_id: WebhookId) -> None:
+    """As a registration does while the upstream offers the event."""
+    webhook = await tx.webhooks.get(webhook_id)
+    assert webhook is not None
+    await tx.webhooks.update(replace(webhook, events=frozenset({"git/pushed"})), WebhookPart.SETTINGS)

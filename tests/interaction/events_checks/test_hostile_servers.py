@@ -1,0 +1,152 @@
+"""`ringback check-server` ends, and says why, whatever a server sends and for however long."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Final
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from ringback.cli.check_report import CheckVerdict
+from ringback.cli.server_checks.callbacks import ReceivedPost
+from ringback.cli.server_checks.connection import FRAMES_MAX, MessageStream, StreamFrame
+from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
+from ringback.cli.server_checks.sse import BUFFER_BYTES_MAX, SseParser, StreamTooLong
+from ringback.cli.server_checks.subject import Patience
+from tests.support.events_server import EventsServer, serving_events
+from tests.support.limits import WAIT_SECONDS
+
+DEEP_JSON: Final = b"[" * 200_000
+DATA_LINE: Final = b"data: " + b"x" * 1000 + b"\n"
+ALICE: Final = {"authorization": "Bearer alice"}
+HANDSHAKES: Final = ("server/discover", "initialize")
+
+
+def stream_comments() -> Response:
+    """A byte now and then, so that no limit on the pause between two reads is reached."""
+
+    async def stream() -> AsyncGenerator[bytes]:
+        while True:
+            yield b": x\n"
+            await asyncio.sleep(0.01)
+
+    return StreamingResponse(stream(), media_type="text/event-stream")
+
+
+def stream_endlessly(line: bytes) -> Response:
+    async def stream() -> AsyncGenerator[bytes]:
+        while True:
+            yield line * 1000
+            await asyncio.sleep(0)  # the client runs on the same loop
+
+    return StreamingResponse(stream(), media_type="text/event-stream")
+
+
+def send_deep_json() -> Response:
+    return Response(DEEP_JSON, media_type="application/json")
+
+
+def send_another_version_type() -> Response:
+    result = {"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": {"a": "date"}, "capabilities": {}}}
+    return Response(json.dumps(result), media_type="application/json")
+
+
+class HostileServer(EventsServer):
+    def __init__(self, responses: Mapping[str, Callable[[], Response]]) -> None:
+        super().__init__()
+        self._responses = responses
+
+    async def respond(self, request: Request) -> Response:
+        message = json.loads(await request.body() or b"{}")
+        respond = self._responses.get(message.get("method"))
+        return await super().respond(request) if respond is None else respond()
+
+
+@pytest.mark.parametrize(
+    ("respond", "reason"),
+    [
+        pytest.param(stream_comments, "no response within 0.2 s", id="comments-for-ever"),
+        pytest.param(lambda: stream_endlessly(DATA_LINE), "more than .* bytes", id="an-event-without-end"),
+        pytest.param(lambda: stream_endlessly(b":\n"), "more than .* comments", id="endless-comments"),
+        pytest.param(send_deep_json, "without a JSON-RPC response", id="deep-json"),
+    ],
+)
+async def test_a_hostile_handshake_ends_the_run_with_its_reason(respond: Callable[[], Response], reason: str) -> None:
+    patience = Patience(handshake=0.2 if respond is stream_comments else WAIT_SECONDS)
+    async with asyncio.timeout(WAIT_SECONDS), serving_events(HostileServer(dict.fromkeys(HANDSHAKES, respond))) as url:
+        with pytest.raises(ServerUnreachable, match=f"modern: .*{reason}.*legacy: .*{reason}"):
+            await run_checks(RunOptions(url=url, patience=patience), select_cases(["capability"]))
+
+
+async def test_a_handshake_with_members_of_other_types_ends_the_run_with_its_reason() -> None:
+    server = HostileServer({"server/discover": send_deep_json, "initialize": send_another_version_type})
+    async with serving_events(server) as url:
+        with pytest.raises(ServerUnreachable, match="legacy: TypeError"):
+            await run_checks(RunOptions(url=url), select_cases(["capability"]))
+
+
+async def test_a_run_ends_although_the_server_never_finishes_an_unsubscribe() -> None:
+    cases = select_cases(["ttl-omitted-means-default"])
+    async with (
+        asyncio.timeout(WAIT_SECONDS),
+        serving_events(HostileServer({"events/unsubscribe": stream_comments})) as url,
+    ):
+        options = RunOptions(url=url, credentials=ALICE, patience=Patience(close=0.2))
+        results = await run_checks(options, cases)
+
+    assert [each.verdict for each in results] == [CheckVerdict.PASSED]
+
+
+async def test_json_of_too_many_levels_fails_the_case_and_not_the_run() -> None:
+    async with serving_events(HostileServer({"events/poll": send_deep_json})) as url:
+        results = await run_checks(RunOptions(url=url, credentials=ALICE), select_cases(["poll-implemented"]))
+
+    assert [each.verdict for each in results] == [CheckVerdict.FAILED]
+
+
+def test_a_callback_of_too_many_levels_has_no_members() -> None:
+    post = ReceivedPost(method="POST", target="/", headers=(), body=DEEP_JSON, at=0.0)
+
+    assert (post.json, post.envelope_type) == ({}, None)
+
+
+@pytest.mark.parametrize("line", [DATA_LINE, b"x" * 1000])
+def test_an_event_or_line_without_end_is_refused_within_its_limit(line: bytes) -> None:
+    parser = SseParser()
+
+    def feed_for_ever() -> None:
+        while True:
+            parser.feed(line * 1000)
+
+    with pytest.raises(StreamTooLong, match=str(BUFFER_BYTES_MAX)):
+        feed_for_ever()
+
+
+def test_data_of_earlier_events_does_not_count() -> None:
+    parser, half = SseParser(), b"data:" + b"x" * (BUFFER_BYTES_MAX // 2) + b"\n\n"
+
+    assert [len(parser.feed(half)) for _ in range(4)] == [1, 1, 1, 1]
+
+
+async def test_a_wait_for_a_frame_looks_at_each_frame_once() -> None:
+    stream, looked_at = MessageStream(1, 0.0), list[str | None]()
+    waiting = asyncio.ensure_future(stream.wait_for(lambda frame: looked_at.append(frame.comment) is not None, 60.0))
+    for comment in ("a", "b", "c"):
+        stream.add(StreamFrame(0.0, comment=comment))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    stream.end()
+
+    assert await waiting is None
+    assert looked_at == ["a", "b", "c"]
+
+
+def test_a_stream_keeps_a_bounded_number_of_frames() -> None:
+    stream = MessageStream(1, 0.0)
+    for _ in range(FRAMES_MAX):
+        stream.add(StreamFrame(0.0, comment=""))
+
+    with pytest.raises(StreamTooLong, match=str(FRAMES_MAX)):
+        stream.add(StreamFrame(0.0, comment=""))
