@@ -74,17 +74,23 @@ async def check_wait(stage: ProxyStage) -> str:
 
 
 async def check_events(stage: ProxyStage) -> str:
-    """Frames arrive when they are sent: the first, an event's, and the comments of a silent stream."""
+    """Frames arrive when they are sent: the first, an event's, and the comments of a silent stream.
+
+    The stream has only the events of its own call: those of other checks at the same time would end its silence.
+    """
+    label = "events-of-this-check"
     async with (
         open_http(stage) as http,
         open_client(stage) as client,
-        http.stream("GET", f"{stage.public_url}/v1/events/stream") as stream,
+        http.stream("GET", f"{stage.public_url}/v1/events/stream?correlation_id={label}") as stream,
     ):
         chunks = stream.aiter_text()
         began = time.monotonic()
         await anext(chunks)
         require(time.monotonic() - began < BUFFERING_SECONDS_MAX, "the first frame was kept back")
-        started = await client.start_call("stage", "echo", {"text": "hello"}, wait_seconds=WAIT_SECONDS)
+        started = await client.start_call(
+            "stage", "echo", {"text": "hello"}, correlation_id=label, wait_seconds=WAIT_SECONDS
+        )
         ended = time.monotonic()
         await _read_until(chunks, started.call.id)
         require(time.monotonic() - ended < BUFFERING_SECONDS_MAX, "an event was kept back")
