@@ -22,6 +22,7 @@ from ringback.domain.event_types import (
 )
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Principal
 from ringback.leadership import Leadership
 from ringback.notifier.lost_events import record_lost_events
 from ringback.notifier.recorder import Recorder
@@ -41,8 +42,10 @@ FOLLOWINGS_PER_UPSTREAM_MAX: Final = 80
 other places are for principals whose demands begin at the same moment."""
 EVENTS_PER_SECOND_MAX: Final = 200.0
 """Events of one upstream, over all its followings. Each is written once for each principal that demands it."""
+PRINCIPALS_PER_UNIT: Final = 20
+"""Principals whose logs are locked in one transaction. A page of 100 events for each is written in less than a second."""
 GAP_INTERVAL_SECONDS: Final = 60.0
-"""Between two gaps of a following, because an upstream may report one with each page."""
+"""Between two gaps of a following, because an upstream may report one with each page. A gap within it is recorded later."""
 CURSOR_SAVE_SECONDS: Final = 30.0
 """Between two writes of a cursor that moved without an event."""
 
@@ -70,6 +73,7 @@ class UpstreamEventRecorder:
         self._paces: defaultdict[str, _Pace] = defaultdict(lambda: _Pace(clock))
         self._saved: dict[FollowedEvents, _SavedCursor] = {}
         self._gap_recorded_at: dict[FollowedEvents, float] = {}
+        self._pending_gaps: set[FollowedEvents] = set()
         self._leadership = leadership or Leadership(store=store, clock=clock, owner="alone", duty=FOLLOW_DUTY)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -87,6 +91,7 @@ class UpstreamEventRecorder:
                             tasks.pop(ended).cancel()
                             self._saved.pop(ended, None)
                             self._gap_recorded_at.pop(ended, None)
+                            self._pending_gaps.discard(ended)
                         for followed in wanted - tasks.keys():
                             tasks[followed] = group.create_task((await self._make_following(followed)).run())
                     except StoreUnavailable:
@@ -114,21 +119,47 @@ class UpstreamEventRecorder:
 
     async def _store_page(self, followed: FollowedEvents, page: OccurrencePage) -> None:
         saved, now = self._saved.get(followed), self._clock.monotonic()
-        has_gap = page.is_truncated and now >= self._gap_recorded_at.get(followed, -math.inf) + GAP_INTERVAL_SECONDS
+        if page.is_truncated:
+            self._pending_gaps.add(followed)
+        is_due = now >= self._gap_recorded_at.get(followed, -math.inf) + GAP_INTERVAL_SECONDS
+        has_gap = followed in self._pending_gaps and is_due
         is_recent = saved is not None and (saved.cursor == page.cursor or now < saved.at + CURSOR_SAVE_SECONDS)
         if is_recent and not page.events and not has_gap:
             return
-        await self._store.write(lambda tx: self._write_page(tx, followed, page, has_gap=has_gap))
+        await self._write_page(followed, page, has_gap=has_gap)
         if has_gap:
             self._gap_recorded_at[followed] = now
+            self._pending_gaps.discard(followed)
         self._saved[followed] = _SavedCursor(page.cursor, now)
 
-    async def _write_page(
-        self, tx: Transaction, followed: FollowedEvents, page: OccurrencePage, *, has_gap: bool
-    ) -> None:
-        """Principals are sorted, because each log stays locked until the commit."""
+    async def _write_page(self, followed: FollowedEvents, page: OccurrencePage, *, has_gap: bool) -> None:
+        """Write for `PRINCIPALS_PER_UNIT` principals at a time, and the cursor with the last of them.
+
+        A page that is lost in between is read again. Its events are recognised by their ids.
+        """
+        written: Principal | None = None
+        while True:
+            written = await self._store.write(
+                lambda tx, after=written: self._write_unit(tx, followed, page, has_gap=has_gap, after=after)
+            )
+            if written is None:
+                return
+
+    async def _write_unit(
+        self,
+        tx: Transaction,
+        followed: FollowedEvents,
+        page: OccurrencePage,
+        *,
+        has_gap: bool,
+        after: Principal | None,
+    ) -> Principal | None:
+        """Return the last principal if others follow it. Principals are sorted: each log stays locked until the commit."""
         topic = followed.topic or ""
-        for principal in await tx.event_demands.list_principals(followed.event_name, topic, now=tx.now()):
+        wanting = sorted(await tx.event_demands.list_principals(followed.event_name, topic, now=tx.now()))
+        rest = [principal for principal in wanting if after is None or principal > after]
+        unit = rest[:PRINCIPALS_PER_UNIT]
+        for principal in unit:
             if has_gap:
                 await record_lost_events(
                     tx,
@@ -141,10 +172,13 @@ class UpstreamEventRecorder:
             if page.events:
                 await self._recorder.record_external_events(tx, principal, page.events)
                 await tx.pause()
+        if len(rest) > len(unit):
+            return unit[-1]
         await tx.event_followings.save(
             EventFollowing(event_name=followed.event_name, topic=topic, cursor=page.cursor, updated_at=tx.now())
         )
         tx.notify(FOLLOWED_TOPIC)
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,87 @@
+"""Pages of an upstream's events are written for many principals, without one transaction that locks all their logs."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, cast
+
+from ringback.domain.event_types import EventDemand
+from ringback.domain.ports import Store
+from ringback.domain.principal import Principal
+from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
+from ringback.upstreams.events.event_recorder import PRINCIPALS_PER_UNIT, UpstreamEventRecorder
+from tests.support.counting_store import CommitCountingStore
+from tests.support.engine import Engine, wait_until
+from tests.support.examples import ALICE
+from tests.support.limits import WAIT_SECONDS
+from tests.support.scripted_events import FOLLOWED, ScriptedEvents, make_occurrences
+
+
+class PolledTypes:
+    """A catalog in which no type has streams."""
+
+    def find_event_type(self, name: str) -> Any:
+        assert name == FOLLOWED.event_name
+
+
+async def demand_events(engine: Engine, *principals: Principal) -> None:
+    for principal in principals:
+        demand = EventDemand(
+            principal=principal,
+            event_name=FOLLOWED.event_name,
+            topic="",
+            arguments={},
+            polled_until=engine.clock.now() + timedelta(hours=1),
+        )
+        await engine.store.write(lambda tx, demand=demand: tx.event_demands.save(demand))
+
+
+@asynccontextmanager
+async def recording(engine: Engine, events: ScriptedEvents, store: Store) -> AsyncGenerator[None]:
+    recorder = UpstreamEventRecorder(
+        store=store,
+        clock=engine.clock,
+        ids=engine.ids,
+        recorder=engine.recorder,
+        connections={FOLLOWED.upstream: events},
+        catalog=cast("UpstreamEventCatalog", PolledTypes()),
+    )
+    stop = asyncio.Event()
+    running = asyncio.create_task(recorder.run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await asyncio.wait_for(running, WAIT_SECONDS)
+
+
+async def test_a_page_for_many_principals_is_written_in_several_units_and_repeats_make_no_event(engine: Engine) -> None:
+    principals = [Principal(f"agent-{number:02}") for number in range(2 * PRINCIPALS_PER_UNIT + 5)]
+    await demand_events(engine, *principals)
+    store = CommitCountingStore(engine.store)
+    page = {"events": make_occurrences(2), "cursor": "1", "hasMore": True}
+    events = ScriptedEvents(page, page | {"cursor": "2"})
+
+    async def is_stored() -> bool:
+        known = await engine.store.read(lambda tx: tx.event_followings.get(FOLLOWED.event_name, ""))
+        return known is not None and known.cursor == "2"
+
+    async with recording(engine, events, store):
+        await wait_until(is_stored)
+
+    assert [each for each in store.written if each.endswith("_write_page")] == ["UpstreamEventRecorder._write_page"] * 6
+    for principal in principals:
+        assert [event.id for event in await engine.read_events(principal)] == ["github:e0", "github:e1"]
+
+
+async def test_a_second_gap_is_recorded_after_the_interval_although_later_pages_are_whole(still: Engine) -> None:
+    await demand_events(still, ALICE)
+    lost = {"events": [], "cursor": "1", "truncated": True, "nextPollMs": 1000}
+    whole = {"events": [], "cursor": "3", "nextPollMs": 60_000}
+    events = ScriptedEvents(lost, lost | {"cursor": "2"}, whole, whole, whole)
+
+    async with recording(still, events, still.store):
+        await events.wait_until_asked(6)
+
+    assert [event.name for event in await still.read_events()] == ["upstream.gap"] * 2
