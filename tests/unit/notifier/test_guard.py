@@ -91,7 +91,9 @@ def test_plain_http_is_read_inside_an_opened_network(host: str) -> None:
     "host", ["10.0.0.1", "8.8.8.8", "a.example", "sub.localhost", "127.0.0.1.example", "[2002:7f00:1::1]"]
 )
 def test_plain_http_is_refused_everywhere_else(host: str) -> None:
-    with pytest.raises(InvalidCallbackUrl, match="plain http.*RINGBACK_CALLBACK_PRIVATE_CIDRS and RINGBACK_CALLBACK_HTTP=true"):
+    with pytest.raises(
+        InvalidCallbackUrl, match=r"plain http.*RINGBACK_CALLBACK_PRIVATE_CIDRS and RINGBACK_CALLBACK_HTTP=true"
+    ):
         parse_target(f"http://{host}/hook", LOOPBACK_POLICY)
 
 
