@@ -92,7 +92,7 @@ def test_plain_http_is_read_inside_an_opened_network(host: str) -> None:
 )
 def test_plain_http_is_refused_everywhere_else(host: str) -> None:
     with pytest.raises(
-        InvalidCallbackUrl, match="plain http.*RINGBACK_CALLBACK_PRIVATE_CIDRS and RINGBACK_CALLBACK_HTTP=true"
+        InvalidCallbackUrl, match=r"plain http.*RINGBACK_CALLBACK_PRIVATE_CIDRS and RINGBACK_CALLBACK_HTTP=true"
     ):
         parse_target(f"http://{host}/hook", LOOPBACK_POLICY)
 

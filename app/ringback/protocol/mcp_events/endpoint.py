@@ -183,7 +183,8 @@ class EventEndpoint(Generic[CallerT_contra]):
     async def _find_descriptor(self, caller: CallerT_contra, name: str) -> EventDescriptor:
         descriptor = await self._backend.find_descriptor(caller, name)
         if descriptor is None:
-            raise event_not_found(name)
+            known = await self._backend.list_descriptors(caller)
+            raise event_not_found(name, [each.name for each in known])
         return descriptor
 
     def _check_interest(

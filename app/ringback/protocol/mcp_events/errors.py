@@ -12,7 +12,8 @@ so that a client can read the kind of an error whatever the codes become.
     InternalError            the server cannot answer now; the same request may succeed later
 """
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -89,10 +90,22 @@ def invalid_params(detail: str) -> EventError:
     return EventError(EventErrorName.INVALID_PARAMS, detail)
 
 
-def event_not_found(name: str) -> EventError:
+def event_not_found(name: str, known: Sequence[str] = ()) -> EventError:
+    """`known` are the names that the caller may discover, among which the one that was meant is sought."""
     shown = name if len(name) <= _SHOWN_NAME_LENGTH_MAX else f"{name[:_SHOWN_NAME_LENGTH_MAX]}…"
-    detail = f"There is no event type {shown!r}. List the event types: events/list."
+    meant = _find_meant(name, known)
+    hint = "" if meant is None else f" Did you mean {meant!r}?"
+    detail = f"There is no event type {shown!r}.{hint} List the event types: events/list."
     return EventError(EventErrorName.NOT_FOUND, detail, {"kind": "event"})
+
+
+def _find_meant(name: str, known: Sequence[str]) -> str | None:
+    """An upstream's own name of an event, or a similar name. Only few and short names are compared: it takes milliseconds."""
+    if len(name) > _SHOWN_NAME_LENGTH_MAX:
+        return None
+    compared = [each for each in known[:_COMPARED_NAMES_MAX] if len(each) <= _SHOWN_NAME_LENGTH_MAX]
+    of_upstream = [each for each in compared if each.endswith(f"/{name}")]
+    return next(iter(of_upstream or difflib.get_close_matches(name, compared, n=1)), None)
 
 
 def subscription_not_found() -> EventError:
@@ -123,5 +136,7 @@ def callback_endpoint_error(reason: CallbackFailure, detail: str) -> EventError:
     return EventError(EventErrorName.CALLBACK_ENDPOINT_ERROR, detail, {"reason": str(reason)})
 
 
+_COMPARED_NAMES_MAX: Final = 100
+"""Names that are compared with an unknown one."""
 _SHOWN_NAME_LENGTH_MAX: Final = 64
 """A longer name that a client sent is cut in the error."""

@@ -116,6 +116,21 @@ async def test_invalid_params_are_refused_by_name(params: Json) -> None:
     assert refused.value.name is EventErrorName.INVALID_PARAMS
 
 
+async def test_a_misspelled_event_type_is_not_found_with_the_name_that_was_meant() -> None:
+    endpoint = make_endpoint(FakeBackend())
+
+    with pytest.raises(EventError, match=r"Did you mean 'file\.changed'"):
+        await endpoint.poll_events("alice", {"name": "file.chnaged"})
+
+
+def test_an_upstreams_own_name_of_an_event_is_answered_with_its_name_here() -> None:
+    known = ["call.finished", "github/push"]
+
+    assert "Did you mean 'github/push'?" in event_not_found("push", known).detail
+    assert "Did you mean" not in event_not_found("nothing.alike", known).detail
+    assert "Did you mean" not in event_not_found("x" * 200, ["x" * 201]).detail
+
+
 async def test_an_unknown_event_type_is_not_found_and_a_mode_that_it_lacks_is_unsupported() -> None:
     endpoint = make_endpoint(FakeBackend())
 
