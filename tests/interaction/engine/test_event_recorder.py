@@ -77,8 +77,8 @@ async def test_a_page_for_many_principals_is_written_in_several_units_and_repeat
 
 async def test_a_second_gap_is_recorded_after_the_interval_although_later_pages_are_whole(still: Engine) -> None:
     await demand_events(still, ALICE)
-    lost = {"events": [], "cursor": "1", "truncated": True, "nextPollMs": 1000}
-    whole = {"events": [], "cursor": "3", "nextPollMs": 60_000}
+    lost: dict[str, Any] = {"events": [], "cursor": "1", "truncated": True, "nextPollMs": 1000}
+    whole: dict[str, Any] = {"events": [], "cursor": "3", "nextPollMs": 60_000}
     events = ScriptedEvents(lost, lost | {"cursor": "2"}, whole, whole, whole)
 
     async with recording(still, events, still.store):

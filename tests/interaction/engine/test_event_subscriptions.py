@@ -11,6 +11,7 @@ import pytest
 
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.principal import OIDC_PRINCIPAL_PREFIX, Principal, Scope
+from ringback.domain.verification import CHALLENGES_PER_ORIGIN_AND_PRINCIPAL_MAX
 from ringback.domain.webhook import PREVIOUS_SECRETS_MAX, SUBSCRIBE_GRACE_SECONDS, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.protocol.mcp_events.errors import CallbackFailure, EventError, EventErrorName
@@ -128,16 +129,17 @@ async def test_a_client_that_starts_may_subscribe_with_many_new_urls_at_once(sti
     assert await stage.count_live() == 15
 
 
-async def test_receivers_that_do_not_answer_are_challenged_ten_times_a_minute_at_most(still: Engine) -> None:
+async def test_receivers_that_do_not_answer_are_challenged_a_few_times_a_minute_at_most(still: Engine) -> None:
     stage = SubscriptionStage(still, respond_with(200))
 
     reasons: list[str] = []
-    for number in range(12):
+    for number in range(CHALLENGES_PER_ORIGIN_AND_PRINCIPAL_MAX + 2):
         with pytest.raises(EventError) as refused:
             await stage.subscribe(url=f"{HOOK}/{number}")
         reasons.append(refused.value.name)
 
-    assert len([each for each in stage.requests if each.method == "POST"]) == 10
+    challenges = [each for each in stage.requests if each.method == "POST"]
+    assert len(challenges) == CHALLENGES_PER_ORIGIN_AND_PRINCIPAL_MAX
     assert reasons[-1] == EventErrorName.RESOURCE_EXHAUSTED
 
 

@@ -17,6 +17,7 @@ from ringback.cli.server_checks.sse import BUFFER_BYTES_MAX, SseParser, StreamTo
 from ringback.cli.server_checks.subject import Patience
 from tests.support.events_server import EventsServer, serving_events
 from tests.support.limits import WAIT_SECONDS
+from tests.support.slow_bodies import send_slowly
 
 DEEP_JSON: Final = b"[" * 200_000
 DATA_LINE: Final = b"data: " + b"x" * 1000 + b"\n"
@@ -26,13 +27,7 @@ HANDSHAKES: Final = ("server/discover", "initialize")
 
 def stream_comments() -> Response:
     """A byte now and then, so that no limit on the pause between two reads is reached."""
-
-    async def stream() -> AsyncGenerator[bytes]:
-        while True:
-            yield b": x\n"
-            await asyncio.sleep(0.01)
-
-    return StreamingResponse(stream(), media_type="text/event-stream")
+    return StreamingResponse(send_slowly(b": x\n"), media_type="text/event-stream")
 
 
 def stream_endlessly(line: bytes) -> Response:

@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from ringback.bootstrap import Environment
 from ringback.client import Problem
+from ringback.domain.verification import CHALLENGES_PER_ORIGIN_AND_PRINCIPAL_MAX
 from ringback.signing import ed25519
 from ringback.signing.secrets import generate_secret
 from tests.support.application import SECRET, running_application, running_with_upstream, serving_callbacks
@@ -79,14 +80,14 @@ async def test_more_challenges_than_one_origin_bears_are_refused_and_nothing_is_
         running_application(tmp_path, environment=Environment(clock=clock), verify_callbacks="always") as ringback,
     ):
         alice = await ringback.create_agent_client("alice")
-        for number in range(10):
+        for number in range(CHALLENGES_PER_ORIGIN_AND_PRINCIPAL_MAX):
             await alice.register_webhook(receiver.url(f"/{number}"))
 
         with pytest.raises(Problem) as refused:
             await alice.register_webhook(receiver.url("/one-more"))
 
         assert refused.value.status == 429
-        assert len([webhook async for webhook in alice.webhooks()]) == 10
+        assert len([webhook async for webhook in alice.webhooks()]) == CHALLENGES_PER_ORIGIN_AND_PRINCIPAL_MAX
         assert {request.method for request in receiver.requests} == {"POST", "GET"}
 
 

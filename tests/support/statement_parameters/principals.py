@@ -38,7 +38,7 @@ PRINCIPAL_PARAMETERS: Final[StatementParameters] = {
         "next": [{}],
         "update": [
             {"id": "era_1", "cancels": 0, "requested_at": NOW, "worked_at": NOW, "is_waiting": 0, "finished_at": None}
-            | {"seq": 0, "calls": 0, "deliveries": 0, "events": 0, "webhooks": 0}
+            | {"head": 0, "seq": 0, "calls": 0, "deliveries": 0, "events": 0, "webhooks": 0}
         ],
         "remove": [{"older_than": PAST}],
     },

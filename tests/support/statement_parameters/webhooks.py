@@ -83,6 +83,7 @@ WEBHOOK_PARAMETERS: Final[StatementParameters] = {
             {"key": "https://crowd.example", "since": NOW},
         ],
         "recent_of_principal": [{"key": "alice", "since": NOW}, {"key": "carol", "since": NOW}],
+        "recent_of_pair": [{"origin": "https://rare.example", "principal": "carol", "since": NOW}],
         "record_sent": [{"origin": "https://rare.example"}],
         "record_answered": [
             {"origin": "https://rare.example"},

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import json
 import socket
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from ringback.receiver import Callback, Gap, ReceiverApp, Terminated
 from tests.support.clock import FakeClock
 from tests.support.faulty_receivers import SECRET, FaultyReceiver
 from tests.support.limits import WAIT_SECONDS
+from tests.support.slow_bodies import send_slowly
 
 
 def make_probe(
@@ -84,12 +85,7 @@ async def test_a_receiver_at_another_path_passes_no_check_that_expects_a_refusal
 
 
 async def test_an_answer_of_a_byte_now_and_then_ends_with_the_limit_of_the_whole_answer() -> None:
-    async def send_bytes() -> AsyncGenerator[bytes]:
-        while True:
-            yield b"x"
-            await asyncio.sleep(0.01)
-
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=send_bytes()))
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=send_slowly(b"x")))
     probe = replace(make_probe(transport, FakeClock()), answer_seconds=0.1)
 
     async with asyncio.timeout(WAIT_SECONDS):
