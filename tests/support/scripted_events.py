@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 import anyio
 
 from ringback.upstreams.events.event_frames import EventFrames
-from ringback.upstreams.events.occurrences import FollowedEvents, OccurrencePage
+from ringback.upstreams.events.occurrences import FollowedEvents, UpstreamEventPage
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.session import UpstreamSession
 from tests.support.clock import FakeClock
@@ -28,7 +28,7 @@ class ScriptedEvents:
         self.results = list(results)
         self.params: list[Mapping[str, Any]] = []
         """Of each request."""
-        self.pages: list[OccurrencePage] = []
+        self.pages: list[UpstreamEventPage] = []
         self.turns: list[int] = []
         self.streams: asyncio.Queue[EventFrames] = asyncio.Queue()
         """The streams that were opened and that the test has not taken."""
@@ -56,7 +56,7 @@ class ScriptedEvents:
         self.streams.put_nowait(frames)
         yield frames
 
-    async def store_page(self, followed: FollowedEvents, page: OccurrencePage) -> None:
+    async def store_page(self, followed: FollowedEvents, page: UpstreamEventPage) -> None:
         assert followed == FOLLOWED
         self.pages.append(page)
         self._changed.set()
@@ -67,7 +67,7 @@ class ScriptedEvents:
     async def wait_until_asked(self, count: int) -> None:
         await self._wait_until(lambda: len(self.params) >= count)
 
-    async def wait_for_pages(self, count: int) -> Sequence[OccurrencePage]:
+    async def wait_for_pages(self, count: int) -> Sequence[UpstreamEventPage]:
         await self._wait_until(lambda: len(self.pages) >= count)
         return self.pages
 

@@ -30,14 +30,14 @@ from ringback.services.event_errors import to_event_error
 from ringback.waits import wait_first
 
 
-class EventParams(types.RequestParams):
+class GatewayEventParams(types.RequestParams):
     """Any params: the endpoint validates the raw ones, so that its errors have their names."""
 
     model_config = ConfigDict(extra="allow")
 
 
 def build_feature(gateway: Gateway) -> Feature:
-    methods = EventMethods(gateway)
+    methods = GatewayEventMethods(gateway)
     handlers: Mapping[EventMethod, Callable[[RequestContext], Awaitable[Result]]] = {
         EventMethod.LIST: methods.list_events,
         EventMethod.POLL: methods.poll_events,
@@ -47,13 +47,14 @@ def build_feature(gateway: Gateway) -> Feature:
     }
     return Feature(
         methods=[
-            MethodBinding(str(method), EventParams, _with_event_errors(handle)) for method, handle in handlers.items()
+            MethodBinding(str(method), GatewayEventParams, _with_event_errors(handle))
+            for method, handle in handlers.items()
         ],
         advertise_capabilities=_advertise_events,
     )
 
 
-class EventMethods:
+class GatewayEventMethods:
     """The five methods, with the raw params of the request."""
 
     def __init__(self, gateway: Gateway) -> None:
@@ -100,10 +101,10 @@ def get_error_profile(context: RequestContext) -> ErrorProfile:
 
 def _with_event_errors(
     handle: Callable[[RequestContext], Awaitable[Result]],
-) -> Callable[[RequestContext, EventParams], Awaitable[Result]]:
+) -> Callable[[RequestContext, GatewayEventParams], Awaitable[Result]]:
     """The handler with its errors as JSON-RPC errors, in the codes that the request asks for."""
 
-    async def handle_request(context: RequestContext, _params: EventParams) -> Result:
+    async def handle_request(context: RequestContext, _params: GatewayEventParams) -> Result:
         try:
             return await handle(context)
         except EventError as error:

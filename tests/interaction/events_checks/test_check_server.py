@@ -10,11 +10,11 @@ from ringback.cli.check_report import CheckResult, CheckVerdict
 from ringback.cli.server_checks.chapters import CASES
 from ringback.cli.server_checks.connection import Era
 from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
-from ringback.cli.server_checks.subject import Patience
+from ringback.cli.server_checks.subject import CheckPatience
 from tests.support.events_server import EventsServer, serving_events
 from tests.support.limits import WAIT_SECONDS
 
-PATIENT: Final = Patience(
+PATIENT: Final = CheckPatience(
     event=WAIT_SECONDS,
     active=WAIT_SECONDS,
     heartbeat=WAIT_SECONDS,
@@ -23,9 +23,9 @@ PATIENT: Final = Patience(
     quiet=0.2,
 )
 """For a correct server: each wait ends with what it waits for."""
-HASTY: Final = Patience(event=1.0, active=0.5, heartbeat=0.5, silence=0.3, retry=1.0, quiet=0.2)
+HASTY: Final = CheckPatience(event=1.0, active=0.5, heartbeat=0.5, silence=0.3, retry=1.0, quiet=0.2)
 """For a broken server: what it fails to send is waited for in vain."""
-LONGER: Final[Mapping[str, Patience]] = {
+LONGER: Final[Mapping[str, CheckPatience]] = {
     "stream-heartbeat-interval": replace(HASTY, heartbeat=WAIT_SECONDS),
     "delivery-retries-bounded": replace(HASTY, event=WAIT_SECONDS, quiet=WAIT_SECONDS),
     "delivery-retry-regenerates-signature": replace(HASTY, event=WAIT_SECONDS, retry=WAIT_SECONDS),
@@ -59,7 +59,7 @@ FAULTS: Final = sorted({case.case.id for case in CASES} - WITHOUT_FAULT)
 
 
 async def run_against(
-    fault: str, *only: str, patience: Patience = PATIENT, era: Era | None = None
+    fault: str, *only: str, patience: CheckPatience = PATIENT, era: Era | None = None
 ) -> list[CheckResult]:
     async with serving_events(EventsServer(fault)) as url:
         options = RunOptions(

@@ -14,7 +14,7 @@ from ringback.cli.server_checks.callbacks import ReceivedPost
 from ringback.cli.server_checks.connection import FRAMES_MAX, MessageStream, StreamFrame
 from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
 from ringback.cli.server_checks.sse import BUFFER_BYTES_MAX, SseParser, StreamTooLong
-from ringback.cli.server_checks.subject import Patience
+from ringback.cli.server_checks.subject import CheckPatience
 from tests.support.events_server import EventsServer, serving_events
 from tests.support.limits import WAIT_SECONDS
 from tests.support.slow_bodies import send_slowly
@@ -69,7 +69,7 @@ class HostileServer(EventsServer):
     ],
 )
 async def test_a_hostile_handshake_ends_the_run_with_its_reason(respond: Callable[[], Response], reason: str) -> None:
-    patience = Patience(handshake=0.2 if respond is stream_comments else WAIT_SECONDS)
+    patience = CheckPatience(handshake=0.2 if respond is stream_comments else WAIT_SECONDS)
     async with asyncio.timeout(WAIT_SECONDS), serving_events(HostileServer(dict.fromkeys(HANDSHAKES, respond))) as url:
         with pytest.raises(ServerUnreachable, match=f"modern: .*{reason}.*legacy: .*{reason}"):
             await run_checks(RunOptions(url=url, patience=patience), select_cases(["capability"]))
@@ -88,7 +88,7 @@ async def test_a_run_ends_although_the_server_never_finishes_an_unsubscribe() ->
         asyncio.timeout(WAIT_SECONDS),
         serving_events(HostileServer({"events/unsubscribe": stream_comments})) as url,
     ):
-        options = RunOptions(url=url, credentials=ALICE, patience=Patience(close=0.2))
+        options = RunOptions(url=url, credentials=ALICE, patience=CheckPatience(close=0.2))
         results = await run_checks(options, cases)
 
     assert [each.verdict for each in results] == [CheckVerdict.PASSED]

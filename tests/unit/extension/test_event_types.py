@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from ringback.domain.event_types import RESERVED_PREFIXES
 from ringback.extension import Events
-from ringback.extension.events.event_types import TYPES_MAX, EventType, EventTypes
+from ringback.extension.events.event_types import TYPES_MAX, DeclaredEventType, DeclaredEventTypes
 
 
 class Paid(BaseModel):
@@ -25,8 +25,8 @@ class PaidArguments(BaseModel):
     items: list[dict[str, Any]] | None = None
 
 
-def declare(payload: type[Any] = Paid, **options: Any) -> EventType:
-    types = EventTypes()
+def declare(payload: type[Any] = Paid, **options: Any) -> DeclaredEventType:
+    types = DeclaredEventTypes()
     declared: dict[str, Any] = {
         "name": "order.paid",
         "description": "x",
@@ -58,7 +58,7 @@ def test_a_class_without_members_is_refused() -> None:
 
 
 def test_a_name_and_a_class_are_declared_once_and_their_number_is_bounded() -> None:
-    types = EventTypes()
+    types = DeclaredEventTypes()
     for number in range(TYPES_MAX):
         types.declare(
             type(f"P{number}", (BaseModel,), {}), name=f"a.n{number}", description="", arguments=None, matches=None

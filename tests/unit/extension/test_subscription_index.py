@@ -12,7 +12,7 @@ from ringback.domain.event import Event
 from ringback.domain.event_subscriptions import EventSubscription, SubscriptionEnd, end_subscription
 from ringback.domain.ids import EventId, WebhookId
 from ringback.domain.principal import Principal
-from ringback.extension.events.event_types import EventTypes
+from ringback.extension.events.event_types import DeclaredEventTypes
 from ringback.extension.events.principals import audience_of
 from ringback.extension.events.shared_log import Audience
 from ringback.extension.events.subscription_index import PUTS_PER_SWEEP, SubscriptionIndex
@@ -30,8 +30,8 @@ class Anything(BaseModel):
     pass
 
 
-def make_types() -> EventTypes:
-    types = EventTypes()
+def make_types() -> DeclaredEventTypes:
+    types = DeclaredEventTypes()
     types.declare(Anything, name=NAME, description="x", arguments=None, matches=None)
     return types
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from ringback.upstreams.events.following import REJECTED_RETRY_SECONDS, FollowableConnection, Following
-from ringback.upstreams.events.occurrences import FollowedEvents, OccurrencePage
+from ringback.upstreams.events.occurrences import FollowedEvents, UpstreamEventPage
 from tests.support.clock import ManualClock
 from tests.support.limits import WAIT_SECONDS
 
@@ -30,7 +30,7 @@ class FailingConnection:
 async def test_an_unexpected_error_ends_no_following_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     connection, clock = FailingConnection(), ManualClock()
 
-    async def store_page(followed: FollowedEvents, page: OccurrencePage) -> None:
+    async def store_page(followed: FollowedEvents, page: UpstreamEventPage) -> None:
         raise NotImplementedError
 
     async def wait_for_turn(event_count: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from ringback.cli.server_checks.cases import Untestable, Violation
 from ringback.cli.server_checks.connection import Json, Reply
-from ringback.cli.server_checks.subject import ABSENT, EventType, ServerUnderTest
+from ringback.cli.server_checks.subject import ABSENT, OfferedEventType, ServerUnderTest
 
 POLL: Final = "events/poll"
 PAUSE_SECONDS_MAX: Final = 0.5
@@ -16,7 +16,7 @@ BACKLOG_EVENTS: Final = 3
 PAGES_MAX: Final = 50
 
 
-async def poll(server: ServerUnderTest, event: EventType, cursor: Any, **params: Any) -> Reply:
+async def poll(server: ServerUnderTest, event: OfferedEventType, cursor: Any, **params: Any) -> Reply:
     return await server.request(POLL, {"name": event.name, "arguments": event.arguments, "cursor": cursor, **params})
 
 
@@ -35,7 +35,7 @@ def require_page(reply: Reply) -> Reply:
     return reply
 
 
-async def pollable(server: ServerUnderTest) -> EventType:
+async def pollable(server: ServerUnderTest) -> OfferedEventType:
     return await server.choose_type("poll")
 
 

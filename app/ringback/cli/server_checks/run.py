@@ -15,7 +15,7 @@ from ringback.cli.server_checks.cases import FAILED_REQUEST, UNREADABLE_RESPONSE
 from ringback.cli.server_checks.chapters import CASES
 from ringback.cli.server_checks.connection import Era, McpConnection
 from ringback.cli.server_checks.emitters import CommandEmitter, Emitter, NoEmitter, ToolEmitter
-from ringback.cli.server_checks.subject import EventChoice, Patience, ServerUnderTest, list_catalog
+from ringback.cli.server_checks.subject import CheckPatience, EventChoice, ServerUnderTest, list_catalog
 
 REQUEST_SECONDS: Final = 45.0
 """For one response. A subscribe waits for the callback's verification, which takes seconds."""
@@ -43,7 +43,7 @@ class RunOptions:
     emit_command: str | None = None
     emit_tool: str | None = None
     emit_arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    patience: Patience = field(default_factory=Patience)
+    patience: CheckPatience = field(default_factory=CheckPatience)
 
 
 def select_cases(only: Sequence[str]) -> list[ServerCase]:

@@ -14,7 +14,7 @@ from ringback.cli.server_checks.connection import (
     as_object,
 )
 from ringback.cli.server_checks.polling import pollable, polled_event
-from ringback.cli.server_checks.subject import EventType, ServerUnderTest
+from ringback.cli.server_checks.subject import OfferedEventType, ServerUnderTest
 
 STREAM: Final = "events/stream"
 NOTIFICATIONS: Final = "notifications/events/"
@@ -46,11 +46,11 @@ class StreamRound:
         return [frame for frame in self.frames if frame.method == method]
 
 
-async def streamable(server: ServerUnderTest) -> EventType:
+async def streamable(server: ServerUnderTest) -> OfferedEventType:
     return await server.choose_type("push")
 
 
-def build_params(event: EventType, cursor: Any = None) -> dict[str, Any]:
+def build_params(event: OfferedEventType, cursor: Any = None) -> dict[str, Any]:
     return {"name": event.name, "arguments": event.arguments, "cursor": cursor}
 
 

@@ -33,7 +33,7 @@ ABSENT: Final = Absent()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class CheckPatience:
     """How long a run waits, in seconds. Longer waits never fail a correct server."""
 
     handshake: float = 45.0
@@ -63,7 +63,7 @@ class EventChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class EventType:
+class OfferedEventType:
     descriptor: Json
     arguments: Json
 
@@ -102,7 +102,7 @@ class ServerUnderTest:
     emitter: Emitter
     read_time: Callable[[], datetime]
     """The wall clock, which is compared with times of the server."""
-    patience: Patience
+    patience: CheckPatience
     choice: EventChoice
     error_codes: set[int] = field(default_factory=set[int])
     """Of all refusals of this run, except those of JSON-RPC itself."""
@@ -140,7 +140,7 @@ class ServerUnderTest:
             self.error_codes.add(reply.code)
         return reply
 
-    async def subscribe(self, event: EventType, callback: Callback, **changes: Any) -> Reply:
+    async def subscribe(self, event: OfferedEventType, callback: Callback, **changes: Any) -> Reply:
         """Subscribe with a callback. `changes` replace members of the params, or of `delivery` as `delivery_…`."""
         delivery = {"mode": "webhook", "url": callback.url, "secret": callback.secret}
         delivery |= {name.removeprefix("delivery_"): changes.pop(name) for name in list(changes) if "delivery_" in name}
@@ -177,7 +177,7 @@ class ServerUnderTest:
             await self.unsubscribe(key)
         self._subscribed.clear()
 
-    async def choose_type(self, mode: str) -> EventType:
+    async def choose_type(self, mode: str) -> OfferedEventType:
         """An event type that offers the mode, with valid arguments: the one that the user named, or the first of all.
 
         Raises `Untestable` if there is none.
@@ -191,7 +191,7 @@ class ServerUnderTest:
         ]
         for descriptor in offering:
             if (arguments := self._make_arguments(descriptor)) is not None:
-                return EventType(descriptor, arguments)
+                return OfferedEventType(descriptor, arguments)
         if offering:
             raise Untestable(f"no arguments for {offering[0]['name']} can be made: give --event and --arguments")
         raise Untestable(f"{wanted} does not offer {mode}" if wanted else f"no event type of this server offers {mode}")
@@ -199,7 +199,7 @@ class ServerUnderTest:
     def _make_arguments(self, descriptor: Json) -> Json | None:
         if descriptor["name"] == self.choice.name and self.choice.arguments is not None:
             return dict(self.choice.arguments)
-        return make_arguments(EventType(descriptor, {}).input_schema)
+        return make_arguments(OfferedEventType(descriptor, {}).input_schema)
 
 
 def make_key(params: Mapping[str, Any]) -> Json:

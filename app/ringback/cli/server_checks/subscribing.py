@@ -9,7 +9,7 @@ from ringback.cli.server_checks.cases import Untestable
 from ringback.cli.server_checks.connection import Reply
 from ringback.cli.server_checks.error_codes import METHOD_NOT_FOUND
 from ringback.cli.server_checks.occurrence_rules import parse_time
-from ringback.cli.server_checks.subject import ABSENT, EventType, ServerUnderTest
+from ringback.cli.server_checks.subject import ABSENT, OfferedEventType, ServerUnderTest
 
 SUBSCRIBE: Final = "events/subscribe"
 UNSUBSCRIBE: Final = "events/unsubscribe"
@@ -21,7 +21,7 @@ QUERY: Final = "mcp_event_subscription=a%2Fb&x=%c3%a9"
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    event: EventType
+    event: OfferedEventType
     callback: Callback
     reply: Reply
 
@@ -34,7 +34,7 @@ class Subscription:
         return parse_time(self.reply.result.get("refreshBefore"))
 
 
-async def webhook_type(server: ServerUnderTest) -> EventType:
+async def webhook_type(server: ServerUnderTest) -> OfferedEventType:
     return await server.choose_type("webhook")
 
 

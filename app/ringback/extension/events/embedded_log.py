@@ -14,7 +14,7 @@ from ringback.bootstrap.configuration import build_target_policy
 from ringback.domain.clock import Clock
 from ringback.extension.embedded_backend import DEV_SETTINGS
 from ringback.extension.events.event_log import EmittedEvent
-from ringback.extension.events.event_types import EventType, EventTypes
+from ringback.extension.events.event_types import DeclaredEventType, DeclaredEventTypes
 from ringback.extension.events.log_backend import LogBackend
 from ringback.extension.events.principals import EventCaller
 from ringback.extension.events.shared_log import Audience, SharedLogStore
@@ -57,7 +57,7 @@ class EmbeddedLog:
         self._settings = {**_LOG_SETTINGS, **(DEV_SETTINGS if dev else {"auth": "keys"}), **settings}
 
     @asynccontextmanager
-    async def open(self, types: EventTypes) -> AsyncGenerator[OpenLog]:
+    async def open(self, types: DeclaredEventTypes) -> AsyncGenerator[OpenLog]:
         audience = Audience(types, SubscriptionIndex(types))
         environment = Environment(
             announces_api=False,
@@ -87,7 +87,7 @@ class EmbeddedLog:
 
 
 def _build_backend(
-    app: Application, settings: Settings, types: EventTypes, audience: Audience, *, clock: Clock, dev: bool
+    app: Application, settings: Settings, types: DeclaredEventTypes, audience: Audience, *, clock: Clock, dev: bool
 ) -> LogBackend:
     lifecycle = app.services.lifecycle
     return LogBackend(
@@ -108,7 +108,7 @@ def _build_backend(
     )
 
 
-async def _end_removed_types(app: Application, types: EventTypes) -> None:
+async def _end_removed_types(app: Application, types: DeclaredEventTypes) -> None:
     """Subscriptions to types that this version of the server does not declare get a `terminated` envelope."""
     after, names = "", [""]
     while names:
@@ -122,9 +122,9 @@ async def _end_removed_types(app: Application, types: EventTypes) -> None:
                 pass
 
 
-def _build_endpoint(backend: LogBackend, types: EventTypes, settings: Settings) -> EventEndpoint[EventCaller]:
+def _build_endpoint(backend: LogBackend, types: DeclaredEventTypes, settings: Settings) -> EventEndpoint[EventCaller]:
     def find_argument_error(descriptor: EventDescriptor, arguments: Mapping[str, Any]) -> str | None:
-        declared: EventType | None = types.get(descriptor.name)
+        declared: DeclaredEventType | None = types.get(descriptor.name)
         return None if declared is None else declared.find_argument_error(arguments)
 
     return EventEndpoint(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from ringback.extension.events.event_types import EventTypes
+from ringback.extension.events.event_types import DeclaredEventTypes
 from ringback.extension.events.principals import EventCaller
 from ringback.protocol.mcp_events.endpoint import EventEndpoint
 
@@ -37,4 +37,4 @@ class OpenEvents(Protocol):
 class EventLog(Protocol):
     """Where the events of a server are stored."""
 
-    def open(self, types: EventTypes) -> AbstractAsyncContextManager[OpenEvents]: ...
+    def open(self, types: DeclaredEventTypes) -> AbstractAsyncContextManager[OpenEvents]: ...

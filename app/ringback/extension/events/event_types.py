@@ -27,7 +27,7 @@ NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}, "a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventType:
+class DeclaredEventType:
     """One declared type. `payload` validates what the author emits; `arguments` validates what a client subscribes with."""
 
     name: str
@@ -93,17 +93,17 @@ class EventType:
 
 
 @dataclass(slots=True)
-class EventTypes:
+class DeclaredEventTypes:
     """All types of one server, by their names."""
 
-    _types: dict[str, EventType] = field(default_factory=dict[str, EventType])
+    _types: dict[str, DeclaredEventType] = field(default_factory=dict[str, DeclaredEventType])
     _names: dict[type, str] = field(default_factory=dict[type, str])
     """The name of each payload class, for `emit` with an instance of it."""
 
-    def __iter__(self) -> Iterator[EventType]:
+    def __iter__(self) -> Iterator[DeclaredEventType]:
         return iter(self._types.values())
 
-    def get(self, name: str) -> EventType | None:
+    def get(self, name: str) -> DeclaredEventType | None:
         return self._types.get(name)
 
     def declare(
@@ -121,7 +121,7 @@ class EventTypes:
             raise ValueError(f"The event type '{name}', or its class {payload.__name__}, is declared already.")
         if len(self._types) >= TYPES_MAX:
             raise ValueError(f"A server can declare {TYPES_MAX} event types. Distinguish more by a member of the data.")
-        declared = EventType(
+        declared = DeclaredEventType(
             name=name,
             description=description,
             payload=TypeAdapter(payload),
@@ -132,7 +132,7 @@ class EventTypes:
         self._types[name] = declared
         self._names[payload] = name
 
-    def find(self, event: object) -> EventType:
+    def find(self, event: object) -> DeclaredEventType:
         """The type of a payload object, or of a name. Raises LookupError for one that is not declared."""
         name = event if isinstance(event, str) else self._names.get(type(event))
         found = None if name is None else self._types.get(name)
@@ -150,7 +150,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _check_schema(declared: EventType) -> None:
+def _check_schema(declared: DeclaredEventType) -> None:
     """Both schemas must describe objects; a class whose schema cannot be made fails here, at the declaration."""
     for what, schema in (("payload", declared.payload_schema), ("arguments", declared.input_schema)):
         if schema.get("type") != "object":

@@ -7,7 +7,7 @@ from typing import NoReturn
 from fastmcp.server.extensions import MethodBinding, ServerExtension
 
 from ringback.extension.events.handshake import install_handshake
-from ringback.extension.events.methods import EventParams
+from ringback.extension.events.methods import ServedEventParams
 from ringback.extension.events.served_events import ServedEvents
 from ringback.protocol.mcp_events.names import EventMethod
 
@@ -18,7 +18,7 @@ class Events(ServedEvents, ServerExtension):
     _how_to_open = "Add them to the server that you run (server.add_extension), not to one that is mounted in another."
 
     def methods(self) -> Sequence[MethodBinding]:
-        return [MethodBinding(str(method), EventParams, self._methods.bind(method)) for method in EventMethod]
+        return [MethodBinding(str(method), ServedEventParams, self._methods.bind(method)) for method in EventMethod]
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None]:

@@ -12,7 +12,7 @@ from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.principal import ALL_SCOPES, ANONYMOUS_PRINCIPAL, Caller, Principal
 from ringback.extension.events.event_log import EmittedEvent
-from ringback.extension.events.event_types import EventType, EventTypes
+from ringback.extension.events.event_types import DeclaredEventType, DeclaredEventTypes
 from ringback.extension.events.principals import EventCaller, audience_of
 from ringback.extension.events.shared_log import SERVER_PRINCIPAL, Audience
 from ringback.protocol.mcp_events.backend import (
@@ -62,7 +62,7 @@ class LogBackend:
         polls: EventPolls,
         streams: EventStreams,
         subscriptions: EventSubscriptions,
-        types: EventTypes,
+        types: DeclaredEventTypes,
         audience: Audience,
         clock: Clock,
         dev: bool,
@@ -104,7 +104,7 @@ class LogBackend:
     def implied_arguments(self, caller: EventCaller, name: str) -> Mapping[str, Any]:  # noqa: ARG002 - the Protocol's
         return {}
 
-    def _describe(self, caller: EventCaller, declared: EventType) -> EventDescriptor:
+    def _describe(self, caller: EventCaller, declared: DeclaredEventType) -> EventDescriptor:
         return EventDescriptor(
             name=declared.name,
             description=declared.description,

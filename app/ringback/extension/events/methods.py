@@ -16,10 +16,10 @@ from ringback.protocol.mcp_events.names import DeliveryMode, EventMethod, declar
 
 SdkContext = ServerRequestContext[Any, Any]
 EventHandler = Callable[[SdkContext, Any], Awaitable[HandlerResult]]
-_CallMethod = Callable[["EventMethods", SdkContext], Awaitable[HandlerResult]]
+_CallMethod = Callable[["ServedEventMethods", SdkContext], Awaitable[HandlerResult]]
 
 
-class EventParams(RequestParams):
+class ServedEventParams(RequestParams):
     """Any params: the endpoint validates them, so that its errors have the names of the specification."""
 
     model_config = ConfigDict(extra="allow")
@@ -29,7 +29,7 @@ class _StreamFrame(Notification[dict[str, Any], str]):
     """A notification of a stream; the SDK's own types do not include those of Events."""
 
 
-class EventMethods:
+class ServedEventMethods:
     """`open_endpoint` raises RuntimeError while the server's events are not open."""
 
     def __init__(
@@ -43,7 +43,7 @@ class EventMethods:
     def bind(self, method: EventMethod) -> EventHandler:
         return functools.partial(self._handle, _METHODS[method])
 
-    async def _handle(self, call: _CallMethod, ctx: SdkContext, _params: EventParams) -> HandlerResult:
+    async def _handle(self, call: _CallMethod, ctx: SdkContext, _params: ServedEventParams) -> HandlerResult:
         try:
             return await call(self, ctx)
         except EventError as error:
@@ -78,11 +78,11 @@ class EventMethods:
 
 
 _METHODS: Final[Mapping[EventMethod, _CallMethod]] = {
-    EventMethod.LIST: EventMethods.list_events,
-    EventMethod.POLL: EventMethods.poll_events,
-    EventMethod.STREAM: EventMethods.stream_events,
-    EventMethod.SUBSCRIBE: EventMethods.subscribe,
-    EventMethod.UNSUBSCRIBE: EventMethods.unsubscribe,
+    EventMethod.LIST: ServedEventMethods.list_events,
+    EventMethod.POLL: ServedEventMethods.poll_events,
+    EventMethod.STREAM: ServedEventMethods.stream_events,
+    EventMethod.SUBSCRIBE: ServedEventMethods.subscribe,
+    EventMethod.UNSUBSCRIBE: ServedEventMethods.unsubscribe,
 }
 
 

@@ -8,7 +8,7 @@ from mcp.server.extension import Extension, MethodBinding
 from mcp.server.mcpserver import MCPServer
 
 from ringback.extension.events.handshake import install_handshake
-from ringback.extension.events.methods import EventParams
+from ringback.extension.events.methods import ServedEventParams
 from ringback.extension.events.served_events import ServedEvents
 from ringback.protocol.mcp_events.names import EventMethod
 
@@ -19,7 +19,7 @@ class Events(ServedEvents, Extension):
     _how_to_open = "Pass lifespan=events.lifespan to the server."
 
     def methods(self) -> Sequence[MethodBinding]:
-        return [MethodBinding(str(method), EventParams, self._methods.bind(method)) for method in EventMethod]
+        return [MethodBinding(str(method), ServedEventParams, self._methods.bind(method)) for method in EventMethod]
 
     @asynccontextmanager
     async def lifespan(self, server: MCPServer[Any]) -> AsyncGenerator[dict[str, Any]]:

@@ -15,8 +15,8 @@ import httpx
 from ringback.domain.clock import Clock
 from ringback.extension.events.embedded_log import EmbeddedLog
 from ringback.extension.events.event_log import EmittedEvent, EventLog, OpenEvents
-from ringback.extension.events.event_types import EventType, EventTypes
-from ringback.extension.events.methods import EventMethods, SdkContext
+from ringback.extension.events.event_types import DeclaredEventType, DeclaredEventTypes
+from ringback.extension.events.methods import SdkContext, ServedEventMethods
 from ringback.extension.events.principals import (
     EventCaller,
     NamePrincipal,
@@ -46,11 +46,11 @@ class ServedEvents:
     def __init__(self, log: EventLog, *, principal_of: NamePrincipal = name_principal) -> None:
         self._log = log
         self._principal_of = principal_of
-        self._types = EventTypes()
+        self._types = DeclaredEventTypes()
         self._opened: OpenEvents | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stack = AsyncExitStack()
-        self._methods = EventMethods(lambda: self._require_open().endpoint, self._find_caller)
+        self._methods = ServedEventMethods(lambda: self._require_open().endpoint, self._find_caller)
 
     @classmethod
     def embedded(
@@ -194,7 +194,7 @@ class ServedEvents:
         """The principal of the request that is being handled, for `emit(…, principal=…)` within a tool."""
         return self._find_caller(ctx).principal
 
-    def _encode(self, event: object, data: object) -> tuple[EventType, Mapping[str, Any]]:
+    def _encode(self, event: object, data: object) -> tuple[DeclaredEventType, Mapping[str, Any]]:
         declared = self._types.find(event)
         if isinstance(event, str) and data is None:
             raise ValueError(f"Give the data of the event: await events.emit('{event}', {{…}})")

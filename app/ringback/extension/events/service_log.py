@@ -28,7 +28,7 @@ from ringback.client import (
 from ringback.domain.clock import Clock, SystemClock
 from ringback.extension.events.event_log import EmittedEvent
 from ringback.extension.events.event_outbox import EventOutbox
-from ringback.extension.events.event_types import EventType, EventTypes
+from ringback.extension.events.event_types import DeclaredEventType, DeclaredEventTypes
 from ringback.extension.events.principals import EventCaller
 from ringback.extension.events.service_methods import (
     UNREACHABLE,
@@ -82,7 +82,7 @@ class ServiceLog:
         self._clock = clock or SystemClock()
 
     @asynccontextmanager
-    async def open(self, types: EventTypes) -> AsyncGenerator["OpenServiceLog"]:
+    async def open(self, types: DeclaredEventTypes) -> AsyncGenerator["OpenServiceLog"]:
         for declared in types:
             _require_without_arguments(declared)
         headers = {} if self._api_key is None else {"authorization": f"Bearer {self._api_key}"}
@@ -110,7 +110,13 @@ class OpenServiceLog:
     """Implements `event_log.OpenEvents` and `protocol.mcp_events.backend.EventBackend`."""
 
     def __init__(
-        self, methods: ServiceMethods, outbox: EventOutbox, types: EventTypes, declare: DeclareType, *, clock: Clock
+        self,
+        methods: ServiceMethods,
+        outbox: EventOutbox,
+        types: DeclaredEventTypes,
+        declare: DeclareType,
+        *,
+        clock: Clock,
     ) -> None:
         self._methods = methods
         self._outbox = outbox
@@ -222,7 +228,7 @@ class OpenServiceLog:
 class _EventPublisher:
     """Publishes batches, and declares each type before its first event."""
 
-    def __init__(self, client: RingbackClient, types: EventTypes) -> None:
+    def __init__(self, client: RingbackClient, types: DeclaredEventTypes) -> None:
         self._client = client
         self._types = types
         self._declared: set[str] = set()
@@ -258,7 +264,7 @@ def _as_report_errors() -> Generator[None]:
         raise refusal(problem.detail) from problem
 
 
-def _describe(caller: EventCaller, declared: EventType) -> EventDescriptor:
+def _describe(caller: EventCaller, declared: DeclaredEventType) -> EventDescriptor:
     return EventDescriptor(
         name=declared.name,
         description=declared.description,
@@ -268,7 +274,7 @@ def _describe(caller: EventCaller, declared: EventType) -> EventDescriptor:
     )
 
 
-def _require_without_arguments(declared: EventType) -> None:
+def _require_without_arguments(declared: DeclaredEventType) -> None:
     if declared.arguments is not None or declared.matches is not None:
         raise ValueError(
             f"The event type '{declared.name}' has arguments, by which a Ringback service cannot filter. Leave them out, or "

@@ -26,7 +26,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
 from ringback.domain.webhook import Webhook, matches_event
-from ringback.extension.events.event_types import EventType, EventTypes
+from ringback.extension.events.event_types import DeclaredEventType, DeclaredEventTypes
 from ringback.extension.events.principals import audience_of
 from ringback.extension.events.subscription_index import SubscriptionIndex
 
@@ -44,7 +44,7 @@ _COMPARED_AT_ONCE: Final = 256
 class Audience:
     """Who gets an event of the log: by its principal, and by the arguments that a client asks with."""
 
-    types: EventTypes
+    types: DeclaredEventTypes
     index: SubscriptionIndex
 
     def matches(self, principal: str | None, arguments: Mapping[str, Any], event: Event) -> bool:
@@ -193,7 +193,7 @@ class _ServerPositions:
 class _DeclaredTypes:
     """Implements `domain.event_types.EventTypeRows`: what the author declares, for each principal. Nothing is stored."""
 
-    def __init__(self, types: EventTypes, now: datetime) -> None:
+    def __init__(self, types: DeclaredEventTypes, now: datetime) -> None:
         self._types = types
         self._now = now
 
@@ -210,7 +210,7 @@ class _DeclaredTypes:
     async def remove(self, _principal: Principal, _name: str) -> bool:
         return False
 
-    def _describe(self, principal: Principal, declared: EventType) -> PublishedEventType:
+    def _describe(self, principal: Principal, declared: DeclaredEventType) -> PublishedEventType:
         return PublishedEventType(
             principal=principal,
             name=declared.name,

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 from ringback.domain.event import Event
 from ringback.domain.event_subscriptions import EventSubscription
 from ringback.domain.ids import WebhookId
-from ringback.extension.events.event_types import EventType, EventTypes
+from ringback.extension.events.event_types import DeclaredEventType, DeclaredEventTypes
 from ringback.extension.events.principals import audience_of
 from ringback.protocol.mcp_events.errors import EventError
 from ringback.protocol.mcp_events.subscription_key import canonical_arguments
@@ -48,7 +48,7 @@ _Subscriptions = dict[WebhookId, IndexedSubscription]
 
 @dataclass(slots=True)
 class SubscriptionIndex:
-    types: EventTypes
+    types: DeclaredEventTypes
     loaded: set[str] = field(default_factory=set[str])
     """Event types whose subscriptions are all known. A rollback empties it."""
     _by_id: _Subscriptions = field(default_factory=_Subscriptions)
@@ -108,7 +108,7 @@ class SubscriptionIndex:
                         yield subscription
 
 
-def _index(subscription: EventSubscription, declared: EventType) -> IndexedSubscription:
+def _index(subscription: EventSubscription, declared: DeclaredEventType) -> IndexedSubscription:
     arguments = cast("dict[str, Any]", json.loads(subscription.arguments))
     given = {name: value for name, value in arguments.items() if value is not None}
     lifetime = None if subscription.ttl_ms is None else timedelta(milliseconds=subscription.ttl_ms)

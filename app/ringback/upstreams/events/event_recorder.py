@@ -29,7 +29,7 @@ from ringback.notifier.recorder import Recorder
 from ringback.protocol.mcp_events.subscription_key import canonical_arguments
 from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
 from ringback.upstreams.events.following import FollowableConnection, Following
-from ringback.upstreams.events.occurrences import FollowedEvents, OccurrencePage
+from ringback.upstreams.events.occurrences import FollowedEvents, UpstreamEventPage
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class UpstreamEventRecorder:
 
     # -- pages --
 
-    async def _store_page(self, followed: FollowedEvents, page: OccurrencePage) -> None:
+    async def _store_page(self, followed: FollowedEvents, page: UpstreamEventPage) -> None:
         saved, now = self._saved.get(followed), self._clock.monotonic()
         if page.is_truncated:
             self._pending_gaps.add(followed)
@@ -132,7 +132,7 @@ class UpstreamEventRecorder:
             self._pending_gaps.discard(followed)
         self._saved[followed] = _SavedCursor(page.cursor, now)
 
-    async def _write_page(self, followed: FollowedEvents, page: OccurrencePage, *, has_gap: bool) -> None:
+    async def _write_page(self, followed: FollowedEvents, page: UpstreamEventPage, *, has_gap: bool) -> None:
         """Write for `PRINCIPALS_PER_UNIT` principals at a time, and the cursor with the last of them.
 
         A page that is lost in between is read again. Its events are recognised by their ids.
@@ -149,7 +149,7 @@ class UpstreamEventRecorder:
         self,
         tx: Transaction,
         followed: FollowedEvents,
-        page: OccurrencePage,
+        page: UpstreamEventPage,
         *,
         has_gap: bool,
         after: Principal | None,

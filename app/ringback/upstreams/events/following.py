@@ -26,7 +26,7 @@ from ringback.upstreams.events.event_frames import EventFrames, Frame
 from ringback.upstreams.events.occurrences import (
     EVENTS_PER_PAGE,
     FollowedEvents,
-    OccurrencePage,
+    UpstreamEventPage,
     read_cursor,
     read_occurrence,
     read_poll_result,
@@ -47,7 +47,7 @@ SILENCE_SECONDS: Final = 75.0
 REQUEST_TIMEOUT_SECONDS: Final = 60.0
 """For the result of events/poll, as for other requests of ours."""
 
-StorePage = Callable[[FollowedEvents, OccurrencePage], Awaitable[None]]
+StorePage = Callable[[FollowedEvents, UpstreamEventPage], Awaitable[None]]
 """Stores events and cursor in one transaction. Raises `StoreUnavailable`."""
 
 
@@ -169,7 +169,7 @@ class Following:
             self._cursor = None  # the same place would overflow again
         self._has_missed_events = self._has_missed_events or self._cursor is None
 
-    def _read_frames(self, received: list[Frame]) -> OccurrencePage:
+    def _read_frames(self, received: list[Frame]) -> UpstreamEventPage:
         """One page of these frames. The cursor is that of the last frame that has one."""
         cursor, is_truncated = self._cursor, self._has_missed_events
         occurrences: list[Mapping[str, Any]] = []
@@ -180,14 +180,14 @@ class Following:
             elif method == EventNotification.EVENT:
                 occurrences.append(params)
         events = [read_occurrence(self._followed, each) for each in occurrences]
-        return OccurrencePage(
+        return UpstreamEventPage(
             events=[each for each in events if each is not None],
             cursor=cursor,
             is_truncated=is_truncated,
             dropped=events.count(None),
         )
 
-    async def _store(self, page: OccurrencePage, faults: FaultCounter) -> None:
+    async def _store(self, page: UpstreamEventPage, faults: FaultCounter) -> None:
         for _ in range(page.dropped):
             faults.increment(Fault.BAD_EVENT)
         await self._wait_for_turn(len(page.events) + page.dropped)

@@ -49,7 +49,7 @@ class FollowedEvents:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OccurrencePage:
+class UpstreamEventPage:
     """Events in the order of the upstream, and the place after them."""
 
     events: Sequence[ExternalEvent] = ()
@@ -82,14 +82,14 @@ def split_poll_result(result: Mapping[str, Any], *, cursor: str | None) -> Itera
         }
 
 
-def read_poll_result(followed: FollowedEvents, result: Mapping[str, Any]) -> OccurrencePage:
+def read_poll_result(followed: FollowedEvents, result: Mapping[str, Any]) -> UpstreamEventPage:
     """Raises `InvalidUpstreamResponse` for a result without a list of events."""
     listed = result.get("events")
     if not isinstance(listed, list):
         raise InvalidUpstreamResponse("The upstream's result of events/poll has no list of events.")
     page = cast("list[Any]", listed)
     events = [read_occurrence(followed, each) for each in page]
-    return OccurrencePage(
+    return UpstreamEventPage(
         events=[each for each in events if each is not None],
         cursor=read_cursor(result),
         is_truncated=result.get("truncated") is True,

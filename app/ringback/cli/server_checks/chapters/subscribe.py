@@ -7,7 +7,7 @@ from ringback.cli.server_checks.arguments import make_mistyped_arguments, make_r
 from ringback.cli.server_checks.callbacks import generate_secret
 from ringback.cli.server_checks.cases import Chapter, Deviation, Untestable, expect
 from ringback.cli.server_checks.error_codes import ERROR_CODES, METHOD_NOT_FOUND, require_error
-from ringback.cli.server_checks.subject import ABSENT, EventType, ServerUnderTest
+from ringback.cli.server_checks.subject import ABSENT, OfferedEventType, ServerUnderTest
 from ringback.cli.server_checks.subscribing import (
     SUBSCRIBE,
     first_subscribe,
@@ -125,7 +125,7 @@ async def check_arguments(server: ServerUnderTest) -> str:
     wrong = make_mistyped_arguments(event.input_schema, event.arguments)
     if wrong is None:
         raise Untestable("the inputSchema of this event type forbids nothing")
-    mistyped = EventType(event.descriptor, wrong)
+    mistyped = OfferedEventType(event.descriptor, wrong)
     return require_error(await server.subscribe(mistyped, server.endpoint.add_callback()), "InvalidParams")
 
 
@@ -137,7 +137,7 @@ async def check_arguments(server: ServerUnderTest) -> str:
 async def check_unknown_event(server: ServerUnderTest) -> str:
     event = await server.require(webhook_type)
     callback = server.endpoint.add_callback()
-    unknown = EventType({**event.descriptor, "name": "ringback.check.no_such_event"}, {})
+    unknown = OfferedEventType({**event.descriptor, "name": "ringback.check.no_such_event"}, {})
     observed = require_error(await server.subscribe(unknown, callback), "NotFound")
     expect(not callback.posts, f"{len(callback.posts)} requests to the callback")
     return observed
@@ -216,7 +216,7 @@ async def check_key_arguments(server: ServerUnderTest) -> str:
     orders = make_reordered_arguments(made.event.input_schema, made.event.arguments)
     if orders is None or orders[0] == made.event.arguments:
         raise Untestable("no further arguments can be made from the inputSchema")
-    other = await server.subscribe(EventType(made.event.descriptor, orders[0]), made.callback)
+    other = await server.subscribe(OfferedEventType(made.event.descriptor, orders[0]), made.callback)
     if not other.has_result:
         raise Untestable(f"the arguments {orders[0]} were refused: {other.describe()}")
     expect(other.result.get("id") != made.id, f"{made.id} for {made.event.arguments} and for {orders[0]}")
@@ -233,7 +233,7 @@ async def check_key_order(server: ServerUnderTest) -> str:
     orders = make_reordered_arguments(made.event.input_schema, made.event.arguments)
     if orders is None:
         raise Untestable("an order needs two arguments")
-    replies = [await server.subscribe(EventType(made.event.descriptor, each), made.callback) for each in orders]
+    replies = [await server.subscribe(OfferedEventType(made.event.descriptor, each), made.callback) for each in orders]
     if not all(reply.has_result for reply in replies):
         raise Untestable(f"the arguments were refused: {replies[0].describe()}")
     ids = [reply.result.get("id") for reply in replies]

@@ -13,7 +13,7 @@ from ringback.cli.server_checks.delivering import (
     refused_challenge,
 )
 from ringback.cli.server_checks.error_codes import LAST_ERRORS, require_error
-from ringback.cli.server_checks.subject import EventType, ServerUnderTest
+from ringback.cli.server_checks.subject import OfferedEventType, ServerUnderTest
 from ringback.cli.server_checks.subscribing import TTL_MILLISECONDS, other_url, subscription
 
 CHAPTER: Final = Chapter("verification")
@@ -110,7 +110,9 @@ async def check_cached(server: ServerUnderTest) -> str:
         raise Untestable("the callback was accepted without a challenge")
     orders = make_reordered_arguments(made.event.input_schema, made.event.arguments) or ()
     for arguments in (made.event.arguments, *orders[:1]):
-        await server.subscribe(EventType(made.event.descriptor, arguments), made.callback, ttlMs=TTL_MILLISECONDS)
+        await server.subscribe(
+            OfferedEventType(made.event.descriptor, arguments), made.callback, ttlMs=TTL_MILLISECONDS
+        )
     after = len(made.callback.challenges)
     expect(after == before, f"{after - before} further challenges for the same principal and URL")
     return "no further challenge"
