@@ -350,7 +350,7 @@ SHOWN: Final[Mapping[str, Sequence[str]]] = {
     ),
     "delivery-suspended-time": (f"{_DELIVERIES}time_in_suspension_does_not_count_against_the_retry_window",),
     "verification-rate-limited": (
-        f"{_SUBSCRIPTIONS}receivers_that_do_not_answer_are_challenged_ten_times_a_minute_at_most",
+        f"{_SUBSCRIPTIONS}receivers_that_do_not_answer_are_challenged_a_few_times_a_minute_at_most",
     ),
     "verification-before-id": (
         f"{_REGISTRY}a_verification_before_the_id_is_known_is_echoed_and_binds_the_secret_that_signed_it",

@@ -101,7 +101,7 @@ RECENT_EVENTS_DEFINITION: Final = _define_tool(
     RECENT_EVENTS_TOOL_NAME,
     "List recent events",
     "List what happened lately, newest first: ends of calls, calls that need an answer, and other events. Use it when you were "
-    "woken without being told why, or come back after a pause. Filter by name, call, session or correlation id.",
+    "woken without the reason, or come back after a pause. Filter by name, call, session or correlation id.",
     RecentEventsArguments,
     {
         "type": "object",

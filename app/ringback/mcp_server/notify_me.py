@@ -20,7 +20,8 @@ from ringback.domain.errors import NotFound, RingbackError
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Caller
 from ringback.domain.retry import DAY
-from ringback.domain.webhook import Webhook, WebhookState, describe_webhook
+from ringback.domain.webhook import Webhook, WebhookState
+from ringback.domain.webhook_text import describe_webhook
 from ringback.mcp_server.builtin_tool_schemas import BuiltinToolArguments, generate_input_schema
 from ringback.mcp_server.builtin_tools import UNKNOWN_CALL_MESSAGE, build_validation_result
 from ringback.mcp_server.gateway import BuiltinTool, Feature, Gateway

@@ -1,4 +1,4 @@
-"""Tells the readers of a log that an upstream has lost events: its own log no longer has what came after our cursor.
+"""Records for the readers of a log that an upstream has lost events: its own log no longer has what came after our cursor.
 
     the log       an entry `upstream.gap`, so that the log has a place for the gap
     polls         `truncated` for cursors before that place (`EventDemand.gap_seq`)

@@ -17,7 +17,7 @@ def compute_scope(message: VerifiedMessage, envelope: Envelope) -> str:
     """Within which copies of a message are recognised. It depends on signed facts alone.
 
     A callback of Ringback names its subscription in `data.subscription_id`: one event is handled once for each subscription.
-    For other messages, subscriptions are told apart by their secrets. The header `x-mcp-subscription-id` does not count: it is
+    For other messages, the secrets distinguish subscriptions. The header `x-mcp-subscription-id` does not count: it is
     not signed, so a message that is sent again with another one is still a copy.
     """
     signed = envelope.data.get("subscription_id") if isinstance(envelope, Callback) else None

@@ -17,8 +17,8 @@ from ringback.domain.webhook import (
     WebhookHealth,
     WebhookOrigin,
     WebhookState,
-    describe_webhook,
 )
+from ringback.domain.webhook_text import describe_webhook
 from ringback.schemas.fields import (
     DEFAULT_EVENTS_SCHEMA,
     DRY_RUN_DESCRIPTION,

@@ -5,7 +5,7 @@
     type removed        its webhook goes with that
     removed over REST   as with a revoked key
     abandoned           as with a revoked key: without an expiry, suspended, and without a success for a week
-    not refreshed       the janitor removes the webhook once the deliveries of before have ended; a trigger writes the tombstone
+    not refreshed       the janitor removes the webhook once its open deliveries have ended; a trigger writes the tombstone
 
 Each function is one bounded batch within its caller's transaction.
 """

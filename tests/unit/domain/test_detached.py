@@ -9,7 +9,8 @@ from ringback.domain.call import Call, apply_completion
 from ringback.domain.call_outcome import completion_from_result
 from ringback.domain.event import Event, EventName, build_call_event
 from ringback.domain.ids import EventId
-from ringback.domain.webhook import INLINE_GRACE_SECONDS, DeliveryCondition, delivery_due_at, describe_webhook
+from ringback.domain.webhook import INLINE_GRACE_SECONDS, DeliveryCondition, delivery_due_at
+from ringback.domain.webhook_text import describe_webhook
 from tests.support.builders import make_webhook
 from tests.support.clock import START
 from tests.support.examples import CALL

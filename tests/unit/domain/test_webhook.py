@@ -9,10 +9,10 @@ from ringback.domain.webhook import (
     DEFAULT_EVENTS,
     WebhookSecret,
     WebhookState,
-    describe_webhook,
     matches_event,
     signing_secrets,
 )
+from ringback.domain.webhook_text import describe_webhook
 from tests.support.clock import START
 from tests.support.examples import EVENT, WEBHOOK
 

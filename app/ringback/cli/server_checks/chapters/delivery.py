@@ -59,7 +59,7 @@ async def check_headers(server: ServerUnderTest) -> str:
 @CHAPTER.must(
     "delivery-subscription-id-header",
     "`X-MCP-Subscription-Id` is the `id` of the subscribe result",
-    f"{_SOURCE}: a callback of several subscriptions tells them apart",
+    f"{_SOURCE}: it distinguishes the subscriptions of one callback URL",
 )
 async def check_subscription_id(server: ServerUnderTest) -> str:
     for made, post in (await server.require(delivered)).event_posts:

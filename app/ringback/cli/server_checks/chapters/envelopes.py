@@ -50,7 +50,7 @@ async def check_envelope_id(server: ServerUnderTest) -> str:
 @CHAPTER.must(
     "envelope-type-discriminator",
     "Bodies with a top-level `type` are known control envelopes; all others are occurrences",
-    f"{_SOURCE}: `type` tells them apart",
+    f"{_SOURCE}: `type` distinguishes them",
 )
 async def check_types(server: ServerUnderTest) -> str:
     await server.require(subscription)

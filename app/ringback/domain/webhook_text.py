@@ -1,0 +1,69 @@
+"""The sentences that say which events a webhook receives, for its owner."""
+
+from ringback.domain.event import EventName
+from ringback.domain.webhook import DeliveryCondition, Webhook, WebhookState
+
+
+def describe_webhook(webhook: Webhook) -> str:
+    """A sentence that says which events the webhook receives, for its owner."""
+    if webhook.state is WebhookState.DISABLED:
+        return "Receives nothing: the webhook is disabled."
+    if webhook.state is WebhookState.PENDING_VERIFICATION:
+        return "Receives nothing until the URL has answered its challenge. Deliveries are held until then."
+    if webhook.paused_at is not None:
+        return "Receives nothing while it is paused. Deliveries are held until you resume it."
+    call_events = {name for name in webhook.events if name in set(EventName)} - {EventName.UPSTREAM_CHANGED}
+    external_events = webhook.events - set(EventName)
+    sentences = [_describe_upstream_events(webhook)] if EventName.UPSTREAM_CHANGED in webhook.events else []
+    if external_events:
+        sentences.append(_describe_external_events(webhook, ", ".join(sorted(external_events))))
+    if call_events:
+        names = [_describe_event_name(webhook, name) for name in sorted(call_events)]
+        sentences.insert(0, _describe_call_events(webhook, ", ".join(names)))
+    return " ".join(sentences)
+
+
+def _describe_event_name(webhook: Webhook, name: str) -> str:
+    if name != EventName.CALL_FINISHED or webhook.outcomes is None:
+        return name
+    return f"{name} with the outcome {' or '.join(sorted(webhook.outcomes))}"
+
+
+def _describe_call_events(webhook: Webhook, names: str) -> str:
+    if webhook.call_id is not None:
+        return (
+            f"Receives {names} of the call {webhook.call_id}, from its beginning{_describe_inline_exception(webhook)}."
+        )
+    return f"Receives {names} of {_describe_filters(webhook)}, from now on{_describe_inline_exception(webhook)}."
+
+
+def _describe_inline_exception(webhook: Webhook) -> str:
+    if webhook.when is DeliveryCondition.ALWAYS or EventName.CALL_FINISHED not in webhook.events:
+        return ""
+    return ", but not for a call whose end its client received while it waited"
+
+
+def _describe_upstream_events(webhook: Webhook) -> str:
+    what = "its tools, resources or prompts change" if webhook.resource_uri is None else "the resource you name changes"
+    return f"Receives upstream.changed when upstream '{webhook.upstream}' reports that {what}, from now on."
+
+
+def _describe_external_events(webhook: Webhook, names: str) -> str:
+    """Events of clients and upstreams belong to no call."""
+    conditions = _describe_conditions(webhook)
+    return f"Receives {names}{f' with {conditions}' if conditions else ''}, from now on."
+
+
+def _describe_filters(webhook: Webhook) -> str:
+    conditions = _describe_conditions(webhook)
+    return f"your calls with {conditions}" if conditions else "every call of yours"
+
+
+def _describe_conditions(webhook: Webhook) -> str:
+    filters = {
+        "upstream": webhook.upstream,
+        "tool": webhook.tool,
+        "client_session_id": webhook.client_session_id,
+        "correlation_id": webhook.correlation_id if webhook.match_correlation else None,
+    }
+    return " and ".join(f"{name} '{value}'" for name, value in filters.items() if value is not None)
