@@ -19,7 +19,7 @@ from ringback.storage.sqlite import store as sqlite_store
 from tests.support.authorities import trust_one_authority
 from tests.support.databases import TEST_DATABASES, StoreKind
 from tests.support.limits import WAIT_SECONDS
-from tests.support.shared_setup import make_copying_migrate, make_sharing_describe_app
+from tests.support.shared_setup import copy_and_migrate, load_migrations_once, make_sharing_describe_app
 
 trust_one_authority()
 
@@ -188,7 +188,8 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
             ringback_api, "create_documented_app", make_sharing_describe_app(ringback_api.create_documented_app)
         )
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        patch.setattr(sqlite_store, "apply_migrations", make_copying_migrate(tmp_path_factory.mktemp("made-once")))
+        patch.setattr(sqlite_store, "apply_migrations", copy_and_migrate)
+        patch.setattr(sqlite_store, "load_migrations", load_migrations_once)
         yield
 
 

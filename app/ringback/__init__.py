@@ -22,6 +22,7 @@ Three rules carry everything:
     bootstrap/    the composition root: builds every component from the settings
     client/       the Python client of the REST API
     receiver/     verifies and parses callbacks; an ASGI application for them
+    service_database/  opens, migrates, backs up and restores the database without the service
     keyring       reads and rotates the encryption keys
     settings      the RINGBACK_* variables
     http_server/  uvicorn with limits on requests and connections

@@ -27,6 +27,9 @@ share one id."""
 SIGNING_KEYS_MAX: Final = 4
 """A rotation needs two; each costs a signature in every attempt, and the header is finite."""
 _TOKEN_PURPOSE: Final = b"ringback resume token signing key 1"
+_INSTANCE_PURPOSE: Final = b"ringback instance id 1"
+INSTANCE_ID_LENGTH: Final = 32
+"""Hexadecimal digits: 128 bits, so that no two installations have the same."""
 
 
 def load_key_ring(settings: Settings, *, random_bytes: Callable[[int], bytes]) -> KeyRing:
@@ -52,6 +55,11 @@ def key_ring_source(settings: Settings) -> str:
 def derive_token_keys(ring: KeyRing) -> list[bytes]:
     """The keys that sign resume tokens, one for each key of the ring, oldest first."""
     return [hmac.digest(ring.keys[key_id], _TOKEN_PURPOSE, "sha512") for key_id in reversed(ring.key_ids_newest_first)]
+
+
+def derive_instance_id(ring: KeyRing) -> str:
+    """Identifies the installation: the same for all its nodes, and unrelated to what else the key is used for."""
+    return hmac.digest(ring.keys[ring.key_ids_newest_first[-1]], _INSTANCE_PURPOSE, "sha256").hex()[:INSTANCE_ID_LENGTH]
 
 
 def rotate_key_file(settings: Settings, *, random_bytes: Callable[[int], bytes]) -> str:

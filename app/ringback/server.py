@@ -4,7 +4,8 @@ SIGTERM or SIGINT begins the shutdown. Requests that start work get 503 and read
 drained and recorded; requests that read are served until the end. A second signal ends the process at once. So does
 `ExitDeadline` when a worker does not stop. Neither loses anything that was acknowledged.
 
-SIGHUP reads the upstreams' configuration again. An invalid configuration changes nothing, and the log says why.
+SIGHUP, and a change of a file that is watched, read the upstreams' configuration again. An invalid configuration changes
+nothing, and the log says why.
 """
 
 import asyncio
@@ -28,12 +29,15 @@ from fastapi import FastAPI
 
 from ringback import __version__
 from ringback.bootstrap import Application, Environment, ReadConfigs, open_application
+from ringback.bootstrap.idle_stop import IdleWatch
+from ringback.domain.clock import SystemClock
 from ringback.domain.errors import RingbackError
 from ringback.http_server import BoundedHttpProtocol, ConnectionLimiter, HttpLimits, compute_connections_max
 from ringback.settings import Settings, SettingsError
 from ringback.storage.urls import locate_database
 from ringback.telemetry import configure_logging
-from ringback.upstreams.registry import UpstreamConfig
+from ringback.upstreams.own_address import OwnAddress
+from ringback.upstreams.registry import UpstreamConfig, UpstreamEntry
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +58,8 @@ EXIT_CODE: Final = 1
 
 OnListening = Callable[[str], Coroutine[Any, Any, None]]
 """Called with the service's URL when it accepts requests."""
+WaitForChange = Callable[[], Coroutine[Any, Any, None]]
+"""Returns when a file of the configuration has changed."""
 
 
 class ExitDeadline:
@@ -98,6 +104,8 @@ class ExitDeadline:
 class AddressTaken(SettingsError):
     """Another process listens on the address, perhaps the one that this process replaces."""
 
+    needs_operator = False
+
 
 class UvicornServer(uvicorn.Server):
     """uvicorn without its signal handlers: `_run_application` decides the order of the shutdown."""
@@ -109,16 +117,18 @@ class UvicornServer(uvicorn.Server):
 
 def serve(
     settings: Settings,
-    upstreams: Sequence[UpstreamConfig],
+    upstreams: Sequence[UpstreamEntry],
     *,
     read_configs: ReadConfigs | None = None,
     environment: Environment | None = None,
     exit_seconds: float = EXIT_SECONDS,
     on_listening: OnListening | None = None,
+    wait_for_change: WaitForChange | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT. Ends the process when it has not stopped `exit_seconds` after its drain time.
 
-    `read_configs` reads the upstreams' configuration again, on SIGHUP and when an operator requests a reload.
+    `read_configs` reads the upstreams' configuration again, on SIGHUP, when an operator requests a reload, and each time that
+    `wait_for_change` returns.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     configure_logging(level=settings.log_level, log_format=settings.log_format, levels=dict(settings.log_levels))
@@ -127,41 +137,45 @@ def serve(
         ExitDeadline(seconds=settings.drain_seconds + exit_seconds) as deadline,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(_serve(settings, upstreams, read_configs, environment, limits, deadline, on_listening))
+        runner.run(
+            _serve(settings, upstreams, read_configs, environment, limits, deadline, on_listening, wait_for_change)
+        )
 
 
 async def _serve(
     settings: Settings,
-    upstreams: Sequence[UpstreamConfig],
+    upstreams: Sequence[UpstreamEntry],
     read_configs: ReadConfigs | None,
     environment: Environment | None,
     limits: HttpLimits,
     deadline: ExitDeadline,
     on_listening: OnListening | None,
+    wait_for_change: WaitForChange | None,
 ) -> None:
     with _bind_listener(settings) as listener:
         # The system has replaced port 0 with a free one, and callbacks name that one.
         settings = settings.model_copy(update={"port": listener.getsockname()[1]})
         async with open_application(settings, upstreams, read_configs=read_configs, environment=environment) as app:
-            await _run_application(app, settings, listener, upstreams, limits, deadline, on_listening)
+            await _run_application(app, settings, listener, upstreams, limits, deadline, on_listening, wait_for_change)
 
 
 async def _run_application(
     app: Application,
     settings: Settings,
     listener: socket.socket,
-    upstreams: Sequence[UpstreamConfig],
+    upstreams: Sequence[UpstreamEntry],
     limits: HttpLimits,
     deadline: ExitDeadline,
     on_listening: OnListening | None,
+    wait_for_change: WaitForChange | None,
 ) -> None:
-    server = build_http_server(app.api, limits=limits)
+    connections = ConnectionLimiter(limits)
+    server = build_http_server(app.api, connections=connections)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    stop_service = partial(_handle_stop_signal, stop, partial(deadline.start, app.supervisor.running_workers))
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(
-            number, _handle_stop_signal, stop, partial(deadline.start, app.supervisor.running_workers)
-        )
+        loop.add_signal_handler(number, stop_service)
     reload_requested = asyncio.Event()
     loop.add_signal_handler(signal.SIGHUP, reload_requested.set)
     log.info(
@@ -172,14 +186,24 @@ async def _run_application(
             "auth": settings.auth,
             "database": locate_database(settings.database_url),
             "roles": ",".join(settings.roles),
-            "upstreams": ",".join(config.name for config in upstreams) or "none",
+            "upstreams": ",".join(_list_served(settings, upstreams)) or "none",
         },
     )
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(server.serve(sockets=[listener]))
-        background = [group.create_task(_reload_on_signal(reload_requested, app))]
+        background = [group.create_task(_reload_when_requested(reload_requested, app))]
         if on_listening is not None:
             background.append(group.create_task(on_listening(settings.base_url)))
+        if wait_for_change is not None:
+            background.append(group.create_task(_request_reloads(wait_for_change, reload_requested)))
+        if settings.idle_stop_seconds is not None:
+            watch = IdleWatch(
+                app.store,
+                clock=SystemClock(),
+                count_connections=lambda: len(connections),
+                idle_seconds=settings.idle_stop_seconds,
+            )
+            background.append(group.create_task(_stop_when_idle(watch, stop, stop_service)))
         await app.run(stop)
         for task in background:
             task.cancel()
@@ -188,7 +212,24 @@ async def _run_application(
     log.info("service.stopped")
 
 
-async def _reload_on_signal(reload_requested: asyncio.Event, app: Application) -> None:
+def _list_served(settings: Settings, upstreams: Sequence[UpstreamEntry]) -> list[str]:
+    own_address = OwnAddress({settings.base_url, settings.process_url})
+    return [each.name for each in upstreams if isinstance(each, UpstreamConfig) and not own_address.judge_config(each)]
+
+
+async def _stop_when_idle(watch: IdleWatch, stop: asyncio.Event, stop_service: Callable[[], None]) -> None:
+    await watch.wait_until_idle()
+    if not stop.is_set():  # a second stop would end the process at once
+        stop_service()
+
+
+async def _request_reloads(wait_for_change: WaitForChange, reload_requested: asyncio.Event) -> None:
+    while True:
+        await wait_for_change()
+        reload_requested.set()
+
+
+async def _reload_when_requested(reload_requested: asyncio.Event, app: Application) -> None:
     while True:
         await reload_requested.wait()
         reload_requested.clear()

@@ -13,6 +13,7 @@
                                │             └─▶ waiting      ten thousand calls at a silent upstream: memory, idle CPU, polls
                                ├─▶ gateway                    a fast tool through /mcp/NAME | the same tool, directly
                                ├─▶ full_loop                  POST /v1/calls → tool → callback | the same by naive_service
+                               ├─▶ sealing                    RINGBACK_SEAL=all | =secrets, in the same loop
                                └─▶ cli                        CPU to start a command | the imports of any such command
 
     engine           the production components (store, Recorder, Dispatcher, Http1Sender), built as bootstrap does

@@ -22,6 +22,7 @@ from scripts.benchmarks.gateway import gateway
 from scripts.benchmarks.measurement import Json
 from scripts.benchmarks.nodes import nodes
 from scripts.benchmarks.scale import scale
+from scripts.benchmarks.sealing import seal
 
 
 def main() -> None:
@@ -44,6 +45,8 @@ def main() -> None:
             measured = cli(rounds=rounds)
         elif options.what == "loop":
             measured = uvloop.run(loop(rounds=rounds, seconds=seconds))
+        elif options.what == "seal":
+            measured = uvloop.run(seal(rounds=rounds, seconds=seconds))
         else:
             measured = uvloop.run(clients(rounds=rounds, seconds=seconds))
     print(json.dumps(measured) if options.json else _format_readable(measured))
@@ -51,7 +54,7 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench")
-    choices = ["delivery", "scale", "events", "nodes", "clients", "calls", "gateway", "loop", "cli"]
+    choices = ["delivery", "scale", "events", "nodes", "clients", "calls", "gateway", "loop", "seal", "cli"]
     parser.add_argument("what", choices=choices)
     parser.add_argument("--rounds", type=int, default=7, help="number of rounds; each runs every variant (7)")
     parser.add_argument("--seconds", type=float, default=2.0, help="approximate time of each variant in each round (2)")

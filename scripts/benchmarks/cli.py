@@ -13,7 +13,10 @@ BASELINE: Final = ("-c", "import typer, rich, httpx")
 VARIANTS: Final[Mapping[str, Sequence[str]]] = {
     "baseline": BASELINE,
     "help": ("-m", "ringback", "--help"),
-    **{name: ("-c", f"import ringback.cli.app, ringback.cli.{name}") for name in ("call", "listen", "webhooks")},
+    **{
+        name: ("-c", f"import ringback.cli.app, ringback.cli.{name}")
+        for name in ("call", "listen", "webhooks", "keys", "backup")
+    },
     "serve": ("-c", "import ringback.cli.app, ringback.cli.serve"),
     "library_baseline": ("-c", "import httpx, pydantic"),
     "client": ("-c", "import ringback.client"),

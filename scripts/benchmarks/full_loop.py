@@ -8,7 +8,7 @@ time, `saturated` runs `AT_ONCE`. CPU is that of the service's process only.
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,27 +131,39 @@ class Client:
         done.loops.append(time.perf_counter() - began)
 
 
+Rounds = Sequence[dict[str, Run]]
+"""The runs of each variant by its name, round by round."""
+
+
 async def loop(*, rounds: int, seconds: float) -> Json:
-    callbacks = Callbacks()
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(callbacks.receiving())
-        clients = {
-            name: Client(service, await stack.enter_async_context(_session()), callbacks)
-            for name, service in (await _services(stack)).items()
-        }
-        warm = {name: await client.run_loops(loops=WARM_UP, at_once=CONCURRENCY) for name, client in clients.items()}
-        sizes = {name: max(WARM_UP, round(run.rate * seconds)) for name, run in warm.items()}
-        unloaded: list[dict[str, Run]] = []
-        saturated: list[dict[str, Run]] = []
-        for number in range(rounds):
-            order = list(clients) if number % 2 == 0 else list(clients)[::-1]
-            unloaded.append({name: await clients[name].run_loops(loops=UNLOADED_CALLS, at_once=1) for name in order})
-            saturated.append(
-                {name: await clients[name].run_loops(loops=sizes[name], at_once=CONCURRENCY) for name in order}
-            )
-            rates = "  ".join(f"{name} {run.rate:,.0f}/s {run.cpu_us:,.0f} µs" for name, run in saturated[-1].items())
-            print_progress(f"round {number + 1} of {rounds}: {rates}")
+        unloaded, saturated = await compare_services(stack, await _services(stack), rounds=rounds, seconds=seconds)
     return {"machine": machine_facts(), "rounds": rounds, "at_once": CONCURRENCY, **_compared(unloaded, saturated)}
+
+
+async def compare_services(
+    stack: AsyncExitStack, services: Mapping[str, Service], *, rounds: int, seconds: float
+) -> tuple[Rounds, Rounds]:
+    """Run the loops against each service in turns: the unloaded rounds, and the saturated ones."""
+    callbacks = Callbacks()
+    await stack.enter_async_context(callbacks.receiving())
+    clients = {
+        name: Client(service, await stack.enter_async_context(_session()), callbacks)
+        for name, service in services.items()
+    }
+    warm = {name: await client.run_loops(loops=WARM_UP, at_once=CONCURRENCY) for name, client in clients.items()}
+    sizes = {name: max(WARM_UP, round(run.rate * seconds)) for name, run in warm.items()}
+    unloaded: list[dict[str, Run]] = []
+    saturated: list[dict[str, Run]] = []
+    for number in range(rounds):
+        order = list(clients) if number % 2 == 0 else list(clients)[::-1]
+        unloaded.append({name: await clients[name].run_loops(loops=UNLOADED_CALLS, at_once=1) for name in order})
+        saturated.append(
+            {name: await clients[name].run_loops(loops=sizes[name], at_once=CONCURRENCY) for name in order}
+        )
+        rates = "  ".join(f"{name} {run.rate:,.0f}/s {run.cpu_us:,.0f} µs" for name, run in saturated[-1].items())
+        print_progress(f"round {number + 1} of {rounds}: {rates}")
+    return unloaded, saturated
 
 
 def _session() -> aiohttp.ClientSession:
@@ -177,7 +189,7 @@ async def _services(stack: AsyncExitStack) -> dict[str, Service]:
     return {RINGBACK: ours, NAIVE: Service(naive_url, upstream_url, naive.pid)}
 
 
-def _compared(unloaded: Sequence[dict[str, Run]], saturated: Sequence[dict[str, Run]]) -> Json:
+def _compared(unloaded: Rounds, saturated: Rounds) -> Json:
     def accept(run: Run, share: float = 0.50) -> float:
         return percentile(run.accepts, share)
 
@@ -195,7 +207,7 @@ def _compared(unloaded: Sequence[dict[str, Run]], saturated: Sequence[dict[str, 
     }
 
 
-def report_variant(name: str, unloaded: Sequence[dict[str, Run]], saturated: Sequence[dict[str, Run]]) -> Json:
+def report_variant(name: str, unloaded: Rounds, saturated: Rounds) -> Json:
     return {
         "loops_per_second": summary([each[name].rate for each in saturated], 0),
         "cpu_us_per_call": summary([each[name].cpu_us for each in saturated], 0),

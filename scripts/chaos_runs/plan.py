@@ -68,11 +68,11 @@ UNITS: Final = (
     "CompletionBatcher._record_completions",
     "DeliveryLeasing._lease_due",
     "AttemptRecorder.record_attempts",
-    "Janitor._recover_calls_of_others",
+    "RecoveryTasks._recover_calls_of_others",
 )
 """The durable steps of a call: prefixes of the qualified names of units of work."""
 
-CLUSTER_UNITS: Final = (*UNITS, "Janitor._recover_calls_with_expired_lease")
+CLUSTER_UNITS: Final = (*UNITS, "RecoveryTasks._recover_calls_with_expired_lease")
 """Leases of a dead node are recovered by another one."""
 
 CALLS: Final = 24

@@ -9,7 +9,8 @@ from typing import Any, Final
 from ringback.admission import AdmissionGate
 from ringback.domain.call import RerunPolicy
 from ringback.domain.ids import IdGenerator
-from ringback.domain.upstreams import ToolConfig, ToolInfo, UpstreamInfo
+from ringback.domain.principal import Principal
+from ringback.domain.upstreams import SkippedUpstream, ToolConfig, ToolInfo, UpstreamInfo
 from ringback.janitor import Janitor, JanitorConfig, Retention
 from ringback.notifier.catch_up import CatchUpWorker
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
@@ -31,6 +32,7 @@ from ringback.services.event_types import EventTypes
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.login_waits import LoginWaits
 from ringback.services.quotas import QuotaEnforcer, Quotas
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.reports import CallReports
@@ -58,6 +60,7 @@ DISPATCHER_POLL_SECONDS: Final = 15.0
 """Longer than the service's defaults, for the same reason. Only lost notifications and breakers' pauses wait for these."""
 DRAIN_SECONDS: Final = 5.0
 """How long a stopping node lets its calls go on."""
+PUBLIC_URL: Final = "https://ringback.example"
 POLICY: Final = TargetPolicy()
 
 
@@ -74,22 +77,25 @@ class NamesOfNothing:
 class OpenCatalog:
     """Implements `domain.upstreams.ToolCatalog`: every tool of every upstream exists."""
 
-    def list_upstreams(self) -> Sequence[UpstreamInfo]:
+    def list_upstreams(self, principal: Principal | None = None) -> Sequence[UpstreamInfo]:  # noqa: ARG002 - as below
         return []
 
     def has_upstream(self, upstream: str) -> bool:  # noqa: ARG002 - the names of ToolCatalog
         return True
 
-    async def list_tools(self, upstream: str) -> Sequence[ToolInfo]:  # noqa: ARG002 - as above
+    def list_skipped(self) -> Sequence[SkippedUpstream]:
+        return []
+
+    async def list_tools(self, upstream: str, *, principal: Principal) -> Sequence[ToolInfo]:  # noqa: ARG002 - as above
         return []
 
     async def check_call(self, *args: Any, **kwargs: Any) -> None:
         """Every call is possible."""
 
-    def is_repeatable(self, upstream: str, tool: str) -> bool:  # noqa: ARG002 - as above
+    def is_repeatable(self, upstream: str, tool: str, *, principal: Principal) -> bool:  # noqa: ARG002 - as above
         return False
 
-    def get_input_schema(self, upstream: str, tool: str) -> Mapping[str, Any] | None:  # noqa: ARG002 - as above
+    def get_input_schema(self, *args: Any, **kwargs: Any) -> Mapping[str, Any] | None:  # noqa: ARG002 - as above
         return None
 
     def get_tool_config(self, upstream: str, tool: str) -> ToolConfig:  # noqa: ARG002 - as above
@@ -138,7 +144,7 @@ class Node:
         )
         self._recorder = Recorder(
             ids=self._ids,
-            payloads=PayloadBuilder(tokens=self._tokens, public_url="https://ringback.example"),
+            payloads=PayloadBuilder(tokens=self._tokens, public_url=PUBLIC_URL),
             result_retention_seconds=RETENTION.result_seconds,
         )
         self._post_commit = CallHandoff()
@@ -187,6 +193,7 @@ class Node:
             notification_hub=NotificationHub(),
             post_commit=self._post_commit,
             admission=self._admission,
+            login_waits=LoginWaits(recorder=self._recorder, public_url=PUBLIC_URL),
             config=RunnerConfig(owner=self.owner, poll_seconds=RUNNER_POLL_SECONDS, drain_seconds=DRAIN_SECONDS),
         )
 
@@ -276,7 +283,7 @@ class Node:
                 catalog=catalog,
                 event_types=event_types,
             ),
-            events=Events(store=self.store, clock=self._clock, quotas=self._quotas, lifecycle=self._lifecycle),
+            events=Events(store=self.store, clock=self._clock, lifecycle=self._lifecycle),
             resumption=CallResumption(
                 store=self.store, clock=self._clock, tokens=self._tokens, lifecycle=self._lifecycle
             ),

@@ -11,6 +11,8 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp_types.version import LATEST_MODERN_VERSION
 
 from ringback.domain.call import Call
+from ringback.domain.principal import Principal
+from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.upstreams import ToolInfo
 from ringback.protocol.sessions import LegacySessionId, NegotiatedProtocol, OnStreamPosition, StreamPosition
 from ringback.protocol.tasks import TASKS_EXTENSION
@@ -60,6 +62,9 @@ class NodeSessions:
 
     def has_open_session(self, call: Call) -> bool:
         return self._upstreams[call.upstream].is_up
+
+    def get_login_owner(self, call: Call) -> Principal:  # noqa: ARG002 - the names of CallSessionOpener
+        return SHARED_OWNER
 
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator["SimulatedSession"]:

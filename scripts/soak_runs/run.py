@@ -12,8 +12,8 @@ from typing import Final
 
 import httpx
 
-from ringback.bootstrap import open_api_keys
 from ringback.domain.principal import DEFAULT_SCOPES
+from ringback.service_database import open_api_keys
 from scripts.benchmarks.service import free_port
 from scripts.soak_runs import hostile_clients as crowd
 from scripts.soak_runs import stored_data as history

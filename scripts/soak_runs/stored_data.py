@@ -1,11 +1,11 @@
 """Data that hostile clients have before the service starts: a long log, and a suspended webhook with many held deliveries."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from ringback.bootstrap import Environment, open_shared_store
 from ringback.domain.call import Call
 from ringback.domain.call import apply_completion as finished
 from ringback.domain.call_outcome import completion_from_result
@@ -16,6 +16,7 @@ from ringback.domain.ids import EventId, IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookSecret, WebhookState
+from ringback.service_database import open_shared_store
 from ringback.settings import Settings
 from ringback.signing import secrets
 
@@ -36,7 +37,7 @@ class StoredDataSize:
 async def store_data(settings: Settings, size: StoredDataSize) -> None:
     """Store all data. The service must not run yet."""
     clock = SystemClock()
-    ids = IdGenerator(clock, random_bytes=Environment().random_bytes)
+    ids = IdGenerator(clock, random_bytes=os.urandom)
     async with open_shared_store(settings) as store:
         await store_ended_calls(store, ids, clock, size.archived_calls)
         await hold_deliveries(store, ids, clock, size.held)

@@ -146,7 +146,7 @@ DECIDED = {
     CallChange.HANDLE: {"handle", "updated_at"},
     CallChange.PROGRESS: {"progress", "updated_at"},
     CallChange.INPUTS: INPUTS,
-    CallChange.PARKED: INPUTS | LEASE | {"handle", "progress"},
+    CallChange.PARKED: INPUTS | LEASE | {"handle", "progress", "dispatched_at", "runs"},
     CallChange.QUEUED: (INPUTS - {"input_round"}) | LEASE | {"handle", "dispatched_at", "runs"},
     CallChange.CANCELLING: {"cancel_requested", "updated_at"},
     CallChange.UNATTENDED: {"attended_until"},

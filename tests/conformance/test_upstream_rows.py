@@ -5,10 +5,12 @@ from datetime import timedelta
 from typing import Any
 
 from ringback.domain.change_subscriptions import ChangeSubscription
+from ringback.domain.erasure import Erasure, ErasureKind
 from ringback.domain.event import EventName
 from ringback.domain.event_types import EventDemand
-from ringback.domain.ids import WebhookId
+from ringback.domain.ids import ErasureId, WebhookId
 from ringback.domain.ports import Store
+from ringback.domain.principal import Principal
 from ringback.domain.upstream_rows import PROFILE_PART, CatalogPart
 from ringback.domain.webhook import Webhook, WebhookState
 from tests.support.clock import START, FakeClock
@@ -48,6 +50,77 @@ async def test_stored_lists_of_removed_upstreams_are_deleted(store: Store) -> No
     assert [part.upstream for part in await get_catalog(store)] == ["time"]
     assert await store.write(lambda tx: tx.catalog.remove_other_upstreams([])) == 1
     assert await get_catalog(store) == []
+
+
+# -- catalogs of single principals -------------------------------------------------------------------------------------------
+
+
+async def put_owned_catalog(store: Store, owner: Principal, *parts: CatalogPart) -> None:
+    for part in parts:
+        await store.write_for(owner, lambda tx, part=part: tx.owned_catalog.save_part(owner, part))
+
+
+async def get_owned_catalog(store: Store, owner: Principal, upstream: str = "git") -> list[CatalogPart]:
+    return list(await store.read(lambda tx: tx.owned_catalog.list_parts(upstream, owner)))
+
+
+async def test_a_part_of_a_principals_catalog_is_read_back_for_that_principal_only(store: Store) -> None:
+    later = replace(PART, body=[{"name": "c"}], fetched_at=START + timedelta(seconds=1))
+    await put_owned_catalog(store, ALICE, PART, later, replace(PART, upstream="time"))
+    await put_owned_catalog(store, BOB, PART)
+
+    assert await get_owned_catalog(store, ALICE) == [later]
+    assert await get_owned_catalog(store, BOB) == [PART]
+    assert await get_owned_catalog(store, Principal("carol")) == []
+    assert await get_catalog(store) == []
+
+
+async def test_catalogs_of_principals_are_removed_with_their_upstream_and_by_age(store: Store) -> None:
+    old = replace(PART, part=PROFILE_PART, body={}, fetched_at=START - timedelta(days=1))
+    for owner in (ALICE, BOB):
+        await put_owned_catalog(store, owner, PART, old, replace(PART, upstream="time"))
+
+    assert await store.write(lambda tx: tx.owned_catalog.remove_old(cutoff=START, limit=1)) == 1
+    assert await store.write(lambda tx: tx.owned_catalog.remove_old(cutoff=START, limit=10)) == 1
+    assert await get_owned_catalog(store, ALICE) == [PART]
+    assert await store.read(lambda tx: tx.owned_catalog.list_upstreams()) == ["git", "time"]
+    assert await store.write(lambda tx: tx.owned_catalog.remove_upstream("git", limit=1)) == 1
+    assert await store.write(lambda tx: tx.owned_catalog.remove_upstream("git", limit=10)) == 1
+    assert await store.read(lambda tx: tx.owned_catalog.list_upstreams()) == ["time"]
+
+
+async def test_the_lists_of_one_upstream_and_of_one_owner_are_deleted_alone(store: Store) -> None:
+    await put_catalog(store, PART, replace(PART, upstream="time"))
+    for owner in (ALICE, BOB):
+        await put_owned_catalog(store, owner, PART, replace(PART, upstream="time"))
+
+    assert await store.write(lambda tx: tx.catalog.remove_upstream("git")) == 1
+    assert [part.upstream for part in await get_catalog(store)] == ["time"]
+    assert await store.write_for(ALICE, lambda tx: tx.owned_catalog.remove_owned("git", ALICE)) == 1
+    assert await get_owned_catalog(store, ALICE) == []
+    assert await get_owned_catalog(store, ALICE, "time") == [replace(PART, upstream="time")]
+    assert await get_owned_catalog(store, BOB) == [PART]
+
+
+async def test_an_erased_principal_has_no_catalog(store: Store) -> None:
+    await put_owned_catalog(store, ALICE, PART, replace(PART, upstream="time"))
+    await put_owned_catalog(store, BOB, PART)
+    erasure = Erasure(
+        id=ErasureId("era_1"),
+        principal=ALICE,
+        kind=ErasureKind.PRINCIPAL,
+        target=ALICE,
+        cancels=False,
+        requested_by=ALICE,
+        requested_at=START,
+        head=0,
+        worked_at=START,
+    )
+
+    assert await store.write(lambda tx: tx.erased_deliveries.delete_identity(erasure, limit=1)) == 1
+    assert await store.write(lambda tx: tx.erased_deliveries.delete_identity(erasure, limit=10)) == 1
+    assert await get_owned_catalog(store, ALICE) == await get_owned_catalog(store, ALICE, "time") == []
+    assert await get_owned_catalog(store, BOB) == [PART]
 
 
 # -- subscriptions to changes ------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ QUICKEST: Final = ("cli",)
 ALL: Final = (
     *("cli", "delivery", "delivery --store postgres", "scale", "scale --store postgres", "nodes"),
     *("events", "events --store postgres"),
-    *("clients", "calls", "gateway", "loop"),
+    *("clients", "calls", "gateway", "loop", "seal"),
 )
 RUN_SECONDS: Final = 600.0
 """Ends a hang. The smallest run of the slowest benchmark takes 35 s of CPU."""

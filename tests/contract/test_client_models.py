@@ -64,6 +64,9 @@ RESPONSE_TYPES: dict[type[BaseModel], str] = {
     models.RotatedWebhook: "RotatedWebhookView",
     models.Started: "StartedCallView",
     models.StartedBatch: "StartedBatchView",
+    upstream_models.CompletedLogin: "CompletedLoginView",
+    upstream_models.LoginState: "LoginStateView",
+    upstream_models.StartedLogin: "StartedLoginView",
     upstream_models.ToolList: "ToolsView",
     upstream_models.Upstream: "UpstreamView",
     upstream_models.UpstreamIntake: "UpstreamIntakeView",
@@ -106,6 +109,8 @@ REQUEST_METHODS: dict[str, AbstractSet[str]] = {
     "RotateKeyBody": list_parameters(RingbackClient.rotate_key) - {"key_id"},
     "RotateSecretBody": list_parameters(RingbackClient.rotate_secret) - {"webhook_id"},
     "StartBatchBody": list_parameters(RingbackClient.start_calls),
+    "StartLoginBody": list_parameters(RingbackClient.start_login) - {"upstream"},
+    "CompleteLoginBody": list_parameters(RingbackClient.complete_login) - {"upstream"},
     "StartCallBody": list_parameters(RingbackClient.start_call) - {"idempotency_key"},
 }
 """`JoinCallsBody` is what wait_any and wait_all send; its members are not the caller's."""

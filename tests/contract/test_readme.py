@@ -17,6 +17,7 @@ from ringback.settings import load_settings
 from ringback.signing import standard_webhooks
 from ringback.upstreams.config import parse_upstream_option
 from tests.support.limits import WAIT_SECONDS
+from tests.support.ports import free_port
 from tests.support.receivers import NO_CONTENT, Receiver, respond_with, serving_receiver
 from tests.support.upstreams import serving
 
@@ -103,6 +104,28 @@ async def test_the_curl_session_registers_calls_receives_a_callback_and_resumes(
     assert json.loads(callback.body)["data"].keys() == json.loads(shown[1])["data"].keys()
 
 
+async def test_the_connect_snippet_moves_the_servers_of_a_client_and_an_undo_gives_the_same_bytes(
+    tmp_path: Path,
+) -> None:
+    (code,) = snippets("connect")
+    client_file = tmp_path / ".cursor" / "mcp.json"
+    client_file.parent.mkdir()
+    client_file.write_text('{"mcpServers": {"time": {"command": "mcp-server-time"}}}  // mine\n', encoding="utf-8")
+    before = client_file.read_bytes()
+    commands = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    folders = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "XDG_STATE_HOME": str(tmp_path / "state")}
+
+    printed = await run_snippet("sh", "-ec", code, folder=tmp_path, **commands, **folders)
+    connected = client_file.read_text(encoding="utf-8")
+    undo = "ringback connect cursor --undo"
+    await run_snippet("sh", "-ec", undo, folder=tmp_path, **commands, **folders)
+
+    assert "time" in printed
+    assert "mcp-server-time" not in connected
+    assert connected.endswith("// mine\n")
+    assert client_file.read_bytes() == before
+
+
 async def test_the_python_client_snippet_prints_the_result(service_url: str, tmp_path: Path) -> None:
     (code,) = snippets("python-client")
 
@@ -186,6 +209,17 @@ asyncio.run(main())
 """
 
     assert "'order_id': 'o1'" in await run_snippet(sys.executable, "-c", script, folder=tmp_path)
+
+
+@pytest.mark.requirement("R17")
+async def test_the_subscriber_snippet_receives_the_end_of_a_call(service_url: str, tmp_path: Path) -> None:
+    (code,) = snippets("python-subscriber")
+    port = str(free_port())
+    callback = {"PORT": port, "CALLBACK_URL": f"http://127.0.0.1:{port}/callbacks"}
+
+    printed = await run_snippet(sys.executable, "-c", code, folder=tmp_path, RINGBACK_URL=service_url, **callback)
+
+    assert printed == "call.finished count_primes completed\n"
 
 
 @pytest.mark.requirement("R16")

@@ -134,7 +134,7 @@ async def test_a_call_of_a_killed_agent_is_joined_by_two_others(kind: str, tmp_p
 
     assert third.error is None
     assert third.result["content"]
-    assert third.progress[0].message == "begun"
+    assert third.progress[0].message in {"begun", "nearly done"}, "the last that was stored when the agent joined"
     assert stage.starts() == [stage.tool]
 
 

@@ -126,7 +126,7 @@ def read_inbox_counts(path: Path) -> tuple[int, int]:
     """The numbers of rows and of different events."""
     connection = sqlite3.connect(path)
     try:
-        rows, events = connection.execute("SELECT count(*), count(DISTINCT event_id) FROM inbox").fetchone()
+        rows, events = connection.execute("SELECT count(*), count(DISTINCT message_id) FROM messages").fetchone()
         return int(rows), int(events)
     finally:
         connection.close()

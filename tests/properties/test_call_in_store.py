@@ -159,6 +159,7 @@ class CallInStore(RuleBasedStateMachine):
             completion_batcher=CompletionBatcher(store=self.engine.store, recorder=self.engine.recorder),
             notification_hub=self.engine.notification_hub,
             abort_requested=ObservableFlag(),
+            login_waits=self.engine.login_waits,
         )
         self.model.phase, self.model.holder = "running", who
         self.model.lease_ends = self.clock.monotonic() + LEASE_SECONDS

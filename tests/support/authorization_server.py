@@ -28,6 +28,8 @@ class AuthorizationServer:
         self.expires_in: Any = 3600
         self.spoiled: tuple[int, bytes] | None = None
         """The response instead of a token."""
+        self.challenge = b'Bearer resource_metadata="http://127.0.0.1:9/"'
+        """Of the MCP server for other tokens."""
         self.open = asyncio.Event()
         """While cleared, token requests wait."""
         self.open.set()
@@ -66,7 +68,7 @@ class AuthorizationServer:
                 token = dict(scope["headers"]).get(b"authorization", b"").decode().removeprefix("Bearer ")
                 self.shown.append(token)
                 if token not in self.good:
-                    headers = [(b"www-authenticate", b'Bearer resource_metadata="http://127.0.0.1:9/"')]
+                    headers = [(b"www-authenticate", self.challenge)]
                     await send({"type": "http.response.start", "status": 401, "headers": headers})
                     await send({"type": "http.response.body", "body": b""})
                     return

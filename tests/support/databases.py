@@ -7,7 +7,7 @@ query_rows(tmp_path, "SELECT …") looks into it from outside, with `?` for para
 import functools
 import sqlite3
 from base64 import b64encode
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -43,10 +43,31 @@ class TestDatabases:
         return database_pool().address.url(self._name(folder))
 
     def query_rows(self, folder: Path, statement: str, *parameters: Any) -> Sequence[tuple[Any, ...]]:
-        if self.kind is StoreKind.SQLITE:
-            with closing(sqlite3.connect(folder / FILE_NAME)) as connection, connection:
+        with self._querying(folder) as query:
+            return query(statement, *parameters)
+
+    def count_rows(self, folder: Path) -> Mapping[str, int]:
+        with self._querying(folder) as query:
+            tables = [str(name) for (name,) in query(_TABLES[self.kind])]
+            return dict(query(" UNION ALL ".join(f"SELECT '{table}', count(*) FROM {table}" for table in tables)))  # noqa: S608 - its names
+
+    @contextmanager
+    def _querying(self, folder: Path) -> Generator[Callable[..., Sequence[tuple[Any, ...]]]]:
+        """A function for several statements. On SQLite they share a connection, because each reads the whole schema."""
+        if self.kind is StoreKind.POSTGRES:
+            name = self._name(folder)
+
+            def query(statement: str, *parameters: Any) -> Sequence[tuple[Any, ...]]:
+                return database_pool().query_rows(name, number_parameters(statement), *parameters)
+
+            yield query
+            return
+        with closing(sqlite3.connect(folder / FILE_NAME)) as connection, connection:
+
+            def execute(statement: str, *parameters: Any) -> Sequence[tuple[Any, ...]]:
                 return connection.execute(statement, parameters).fetchall()
-        return database_pool().query_rows(self._name(folder), number_parameters(statement), *parameters)
+
+            yield execute
 
     @contextmanager
     def of_kind(self, kind: StoreKind) -> Generator[None]:
@@ -108,10 +129,8 @@ def query_rows(folder: Path, statement: str, *parameters: Any) -> Sequence[tuple
 
 
 def count_rows(folder: Path) -> Mapping[str, int]:
-    """The number of rows of each table. Two statements, because each may open a connection, which reads the whole schema."""
-    tables = [str(name) for (name,) in query_rows(folder, _TABLES[TEST_DATABASES.kind])]
-    counts = " UNION ALL ".join(f"SELECT '{table}', count(*) FROM {table}" for table in tables)  # noqa: S608 - its names
-    return dict(query_rows(folder, counts))
+    """The number of rows of each table."""
+    return TEST_DATABASES.count_rows(folder)
 
 
 _TABLES: Final = {

@@ -26,6 +26,7 @@ from ringback.domain.ids import IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
+from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.webhook import Webhook
 from ringback.janitor import Janitor, JanitorConfig, Retention
 from ringback.notifier.catch_up import CatchUpWorker
@@ -36,10 +37,12 @@ from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
+from ringback.runner.call_sessions import CallSessionProvider
 from ringback.runner.drivers import BoundDriverPort, BoundDriverProvider, CallContext
-from ringback.runner.execution import CallExecution, CallSessionProvider, ShutdownSignal
+from ringback.runner.execution import CallExecution, ShutdownSignal
 from ringback.runner.leasing import CallLeasing, RunnerConfig
 from ringback.runner.runner import Runner
+from ringback.services.login_waits import LoginWaits
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.upstreams.registry import UpstreamRegistry
@@ -151,6 +154,9 @@ class ScriptedUpstreams:
         self.session_looked_up.set()
         return call.upstream not in self._unreachable
 
+    def get_login_owner(self, call: Call) -> Principal:  # noqa: ARG002 - a CallSessionProvider's name
+        return SHARED_OWNER
+
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator[BoundDriverPort]:
         self.session_requested.set()
@@ -195,6 +201,7 @@ class Engine:
             ResumeTokenCodec([b"k" * 32], audience="ringback"), result_retention_seconds=RETENTION.result_seconds
         )
         self.recorder = self.make_recorder(PayloadBuilder(tokens=self.tokens, public_url=PUBLIC_URL))
+        self.login_waits = LoginWaits(recorder=self.recorder, public_url=PUBLIC_URL)
 
     def make_recorder(self, bodies: PayloadBuilder) -> Recorder:
         return Recorder(ids=self.ids, payloads=bodies, result_retention_seconds=RETENTION.result_seconds)
@@ -217,6 +224,7 @@ class Engine:
             sessions=bind_drivers(sessions),
             shutdown=halt or ShutdownSignal(),
             notification_hub=self.notification_hub,
+            login_waits=self.login_waits,
         )
 
     def make_runner(self, sessions: Sessions, *, recorder: Recorder | None = None, **config: Any) -> Runner:
@@ -229,6 +237,7 @@ class Engine:
             notification_hub=self.notification_hub,
             post_commit=self.post_commit,
             admission=self.admission,
+            login_waits=self.login_waits,
             config=RunnerConfig(owner=OWNER, **config),
         )
 
@@ -316,17 +325,20 @@ class Engine:
     async def lease_call(self, call: Call) -> Call:
         """Store a call and lease it, as the runner does."""
         await self.insert_calls(call)
-        leased = await self.store.write(
+        leased = await self.lease_queued_calls(call.upstream, limit=1)
+        assert [each.id for each in leased] == [call.id]
+        return leased[0]
+
+    async def lease_queued_calls(self, upstream: str, *, limit: int) -> Sequence[Call]:
+        return await self.store.write(
             lambda tx: tx.call_queue.lease_queued(
-                call.upstream,
+                upstream,
                 owner=OWNER,
                 token=self.ids.new_lease_token(),
                 until=tx.now() + seconds(LEASE_SECONDS),
-                limit=1,
+                limit=limit,
             )
         )
-        assert [each.id for each in leased] == [call.id]
-        return leased[0]
 
     async def finish_call(self, call: Call, ending: CallCompletion = COMPLETED_RESULT) -> Call:
         """Store a call that has just ended, with its event and deliveries."""

@@ -37,7 +37,7 @@ STREAMS_CAP: Final = 2
 @dataclass
 class EventsServer:
     fault: str = ""
-    """The id of the check whose rule is broken; `subscribe-refuses-loopback` is no fault, but what a public server does."""
+    """The id of the check whose rule is broken. `subscribe-refuses-loopback` and `no-events` are other servers, not faults."""
     streams: int = 0
     closed: list[int | str] = field(default_factory=list[int | str])
     """The request ids of streams that have ended."""
@@ -73,7 +73,7 @@ class EventsServer:
             case "server/discover" | "initialize":
                 return self._handshake(method)
             case "events/list":
-                if self.fault == "capability-empty-settings":
+                if self.fault in {"capability-empty-settings", "no-events"}:
                     raise RpcError(-32601, "Method not found")
                 return list_types(params, self.fault)
             case "events/poll":
@@ -100,7 +100,7 @@ class EventsServer:
             del capabilities["events"]
         if self.fault == "capability-both-handshakes" and method == "initialize":
             capabilities = {}
-        if self.fault == "fallback-method-not-found":
+        if self.fault in {"fallback-method-not-found", "no-events"}:
             capabilities = {}
         return {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": {"name": "events"}}
 

@@ -5,13 +5,12 @@ due: their times are at `FUTURE`, and a test queries at `NOW`. A few further row
 """
 
 import sqlite3
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from ringback.storage.queries import parse_statements
 from ringback.storage.sqlite.database import connect, enable_wal
-from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
+from tests.support.shared_setup import create_tables
 
 PAST: Final = 500_000
 NOW: Final = 1_000_000
@@ -27,7 +26,7 @@ def fill_database(path: Path, *, rows: int) -> sqlite3.Connection:
     """A database with this number of calls, events, deliveries and sessions, and a fifth of it of everything else."""
     connection = connect(path, lock_wait_seconds=0)
     enable_wal(connection)
-    apply_migrations(connection, load_migrations(), now=datetime.fromtimestamp(0, UTC))
+    create_tables(connection)
     connection.execute("PRAGMA foreign_keys = OFF")  # the filled rows are consistent
     connection.execute("PRAGMA synchronous = OFF")  # the file is temporary
     connection.execute("BEGIN")

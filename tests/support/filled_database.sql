@@ -242,3 +242,62 @@ INSERT INTO subscription_counts SELECT principal, count(*) FROM subscriptions WH
 INSERT INTO mcp_sessions (id, principal, upstreams, endpoint, state, created_at, expires_at)
 VALUES ('session-rare', 'alice', NULL, '/mcp/rare', x'0101', :past, :future),
     ('session-over', 'alice', NULL, '/mcp/rare', x'0101', :past, :past);
+
+-- name: upstream_logins
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO upstream_logins (id, state_hash, upstream, owner, principal, key_id, request, created_at, expires_at)
+SELECT printf('login-%09d', n), printf('state-%09d', n), 'busy', '', iif(n % 10, 'alice', 'bob'), NULL, x'0101', :past, :future
+FROM numbers;
+
+-- name: few upstream_logins
+INSERT INTO upstream_logins (id, state_hash, upstream, owner, principal, key_id, request, created_at, expires_at)
+VALUES ('login_rare', 'state-rare', 'rare', 'carol', 'carol', NULL, x'0101', :past, :future),
+    ('login_over', 'state-over', 'rare', 'carol', 'carol', NULL, x'0101', :past, :past);
+
+-- name: upstream_tokens
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO upstream_tokens (
+    id, upstream, owner, version, issuer, resource, scope, required_scope, obtained_at, expires_at, logged_in_by, secrets
+)
+SELECT printf('busy/owner-%09d', n), 'busy', printf('owner-%09d', n), 1, 'i', 'r', NULL, NULL, :past, NULL, 'bob', x'0101'
+FROM numbers;
+
+-- name: few upstream_tokens
+INSERT INTO upstream_tokens (
+    id, upstream, owner, version, issuer, resource, scope, required_scope, obtained_at, expires_at, logged_in_by, secrets
+)
+VALUES ('rare/alice', 'rare', 'alice', 1, 'i', 'r', NULL, NULL, :past, NULL, 'alice', x'0101'),
+    ('rare/', 'rare', '', 1, 'i', 'r', NULL, NULL, :past, NULL, 'alice', x'0101');
+
+-- name: owned_catalog
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO owned_catalog (owner, upstream, part, body, fetched_at)
+SELECT printf('owner-%09d', n), 'busy', 'tools', '[]', :future FROM numbers;
+
+-- name: few owned_catalog
+INSERT INTO owned_catalog (owner, upstream, part, body, fetched_at)
+VALUES ('alice', 'rare', 'tools', '[]', :past), ('alice', 'rare', 'profile', '{}', :past);
+
+-- name: oauth_clients
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO oauth_clients (id, issuer, redirect_uri, client, created_at, expires_at)
+SELECT printf('https://%09d.example https://us.example', n), printf('https://%09d.example', n), 'https://us.example', x'0101', :past,
+    NULL
+FROM numbers;
+
+-- name: few oauth_clients
+INSERT INTO oauth_clients (id, issuer, redirect_uri, client, created_at, expires_at)
+VALUES ('https://rare.example https://us.example', 'https://rare.example', 'https://us.example', x'0101', :past, :future);
+
+-- name: login_waits
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO login_waits (call_id, upstream, owner, tokens_version)
+SELECT printf('call_%09d', n), 'busy', iif(n % 10, 'alice', 'bob'), n % 3 FROM numbers;
+
+-- name: few login_waits
+INSERT INTO login_waits (call_id, upstream, owner, tokens_version) VALUES ('call_rare', 'rare', 'alice', 1);
+
+-- name: login_resumptions
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO login_resumptions (upstream, owner, tokens_version, worked_at)
+SELECT 'busy', printf('owner-%09d', n), 1, :past + n FROM numbers;

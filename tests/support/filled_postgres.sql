@@ -216,3 +216,59 @@ INSERT INTO subscription_counts SELECT principal, count(*) FROM subscriptions WH
 INSERT INTO mcp_sessions (id, principal, upstreams, endpoint, state, created_at, expires_at)
 VALUES ('session-rare', 'alice', NULL, '/mcp/rare', '\x0101', :past, :future),
     ('session-over', 'alice', NULL, '/mcp/rare', '\x0101', :past, :past);
+
+-- name: upstream_logins
+INSERT INTO upstream_logins (id, state_hash, upstream, owner, principal, key_id, request, created_at, expires_at)
+SELECT 'login-' || to_char(n, 'FM000000000'), 'state-' || to_char(n, 'FM000000000'), 'busy', '',
+    CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, NULL, '\x0101', :past, :future
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: few upstream_logins
+INSERT INTO upstream_logins (id, state_hash, upstream, owner, principal, key_id, request, created_at, expires_at)
+VALUES ('login_rare', 'state-rare', 'rare', 'carol', 'carol', NULL, '\x0101', :past, :future),
+    ('login_over', 'state-over', 'rare', 'carol', 'carol', NULL, '\x0101', :past, :past);
+
+-- name: upstream_tokens
+INSERT INTO upstream_tokens (
+    id, upstream, owner, version, issuer, resource, scope, required_scope, obtained_at, expires_at, logged_in_by, secrets
+)
+SELECT 'busy/owner-' || to_char(n, 'FM000000000'), 'busy', 'owner-' || to_char(n, 'FM000000000'), 1, 'i', 'r', NULL, NULL, :past, NULL,
+    'bob', '\x0101'
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: few upstream_tokens
+INSERT INTO upstream_tokens (
+    id, upstream, owner, version, issuer, resource, scope, required_scope, obtained_at, expires_at, logged_in_by, secrets
+)
+VALUES ('rare/alice', 'rare', 'alice', 1, 'i', 'r', NULL, NULL, :past, NULL, 'alice', '\x0101'),
+    ('rare/', 'rare', '', 1, 'i', 'r', NULL, NULL, :past, NULL, 'alice', '\x0101');
+
+-- name: owned_catalog
+INSERT INTO owned_catalog (owner, upstream, part, body, fetched_at)
+SELECT 'owner-' || to_char(n, 'FM000000000'), 'busy', 'tools', '[]', :future FROM generate_series(0, :rows - 1) AS n;
+
+-- name: few owned_catalog
+INSERT INTO owned_catalog (owner, upstream, part, body, fetched_at)
+VALUES ('alice', 'rare', 'tools', '[]', :past), ('alice', 'rare', 'profile', '{}', :past);
+
+-- name: oauth_clients
+INSERT INTO oauth_clients (id, issuer, redirect_uri, client, created_at, expires_at)
+SELECT 'https://' || to_char(n, 'FM000000000') || '.example https://us.example', 'https://' || to_char(n, 'FM000000000') || '.example',
+    'https://us.example', '\x0101', :past, NULL
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: few oauth_clients
+INSERT INTO oauth_clients (id, issuer, redirect_uri, client, created_at, expires_at)
+VALUES ('https://rare.example https://us.example', 'https://rare.example', 'https://us.example', '\x0101', :past, :future);
+
+-- name: login_waits
+INSERT INTO login_waits (call_id, upstream, owner, tokens_version)
+SELECT 'call_' || to_char(n, 'FM000000000'), 'busy', CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, n % 3
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: few login_waits
+INSERT INTO login_waits (call_id, upstream, owner, tokens_version) VALUES ('call_rare', 'rare', 'alice', 1);
+
+-- name: login_resumptions
+INSERT INTO login_resumptions (upstream, owner, tokens_version, worked_at)
+SELECT 'busy', 'owner-' || to_char(n, 'FM000000000'), 1, :past + n FROM generate_series(0, :rows - 1) AS n;

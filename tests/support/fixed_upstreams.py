@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from ringback.domain.principal import Principal
+from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
 from ringback.domain.upstreams import Reloaded, ToolConfig, ToolInfo, UpstreamInfo
-from ringback.upstreams.connection import ConnectionState
+from ringback.upstreams.connection_state import ConnectionState
 
 TOOLS: Final = {
     "git": (
@@ -28,18 +30,27 @@ class FakeUpstreamConnection:
 
     state = ConnectionState.READY
     trusted = False
+    owner = SHARED_OWNER
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, credentials: CredentialsScope | None = None) -> None:
+        """With `credentials`, a hosted server to which their owner signs in; it lists no tools."""
         self._name = name
+        self._credentials = credentials
+        self.last_error: str | None = None
 
     def get_info(self) -> UpstreamInfo:
         return UpstreamInfo(
             name=self._name,
-            transport="stdio",
+            transport="stdio" if self._credentials is None else "http",
             state=str(self.state),
+            last_error=self.last_error,
+            credentials=self._credentials,
             max_concurrent=16,
             trusts_annotations=self.trusted,
         )
+
+    async def check_login(self) -> None:
+        """It never changes."""
 
     def get_tool_config(self, tool: str) -> ToolConfig:
         del tool
@@ -60,7 +71,7 @@ class FakeUpstreamConnection:
             raw["name"]: ToolInfo(
                 name=raw["name"], description=raw.get("description"), input_schema=raw["inputSchema"], raw=raw
             )
-            for raw in cast("tuple[dict[str, Any], ...]", TOOLS[self._name])
+            for raw in cast("tuple[dict[str, Any], ...]", TOOLS.get(self._name, ()))
         }
 
 
@@ -75,5 +86,7 @@ class FixedUpstreamConfiguration:
 class NoUpstreamTasks:
     """Upstreams that have no tasks."""
 
-    async def find_task(self, upstream: str, task_id: str, *, visible_upstreams: frozenset[str] | None) -> None:
+    async def find_task(
+        self, upstream: str, task_id: str, *, principal: Principal, visible_upstreams: frozenset[str] | None
+    ) -> None:
         """Implements `services.adoption.TaskLookup`."""

@@ -28,6 +28,7 @@ def make_status() -> ServiceStatus:
             calls=dict.fromkeys(CallStatus, 0),
             open_deliveries=dict.fromkeys(sorted(OPEN_STATES), 0),
             failing_webhooks=dict.fromkeys(FAILING_STATES, 0),
+            subscriptions=0,
             events=0,
         ),
         oldest_due_age_seconds=0.0,

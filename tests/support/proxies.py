@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from ringback.domain.errors import Unavailable
+from ringback.domain.principal import Principal
 from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamProxyPort
+from tests.support.examples import ALICE
 from tests.support.library_upstream import ERAS, UPSTREAM_NAME, LibraryUpstream
 from tests.support.upstreams import WAIT_SECONDS, HttpServer, make_http_config, open_upstreams, serving
 
@@ -27,13 +29,13 @@ async def serving_proxy(library: LibraryUpstream, era: str) -> AsyncGenerator[tu
 
 
 async def list_when_connected(
-    passage: UpstreamProxyPort, upstream: str, listing: Listing
+    passage: UpstreamProxyPort, upstream: str, listing: Listing, *, principal: Principal = ALICE
 ) -> Sequence[Mapping[str, Any]]:
     """The list, once the upstream is connected, which may take longer than the proxy's own timeout."""
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
             with contextlib.suppress(Unavailable):
-                return await passage.list_entries(upstream, listing)
+                return await passage.list_entries(upstream, listing, principal=principal)
 
 
 async def next_change(changes: AsyncIterator[UpstreamChange]) -> UpstreamChange:

@@ -9,7 +9,7 @@ No upstream is called: the test ends calls as the runner would, in a transaction
 """
 
 import os
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Literal, cast
@@ -18,9 +18,11 @@ import httpx
 
 from ringback.admission import AdmissionGate
 from ringback.api.app import ApiConfig, Services, create_app
+from ringback.api.login_pages import LoginPageConfig
 from ringback.domain.client_address import Network
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store
+from ringback.domain.upstream_logins import CredentialsScope
 from ringback.identity.authenticators import AnonymousAuthenticator, BearerAuthenticator
 from ringback.notifier.challenge_sender import ChallengeSender
 from ringback.notifier.http.guard import TargetGuard
@@ -43,12 +45,16 @@ from ringback.services.cancellation import BulkCancellations
 from ringback.services.deliveries import Deliveries
 from ringback.services.erasures import Erasures
 from ringback.services.event_publishing import EventPublishing
+from ringback.services.event_streams import EventStreams
 from ringback.services.event_subscriptions import EventSubscriptions
 from ringback.services.event_types import EventTypes
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.log_tails import LogTails
+from ringback.services.login_revocations import LoginRevocations
+from ringback.services.login_waits import LoginWaits
 from ringback.services.operators import Operators
 from ringback.services.quotas import QuotaEnforcer, QuotaOverrides, Quotas
 from ringback.services.registrations import WebhookRegistrations
@@ -56,14 +62,17 @@ from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
 from ringback.services.resume import CallResumption
 from ringback.services.upstream_controls import UpstreamControls
+from ringback.services.upstream_logins import LoginConfig, UpstreamLogins
 from ringback.services.verification import VerificationPolicy, WebhookVerification
 from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from ringback.upstreams.connection import UpstreamConnection
+from ringback.upstreams.connection_directory import ConnectionDirectory
 from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
 from tests.support.clock import OffsetClock
 from tests.support.fixed_upstreams import TOOLS, FakeUpstreamConnection, FixedUpstreamConfiguration, NoUpstreamTasks
+from tests.support.login_flow import ScriptedLoginFlow
 from tests.support.resolvers import FakeResolver
 from tests.support.service_under_test import (
     CALL_BODY,
@@ -74,7 +83,7 @@ from tests.support.service_under_test import (
     RETENTION_SECONDS,
     ServiceUnderTest,
 )
-from tests.support.stores import FailingStore, open_test_store
+from tests.support.stores import FailingStore, make_sealer, open_test_store
 from tests.support.verifications import answer_challenge
 
 __all__ = [
@@ -101,8 +110,10 @@ async def running_service(
     client_requests_max: int = 256,
     quotas: Quotas | None = None,
     quota_overrides: QuotaOverrides | None = None,
+    hosted: Mapping[str, CredentialsScope] | None = None,
+    login_redirect_urls: Collection[str] = (),
 ) -> AsyncGenerator[ServiceUnderTest]:
-    """A service whose files are in `folder`."""
+    """A service whose files are in `folder`. `hosted` are upstreams with logins, besides those with tools."""
     clock = OffsetClock()
     async with AsyncExitStack() as stack:
         store = FailingStore(await stack.enter_async_context(open_test_store(folder, clock)))
@@ -117,7 +128,11 @@ async def running_service(
         )
         guard = TargetGuard(TargetPolicy(), resolver=FakeResolver({"inside.example": ["10.0.0.1"]}))
         keeper = QuotaEnforcer(quotas or Quotas(), clock=clock, overrides=quota_overrides)
-        services = _services(store, clock, ids, tokens, recorder, guard, keeper)
+        connections = {name: FakeUpstreamConnection(name) for name in TOOLS}
+        connections |= {name: FakeUpstreamConnection(name, owner) for name, owner in (hosted or {}).items()}
+        flow = ScriptedLoginFlow()
+        logins = LoginConfig(public_url=public_url, redirect_urls=frozenset(login_redirect_urls))
+        services = _services(store, clock, ids, tokens, recorder, guard, keeper, (connections, flow, logins))
         failing: set[str] = set()
         failing_endpoints: set[str] = set()
         config = ApiConfig(
@@ -132,7 +147,16 @@ async def running_service(
             failing_endpoints=lambda: frozenset(failing_endpoints),
         )
         yield ServiceUnderTest(
-            app=create_app(services, config=config),
+            app=create_app(
+                services,
+                config=config,
+                login_pages=LoginPageConfig(
+                    sealer=make_sealer(),
+                    clock=clock,
+                    requires_key=auth == "keys",
+                    redirect_urls=login_redirect_urls,
+                ),
+            ),
             services=services,
             store=store,
             clock=clock,
@@ -140,6 +164,8 @@ async def running_service(
             recorder=recorder,
             quotas=keeper,
             folder=folder,
+            login_flow=flow,
+            connections=connections,
             failing_workers=failing,
             failing_endpoints=failing_endpoints,
             _stack=stack,
@@ -154,9 +180,11 @@ def _services(
     recorder: Recorder,
     guard: TargetGuard,
     keeper: QuotaEnforcer,
+    hosted: tuple[Mapping[str, FakeUpstreamConnection], ScriptedLoginFlow, LoginConfig],
 ) -> Services:
+    connections, login_flow, login_config = hosted
     lifecycle = Lifecycle()
-    catalog = UpstreamToolCatalog({name: cast("UpstreamConnection", FakeUpstreamConnection(name)) for name in TOOLS})
+    catalog = UpstreamToolCatalog(ConnectionDirectory(cast("Mapping[str, UpstreamConnection]", connections)))
     on_demand = RequestedDeliveries(ids=ids)
     verification = WebhookVerification(
         store=store,
@@ -256,7 +284,8 @@ def _services(
         ),
         registrations=registrations,
         webhooks=webhooks,
-        events=Events(store=store, clock=clock, quotas=keeper, lifecycle=lifecycle),
+        events=Events(store=store, clock=clock, lifecycle=lifecycle),
+        event_streams=EventStreams(store=store, clock=clock, quotas=keeper, lifecycle=lifecycle, tails=LogTails(store)),
         event_types=event_types,
         event_subscriptions=event_subscriptions,
         event_publishing=EventPublishing(store=store, recorder=recorder, quotas=keeper, lifecycle=lifecycle),
@@ -277,10 +306,23 @@ def _services(
             quotas=keeper,
             lifecycle=lifecycle,
             measurements=recorder.measurements,
+            public_url=login_config.public_url,
         ),
         upstream_controls=upstream_controls,
-        administration=Administration(store=store, configuration=FixedUpstreamConfiguration()),
+        upstream_logins=UpstreamLogins(
+            store=store,
+            clock=clock,
+            ids=ids,
+            catalog=catalog,
+            flow=login_flow,
+            waits=LoginWaits(recorder=recorder, public_url=login_config.public_url),
+            lifecycle=lifecycle,
+            config=login_config,
+        ),
+        administration=Administration(store=store, configuration=FixedUpstreamConfiguration(), catalog=catalog),
         operators=Operators(store=store),
-        erasures=Erasures(store=store, ids=ids, recorder=recorder, lifecycle=lifecycle),
+        erasures=Erasures(
+            store=store, ids=ids, recorder=recorder, lifecycle=lifecycle, revocations=LoginRevocations(login_flow)
+        ),
         lifecycle=lifecycle,
     )

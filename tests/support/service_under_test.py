@@ -1,6 +1,6 @@
 """What a test does with a service in this process (`tests.support.service` opens it): clients, and the runner's part."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +29,8 @@ from ringback.services.quotas import QuotaEnforcer
 from tests.support.clock import OffsetClock
 from tests.support.databases import count_rows
 from tests.support.declared_headers import require_declared_headers
+from tests.support.fixed_upstreams import FakeUpstreamConnection
+from tests.support.login_flow import ScriptedLoginFlow
 from tests.support.stores import FailingStore
 
 PUBLIC_URL: Final = "https://ringback.example"
@@ -56,6 +58,8 @@ class ServiceUnderTest:
     recorder: Recorder
     quotas: QuotaEnforcer
     folder: Path
+    login_flow: ScriptedLoginFlow
+    connections: Mapping[str, FakeUpstreamConnection]
     failing_workers: set[str] = field(default_factory=set[str])
     """Names of workers that are to count as failing."""
     failing_endpoints: set[str] = field(default_factory=set[str])

@@ -28,6 +28,7 @@ from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer, Quotas
 from ringback.services.verification import VerificationPolicy, WebhookVerification
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
+from ringback.upstreams.connection_directory import ConnectionDirectory
 from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
 from tests.support.engine import Engine
 from tests.support.examples import ALICE
@@ -104,7 +105,7 @@ class SubscriptionStage:
             attempts=AttemptScheduler(store=store, targets=PUBLIC_POLICY),
             quotas=QuotaEnforcer(Quotas(subscriptions=subscriptions_max), clock=clock),
             lifecycle=lifecycle,
-            catalog=UpstreamToolCatalog({}),
+            catalog=UpstreamToolCatalog(ConnectionDirectory()),
             event_types=EventTypes(store=store, clock=clock, lifecycle=lifecycle, catalog=UpstreamEventCatalog({})),
             ttl_policy=ttl_policy or TtlPolicy(),
             message_ids=message_ids,

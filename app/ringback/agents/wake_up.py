@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from ringback.agents.call_state import CallState, CallStateKind
+from ringback.client.models import LOGIN_REQUEST_KEY
 from ringback.receiver import Callback, NotReady, parse
 
 WAKING_EVENTS: Final = frozenset({"call.finished", "call.input_required"})
@@ -17,8 +18,9 @@ CallbackForm = Callback | Mapping[str, Any] | bytes | str
 """A callback: of `ringback.receiver`, its JSON body, or the line that `ringback listen` gives to a command."""
 
 AskPerson = Callable[[CallState], Awaitable[None]]
-"""Shows the questions of a call, its `input_requests`, to a person. The answers go to `RingbackClient.answer`, from any
-process, at any time before the call's deadline."""
+"""Shows the questions of a call, its `input_requests`, to a person. The request `ringback/login` has the URL at which the
+person signs in, and needs no answer. The answers to the others go to `RingbackClient.answer`, from any process, at any time
+before the call's deadline."""
 
 PARKING_MINUTES_MAX: Final = 10
 """After this time since its end, a call that no state mentions belongs to an agent that died before it stored its state. A
@@ -62,6 +64,14 @@ async def ask_person(state: CallState, ask: AskPerson | None) -> None:
     For the call of the callback only: the callback of another call is no reason to show a question again.
     """
     if state.kind is not CallStateKind.INPUT_REQUIRED:
+        return
+    login = state.input_requests.get(LOGIN_REQUEST_KEY)
+    if ask is None and login is not None:
+        log.warning(
+            "The call %s waits until a person signs in at %s, but wake() has no `ask`",
+            state.call_id,
+            login["params"].get("url"),
+        )
         return
     if ask is None:
         log.warning(

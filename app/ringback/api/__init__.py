@@ -11,12 +11,14 @@ One file per noun holds the operations; `ringback.schemas` holds the bodies of r
 a rule that REST and MCP both need belongs to `ringback.services`.
 
     app                 assembles the API
-    calls, results, resume, reports, webhooks, deliveries, events, event_types, upstreams, keys, usage, erasures
+    calls, results, resume, reports, webhooks, deliveries, events, event_types, upstreams, upstream_logins, keys, usage,
+    erasures
                         the operations of one noun each
     operations          health, readiness, problem types, public keys: without authentication
     status              what `ringback doctor` asks a running service
     metrics             Prometheus' format; metric_families builds the metrics
     authentication      the caller of a request, and strict parsing of its body
+    login_pages         the pages on which a person signs in to an upstream: page_templates, login_cookies
     operator_access     what an operator does for other principals, with a line in the audit log
     context             the services and the settings that every request uses
     middleware          the drawing above

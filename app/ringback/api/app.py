@@ -25,6 +25,7 @@ from ringback.api import (
     results,
     resume,
     status,
+    upstream_logins,
     upstreams,
     usage,
     webhooks,
@@ -32,6 +33,7 @@ from ringback.api import (
 from ringback.api.context import ApiConfig, Services
 from ringback.api.forwarded_clients import ForwardedClientMiddleware
 from ringback.api.llms_endpoint import LlmsTextEndpoint
+from ringback.api.login_pages import LoginPageConfig, LoginPages
 from ringback.api.middleware import (
     BodyLimitMiddleware,
     HostOriginMiddleware,
@@ -110,10 +112,12 @@ def _with_stable_enum_names(document: dict[str, Any]) -> dict[str, Any]:
     return json.loads(text)
 
 
-def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = None) -> FastAPI:
+def create_app(
+    services: Services, *, config: ApiConfig, mcp: ASGIApp | None = None, login_pages: LoginPageConfig | None = None
+) -> FastAPI:
     """The API over these services. It has no lifespan: the code that creates the services also closes them.
 
-    With `mcp`, the same application serves MCP clients.
+    With `mcp`, the same application serves MCP clients, and with `login_pages` the pages on which people sign in to upstreams.
     """
     app = create_documented_app()
     if mcp is not None:
@@ -122,10 +126,18 @@ def create_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = N
     app.servers = [{"url": config.public_url}]
     app.router.routes.append(Route("/openapi.json", endpoint=OpenApiEndpoint(app.openapi).__call__, methods=["GET"]))
     app.router.routes.append(Route("/llms.txt", endpoint=LlmsTextEndpoint(config.public_url).__call__, methods=["GET"]))
+    if login_pages is not None:
+        app.router.routes.extend(LoginPages(services, config, login_pages).make_routes())
     return _connect_app(app, services, config)
 
 
-def create_operations_app(services: Services, *, config: ApiConfig, mcp: ASGIApp | None = None) -> FastAPI:  # noqa: ARG001 - as `create_app`
+def create_operations_app(
+    services: Services,
+    *,
+    config: ApiConfig,
+    mcp: ASGIApp | None = None,  # noqa: ARG001 - as `create_app`
+    login_pages: LoginPageConfig | None = None,  # noqa: ARG001
+) -> FastAPI:
     """Health, readiness and metrics only: for a node without the role `api`."""
     app = _create_empty_app()
     routes = [*metrics.router.routes, *operations.router.routes]
@@ -176,6 +188,7 @@ def create_documented_app() -> FastAPI:
         event_types,
         deliveries,
         upstreams,
+        upstream_logins,
         usage,
         keys,
         erasures,

@@ -19,6 +19,7 @@ from ringback.services.cancellation import BulkCancellations
 from ringback.services.deliveries import Deliveries
 from ringback.services.erasures import Erasures
 from ringback.services.event_publishing import EventPublishing
+from ringback.services.event_streams import EventStreams
 from ringback.services.event_subscriptions import EventSubscriptions
 from ringback.services.event_types import EventTypes
 from ringback.services.events import Events
@@ -31,6 +32,7 @@ from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
 from ringback.services.resume import CallResumption
 from ringback.services.upstream_controls import UpstreamControls
+from ringback.services.upstream_logins import UpstreamLogins
 from ringback.services.webhooks import Webhooks
 
 
@@ -47,6 +49,7 @@ class Services:
     event_types: EventTypes
     event_subscriptions: EventSubscriptions
     event_publishing: EventPublishing
+    event_streams: EventStreams
     deliveries: Deliveries
     replays: DeliveryReplays
     bulk_redeliveries: BulkRedeliveries
@@ -54,6 +57,7 @@ class Services:
     api_keys: ApiKeys
     insights: Insights
     upstream_controls: UpstreamControls
+    upstream_logins: UpstreamLogins
     administration: Administration
     operators: Operators
     erasures: Erasures

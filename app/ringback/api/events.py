@@ -8,7 +8,7 @@ data: {"eventId": …}              one line of JSON
 """
 
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Response
@@ -29,7 +29,7 @@ from ringback.schemas.published_events import (
     PublishEventBody,
     PublishEventsBody,
 )
-from ringback.services.events import EventPage
+from ringback.services.event_streams import StreamPage
 
 EVENT_STREAM_MEDIA_TYPE: Final = "text/event-stream"
 RETRY_MILLISECONDS: Final = 2000
@@ -104,14 +104,14 @@ async def stream_events(
     Without events, the stream sends a comment and a new `id` every 15 seconds, so a reconnect never begins far behind. A
     `truncated` event means that events after your cursor are missing.
     """
-    pages = services.events.follow_events(caller, query.to_filter(), cursor=last_event_id or query.cursor)
+    pages = services.event_streams.follow_log(caller, query.to_filter(), cursor=last_event_id or query.cursor)
     return EventStreamResponse(await anext(pages), pages)
 
 
 class EventStreamResponse(StreamingResponse):
     """Streams pages of the event log as fast as the client reads, and closes the generator of pages at the end."""
 
-    def __init__(self, first: EventPage, pages: AsyncGenerator[EventPage]) -> None:
+    def __init__(self, first: StreamPage, pages: AsyncGenerator[StreamPage]) -> None:
         self._pages = pages
         self._frames = _stream_frames(first, pages)
         super().__init__(self._frames, headers=_HEADERS, media_type=EVENT_STREAM_MEDIA_TYPE)
@@ -122,15 +122,16 @@ class EventStreamResponse(StreamingResponse):
             await super().stream_response(send)
 
 
-async def _stream_frames(first: EventPage, pages: AsyncGenerator[EventPage]) -> AsyncGenerator[bytes]:
+async def _stream_frames(first: StreamPage, pages: AsyncGenerator[StreamPage]) -> AsyncGenerator[bytes]:
     yield b"retry: %d\n\n" % RETRY_MILLISECONDS
     yield b"".join(_page_frames(first)) or _heartbeat_frame(first)
-    with suppress(errors.StoreUnavailable):  # the stream ends, and the client reconnects with its cursor
-        async for page in pages:
-            yield b"".join(_page_frames(page)) or _heartbeat_frame(page)
+    async for page in pages:
+        if page.is_store_unavailable:
+            return  # the client reconnects with its cursor
+        yield b"".join(_page_frames(page)) or _heartbeat_frame(page)
 
 
-def _page_frames(page: EventPage) -> Iterator[bytes]:
+def _page_frames(page: StreamPage) -> Iterator[bytes]:
     if page.is_truncated:
         yield TRUNCATED_FRAME
     for event in page.events:
@@ -138,7 +139,7 @@ def _page_frames(page: EventPage) -> Iterator[bytes]:
         yield f"id: {view.cursor}\nevent: {view.name}\ndata: {view.model_dump_json(by_alias=True)}\n\n".encode()
 
 
-def _heartbeat_frame(page: EventPage) -> bytes:
+def _heartbeat_frame(page: StreamPage) -> bytes:
     """A frame without data sets the client's last event id and dispatches no event (the HTML standard, §9.2.6)."""
     return f"id: {page.cursor}\n: still here\n\n".encode()
 

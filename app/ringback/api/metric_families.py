@@ -76,6 +76,9 @@ def _database_families(status: ServiceStatus) -> Iterator[Metric]:
         totals.failing_webhooks.items(),
     )
     yield GaugeMetricFamily(
+        "ringback_subscriptions", "Live subscriptions of MCP clients in the database.", totals.subscriptions
+    )
+    yield GaugeMetricFamily(
         "ringback_oldest_due_delivery_age_seconds",
         "How long the oldest due delivery in the database is overdue.",
         status.oldest_due_age_seconds,

@@ -98,6 +98,10 @@ class InputRequiredData(CallbackData):
     input_keys: list[str] = Field(
         description="The keys of the open questions. Read the questions, which are the upstream's text: GET /v1/calls/{id}"
     )
+    login_url: OmittedIfNone[str] = Field(
+        default=None,
+        description="Where a user signs in to the upstream, if the call waits for that. It goes on by itself after the login.",
+    )
 
 
 class ProgressAmount(CallbackPart):

@@ -15,7 +15,19 @@ from ringback.api.problems import MEDIA_TYPE
 from ringback.domain import jsontext
 
 OWN_FIRST_SEGMENTS: Final = frozenset(
-    {"v1", "mcp", "problems", "healthz", "readyz", "metrics", ".well-known", "openapi.json", "llms.txt", "register"}
+    {
+        "v1",
+        "mcp",
+        "problems",
+        "healthz",
+        "readyz",
+        "metrics",
+        ".well-known",
+        "openapi.json",
+        "llms.txt",
+        "register",
+        "login",
+    }
 )
 """First segments of the service's own paths. A public path that begins with one must be removed by the proxy: no rule could say
 whether `/mcp/git` is the endpoint of an upstream or a path below the public path `/mcp`."""

@@ -2,13 +2,14 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
-from ringback.api.context import ServicesDep
+from ringback.api.context import ServicesDep, get_config
 from ringback.api.operator_access import AdminCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
 from ringback.domain import errors
+from ringback.domain.login_urls import login_page_url
 from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.schemas.fields import Label
 from ringback.schemas.upstreams import ReloadedView, ToolsView, UpstreamIntakeView, UpstreamsView
@@ -27,15 +28,22 @@ async def list_upstreams(services: ServicesDep, caller: CallerDep) -> UpstreamsV
 
 @router.get(
     "/{name}/tools",
-    responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.InvalidRequest, errors.Unavailable),
+    responses=problem_responses(
+        *AUTHENTICATED_ERRORS, errors.NotFound, errors.SignInRequired, errors.InvalidRequest, errors.Unavailable
+    ),
 )
 async def list_tools(
     name: UpstreamName,
+    request: Request,
     services: ServicesDep,
     caller: CallerDep,
 ) -> ToolsView:
-    """List an upstream's tools."""
-    return ToolsView.from_infos(await services.insights.list_tools(caller, name))
+    """List an upstream's tools. 409 `login-required` names in `login_url` where a user signs in to the upstream first."""
+    try:
+        return ToolsView.from_infos(await services.insights.list_tools(caller, name))
+    except errors.SignInRequired as required:
+        login_url = login_page_url(get_config(request).public_url, name)
+        raise errors.SignInRequired(required.detail, **required.extra, login_url=login_url) from None
 
 
 @router.post("/reload", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidConfiguration))

@@ -9,30 +9,27 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 
 from ringback.api.app import Services, create_app, create_operations_app
-from ringback.bootstrap.components import Components, build_sealer, open_components
+from ringback.bootstrap.components import Components, open_components
 from ringback.bootstrap.configuration import (
     build_retention,
     names_itself_in_callbacks,
     require_callback_url,
     require_complete_roles,
 )
-from ringback.bootstrap.entrypoints import build_api_config, open_authenticator, open_mcp_server
+from ringback.bootstrap.entrypoints import build_api_config, build_login_pages, open_authenticator, open_mcp_server
 from ringback.bootstrap.environment import Environment, ReadConfigs
-from ringback.bootstrap.key_ring import load_service_key_ring
 from ringback.bootstrap.services import build_services
 from ringback.bootstrap.workers import build_workers
-from ringback.domain.ids import IdGenerator
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store
 from ringback.domain.roles import Role
 from ringback.janitor import hand_back_leases
 from ringback.mcp_server.server import McpServer
 from ringback.notifier.recorder import Recorder
-from ringback.services.api_keys import ApiKeys
 from ringback.services.lifecycle import Lifecycle
 from ringback.settings import Settings
-from ringback.storage.open import open_store
 from ringback.supervisor import Supervisor
-from ringback.upstreams.registry import UpstreamConfig
+from ringback.upstreams.registry import UpstreamEntry
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +62,7 @@ class Application:
 @asynccontextmanager
 async def open_application(
     settings: Settings,
-    upstream_configs: Sequence[UpstreamConfig],
+    upstream_configs: Sequence[UpstreamEntry],
     *,
     read_configs: ReadConfigs | None = None,
     environment: Environment | None = None,
@@ -90,6 +87,7 @@ async def open_application(
             [each for of_role in workers.values() for each in of_role], clock=components.environment.clock
         )
         services = build_services(components, settings)
+        await _resume_waiting_calls(services)
         async with (
             _handing_back_leases(components),
             open_authenticator(components, services, settings) as authenticator,
@@ -97,7 +95,10 @@ async def open_application(
         ):
             yield Application(
                 api=create_api(
-                    services, config=build_api_config(settings, supervisor, workers, authenticator, mcp), mcp=mcp
+                    services,
+                    config=build_api_config(settings, supervisor, workers, authenticator, mcp),
+                    mcp=mcp,
+                    login_pages=build_login_pages(components, settings),
                 ),
                 services=services,
                 store=components.store,
@@ -108,6 +109,14 @@ async def open_application(
             )
 
 
+async def _resume_waiting_calls(services: Services) -> None:
+    """The configuration may have changed since the last process. Without the store, the next reload or start does it."""
+    try:
+        await services.administration.resume_waiting_calls()
+    except StoreUnavailable:
+        log.warning("calls.not_resumed")
+
+
 @asynccontextmanager
 async def _handing_back_leases(components: Components) -> AsyncGenerator[None]:
     """At the end, release what this node still has leased. On a store of one process, the next start does it."""
@@ -116,20 +125,3 @@ async def _handing_back_leases(components: Components) -> AsyncGenerator[None]:
     finally:
         if not components.store.is_exclusive:
             await hand_back_leases(components.store, components.recorder, owner=components.owner)
-
-
-@asynccontextmanager
-async def open_api_keys(settings: Settings) -> AsyncGenerator[ApiKeys]:
-    """The API keys of a service's database. The service may run meanwhile."""
-    environment = Environment()
-    async with open_shared_store(settings) as store:
-        yield ApiKeys(store=store, ids=IdGenerator(environment.clock, random_bytes=environment.random_bytes))
-
-
-@asynccontextmanager
-async def open_shared_store(settings: Settings) -> AsyncGenerator[Store]:
-    """A service's store, for commands that read it or write a row. The service may run meanwhile."""
-    environment = Environment()
-    sealer = build_sealer(await load_service_key_ring(settings, environment), environment, settings)
-    async with open_store(settings.database_url, clock=environment.clock, sealer=sealer, exclusive=False) as store:
-        yield store

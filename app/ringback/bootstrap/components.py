@@ -9,19 +9,24 @@ from typing import Final
 
 from ringback.admission import AdmissionGate
 from ringback.bootstrap.children_folder import claim_children_folder
-from ringback.bootstrap.configuration import build_quotas, build_target_policy, load_authorities
+from ringback.bootstrap.configuration import (
+    build_client_metadata_url,
+    build_quotas,
+    build_target_policy,
+    load_authorities,
+)
 from ringback.bootstrap.egress import open_egress
 from ringback.bootstrap.environment import Environment, ReadConfigs
-from ringback.bootstrap.key_ring import load_service_key_ring, require_key_ring
 from ringback.bootstrap.measured_store import MeasuredStore
 from ringback.bootstrap.quota_configuration import ConfigurationReloader, load_quota_overrides
 from ringback.domain.encryption import Sealer
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store
 from ringback.domain.roles import UPSTREAM_ROLES
+from ringback.domain.upstream_logins import LoginFlow
 from ringback.domain.upstreams import UpstreamConfiguration
 from ringback.janitor import Retention
-from ringback.keyring import derive_token_keys
+from ringback.keyring import derive_instance_id, derive_token_keys
 from ringback.measurements import Measurements
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.http.authorities import TrustedAuthorities
@@ -34,12 +39,19 @@ from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
 from ringback.runner.drivers import predict_driver_name
+from ringback.service_database.key_ring import build_sealer, load_service_key_ring, require_key_ring
+from ringback.services.login_waits import LoginWaits
 from ringback.services.quotas import QuotaEnforcer
 from ringback.settings import Settings
 from ringback.signing.resume_token import ResumeTokenCodec
-from ringback.signing.sealing import AesGcmSealer, KeyRing
+from ringback.signing.sealing import KeyRing
 from ringback.storage.open import open_store
-from ringback.upstreams.registry import UpstreamConfig, UpstreamRegistry, UpstreamReloader
+from ringback.upstreams.oauth.authorization import OAuthLoginFlow
+from ringback.upstreams.oauth.client_store import StoredClients
+from ringback.upstreams.oauth.metadata_http import MetadataClients
+from ringback.upstreams.oauth.source_factory import TokenSourceFactory
+from ringback.upstreams.own_address import OwnAddress
+from ringback.upstreams.registry import UpstreamEntry, UpstreamRegistry, UpstreamReloader
 from ringback.upstreams.subscriptions.change_notifications import ChangeStream
 
 RESUME_TOKEN_AUDIENCE: Final = "ringback"  # noqa: S105 - a name, not a secret
@@ -56,12 +68,14 @@ class Components:
     upstreams: UpstreamRegistry
     change_stream: ChangeStream
     """Change notifications of the upstreams. It subscribes before they are opened, so that none is missed."""
+    login_flow: LoginFlow
     configuration: UpstreamConfiguration
     ids: IdGenerator
     owner: str
     """Identifies this process in leases."""
     resume_tokens: CallResumeTokens
     recorder: Recorder
+    login_waits: LoginWaits
     post_commit: CallHandoff
     admission: AdmissionGate
     target_guard: TargetGuard
@@ -75,14 +89,14 @@ class Components:
 @asynccontextmanager
 async def open_components(
     settings: Settings,
-    upstream_configs: Sequence[UpstreamConfig],
+    upstream_configs: Sequence[UpstreamEntry],
     read_configs: ReadConfigs | None,
     environment: Environment,
     retention: Retention,
 ) -> AsyncGenerator[Components]:
     authorities = load_authorities(settings)
-    ring = await load_service_key_ring(settings, environment)
-    sealer = build_sealer(ring, environment, settings)
+    ring = await load_service_key_ring(settings, clock=environment.clock, random_bytes=environment.random_bytes)
+    sealer = build_sealer(ring, settings, random_bytes=environment.random_bytes)
     ids = IdGenerator(environment.clock, random_bytes=environment.random_bytes)
     tokens = CallResumeTokens(
         ResumeTokenCodec(derive_token_keys(ring), audience=RESUME_TOKEN_AUDIENCE),
@@ -90,6 +104,13 @@ async def open_components(
     )
     measurements = Measurements()
     payloads = PayloadBuilder(tokens=tokens, public_url=settings.base_url if environment.announces_api else None)
+    recorder = Recorder(
+        ids=ids,
+        payloads=payloads,
+        result_retention_seconds=retention.result_seconds,
+        measurements=measurements,
+        select_webhooks=environment.select_webhooks,
+    )
     guard = TargetGuard(build_target_policy(settings), resolver=environment.resolver)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.aclose)
@@ -98,15 +119,18 @@ async def open_components(
         if UPSTREAM_ROLES.isdisjoint(settings.roles):
             upstream_configs, read_configs = (), None
         folder = stack.enter_context(claim_children_folder(settings.database_url))
-        upstreams = _build_upstreams(settings, environment, upstream_configs, store, folder, authorities)
+        upstreams, metadata_clients = _build_upstreams(
+            settings, environment, upstream_configs, store, folder, authorities, own_id=derive_instance_id(ring)
+        )
         measurements.is_configured = upstreams.tool_catalog.has_upstream
         quotas = build_quota_enforcer(settings, environment)
         yield Components(
             environment=environment,
             authorities=authorities,
             store=store,
-            change_stream=stack.enter_context(upstreams.change_notifications.subscribe_changes()),
+            change_stream=stack.enter_context(upstreams.change_notifications.subscribe_changes(principal=None)),
             upstreams=await stack.enter_async_context(upstreams),
+            login_flow=_build_login_flow(settings, environment, upstreams, metadata_clients, store),
             configuration=ConfigurationReloader(
                 UpstreamReloader(upstreams, load_configs=read_configs or (lambda: upstream_configs)),
                 quotas,
@@ -115,13 +139,8 @@ async def open_components(
             ids=ids,
             owner=ids.new_lease_token(),
             resume_tokens=tokens,
-            recorder=Recorder(
-                ids=ids,
-                payloads=payloads,
-                result_retention_seconds=retention.result_seconds,
-                measurements=measurements,
-                select_webhooks=environment.select_webhooks,
-            ),
+            recorder=recorder,
+            login_waits=LoginWaits(recorder=recorder, public_url=settings.base_url),
             post_commit=CallHandoff(),
             admission=AdmissionGate(),
             target_guard=guard,
@@ -150,13 +169,18 @@ async def _open_sender(
 def _build_upstreams(
     settings: Settings,
     environment: Environment,
-    configs: Sequence[UpstreamConfig],
+    configs: Sequence[UpstreamEntry],
     store: Store,
     children_folder: Path | None,
     authorities: TrustedAuthorities,
-) -> UpstreamRegistry:
+    *,
+    own_id: str,
+) -> tuple[UpstreamRegistry, MetadataClients]:
+    """The upstreams, and the HTTP clients towards their authorization servers, which use the same look-ups."""
     uses_upstreams = not UPSTREAM_ROLES.isdisjoint(settings.roles)
-    return UpstreamRegistry(
+    hosts = ConfiguredHosts(environment.host_resolver)
+    metadata_clients = MetadataClients(hosts, authorities=authorities, allowed_networks=settings.callback_private_cidrs)
+    upstreams = UpstreamRegistry(
         configs,
         clock=environment.clock,
         random_fraction=environment.random_fraction,
@@ -164,8 +188,31 @@ def _build_upstreams(
         connect_timeout_seconds=settings.connect_patience_seconds,
         store=store if uses_upstreams else None,  # it would delete the stored lists of upstreams that it does not have
         children_folder=children_folder,
-        hosts=ConfiguredHosts(environment.host_resolver),
+        hosts=hosts,
         authorities=authorities,
+        token_sources=TokenSourceFactory(
+            hosts, metadata_clients, clock=environment.clock, store=store, authorities=authorities
+        ),
+        judge_config=OwnAddress({settings.base_url, settings.process_url}).judge_config,
+        own_id=own_id,
+    )
+    return upstreams, metadata_clients
+
+
+def _build_login_flow(
+    settings: Settings,
+    environment: Environment,
+    upstreams: UpstreamRegistry,
+    metadata_clients: MetadataClients,
+    store: Store,
+) -> LoginFlow:
+    return OAuthLoginFlow(
+        upstreams.get_configs,
+        metadata_clients,
+        StoredClients(store),
+        clock=environment.clock,
+        get_client_metadata_url=build_client_metadata_url(settings),
+        random_bytes=environment.random_bytes,
     )
 
 
@@ -186,12 +233,3 @@ def build_quota_enforcer(settings: Settings, environment: Environment) -> QuotaE
     defaults = build_quotas(settings)
     overrides = load_quota_overrides(settings.config, defaults)
     return QuotaEnforcer(defaults, clock=environment.clock, overrides=overrides)
-
-
-def build_sealer(ring: KeyRing, environment: Environment, settings: Settings) -> AesGcmSealer:
-    return AesGcmSealer(
-        ring.keys,
-        current=ring.current_id,
-        random_bytes=environment.random_bytes,
-        seals_content=settings.seal == "all",
-    )

@@ -1,5 +1,9 @@
 """Converts the settings to the values that components take."""
 
+from collections.abc import Callable
+from functools import partial
+
+from ringback.domain.login_urls import client_metadata_url
 from ringback.domain.principal import DEFAULT_SCOPES
 from ringback.domain.protected_resource import ProtectedResource
 from ringback.domain.roles import ALL_ROLES, Role
@@ -82,6 +86,14 @@ def load_authorities(settings: Settings) -> TrustedAuthorities:
         return TrustedAuthorities.read_file(settings.ca_file)
     except InvalidAuthorities as problem:
         raise SettingsError(f"RINGBACK_CA_FILE: {problem}") from None
+
+
+def build_client_metadata_url(settings: Settings) -> Callable[[str], str] | None:
+    """The URL of Ringback's client id metadata document for an upstream.
+
+    None unless authorization servers can read it over https.
+    """
+    return partial(client_metadata_url, settings.base_url) if settings.base_url.startswith("https://") else None
 
 
 def build_target_policy(settings: Settings) -> TargetPolicy:

@@ -5,6 +5,7 @@ from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
 from ringback.api.app import ApiConfig, Services
+from ringback.api.login_pages import LoginPageConfig
 from ringback.bootstrap.components import Components
 from ringback.bootstrap.configuration import (
     build_gateway_config,
@@ -27,8 +28,7 @@ from ringback.notifier.http.target import find_target_error
 from ringback.services.change_demands import ChangeDemands
 from ringback.services.event_lookups import EventLookups
 from ringback.services.event_polls import EventPolls
-from ringback.services.event_streams import EventStreams
-from ringback.services.log_tails import LogTails
+from ringback.services.login_states import LoginStates
 from ringback.services.mcp_sessions import McpSessions
 from ringback.services.node_signals import NodeSignals
 from ringback.services.tool_aliases import ToolAliases
@@ -74,7 +74,7 @@ async def open_mcp_server(
         ),
         event_lookups=EventLookups(store=components.store),
         event_polls=_build_event_polls(components, services, settings),
-        event_streams=_build_event_streams(components, services),
+        event_streams=services.event_streams,
         event_types=services.event_types,
         event_subscriptions=services.event_subscriptions,
         find_argument_error=ArgumentSchemas().find_error,
@@ -85,11 +85,13 @@ async def open_mcp_server(
         catalog=components.upstreams.tool_catalog,
         proxy=components.upstreams.proxy,
         call_notifications=components.upstreams.notification_hub,
+        list_instances=components.upstreams.instances.list_ids,
         tool_aliases=ToolAliases(components.store),
         sessions=McpSessions(components.store, ids=components.ids),
         signals=components.store.signals,
         node_signals=NodeSignals(components.store),
         elicitation_ids=ElicitationIds(components.ids),
+        login_states=LoginStates(components.store, public_url=settings.base_url),
         sealer=components.sealer,
         ids=components.ids,
         clock=components.environment.clock,
@@ -109,16 +111,6 @@ def _build_event_polls(components: Components, services: Services, settings: Set
         clock=components.environment.clock,
         lifecycle=services.lifecycle,
         wait_seconds_max=settings.wait_seconds_max,
-    )
-
-
-def _build_event_streams(components: Components, services: Services) -> EventStreams:
-    return EventStreams(
-        store=components.store,
-        clock=components.environment.clock,
-        quotas=components.quotas,
-        lifecycle=services.lifecycle,
-        tails=LogTails(components.store),
     )
 
 
@@ -146,4 +138,13 @@ def build_api_config(
         },
         failing_endpoints=mcp.failing_endpoints,
         public_keys=[key.jwk for key in load_signing_keys(settings)],
+    )
+
+
+def build_login_pages(components: Components, settings: Settings) -> LoginPageConfig:
+    return LoginPageConfig(
+        sealer=components.sealer,
+        clock=components.environment.clock,
+        requires_key=settings.auth != "off",
+        redirect_urls=settings.login_redirect_urls,
     )

@@ -11,9 +11,9 @@ from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.ports import Store
 from ringback.notifier.fan_out import SelectWebhooks, select_matching_webhooks
 from ringback.notifier.http.resolver import Resolver
-from ringback.upstreams.registry import UpstreamConfig
+from ringback.upstreams.registry import UpstreamEntry
 
-ReadConfigs = Callable[[], Sequence[UpstreamConfig]]
+ReadConfigs = Callable[[], Sequence[UpstreamEntry]]
 """Reads the upstreams' configuration; raises `ConfigError`."""
 
 

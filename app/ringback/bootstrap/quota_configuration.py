@@ -34,8 +34,11 @@ _QUOTA_KINDS: Final = ("principals", "keys")
 
 
 def load_quota_overrides(path: Path | None, defaults: Quotas) -> QuotaOverrides:
-    """Raises `ConfigError`, which says where and what to do."""
-    if path is None:
+    """None for a file that does not exist: whether one must is for its upstreams to say.
+
+    Raises `ConfigError`, which says where and what to do.
+    """
+    if path is None or not path.exists():
         return QuotaOverrides()
     where = f"{path}: ringback"
     section = _read_object(load_service_section(path), where, _SECTION_NAMES)

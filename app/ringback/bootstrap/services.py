@@ -20,18 +20,22 @@ from ringback.services.cancellation import BulkCancellations
 from ringback.services.deliveries import Deliveries
 from ringback.services.erasures import Erasures
 from ringback.services.event_publishing import EventPublishing
+from ringback.services.event_streams import EventStreams
 from ringback.services.event_subscriptions import EventSubscriptions
 from ringback.services.event_types import EventTypes
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.log_tails import LogTails
+from ringback.services.login_revocations import LoginRevocations
 from ringback.services.operators import Operators
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
 from ringback.services.resume import CallResumption
 from ringback.services.upstream_controls import UpstreamControls
+from ringback.services.upstream_logins import LoginConfig, UpstreamLogins
 from ringback.services.verification import VerificationPolicy, WebhookVerification
 from ringback.services.webhooks import Webhooks
 from ringback.settings import Settings, SettingsError
@@ -174,7 +178,32 @@ def _build_bulk_redeliveries(
     )
 
 
-def _build_insights(components: Components, lifecycle: Lifecycle, upstream_controls: UpstreamControls) -> Insights:
+def _build_upstream_logins(components: Components, settings: Settings, lifecycle: Lifecycle) -> UpstreamLogins:
+    return UpstreamLogins(
+        store=components.store,
+        clock=components.environment.clock,
+        ids=components.ids,
+        catalog=components.upstreams.tool_catalog,
+        flow=components.login_flow,
+        waits=components.login_waits,
+        lifecycle=lifecycle,
+        config=LoginConfig(public_url=settings.base_url, redirect_urls=frozenset(settings.login_redirect_urls)),
+    )
+
+
+def _build_erasures(components: Components, lifecycle: Lifecycle) -> Erasures:
+    return Erasures(
+        store=components.store,
+        ids=components.ids,
+        recorder=components.recorder,
+        lifecycle=lifecycle,
+        revocations=LoginRevocations(components.login_flow),
+    )
+
+
+def _build_insights(
+    components: Components, settings: Settings, lifecycle: Lifecycle, upstream_controls: UpstreamControls
+) -> Insights:
     return Insights(
         store=components.store,
         clock=components.environment.clock,
@@ -183,6 +212,7 @@ def _build_insights(components: Components, lifecycle: Lifecycle, upstream_contr
         quotas=components.quotas,
         lifecycle=lifecycle,
         measurements=components.recorder.measurements,
+        public_url=settings.base_url,
     )
 
 
@@ -218,9 +248,8 @@ def build_services(components: Components, settings: Settings) -> Services:
         ),
         registrations=registrations,
         webhooks=_build_webhooks(components, lifecycle, verification, attempts, event_types),
-        events=Events(
-            store=store, clock=clock, quotas=quotas, lifecycle=lifecycle, wait_seconds_max=settings.wait_seconds_max
-        ),
+        events=Events(store=store, clock=clock, lifecycle=lifecycle, wait_seconds_max=settings.wait_seconds_max),
+        event_streams=EventStreams(store=store, clock=clock, quotas=quotas, lifecycle=lifecycle, tails=LogTails(store)),
         event_types=event_types,
         event_subscriptions=_build_event_subscriptions(
             components, settings, lifecycle, verification, attempts, event_types
@@ -237,10 +266,13 @@ def build_services(components: Components, settings: Settings) -> Services:
             wait_seconds_max=settings.wait_seconds_max,
         ),
         api_keys=ApiKeys(store=store, ids=components.ids),
-        insights=_build_insights(components, lifecycle, upstream_controls),
+        insights=_build_insights(components, settings, lifecycle, upstream_controls),
         upstream_controls=upstream_controls,
-        erasures=Erasures(store=store, ids=components.ids, recorder=components.recorder, lifecycle=lifecycle),
-        administration=Administration(store=store, configuration=components.configuration),
+        upstream_logins=_build_upstream_logins(components, settings, lifecycle),
+        erasures=_build_erasures(components, lifecycle),
+        administration=Administration(
+            store=store, configuration=components.configuration, catalog=components.upstreams.tool_catalog
+        ),
         operators=Operators(store=store),
         lifecycle=lifecycle,
     )

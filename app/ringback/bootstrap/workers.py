@@ -73,6 +73,7 @@ def build_runner(components: Components, settings: Settings) -> Runner:
         notification_hub=components.upstreams.notification_hub,
         post_commit=components.post_commit,
         admission=components.admission,
+        login_waits=components.login_waits,
         config=RunnerConfig(owner=components.owner, drain_seconds=settings.drain_seconds),
     )
 
@@ -96,7 +97,7 @@ def build_event_recorder(components: Components) -> UpstreamEventRecorder:
         clock=components.environment.clock,
         ids=components.ids,
         recorder=components.recorder,
-        connections=components.upstreams.connections,
+        connections=components.upstreams.connections.shared,
         catalog=components.upstreams.event_catalog,
         leadership=Leadership(
             store=components.store, clock=components.environment.clock, owner=components.owner, duty=FOLLOW_DUTY

@@ -3,7 +3,11 @@
     app               the root command: imports a command's module when it runs
     serve             runs the service
     mcp               connects a client that starts commands to the service's MCP endpoints
+    embedded_service  … the service that it starts if none runs
     stdio_bridge      … standard input and output to streamable HTTP
+    connect           puts the servers of an MCP client behind Ringback
+    connect_report    … prints what changes and what to do next
+    client_files      … reads and edits the clients' files
     keys              API keys and encryption keys, in the service's database
     call              starts a call through the REST API and waits for it
     arguments         … parses `--arg name=value`, and times
@@ -25,6 +29,8 @@
     open_deliveries   … prints what happens with their open deliveries
     deliveries        lists deliveries through the REST API
     upstreams         lists, pauses, drains and resumes upstreams
+    upstream_logins   … signs in to them and out
+    login_redirects   … gets the redirect at the end of a login
     usage             prints the quotas
     trigger           sends a signed test event, and shows what its receiver answered
     verify            verifies a callback that was saved to a file
@@ -39,6 +45,7 @@
     doctor_checks     … on upstreams and over the network
     doctor_database   … on the database and the key ring
     doctor_service    … on what the running service says about itself
+    doctor_own_service … which one it is that the user's MCP clients share
     doctor_public_url … on what lies behind the public URL
     check_receiver    checks a receiver of MCP Events
     receiver_checks   … its checks

@@ -17,6 +17,8 @@ class _CommandEntry(NamedTuple):
     needs_server: bool = False
     runs_command: bool = False
     """Whether everything after the first argument belongs to another command."""
+    is_hidden: bool = False
+    """Whether the help leaves it out: other commands start it."""
 
 
 COMMANDS: Final[Mapping[str, _CommandEntry]] = {
@@ -36,9 +38,24 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
         "Serve MCP on standard input and output, for clients that start a command.",
         needs_server=True,
     ),
+    "connect": _CommandEntry(
+        "ringback.cli.connect",
+        "connect",
+        "Put the servers of an MCP client behind Ringback.",
+        needs_server=True,
+    ),
+    "mcp-service": _CommandEntry(
+        "ringback.cli.embedded_service.service_process",
+        "mcp_service",
+        "Run the service of this user until it is idle.",
+        needs_server=True,
+        is_hidden=True,
+    ),
     "keys": _CommandEntry("ringback.cli.keys", "app", "Manage API keys and the service's own keys.", needs_server=True),
     "upstreams": _CommandEntry(
-        "ringback.cli.upstreams", "app", "List, pause, drain and resume the MCP servers behind the service."
+        "ringback.cli.upstreams",
+        "app",
+        "List, pause, drain and resume the MCP servers behind the service, and sign in.",
     ),
     "tools": _CommandEntry("ringback.cli.upstreams", "tools", "List the tools of an upstream."),
     "call": _CommandEntry("ringback.cli.call", "call", "Start a call of a tool."),
@@ -108,7 +125,9 @@ class LazyCommandGroup(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = {name: TyperCommand(name, help=entry.help) for name, entry in COMMANDS.items()}
+        self.commands = {
+            name: TyperCommand(name, help=entry.help, hidden=entry.is_hidden) for name, entry in COMMANDS.items()
+        }
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
         return list(COMMANDS)

@@ -6,13 +6,12 @@ from typing import Annotated, Final
 
 import typer
 
-from ringback.bootstrap.backup import back_up
-from ringback.bootstrap.backup_manifest import KEY_FILE_NAME, BackupError, Manifest
-from ringback.bootstrap.restore import Restored, restore
 from ringback.cli.output import DATABASE_HELP, AsJson, exit_on_errors, print_json, print_message, print_output
-from ringback.cli.serve import exit_code_of_start
-from ringback.cli.service_errors import SERVICE_ERRORS
+from ringback.cli.service_errors import SERVICE_ERRORS, exit_code_of_start
 from ringback.domain.clock import SystemClock
+from ringback.service_database.backup import back_up
+from ringback.service_database.backup_manifest import KEY_FILE_NAME, BackupError, Manifest
+from ringback.service_database.restore import Restored, restore
 from ringback.settings import load_settings
 from ringback.storage.urls import describe_database
 

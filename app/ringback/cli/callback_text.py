@@ -4,15 +4,20 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ringback.protocol.upstream_logins import UPSTREAM_NAME_PATTERN, login_command
 from ringback.receiver import Callback
 
-SHOWN_MEMBERS: Final = ("call_id", "correlation_id", "client_session_id", "resume_token")
+SHOWN_MEMBERS: Final = ("call_id", "correlation_id", "client_session_id", "login_url", "resume_token")
 
 
 def describe_callback(callback: Callback) -> str:
     """A line that says what happened, and a line for each id."""
     lines = [f"{callback.timestamp:%H:%M:%S} {callback.name} {_describe_call(callback.data)}".rstrip()]
     lines += [f"         {name}: {value}" for name in SHOWN_MEMBERS if (value := callback.data.get(name))]
+    if callback.data.get("login_url") and UPSTREAM_NAME_PATTERN.fullmatch(
+        upstream := str(callback.data.get("upstream"))
+    ):
+        lines.append(f"         or run: {login_command(upstream)}")
     if callback.subscription_id:
         lines.append(f"         webhook_id: {callback.subscription_id}")
     return "\n".join(lines)

@@ -7,6 +7,7 @@ from typing import Annotated, Final, TypeVar
 
 import typer
 
+from ringback.cli.embedded_service.own_service import find_own_service, start_configured_service
 from ringback.cli.output import EXIT_INTERRUPTED
 from ringback.client import RingbackClient
 
@@ -59,7 +60,21 @@ def columns_for(principal: str | None, columns: Sequence[str]) -> Sequence[str]:
     return columns if principal is None else (columns[0], "principal", *columns[1:])
 
 
+def choose_service(url: str, api_key: str | None) -> tuple[str, str | None]:
+    """The URL and the key to use: the user's own service's if nothing else is chosen and none runs at the default URL."""
+    if url.rstrip("/") != URL_DEFAULT or api_key or (own := find_own_service(URL_DEFAULT)) is None:
+        return url, api_key
+    return own.url, own.api_key
+
+
+def start_own_service(url: str, api_key: str | None) -> None:
+    """Start the user's own service for a command that waits for what it does, if nothing else is chosen."""
+    if url.rstrip("/") == URL_DEFAULT and not api_key:
+        start_configured_service()
+
+
 def create_client(url: str, api_key: str | None, principal: str | None = None) -> RingbackClient:
+    url, api_key = choose_service(url, api_key)
     try:
         return RingbackClient(url, api_key=api_key or None, principal=principal)
     except ValueError as error:

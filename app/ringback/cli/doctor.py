@@ -1,25 +1,21 @@
 """`ringback doctor`: checks the installation, and says how to repair each fault."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Annotated
 
 import typer
 
-from ringback.bootstrap import (
-    accept_lost_keys,
-    accept_restore,
-    load_authorities,
-    require_callback_url,
-    require_complete_roles,
-)
+from ringback.bootstrap import load_authorities, require_callback_url, require_complete_roles
 from ringback.bootstrap.configuration import build_target_policy
 from ringback.bootstrap.egress import open_egress
 from ringback.cli import doctor_checks as checks
 from ringback.cli.client_options import ApiKey, create_client
 from ringback.cli.doctor_checks import CallbackCheck
 from ringback.cli.doctor_database import Finding, check_database
+from ringback.cli.doctor_own_service import find_own_installation
 from ringback.cli.doctor_public_url import check_public_paths, check_public_url
 from ringback.cli.doctor_service import check_running_service, is_elsewhere
 from ringback.cli.output import DATABASE_HELP, EXIT_NO_RESULT, AsJson, print_json, print_output
@@ -28,8 +24,12 @@ from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.errors import StoreUnavailable
 from ringback.notifier.http.dialer import make_tls_context
 from ringback.notifier.http.guard import TargetGuard
+from ringback.service_database import accept_lost_keys, accept_restore
 from ringback.settings import Settings, SettingsError, load_settings
-from ringback.upstreams.config import ConfigError
+from ringback.upstreams.config import ConfigError, UpstreamEntry
+
+ReadEntries = Callable[[], Sequence[UpstreamEntry]]
+"""Reads the configured upstreams. Raises `ConfigError`."""
 
 
 def doctor(
@@ -61,12 +61,21 @@ def doctor(
     """Check the settings, the database, the keys, the upstreams and the service. Exits with 1 if a check fails."""
     try:
         settings = load_settings(database_url=database, config=config)
+        own = None if url or api_key or upstream else find_own_installation(settings)
+        settings = settings if own is None else own.settings
         load_authorities(settings)
     except SettingsError as problem:
         findings = [Finding("settings", False, str(problem))]
     else:
         findings = asyncio.run(_accept_losses(settings, restored=restored, lost_keys=lost_keys))
-        findings += asyncio.run(_run_checks(settings, upstream or [], url, api_key, callbacks=callbacks))
+        if own is None:
+            read_entries = partial(load_configured_upstreams, settings, upstream or [], dev=False)
+        else:
+            api_key, read_entries = own.api_key, own.read_entries
+            findings += own.describe()
+        findings += asyncio.run(_check_installation_here(settings, read_entries, url))
+        if own is None or own.is_running:
+            findings += asyncio.run(_check_service(settings, url, api_key, callbacks=callbacks))
     _print_findings(findings, as_json=as_json)
     if not all(finding.ok for finding in findings):
         raise typer.Exit(EXIT_NO_RESULT)
@@ -87,15 +96,21 @@ async def _accept_losses(settings: Settings, *, restored: bool, lost_keys: bool)
     return findings
 
 
-async def _run_checks(
-    settings: Settings, options: list[str], url: str | None, api_key: str | None, *, callbacks: bool
-) -> list[Finding]:
+async def _check_installation_here(settings: Settings, read_entries: ReadEntries, url: str | None) -> list[Finding]:
+    """The checks on this machine; none if the service is on another one."""
+    if is_elsewhere(_choose_url(settings, url), settings):
+        return []
+    return await _check_installation(settings, read_entries, clock=SystemClock())
+
+
+def _choose_url(settings: Settings, url: str | None) -> str:
+    return (url or settings.base_url).rstrip("/")
+
+
+async def _check_service(settings: Settings, url: str | None, api_key: str | None, *, callbacks: bool) -> list[Finding]:
     clock = SystemClock()
-    service_url = (url or settings.base_url).rstrip("/")
-    findings: list[Finding] = []
-    if not is_elsewhere(service_url, settings):
-        findings += await _check_installation(settings, options, clock=clock)
-    findings += await checks.check_service(service_url, clock=clock)
+    service_url = _choose_url(settings, url)
+    findings = await checks.check_service(service_url, clock=clock)
     findings += await check_running_service(service_url, api_key, clock=clock)
     if not is_elsewhere(service_url, settings):
         process_url = settings.process_url if service_url == settings.base_url else service_url
@@ -120,11 +135,11 @@ async def _check_callbacks(settings: Settings, service_url: str, api_key: str | 
         return [Finding("callbacks", False, str(problem))]
 
 
-async def _check_installation(settings: Settings, options: list[str], *, clock: Clock) -> list[Finding]:
+async def _check_installation(settings: Settings, read_entries: ReadEntries, *, clock: Clock) -> list[Finding]:
     """The settings of this environment, and what they name."""
     findings = [Finding("settings", True, "they are valid"), *_check_roles(settings), *await check_database(settings)]
     try:
-        upstreams = load_configured_upstreams(settings, options, dev=False)
+        upstreams = read_entries()
     except (ConfigError, OSError) as problem:
         findings.append(Finding("upstreams", False, str(problem)))
     else:

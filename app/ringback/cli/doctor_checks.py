@@ -15,7 +15,9 @@ from ringback.bootstrap import load_authorities
 from ringback.cli.doctor_database import CLOCK_SKEW_SECONDS_MAX, Finding
 from ringback.client import ClientError, RingbackClient
 from ringback.domain.clock import Clock
-from ringback.domain.errors import InvalidCallbackUrl, Unavailable
+from ringback.domain.errors import InvalidCallbackUrl, SignInRequired, Unavailable
+from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
+from ringback.domain.upstreams import SkippedUpstream
 from ringback.identity.issuer import fetch_issuer_keys
 from ringback.identity.issuer_documents import IssuerDocumentError
 from ringback.identity.issuer_documents import create_issuer_client as issuer_client
@@ -27,7 +29,8 @@ from ringback.notifier.http.resolver import UnresolvedHost
 from ringback.notifier.http.target import Target, parse_target
 from ringback.runner.drivers import predict_driver_name
 from ringback.settings import Settings
-from ringback.upstreams.registry import UpstreamConfig, UpstreamRegistry
+from ringback.upstreams.own_address import OwnAddress
+from ringback.upstreams.registry import UpstreamConfig, UpstreamEntry, UpstreamRegistry
 
 CHECK_TIMEOUT_SECONDS: Final = 5.0
 CERTIFICATE_DAYS_MIN: Final = 7
@@ -38,9 +41,19 @@ _DAY: Final = 86_400
 # -- on this machine -------------------------------------------------------------------------------------------------------
 
 
-async def check_upstreams(configs: Sequence[UpstreamConfig], settings: Settings, *, clock: Clock) -> list[Finding]:
+async def check_upstreams(entries: Sequence[UpstreamEntry], settings: Settings, *, clock: Clock) -> list[Finding]:
     """Whether each upstream is reachable and lists its tools. Starts stdio upstreams, besides the service's own."""
-    if not configs:
+    own_address = OwnAddress({settings.base_url, settings.process_url})
+    entries = [
+        each if isinstance(each, SkippedUpstream) else own_address.judge_config(each) or each for each in entries
+    ]
+    configs = [each for each in entries if isinstance(each, UpstreamConfig)]
+    skipped = [
+        Finding(f"upstream {each.configured_name}", False, f"It is skipped: {each.advice}")
+        for each in entries
+        if isinstance(each, SkippedUpstream)
+    ]
+    if not entries:
         return [
             Finding("upstreams", False, "There is none, so there is no tool to call. Set RINGBACK_CONFIG or --config.")
         ]
@@ -53,14 +66,21 @@ async def check_upstreams(configs: Sequence[UpstreamConfig], settings: Settings,
     )
     async with upstreams:
         ends_at = clock.monotonic() + settings.connect_patience_seconds
-        return await asyncio.gather(*(_check_upstream(upstreams, each.name, ends_at, clock) for each in configs))
+        checked = await asyncio.gather(*(_check_upstream(upstreams, each, ends_at, clock) for each in configs))
+    return [*skipped, *checked]
 
 
-async def _check_upstream(upstreams: UpstreamRegistry, name: str, ends_at: float, clock: Clock) -> Finding:
-    about = f"upstream {name}"
+async def _check_upstream(upstreams: UpstreamRegistry, config: UpstreamConfig, ends_at: float, clock: Clock) -> Finding:
+    name, about = config.name, f"upstream {config.name}"
+    if config.credentials is CredentialsScope.PRINCIPAL:
+        return Finding(
+            about, True, "Each principal uses it with a login of its own, so it was not asked for its tools."
+        )
     while True:
         try:
-            tools = await upstreams.tool_catalog.list_tools(name)
+            tools = await upstreams.tool_catalog.list_tools(name, principal=SHARED_OWNER)
+        except SignInRequired:
+            return Finding(about, True, "It requires a login, which only the service has: ringback upstreams")
         except Unavailable:
             (info,) = (info for info in upstreams.tool_catalog.list_upstreams() if info.name == name)
             if info.state != "failing" and clock.monotonic() < ends_at:

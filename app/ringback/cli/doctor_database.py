@@ -7,12 +7,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ringback.bootstrap import open_shared_store
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.keyring import KEY_FILE_SUFFIX, key_ring_source, load_key_ring
 from ringback.resealing import count_sealed_by_key
+from ringback.service_database import open_shared_store
 from ringback.services.sealing_keys import differing_keys_detail, find_differing_keys
 from ringback.settings import Settings, SettingsError
 from ringback.storage.open import check_integrity, find_lone_copy, inspect_server

@@ -21,6 +21,8 @@ from ringback.cli.output import (
     strip_control_characters,
 )
 from ringback.client import Call, ClientError, ConnectionFailed, QuotaExceeded, RingbackClient, Unavailable
+from ringback.client.models import LOGIN_REQUEST_KEY
+from ringback.protocol.upstream_logins import login_command
 
 T = TypeVar("T")
 
@@ -169,6 +171,8 @@ def format_progress(progress: float, total: float | None) -> str:
 def describe_input_request(call: Call, key: str) -> str:
     request = call.input_requests[key]
     message = request.params.get("message") or request.method
+    if key == LOGIN_REQUEST_KEY:
+        return f"{message}\nOpen in a browser: {request.params.get('url')}\nOr run here: {login_command(call.upstream)}"
     return f"The tool asks: {message}\nAnswer it: ringback calls answer {call.id} --key {key} --accept '{{…}}'"
 
 

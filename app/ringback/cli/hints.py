@@ -8,6 +8,7 @@ _COMMANDS: Final = tuple(
     (re.compile(pattern), command)
     for pattern, command in (
         (rf"GET /v1/upstreams/{_ID}/tools", r"ringback tools \1"),
+        (rf"POST /v1/upstreams/{_ID}/login", r"ringback upstreams login \1"),
         (r"GET /v1/upstreams\b", "ringback upstreams"),
         (rf"DELETE /v1/calls/{_ID}\?cancel=true", r"ringback calls erase \1 --cancel"),
         (r"Name one principal instead of '\*'", "Name one principal with --principal instead of --all-principals"),

@@ -9,7 +9,6 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import typer
 from rich.table import Table
 
-from ringback.bootstrap import open_api_keys, open_shared_store
 from ringback.cli.arguments import parse_duration
 from ringback.cli.output import AsJson, create_console, exit_on_errors, print_json, print_message, print_output
 from ringback.cli.service_errors import SERVICE_ERRORS
@@ -18,6 +17,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.principal import DEFAULT_SCOPES, ApiKey, Scope
 from ringback.keyring import load_key_ring, rotate_key_file
 from ringback.resealing import count_sealed_by_key
+from ringback.service_database import open_api_keys, open_shared_store
 from ringback.services.api_keys import ApiKeys
 from ringback.settings import Settings, load_settings
 from ringback.signing import ed25519, sealing
@@ -124,7 +124,7 @@ def _configured_upstreams(settings: Settings) -> frozenset[str]:
     if settings.config is None:
         return frozenset()
     try:
-        return frozenset(config.name for config in load_upstreams(settings.config, None))
+        return frozenset(entry.name for entry in load_upstreams(settings.config, None).entries)
     except ConfigError as problem:
         print_message(f"Warning: {problem}")
         return frozenset()

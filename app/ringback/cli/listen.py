@@ -10,7 +10,7 @@ import httpx
 import typer
 
 from ringback.cli.callback_receiver import receive_callbacks
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, create_client
+from ringback.cli.client_options import URL_DEFAULT, ApiKey, choose_service, create_client, start_own_service
 from ringback.cli.durable_listener.callback_dispatcher import ATTEMPTS_MAX_DEFAULT, PARALLEL_DEFAULT
 from ringback.cli.durable_listener.state_file import (
     EventSelection,
@@ -73,6 +73,13 @@ def listen(
     exec_timeout: Annotated[
         float, typer.Option("--exec-timeout", metavar="SECONDS", min=0.1, help="The longest run of the command.")
     ] = EXEC_TIMEOUT_SECONDS_DEFAULT,
+    notify: Annotated[
+        bool,
+        typer.Option(
+            "--notify",
+            help="Also show a desktop notification for each callback, once; without a desktop, ring the terminal.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print each callback as one line of JSON.")] = False,
     secret: Annotated[
         str | None,
@@ -122,8 +129,10 @@ def listen(
         raise typer.BadParameter("--secret signs what --forward-to sends, or belongs to the webhook of --port")
     if forward_to:
         _check_forward_url(forward_to)
+    start_own_service(url or URL_DEFAULT, api_key)
+    service_url, api_key = choose_service(url or URL_DEFAULT, api_key)
     selection = EventSelection(
-        url=url or URL_DEFAULT,
+        url=service_url,
         names=tuple(event or NAMES_DEFAULT),
         client_session_id=session,
         correlation_id=correlation,
@@ -141,6 +150,7 @@ def listen(
         attempts=attempts,
         parallel=parallel,
         as_json=as_json,
+        notify=notify,
     )
     try:
         asyncio.run(run_listener(options))

@@ -20,6 +20,7 @@ from ringback.cli.durable_listener.listener import (
     open_listener_state,
     read_subscription_id,
 )
+from ringback.cli.durable_listener.notifications import DesktopNotifier, NotifyingHandler
 from ringback.cli.durable_listener.running_commands import RunningCommands, open_running_commands
 from ringback.cli.durable_listener.state_file import (
     EventSelection,
@@ -44,6 +45,7 @@ class ListenOptions:
     attempts: int
     parallel: int
     as_json: bool
+    notify: bool = False
 
 
 async def run_listener(options: ListenOptions) -> None:
@@ -59,7 +61,7 @@ async def run_listener(options: ListenOptions) -> None:
                 client,
                 state.inbox,
                 options.selection,
-                handler,
+                NotifyingHandler(handler, DesktopNotifier()) if options.notify else handler,
                 report=print_message,
                 attempts_max=options.attempts,
                 parallel=options.parallel,

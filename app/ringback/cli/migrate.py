@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from ringback.bootstrap import migrate_database
 from ringback.cli.output import DATABASE_HELP, EXIT_NO_RESULT, AsJson, exit_on_errors, print_json, print_output
-from ringback.cli.serve import exit_code_of_start
-from ringback.cli.service_errors import SERVICE_ERRORS
+from ringback.cli.service_errors import SERVICE_ERRORS, exit_code_of_start
+from ringback.service_database import migrate_database
 from ringback.settings import load_settings
 from ringback.storage.migrations import SchemaState
 from ringback.storage.schema import read_schema_state

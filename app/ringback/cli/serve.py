@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
@@ -13,11 +13,17 @@ import typer
 
 from ringback import server
 from ringback.cli.client_options import URL_DEFAULT
-from ringback.cli.output import DATABASE_HELP, EXIT_NOT_DONE, TRY_AGAIN, exit_on_errors, print_message
-from ringback.cli.service_errors import SERVICE_ERRORS
-from ringback.domain.errors import StoreUnavailable
+from ringback.cli.output import DATABASE_HELP, exit_on_errors, print_message
+from ringback.cli.service_errors import SERVICE_ERRORS, exit_code_of_start
+from ringback.domain.upstreams import SkippedUpstream, SkipReason
 from ringback.settings import Settings, load_settings
-from ringback.upstreams.config import UpstreamConfig, load_upstreams, parse_upstream_option
+from ringback.upstreams.config import (
+    LoadedUpstreams,
+    UpstreamConfig,
+    UpstreamEntry,
+    load_upstreams,
+    parse_upstream_option,
+)
 
 ConfigFile = Annotated[
     Path | None,
@@ -29,13 +35,9 @@ UpstreamOption = Annotated[
 ]
 
 LOOPBACK_NETWORKS: Final = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+SKIPPED_SHOWN_MAX: Final = 10
+"""Names on the one line at the start."""
 DEMO_UPSTREAM: Final = f"demo={shlex.join([sys.executable, '-m', 'ringback.cli.demo_upstream'])}"
-
-
-def exit_code_of_start(error: Exception) -> int:
-    """`TRY_AGAIN` if a supervisor such as systemd should restart the service; not if an operator has to act first."""
-    is_passing = isinstance(error, StoreUnavailable) and not error.needs_operator
-    return TRY_AGAIN if is_passing or isinstance(error, server.AddressTaken) else EXIT_NOT_DONE
 
 
 @exit_on_errors(*SERVICE_ERRORS, exit_code=exit_code_of_start)
@@ -65,6 +67,13 @@ def serve(
     ] = None,
     host: Annotated[str | None, typer.Option("--host", envvar="RINGBACK_HOST", help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option("--port", envvar="RINGBACK_PORT", help="Port to listen on.")] = None,
+    strict_config: Annotated[
+        bool,
+        typer.Option(
+            "--strict-config",
+            help="Refuse a configuration with an entry that cannot be served, or whose name has to be changed.",
+        ),
+    ] = False,
     log_level: Annotated[
         str | None, typer.Option("--log-level", envvar="RINGBACK_LOG_LEVEL", help="debug, info, warning or error.")
     ] = None,
@@ -79,12 +88,15 @@ def serve(
         "roles": roles,
         "host": host,
         "port": port,
+        "strict_config": strict_config or None,
         "log_level": log_level,
         "log_format": log_format,
     }
     settings = load_development_settings(options) if dev else load_settings(**options)
     reread = partial(load_configured_upstreams, settings, upstream or [], dev=dev)
-    server.serve(settings, reread(), read_configs=reread)
+    entries = reread()
+    _report_skipped(entries)
+    server.serve(settings, entries, read_configs=reread)
 
 
 def load_development_settings(options: dict[str, Any]) -> Settings:
@@ -95,17 +107,45 @@ def load_development_settings(options: dict[str, Any]) -> Settings:
     )
 
 
-def load_configured_upstreams(settings: Settings, options: Sequence[str], *, dev: bool) -> list[UpstreamConfig]:
-    """The upstreams of the configuration file and of the command line. With `dev` and no upstream, the demo upstream."""
-    upstreams = [parse_upstream_option(option) for option in options]
+def load_configured_upstreams(settings: Settings, options: Sequence[str], *, dev: bool) -> list[UpstreamEntry]:
+    """The entries of the configuration file and of the command line. With `dev` and no upstream, the demo upstream."""
+    upstreams: list[UpstreamEntry] = [parse_upstream_option(option) for option in options]
     if settings.config is not None:
-        upstreams += load_upstreams(settings.config, os.environ)
+        loaded = load_upstreams(settings.config, os.environ)
+        if settings.strict_config:
+            loaded.require_all()
+        upstreams += _yield_names(loaded, {each.name for each in upstreams})
     if dev and not upstreams:
         print_message(
             f"No upstream is configured; a demo is used. Try it: ringback call demo count_primes --wait{_url_option(settings)}"
         )
         upstreams.append(parse_upstream_option(DEMO_UPSTREAM))
     return upstreams
+
+
+def _yield_names(loaded: LoadedUpstreams, taken: Collection[str]) -> list[UpstreamEntry]:
+    """The entries of the file, without those whose names upstreams of the command line have."""
+    return [
+        SkippedUpstream(
+            name=entry.name,
+            configured_name=entry.configured_name or entry.name,
+            reason=SkipReason.NAME_CONFLICT,
+            advice=f"an --upstream of the command line has the name '{entry.name}'; rename one of them.",
+        )
+        if isinstance(entry, UpstreamConfig) and entry.name in taken
+        else entry
+        for entry in loaded.entries
+    ]
+
+
+def _report_skipped(entries: Sequence[UpstreamEntry]) -> None:
+    """Print one line; the log has one for each entry."""
+    if skipped := [each.configured_name for each in entries if isinstance(each, SkippedUpstream)]:
+        shown = ", ".join(skipped[:SKIPPED_SHOWN_MAX]) + (", …" if len(skipped) > SKIPPED_SHOWN_MAX else "")
+        print_message(
+            f"Skipped entries of the configuration: {shown}. The others are served. The log below says why; so does: "
+            "ringback upstreams"
+        )
 
 
 def _url_option(settings: Settings) -> str:

@@ -15,9 +15,20 @@ from ringback.cli.output import (
     print_output,
     print_table,
 )
+from ringback.cli.upstream_logins import login, logout
 from ringback.client import UpstreamIntake
 
-_UPSTREAM_COLUMNS: Final = ("name", "state", "intake", "transport", "driver", "calls_in_flight", "last_error", "advice")
+_UPSTREAM_COLUMNS: Final = (
+    "name",
+    "state",
+    "login",
+    "intake",
+    "transport",
+    "driver",
+    "calls_in_flight",
+    "last_error",
+    "advice",
+)
 _TOOL_COLUMNS: Final = ("name", "title", "description")
 
 
@@ -25,7 +36,9 @@ UpstreamName = Annotated[
     str, typer.Argument(metavar="UPSTREAM", help="The upstream's name, as in `ringback upstreams`.")
 ]
 
-app = typer.Typer(help="List, pause, drain and resume the MCP servers behind the service.")
+app = typer.Typer(help="List, pause, drain and resume the MCP servers behind the service, and sign in.")
+app.command()(login)
+app.command()(logout)
 
 
 @app.callback(invoke_without_command=True)
@@ -43,7 +56,7 @@ def upstreams(
     if as_json:
         print_models(found)
     elif found:
-        print_table(_UPSTREAM_COLUMNS, (upstream.model_dump() for upstream in found))
+        print_table(_UPSTREAM_COLUMNS, ({**upstream.model_dump(), "login": upstream.login.state} for upstream in found))
     else:
         print_message("The service has no upstreams. Start it with some: ringback serve --upstream NAME=COMMAND_OR_URL")
 

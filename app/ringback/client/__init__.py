@@ -100,7 +100,15 @@ if typing.TYPE_CHECKING:
     from ringback.client.published_event_models import EventType, PublishedEvent
     from ringback.client.service_models import ProblemType, PublicKey, Readiness, ResultInfo, ServiceStatus
     from ringback.client.sync import SyncEventStream, SyncRingbackClient
-    from ringback.client.upstream_models import Reloaded, Tool, Upstream, UpstreamIntake
+    from ringback.client.upstream_models import (
+        CompletedLogin,
+        LoginState,
+        Reloaded,
+        StartedLogin,
+        Tool,
+        Upstream,
+        UpstreamIntake,
+    )
 
 __all__ = [
     "AdoptOptions",
@@ -115,6 +123,7 @@ __all__ = [
     "Cancellation",
     "ChangedWebhook",
     "ClientError",
+    "CompletedLogin",
     "Conflict",
     "ConnectionFailed",
     "CreatedApiKey",
@@ -132,6 +141,7 @@ __all__ = [
     "InputRequest",
     "InvalidRequest",
     "Listener",
+    "LoginState",
     "MemoryRequestState",
     "NamedWebhookOptions",
     "NewEvent",
@@ -163,6 +173,7 @@ __all__ = [
     "SQLiteRequestState",
     "ServiceStatus",
     "Started",
+    "StartedLogin",
     "SyncEventStream",
     "SyncRingbackClient",
     "Tool",
@@ -178,7 +189,15 @@ __all__ = [
 ]
 
 _NAMES_BY_MODULE: typing.Final = {
-    "upstream_models": ("Reloaded", "Tool", "Upstream", "UpstreamIntake"),
+    "upstream_models": (
+        "CompletedLogin",
+        "LoginState",
+        "Reloaded",
+        "StartedLogin",
+        "Tool",
+        "Upstream",
+        "UpstreamIntake",
+    ),
     "administration_models": (
         "ApiKey",
         "CreatedApiKey",

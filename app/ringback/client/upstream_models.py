@@ -1,6 +1,7 @@
 """Responses about upstreams and their tools, as frozen values."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from pydantic import Field
@@ -8,13 +9,52 @@ from pydantic import Field
 from ringback.client.models import ClientModel
 
 
+class LoginState(ClientModel):
+    """Whether you are signed in to an upstream."""
+
+    state: str
+    """none (it has not asked for a login) | required | signed_in | expired"""
+    owner: str | None = None
+    """Whose login calls use: shared (one for all principals) | principal (yours); None if the upstream uses no logins."""
+    scope: str | None = None
+    expires_at: datetime | None = None
+    """When the access token expires; it may be refreshed."""
+    login_url: str | None = None
+    """The page on which a person signs in. It contains no secret."""
+
+
+class StartedLogin(ClientModel):
+    """A login that was started. Send the user's browser to `authorization_url`."""
+
+    login_id: str
+    upstream: str
+    owner: str
+    authorization_url: str = Field(repr=False)
+    """It contains a secret of this login: give it to the user only."""
+    redirect_uri: str
+    scope: str | None
+    expires_at: datetime
+
+
+class CompletedLogin(ClientModel):
+    """A login that succeeded. Calls that waited for it go on."""
+
+    upstream: str
+    owner: str
+    scope: str | None
+    expires_at: datetime | None
+    """When the access token expires; it may be refreshed. None: unknown."""
+
+
 class Upstream(ClientModel):
     """An MCP server behind the service, and its state."""
 
     name: str
+    configured_name: str = ""
+    """The name in the configuration, if it is another one."""
     transport: str
     state: str
-    """idle | connecting | ready | unresponsive | failing"""
+    """idle | connecting | ready | unresponsive | failing | skipped (its entry in the configuration cannot be served)"""
     protocol_version: str | None = None
     driver: str | None = None
     """How a new call is executed: task | mrtr | legacy_task | stream | plain; None while disconnected."""
@@ -23,7 +63,12 @@ class Upstream(ClientModel):
     """How to repair the last error."""
     intake: str = "open"
     """open | paused (calls stay queued) | draining (new calls are refused)"""
+    login: LoginState = LoginState(state="none")
     calls_in_flight: int = 0
+    connections: int = 1
+    """With credentials for each principal: your own, or those of all principals if you are an operator."""
+    signed_in_owners: int | None = None
+    """How many principals are signed in, if you are an operator."""
     max_concurrent: int = 0
     isolation: str = "shared"
     """Which calls share a session: shared (all) | principal | call"""

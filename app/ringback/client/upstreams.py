@@ -1,9 +1,22 @@
 """The client's methods about upstreams and their tools."""
 
 from collections.abc import Sequence
+from typing import Final
 
-from ringback.client.resource_client import ResourceClient, quote_path_segment
-from ringback.client.upstream_models import Reloaded, Tool, ToolList, Upstream, UpstreamIntake, UpstreamList
+from ringback.client.resource_client import ResourceClient, quote_path_segment, without_none
+from ringback.client.upstream_models import (
+    CompletedLogin,
+    Reloaded,
+    StartedLogin,
+    Tool,
+    ToolList,
+    Upstream,
+    UpstreamIntake,
+    UpstreamList,
+)
+
+DISCOVERY_SECONDS: Final = 40.0
+"""How long the service asks the servers of an upstream at most before it responds."""
 
 
 class UpstreamMethods(ResourceClient):
@@ -37,7 +50,43 @@ class UpstreamMethods(ResourceClient):
         """
         return await self._transport.fetch_model(Reloaded, "POST", "/v1/upstreams/reload")
 
+    async def start_login(
+        self, upstream: str, *, redirect_uri: str | None = None, scope: str | None = None
+    ) -> StartedLogin:
+        """Begin to sign in to an upstream in a browser. Complete the login within ten minutes, with the same key.
+
+        `redirect_uri` is a listener on the user's machine (http://127.0.0.1:PORT/PATH), or a URL that the operator allows.
+        """
+        return await self._transport.fetch_model(
+            StartedLogin,
+            "POST",
+            _login_path(upstream),
+            body=without_none({"redirect_uri": redirect_uri, "scope": scope}),
+            wait_seconds=DISCOVERY_SECONDS,
+        )
+
+    async def complete_login(self, upstream: str, redirected_to: str) -> CompletedLogin:
+        """Complete a login with the whole URL to which the authorization server sent the browser.
+
+        A web front end first checks that this redirect arrived in the session of the user who started the login.
+        """
+        return await self._transport.fetch_model(
+            CompletedLogin,
+            "POST",
+            f"{_login_path(upstream)}/complete",
+            body={"redirected_to": redirected_to},
+            wait_seconds=DISCOVERY_SECONDS,
+        )
+
+    async def end_login(self, upstream: str) -> None:
+        """Sign out of an upstream: the service deletes its tokens."""
+        await self._transport.send_request("DELETE", _login_path(upstream))
+
     async def tools(self, upstream: str) -> Sequence[Tool]:
         return (
             await self._transport.fetch_model(ToolList, "GET", f"/v1/upstreams/{quote_path_segment(upstream)}/tools")
         ).tools
+
+
+def _login_path(upstream: str) -> str:
+    return f"/v1/upstreams/{quote_path_segment(upstream)}/login"

@@ -15,7 +15,9 @@ that several surfaces need is written here once and tested by properties.
     principal  protected_resource  usage  meta         callers and scopes, OAuth resources, quotas, reserved `_meta` keys
     erasure                                            what is erased on request, and what remains of it
     mcp_sessions  client_address  roles                stored MCP sessions, clients behind proxies, what a node does
+    login_waits                                        calls that wait until somebody signs in to their upstream
     cancel_keys                                        how a 2026-07-28 client cancels a waiting request over HTTP
+    upstream_logins  login_urls                        logins to upstreams by OAuth, the tokens of their owners, their URLs
     upstreams  change_subscriptions  encryption        ports to upstreams, subscriptions to their changes, sealed columns
     call_rows  webhook_rows  delivery_rows  event_rows  upstream_rows  node_rows
     signals  ports                                     what the rules need of a store, as narrow Protocols

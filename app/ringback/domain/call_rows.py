@@ -31,7 +31,7 @@ class CallChange(StrEnum):
     INPUTS = "inputs"
     """Input requests and responses, and the status and phase that follow from them."""
     PARKED = "parked"
-    """As INPUTS, and the handle and the progress. The lease ends."""
+    """As INPUTS, and the handle, the progress and the dispatch. The lease ends."""
     QUEUED = "queued"
     """Everything that `call_completion.recover_call` decides: lease, dispatch, and input requests and responses."""
     CANCELLING = "cancelling"

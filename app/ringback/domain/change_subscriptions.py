@@ -37,7 +37,8 @@ class ChangeSubscription:
     """None means the upstream's lists."""
 
     def matches_change(self, change: UpstreamChange) -> bool:
-        return self.upstream == change.upstream and self.resource_uri == change.uri
+        is_same = self.upstream == change.upstream and self.resource_uri == change.uri
+        return is_same and change.concerns(self.principal)
 
 
 class ChangeSubscriptionRows(Protocol):

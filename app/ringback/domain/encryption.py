@@ -13,15 +13,31 @@ class SealedColumn(StrEnum):
     SECRETS = "webhooks.secrets"
     BODIES = "bodies.body"
     SESSIONS = "mcp_sessions.state"
+    LOGINS = "upstream_logins.request"
+    TOKENS = "upstream_tokens.secrets"
+    CLIENTS = "oauth_clients.client"
     ARGUMENTS = "inputs.arguments"
     """A call's arguments and `_meta`, if the sealer `seals_content`."""
     RESULTS = "results.body"
 
 
-DURABLE_COLUMNS: Final = (SealedColumn.SECRETS, SealedColumn.BODIES, SealedColumn.ARGUMENTS, SealedColumn.RESULTS)
+DURABLE_COLUMNS: Final = (
+    SealedColumn.SECRETS,
+    SealedColumn.BODIES,
+    SealedColumn.ARGUMENTS,
+    SealedColumn.RESULTS,
+    SealedColumn.TOKENS,
+)
 """The columns whose loss an operator must know of. A session that cannot be unsealed is refused as an unknown one, and its
-client begins a new one."""
-RESEALED_COLUMNS: Final = (SealedColumn.SECRETS, SealedColumn.BODIES, SealedColumn.SESSIONS)
+client begins a new one. An OAuth client is registered again, and a login ends within minutes."""
+RESEALED_COLUMNS: Final = (
+    SealedColumn.SECRETS,
+    SealedColumn.BODIES,
+    SealedColumn.SESSIONS,
+    SealedColumn.LOGINS,
+    SealedColumn.TOKENS,
+    SealedColumn.CLIENTS,
+)
 """The columns whose values get the newest key. Arguments and results can have megabytes, and expire after some days instead."""
 
 

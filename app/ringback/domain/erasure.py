@@ -6,7 +6,7 @@
                 waiting
 
 What is erased: calls with arguments, `_meta`, results, errors and handles; deliveries with their sealed bodies and attempts;
-the webhooks that belong to them. What remains:
+the webhooks that belong to them; for a principal also its logins to upstreams and their tokens. What remains:
 
 - a tombstone for each call, without the hash of its request, so that its idempotency key starts no second call;
 - a tombstone for each event subscription: its id and its end;
@@ -189,9 +189,9 @@ class ErasedDeliveries(Protocol):
         ...
 
     async def delete_identity(self, erasure: Erasure, *, limit: int) -> int:
-        """Delete the principal's API keys, MCP sessions, event types and proven URLs that are not newer than the request.
+        """Delete the principal's keys, MCP sessions, event types, proven URLs and logins that are not newer than the request.
 
-        At most `limit` of each. Return the largest number.
+        Tokens are deleted whenever they were refreshed. At most `limit` of each. Return the largest number.
         """
         ...
 

@@ -11,6 +11,7 @@
     ├── Unauthenticated           no key, or none that we know
     ├── Forbidden                 a known key that may not do this
     ├── NotFound                  unknown and foreign alike
+    │   └── UnknownLogin          … or completed, or expired
     ├── Gone                      it existed and has expired
     │   ├── CallExpired
     │   └── ResumeTokenExpired
@@ -18,13 +19,16 @@
     │   ├── CallEnded
     │   ├── CallRunning           what is to be erased has not ended
     │   ├── IdempotencyConflict
+    │   ├── LoginNotCompleted     an upstream, or its authorization server, allows no login or refused this one
     │   ├── ResultNotReady
+    │   ├── SignInRequired        a user has to sign in to the upstream first
     │   ├── WebhookNotActive      nothing may go to it now
     │   └── WebhookNotVerified    its owner has to prove it first
     ├── QuotaExceeded             try again later; says when
     └── Unavailable               the service cannot do it now; nothing was started
         ├── StoreUnavailable
         ├── ContentUnreadable     sealed with a key that is missing
+        ├── LoginUnavailable      the authorization server of an upstream cannot be reached
         ├── IssuerUnavailable     whose tokens cannot be checked without it
         ├── EndpointUnavailable   of MCP: it failed and is being started again
         ├── UpstreamDraining      an operator lets its calls end
@@ -112,6 +116,12 @@ class NotFound(RingbackError):
     slug = "not-found"
 
 
+class UnknownLogin(NotFound):
+    """Unknown login."""
+
+    slug = "unknown-login"
+
+
 class Gone(RingbackError):
     """No longer available."""
 
@@ -152,6 +162,18 @@ class IdempotencyConflict(Conflict):
     """Idempotency key used for another request."""
 
     slug = "idempotency-conflict"
+
+
+class LoginNotCompleted(Conflict):
+    """The login did not succeed."""
+
+    slug = "login-failed"
+
+
+class SignInRequired(Conflict):
+    """The upstream requires a login."""
+
+    slug = "login-required"
 
 
 class ResultNotReady(Conflict):
@@ -203,6 +225,12 @@ class ContentUnreadable(Unavailable):
     """Stored content cannot be read."""
 
     slug = "content-unreadable"
+
+
+class LoginUnavailable(Unavailable):
+    """The authorization server cannot be reached."""
+
+    slug = "login-unavailable"
 
 
 class IssuerUnavailable(Unavailable):

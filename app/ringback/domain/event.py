@@ -15,6 +15,7 @@ from ringback.domain.call_outcome import CallOutcome, describe_error
 from ringback.domain.clock import cut_to_milliseconds, format_iso
 from ringback.domain.cursor import LogPosition, event_mark
 from ringback.domain.ids import CallId, EventId
+from ringback.domain.login_waits import find_login_url
 from ringback.domain.principal import Principal
 
 
@@ -174,6 +175,8 @@ def call_event_data(name: EventName, call: Call) -> dict[str, Any]:
         }
     if name is EventName.CALL_INPUT_REQUIRED:
         data["input_keys"] = list(call.input_requests)
+        if (login_url := find_login_url(call)) is not None:
+            data["login_url"] = login_url
     if name is EventName.CALL_PROGRESS and call.progress is not None:
         data["progress"] = progress_data(call.progress)
     return data

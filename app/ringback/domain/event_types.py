@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from ringback.domain.event import EventName, event_name
 from ringback.domain.ids import EventId
 from ringback.domain.principal import Principal
-from ringback.domain.upstreams import UPSTREAM_NAME_PATTERN
+from ringback.protocol.upstream_logins import UPSTREAM_NAME_PATTERN
 
 PUBLISHED_NAME_PATTERN: Final = r"^[a-z0-9_-]+(\.[a-z0-9_-]+)+$"
 """Words with dots, as Ringback's own names and most event catalogs of the trade."""

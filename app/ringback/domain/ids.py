@@ -18,6 +18,7 @@ EventId = NewType("EventId", str)
 DeliveryId = NewType("DeliveryId", str)
 AttemptId = NewType("AttemptId", str)
 KeyId = NewType("KeyId", str)
+LoginId = NewType("LoginId", str)
 ErasureId = NewType("ErasureId", str)
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -55,6 +56,9 @@ class IdGenerator:
 
     def new_key_id(self) -> KeyId:
         return KeyId(self._new_id("key"))
+
+    def new_login_id(self) -> LoginId:
+        return LoginId(self._new_id("login"))
 
     def new_erasure_id(self) -> ErasureId:
         return ErasureId(self._new_id("era"))

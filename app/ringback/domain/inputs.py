@@ -19,6 +19,8 @@ ELICITATION_METHOD: Final = "elicitation/create"
 """The only kind of input request that is declared to upstreams (`runner.drivers.mrtr`)."""
 REFUSED_KINDS: Final = {"sampling/createMessage": "sampling", "roots/list": "roots"}
 """Kinds of input requests that Ringback refuses: it has no model, and it shares no folders of its clients."""
+LOGIN_REQUEST_KEY: Final = "ringback/login"
+"""The key and the name of the request to sign in to the upstream (`domain.login_waits`). Ringback makes it; no upstream may."""
 INPUT_REQUESTS_MAX: Final = 32
 """Open at once. A form with many fields is one request."""
 INPUT_BYTES_MAX: Final = 64 * 1024
@@ -31,6 +33,8 @@ class InputAnswer:
     accepted: Sequence[str]
     ignored: Sequence[str]
     """Keys without an open request."""
+    declines_login: bool = False
+    """Whether the answers refuse to sign in to the upstream: the call then ends."""
 
 
 def request_input(call: Call, requests: Mapping[str, Mapping[str, Any]], *, now: datetime) -> Call:
@@ -56,13 +60,18 @@ def request_input(call: Call, requests: Mapping[str, Mapping[str, Any]], *, now:
 
 
 def answer_input(call: Call, responses: Mapping[str, Any], *, now: datetime) -> InputAnswer:
-    """The call with these answers. A parked call is queued again once no request is open."""
+    """The call with these answers. A parked call is queued again once no request is open.
+
+    No answer closes a request to sign in: only the login does, or the call ends because the answer refuses it.
+    """
     accepted = [key for key in responses if key in call.input_requests]
     ignored = [key for key in responses if key not in call.input_requests]
-    if not accepted:
-        return InputAnswer(call=call, accepted=accepted, ignored=ignored)
-    new_responses = {call.input_requests[key].name: responses[key] for key in accepted}
-    still_open = {key: request for key, request in call.input_requests.items() if key not in responses}
+    answered = [key for key in accepted if key != LOGIN_REQUEST_KEY]
+    declines = LOGIN_REQUEST_KEY in accepted and responses[LOGIN_REQUEST_KEY].get("action") != "accept"
+    if not answered or declines:
+        return InputAnswer(call=call, accepted=accepted, ignored=ignored, declines_login=declines)
+    new_responses = {call.input_requests[key].name: responses[key] for key in answered}
+    still_open = {key: request for key, request in call.input_requests.items() if key not in answered}
     updated = _with_requests(
         replace(call, input_responses={**call.input_responses, **new_responses}, updated_at=now),
         still_open,
@@ -92,6 +101,8 @@ def _with_requests(call: Call, requests: Mapping[str, InputRequest], *, now: dat
 
 
 def check_input_requests(requests: Mapping[str, Mapping[str, Any]]) -> None:
+    if LOGIN_REQUEST_KEY in requests:
+        raise ValueError(f"The upstream uses the name '{LOGIN_REQUEST_KEY}', which is Ringback's.")
     if len(requests) > INPUT_REQUESTS_MAX:
         raise ValueError(f"The upstream asks more than {INPUT_REQUESTS_MAX} questions at once.")
     for request in requests.values():

@@ -30,6 +30,11 @@ def without_reserved_meta(message: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**rest, "_meta": kept} if kept else rest
 
 
+def add_meta(result: Mapping[str, Any], key: str, value: object) -> dict[str, Any]:
+    """The result with this member in its `_meta`."""
+    return {**result, "_meta": {**(result.get("_meta") or {}), key: value}}
+
+
 # The `ringback/` keys of requests (all but `callId`) and responses (the three ids).
 
 CALL_ID_META_KEY: Final = "ringback/callId"
@@ -37,6 +42,8 @@ CLIENT_SESSION_ID_META_KEY: Final = "ringback/clientSessionId"
 CORRELATION_ID_META_KEY: Final = "ringback/correlationId"
 IDEMPOTENCY_KEY_META_KEY: Final = "ringback/idempotencyKey"
 CALLBACK_META_KEY: Final = "ringback/callback"
+INSTANCES_META_KEY: Final = "ringback/instances"
+"""In results: the Ringback that answers, and those behind it (`upstreams.instances`)."""
 
 
 _KNOWN_KEYS: Final = frozenset(

@@ -21,12 +21,12 @@ about before it reads that, or a unique index decides:
     queues: due calls, deliveries and challenges, expired rows                 rows that another unit has locked are skipped
     idempotency keys, names, aliases, generations of a delivery                unique: the unit that is second runs again
 
-The order of locks is: erasures, tasks, API keys, calls, webhooks, challenges and catch-ups, logs, rates, deliveries. Only
-erasures wait for API keys, and they hold no other row then. Deliveries that another unit has locked are skipped; only recorded
-attempts wait, for rows of their own leases. So a unit that has locked deliveries may lock webhooks (held deliveries that are
-given up): no unit that holds those waits for a delivery. Two units that still wait for each other (the first loss of a webhook
-under the lock of a log; a shared callback that is extended under it; unreadable deliveries of a webhook that is removed; two
-batches with the same keys) are noticed after a second, and one of them runs again.
+The order of locks is: erasures, tasks, API keys, logins to upstreams, calls, webhooks, challenges and catch-ups, logs, rates,
+deliveries. Only erasures wait for API keys, and they hold no other row then. Deliveries that another unit has locked are
+skipped; only recorded attempts wait, for rows of their own leases. So a unit that has locked deliveries may lock webhooks (held
+deliveries that are given up): no unit that holds those waits for a delivery. Two units that still wait for each other (the
+first loss of a webhook under the lock of a log; a shared callback that is extended under it; unreadable deliveries of a webhook
+that is removed; two batches with the same keys) are noticed after a second, and one of them runs again.
 
     unit                                     what it locks, or what decides
     start, report of a call                  unique key; the usage near its quota; the log before a callback is shared
@@ -51,12 +51,20 @@ batches with the same keys) are noticed after a second, and one of them runs aga
     replay                                   the webhook, then the log; the generation is unique
     attempts now, pause of a webhook         the webhook, its deliveries (skipping locked ones), then its origin
     bulk cancellation                        the calls in the order of their ids, then the log
+    park until a login                       the owner's logins (`LoginWaitRows.lock`), then the call, then the log
+    login to an upstream                     the tokens, the lists, then the owner's logins, then a batch of the calls that wait
     pause, drain or resume of an upstream    its row; a unit that begins after the commit of a pause leases
                                              nothing, but a lease that began before may commit after it
     catch-up                                 the webhook, its catch-up, then the log
     verification                             units that lease challenges come one after the other, so limits are exact. Those of
                                              events/subscribe too: their last lock is this one, which all principals share
     sessions, sealed values                  the row, so no change is lost
+    login to an upstream                     its start counts the principal's logins under the log; a completion takes the row
+                                             before it exchanges the code, so one completion does that, and deletes it with the
+                                             write of the tokens, so an erasure in between leaves none
+    tokens: saved, refreshed, deleted        the row; they are written only over the version that was read
+    lists of a connection                    the tokens of its owner, so none is stored that another login got; then the row.
+                                             A unit that deletes old ones of several principals waits for no other lock
     retention of events                      the logs in the order of principals
     published events, declared types         the log, so an id and the number of types are counted once
     events of an upstream, and the cursor    the logs in the order of principals; one node follows (`leadership`)
@@ -89,11 +97,13 @@ from ringback.domain.erasure import ErasedDeliveries, ErasedRows, ErasureRows
 from ringback.domain.event_rows import EventLogRows, EventRows
 from ringback.domain.event_subscriptions import SubscriptionRows
 from ringback.domain.event_types import EventDemandRows, EventFollowingRows, EventTypeRows
+from ringback.domain.login_waits import LoginWaitRows
 from ringback.domain.mcp_sessions import McpSessionRows
 from ringback.domain.node_rows import LeaderRows, WebhookRateRows
 from ringback.domain.principal import ApiKeyRows, Principal
 from ringback.domain.signals import Signals
-from ringback.domain.upstream_rows import CatalogRows, ToolAliasRows, UpstreamControlRows
+from ringback.domain.upstream_logins import OAuthClientRows, UpstreamLoginRows, UpstreamTokenRows
+from ringback.domain.upstream_rows import CatalogRows, OwnedCatalogRows, ToolAliasRows, UpstreamControlRows
 from ringback.domain.usage import UsageRows
 from ringback.domain.verification import ChallengeRows, ProofRows, SentChallengeRows
 from ringback.domain.webhook_rows import (
@@ -201,6 +211,8 @@ class Transaction(Protocol):
     @property
     def catalog(self) -> CatalogRows: ...
     @property
+    def owned_catalog(self) -> OwnedCatalogRows: ...
+    @property
     def change_subscriptions(self) -> ChangeSubscriptionRows: ...
     @property
     def subscriptions(self) -> SubscriptionRows: ...
@@ -209,7 +221,15 @@ class Transaction(Protocol):
     @property
     def upstream_controls(self) -> UpstreamControlRows: ...
     @property
+    def login_waits(self) -> LoginWaitRows: ...
+    @property
     def mcp_sessions(self) -> McpSessionRows: ...
+    @property
+    def upstream_logins(self) -> UpstreamLoginRows: ...
+    @property
+    def upstream_tokens(self) -> UpstreamTokenRows: ...
+    @property
+    def oauth_clients(self) -> OAuthClientRows: ...
 
     @property
     def erasures(self) -> ErasureRows: ...

@@ -76,8 +76,8 @@ class Caller:
         """Raise `Forbidden` unless the caller has the scope. `admin` includes all scopes."""
         if scope not in self.scopes and Scope.ADMIN not in self.scopes:
             raise Forbidden(
-                f"This key lacks the scope '{scope}'. Create one that has it: ringback keys create. An access token needs "
-                f"'ringback:{scope}'.",
+                f"This key lacks the scope '{scope}'. Create one that has it: ringback keys create PRINCIPAL --scope {scope}. "
+                f"An access token needs 'ringback:{scope}'.",
                 scope=scope,
             )
 

@@ -43,6 +43,16 @@ def webhook_due_topic(webhook_id: WebhookId) -> str:
     return f"due:{webhook_id}"
 
 
+def upstream_tokens_topic(upstream: str, owner: Principal) -> str:
+    """Topic: the tokens of this owner for this upstream were saved or deleted."""
+    return f"upstream_tokens:{upstream}:{owner}"
+
+
+def owner_erased_topic(owner: Principal) -> str:
+    """Topic: all tokens of this owner were erased, with everything else of the principal."""
+    return f"owner_erased:{owner}"
+
+
 def call_changed_topic(call_id: CallId) -> str:
     """Topic: this call changed."""
     return f"call:{call_id}"

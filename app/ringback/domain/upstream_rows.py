@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
+from ringback.domain.principal import Principal
+
 PROFILE_PART: Final = "profile"
 """The name of the profile. Lists are named by their `domain.upstreams.Listing`."""
 ELICITING_PREFIX: Final = "eliciting/"
@@ -23,7 +25,7 @@ class CatalogPart:
 
 
 class CatalogRows(Protocol):
-    """Implemented by the stores (`domain.ports`)."""
+    """What shared connections got. Implemented by the stores (`domain.ports`)."""
 
     async def list_all(self) -> Sequence[CatalogPart]: ...
 
@@ -33,6 +35,36 @@ class CatalogRows(Protocol):
 
     async def remove_other_upstreams(self, upstreams: Collection[str]) -> int:
         """Remove the parts of all other upstreams. Return their number."""
+        ...
+
+    async def remove_upstream(self, upstream: str) -> int:
+        """Remove the parts of an upstream, whose login has changed. Return their number."""
+        ...
+
+
+class OwnedCatalogRows(Protocol):
+    """What connections of single principals got. Implemented by the stores. Erasures remove the parts of their principal."""
+
+    async def list_parts(self, upstream: str, owner: Principal) -> Sequence[CatalogPart]: ...
+
+    async def save_part(self, owner: Principal, part: CatalogPart) -> None:
+        """Insert or replace the part."""
+        ...
+
+    async def remove_upstream(self, upstream: str, *, limit: int) -> int:
+        """Remove parts of all owners. Return their number, at most `limit`."""
+        ...
+
+    async def remove_owned(self, upstream: str, owner: Principal) -> int:
+        """Remove the parts of one owner, whose login has changed. Return their number."""
+        ...
+
+    async def list_upstreams(self) -> Sequence[str]:
+        """The upstreams that have parts."""
+        ...
+
+    async def remove_old(self, *, cutoff: datetime, limit: int) -> int:
+        """Remove parts that were fetched before the cutoff. Return their number, at most `limit`."""
         ...
 
 

@@ -1,6 +1,5 @@
 """Ports to upstreams, except for running calls: the tool catalog, and lists, requests and notifications for proxies."""
 
-import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
@@ -9,9 +8,8 @@ from typing import Any, Final, Protocol
 
 from ringback.domain.call import RerunPolicy
 from ringback.domain.ids import CallId
-
-UPSTREAM_NAME_PATTERN: Final = re.compile(r"[a-z0-9-]{1,24}")
-"""URLs contain the name, and tool aliases begin with it. 24 characters leave room within the specification's 64."""
+from ringback.domain.principal import Principal
+from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
 
 
 class DisconnectAction(StrEnum):
@@ -57,14 +55,49 @@ class ToolInfo:
     """The Tool object, unchanged, for proxies."""
 
 
+LOGIN_REQUIRED_PROBLEM: Final = "login_required"
+"""The `last_error` of an upstream that refuses its connection for want of a login."""
+
+
+class SkipReason(StrEnum):
+    """Why an entry of the configuration is not served."""
+
+    RETIRED_TRANSPORT = "retired_transport"
+    MISSING_VARIABLE = "missing_variable"
+    INVALID_NAME = "invalid_name"
+    NAME_CONFLICT = "name_conflict"
+    INVALID_ENTRY = "invalid_entry"
+    RINGBACK_ITSELF = "ringback_itself"
+    """The entry leads back to this service."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedUpstream:
+    """An entry of the configuration that is not served. It shows no value of a variable."""
+
+    name: str
+    """The name that the upstream would have; the name in the file if it can have none."""
+    configured_name: str
+    """The name in the file, bounded and printable."""
+    reason: SkipReason
+    advice: str
+    """What is wrong with the entry, and what to do."""
+
+    def describe(self) -> str:
+        return f"Upstream '{self.name}' is configured but skipped: {self.advice}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamInfo:
     """An upstream and its state."""
 
     name: str
+    configured_name: str = ""
+    """The name in the file, if it is another one."""
     transport: str
+    """stdio | http; unknown for a skipped one"""
     state: str
-    """idle | connecting | ready | unresponsive | failing"""
+    """idle | connecting | ready | unresponsive | failing | skipped"""
     protocol_version: str | None = None
     driver: str | None = None
     """The driver of a call that starts now: task | mrtr | legacy_task | stream | plain; None while not connected."""
@@ -75,20 +108,34 @@ class UpstreamInfo:
     max_concurrent: int = 0
     isolation: str = "shared"
     """shared | principal | call"""
+    connections: int = 1
+    """Open connections. An upstream with credentials for each principal has one for each that uses it now."""
     trusts_annotations: bool = False
     """Whether the rerun policy uses its tools' annotations (readOnlyHint, idempotentHint)."""
+    credentials: CredentialsScope | None = None
+    """Whose login calls use; None if the upstream uses no login: it is a child process, or has configured credentials."""
     faults: Mapping[str, int] = field(default_factory=dict[str, int])
     """Counts of invalid messages from the upstream since the service started, by kind (`upstreams.faults`)."""
 
 
 class ToolCatalog(Protocol):
-    """The tools that can be called."""
+    """The tools that can be called.
 
-    def list_upstreams(self) -> Sequence[UpstreamInfo]: ...
+    An upstream with credentials for each principal may list other tools for each, so methods that read lists take the
+    principal. They open its connection, unless they read the cache only.
+    """
+
+    def list_upstreams(self, principal: Principal | None = None) -> Sequence[UpstreamInfo]:
+        """The upstreams in their configured order. The state is that of the principal's connections; None: of all."""
+        ...
 
     def has_upstream(self, upstream: str) -> bool: ...
 
-    async def list_tools(self, upstream: str) -> Sequence[ToolInfo]:
+    def list_skipped(self) -> Sequence[SkippedUpstream]:
+        """The entries of the configuration that are not served. No other method knows them."""
+        ...
+
+    async def list_tools(self, upstream: str, *, principal: Principal) -> Sequence[ToolInfo]:
         """The tools that the upstream lists for clients that can elicit.
 
         Raises `Unavailable` if the upstream has never been reached and cannot be reached now.
@@ -101,6 +148,7 @@ class ToolCatalog(Protocol):
         tool: str,
         arguments: Mapping[str, Any],
         *,
+        principal: Principal,
         visible_upstreams: frozenset[str] | None,
         accepts_input: bool = False,
     ) -> None:
@@ -113,11 +161,11 @@ class ToolCatalog(Protocol):
         """
         ...
 
-    def is_repeatable(self, upstream: str, tool: str) -> bool:
+    def is_repeatable(self, upstream: str, tool: str, *, principal: Principal) -> bool:
         """Whether the tool's trusted annotations allow a second run. Reads the cache only."""
         ...
 
-    def get_input_schema(self, upstream: str, tool: str) -> Mapping[str, Any] | None:
+    def get_input_schema(self, upstream: str, tool: str, *, principal: Principal) -> Mapping[str, Any] | None:
         """The tool's input schema in the last listing, or None. Reads the cache only."""
         ...
 
@@ -179,6 +227,11 @@ class UpstreamChange:
     upstream: str
     listing: Listing | None = None
     uri: str | None = None
+    owner: Principal = SHARED_OWNER
+    """Whose connection received it. Only this principal is notified; `SHARED_OWNER`: every principal."""
+
+    def concerns(self, principal: Principal) -> bool:
+        return self.owner in {SHARED_OWNER, principal}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,14 +252,21 @@ class UpstreamErrorResponse(Exception):
 
 
 class UpstreamProxyPort(Protocol):
-    """Upstreams for a proxy. Methods raise `UnknownUpstream` for an upstream that is not configured."""
+    """Upstreams for a proxy. Methods raise `UnknownUpstream` for an upstream that is not configured.
 
-    async def get_profile(self, upstream: str) -> UpstreamProfile | None:
+    With credentials for each principal, everything comes from the connection of this principal, which is opened if needed.
+    """
+
+    def get_owner(self, upstream: str, principal: Principal) -> Principal:
+        """The owner of the connection that this principal uses: the principal, or `SHARED_OWNER`."""
+        ...
+
+    async def get_profile(self, upstream: str, *, principal: Principal) -> UpstreamProfile | None:
         """The last profile, also while the upstream is down and after a restart; None if it was never reached."""
         ...
 
     async def list_entries(
-        self, upstream: str, listing: Listing, *, can_elicit: bool = False
+        self, upstream: str, listing: Listing, *, principal: Principal, can_elicit: bool = False
     ) -> Sequence[Mapping[str, Any]]:
         """All pages of the list, in the upstream's order, entries unchanged; the cached list while the upstream is down.
 
@@ -221,6 +281,7 @@ class UpstreamProxyPort(Protocol):
         method: str,
         params: Mapping[str, Any],
         *,
+        principal: Principal,
         client_capabilities: Mapping[str, Any] | None = None,
     ) -> Mapping[str, Any]:
         """The result, unchanged. `client_capabilities` are declared to the upstream for this request (2026-07-28).
@@ -230,11 +291,17 @@ class UpstreamProxyPort(Protocol):
         """
         ...
 
-    def subscribe_changes(self, upstream: str | None) -> AbstractContextManager[AsyncIterator[UpstreamChange]]:
-        """Change notifications of the upstream (None: of every upstream) from entering on."""
+    def subscribe_changes(
+        self, upstream: str | None, *, principal: Principal
+    ) -> AbstractContextManager[AsyncIterator[UpstreamChange]]:
+        """Change notifications of the upstream (None: of every upstream) for this principal, from entering on.
+
+        The principal's connection stays open meanwhile, unless another principal needs its place. With None, it is opened
+        by the next use of its upstream.
+        """
         ...
 
-    def subscribe_resource(self, upstream: str, uri: str) -> AbstractAsyncContextManager[None]:
+    def subscribe_resource(self, upstream: str, uri: str, *, principal: Principal) -> AbstractAsyncContextManager[None]:
         """Subscribe to changes of the resource while this is entered. `subscribe_changes` yields them.
 
         Entering waits a moment for the upstream's response and raises `UpstreamErrorResponse` if the upstream refuses. After a

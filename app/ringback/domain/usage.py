@@ -34,6 +34,8 @@ class StoreTotals:
     """Deliveries that have not ended; of each state, counted up to `TOTALS_COUNTED_MAX`."""
     failing_webhooks: Mapping[WebhookState, int]
     """Webhooks whose last attempt or challenge failed, by state; together counted up to `TOTALS_COUNTED_MAX`."""
+    subscriptions: int
+    """Live subscriptions of MCP clients to events."""
     events: int
     """Events ever appended. The count never decreases."""
 

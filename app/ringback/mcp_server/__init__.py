@@ -38,7 +38,8 @@ clients (2025-11-25 and earlier) in sessions, modern clients (2026-07-28) reques
          ├── subscriptions ── change_publisher   notifications of changes
          ├── events ── event_backend    events/… over the event log; `event_types` describes Ringback's own types
          │     event_source             how to subscribe to the end of a call, in results about it
-         └── builtin_tools, event_tools, notify_me   ringback_…, for clients without tasks, events and webhooks
+         ├── builtin_tools, event_tools, notify_me   ringback_…, for clients without tasks, events and webhooks
+         └── login_tool                 where the user signs in to an upstream
 
 No header of a client reaches an upstream, and of its `_meta` only the keys that the upstream's `pass_meta` selects.
 
@@ -52,6 +53,7 @@ Beside the drawing:
     elicitation_ids, request_state, legacy_task_elicitation   how an answer finds its question, in each era
     session_notifications, session_activity   notifications to a legacy session, and when it was used last
     single_responses             a modern response as one JSON body, or as a stream if the client has to wait
+    direct_streams               modern streams of MCP Events, without the SDK's tasks and models
     poll_limiter, tool_advice    advice to models: wait instead of polling; tools instead of REST paths
     jsonrpc_errors               errors of the service as JSON-RPC errors
     events                       MCP Events; event_backend: the log behind them, event_types: Ringback's own types
@@ -93,7 +95,10 @@ Where Ringback differs from the specification or goes beyond it, and why:
     pages                    every list is one page; a cursor is refused
     cacheScope               is `private` whatever an upstream says: Ringback decides who may see an entry
     unreachable upstreams    keep their last known lists; at `/mcp` an upstream that was never reached is left out. At its own
-                             endpoint, its list has the tools that the caller has called there; without any it is an error
+                             endpoint, its list has the tools that the caller has called there; without any it is an error,
+                             unless the upstream requires a login: then the list has `ringback_login`
+    logins                   to an upstream are requested by URL elicitation under the name `ringback/login`. An accepted one
+                             stays open, because only the login itself lets the call go on; the client waits for it once more
     capabilities             of an upstream are passed on unchanged, but only the methods above are proxied
     HTTP errors              (401, 403, 404, 413, 421, 422) are problem documents, as in REST. Ringback's JSON-RPC errors name
                              the problem in `data.problem`, and tools instead of REST paths (`tool_advice`)

@@ -8,7 +8,9 @@ from ringback.domain.call import Call, CallStatus, Progress, call_resource_uri
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.clock import format_iso
 from ringback.domain.event import progress_data
-from ringback.domain.upstreams import UpstreamInfo
+from ringback.domain.login_waits import awaits_login, find_login_url
+from ringback.domain.upstreams import LOGIN_REQUIRED_PROBLEM, UpstreamInfo
+from ringback.protocol.upstream_logins import login_command
 
 INPUT_MESSAGE_LENGTH_MAX: Final = 500
 """Characters of a question in the text; the structured content has all of it."""
@@ -80,9 +82,26 @@ def serialize_input_requests(call: Call) -> dict[str, Any]:
     return {key: {"method": each.method, "params": each.params} for key, each in call.input_requests.items()}
 
 
+def get_login_step(upstream: str, login_url: str) -> str:
+    """What to do about a call that waits until the user signs in to its upstream."""
+    return (
+        f"{ask_for_login(upstream, login_url)} The call goes on by itself after the login; it needs no answer. "
+        "If the user refuses, cancel it with ringback_cancel_call."
+    )
+
+
+def ask_for_login(upstream: str, login_url: str) -> str:
+    return (
+        f"Ask the user to open {login_url} and to sign in to '{upstream}'. If Ringback runs on the user's own machine, "
+        f"the user can run `{login_command(upstream)}` in a terminal instead, which asks for no API key."
+    )
+
+
 def get_next_step(call: Call, *, poll_limit_reached: bool) -> str:
     if call.is_final:
         return _FINAL_STEPS[call.outcome]
+    if (login_url := find_login_url(call)) is not None:
+        return get_login_step(call.upstream, login_url)
     if call.status is CallStatus.INPUT_REQUIRED:
         return _STEP_INPUT_REQUIRED
     if poll_limit_reached:
@@ -147,6 +166,11 @@ def get_labels(call: Call) -> dict[str, str]:
 def get_pending_step(call: Call) -> str:
     """The next step of a pending result, which may be all that a model sees: it names the tool and its argument."""
     argument = jsontext.dumps({"call_id": call.id}).decode()
+    if (login_url := find_login_url(call)) is not None:
+        return (
+            f"{get_login_step(call.upstream, login_url)} Get the result with ringback_wait_for_call {argument}. "
+            f"Do not call '{call.tool}' again."
+        )
     if call.status is CallStatus.INPUT_REQUIRED:
         return (
             f"The tool asks a question: read it with ringback_get_call {argument}, ask the user, and answer with "
@@ -172,6 +196,8 @@ def render_pending_text(call: Call, upstream: UpstreamInfo | None) -> str:
 def _render_pending_state(call: Call, upstream: UpstreamInfo | None) -> str:
     """What the call does now. A sentence without its full stop, because the ids follow."""
     name = f"The tool '{call.tool}' of '{call.upstream}'"
+    if awaits_login(call):
+        return f"{name} waits until the user signs in to '{call.upstream}'"
     if call.dispatched_at is not None:
         return f"{name} has not finished. It runs in the background"
     return f"{name} has not started. {_render_queue_reason(call, upstream)}"
@@ -181,6 +207,8 @@ def _render_queue_reason(call: Call, upstream: UpstreamInfo | None) -> str:
     match None if upstream is None else upstream.state:
         case None:
             return f"'{call.upstream}' is not configured now; the call waits until it is"
+        case "failing" if upstream is not None and upstream.last_error == LOGIN_REQUIRED_PROBLEM:
+            return f"'{call.upstream}' requires a login, for which the call waits; ringback_login says where to sign in"
         case "failing":
             problem = str(upstream.last_error if upstream else "").replace("_", " ")
             return f"'{call.upstream}' cannot be reached now ({problem}); if that lasts, the call ends as rejected"

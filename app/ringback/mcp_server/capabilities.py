@@ -10,6 +10,8 @@ from typing import Any, Final, cast
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
 from ringback.domain.errors import RingbackError
+from ringback.domain.meta import INSTANCES_META_KEY, add_meta
+from ringback.domain.principal import Principal
 from ringback.domain.upstreams import UpstreamProfile
 from ringback.mcp_server.auth import get_caller
 from ringback.mcp_server.call_options import check_http_options
@@ -51,16 +53,22 @@ class CapabilitiesMiddleware:
             return result  # no client reads this response, and an unreachable upstream would delay the session
         upstreams = self._router.list_upstreams(context)
         try:
-            profiles = await asyncio.gather(*(self._gateway.proxy.get_profile(upstream) for upstream in upstreams))
+            profiles = await asyncio.gather(
+                *(self._get_profile(upstream, context.caller.principal) for upstream in upstreams)
+            )
         except RingbackError as error:  # the upstream was removed after the request was authorized
             raise to_mcp_error(error) from None
         known_profiles = [profile for profile in profiles if profile is not None]
+        instances = self._gateway.list_instances(self._endpoint.upstream)
         handshake: dict[str, Any] = {
-            **result,
+            **add_meta(result, INSTANCES_META_KEY, instances),
             "capabilities": self._merge_capabilities(era, known_profiles),
             "instructions": "\n\n".join([*_collect_instructions(known_profiles), GATEWAY_INSTRUCTIONS]),
         }
         return {**handshake, "cacheScope": "private"} if era == "modern" else handshake
+
+    async def _get_profile(self, upstream: str, principal: Principal) -> UpstreamProfile | None:
+        return await self._gateway.proxy.get_profile(upstream, principal=principal)
 
     def _check_options(self, ctx: ServerRequestContext[Any, Any]) -> None:
         """Refuse a URL or headers with invalid options of Ringback, so that the user learns of them before the first call."""

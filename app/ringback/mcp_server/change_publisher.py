@@ -117,7 +117,9 @@ class ChangePublisher:
 
         A client whose session continues in this process gets them once at the start: the lists may have changed meanwhile.
         """
-        with self._gateway.proxy.subscribe_changes(context.endpoint.upstream) as changes:
+        with self._gateway.proxy.subscribe_changes(
+            context.endpoint.upstream, principal=context.caller.principal
+        ) as changes:
             for flag in flags if context.is_replayed else ():
                 await send(LIST_CHANGED_METHODS[flag], {})
             async for change in changes:
@@ -140,8 +142,9 @@ class ChangePublisher:
         self, context: RequestContext, uri: str, send: SendNotification, acceptance: Acceptance
     ) -> None:
         upstream, proxy = await self._router.resolve_resource(context, uri), self._gateway.proxy
-        with proxy.subscribe_changes(upstream) as changes:
-            async with proxy.subscribe_resource(upstream, uri):
+        principal = context.caller.principal
+        with proxy.subscribe_changes(upstream, principal=principal) as changes:
+            async with proxy.subscribe_resource(upstream, uri, principal=principal):
                 acceptance.set_result(None)
                 await _announce_replayed(context, uri, send)
                 async for change in changes:

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from ringback.domain.call import Call, InputRequest
 from ringback.domain.errors import CallEnded, RingbackError
+from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from ringback.domain.meta import without_reserved_meta
 from ringback.domain.principal import Caller
 from ringback.mcp_server import meta
@@ -26,6 +27,7 @@ from ringback.mcp_server.elicitation_ids import AskedQuestion
 from ringback.mcp_server.gateway import Gateway, Result
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.request_state import seal_request_state, unknown_request_state, unseal_request_state
+from ringback.mcp_server.session_notifications import send_to_request
 from ringback.waits import end_tasks, wait_first
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,12 @@ ELICITATION_TIMEOUT_SECONDS: Final = 50.0
 def can_elicit(context: RequestContext, requests: Iterable[InputRequest]) -> bool:
     """Whether the client of this request supports all these questions."""
     return context.supports_elicitation({str(request.params.get("mode", "form")) for request in requests})
+
+
+def answers_login(context: RequestContext) -> bool:
+    """Whether a repeated modern request answers the request to sign in to the upstream."""
+    responses: dict[str, Any] = (context.sdk_context.params or {}).get("inputResponses") or {}
+    return LOGIN_REQUEST_KEY in responses
 
 
 async def elicit_input(
@@ -95,7 +103,10 @@ class CallElicitation:
 
     def build_input_required_result(self, context: RequestContext, call: Call) -> Result:
         """An InputRequiredResult with the call's open questions."""
-        requests = {each.name: {"method": each.method, "params": each.params} for each in call.input_requests.values()}
+        requests = {
+            each.name: {"method": each.method, "params": _select_modern_params(each)}
+            for each in call.input_requests.values()
+        }
         keys = {each.name: key for key, each in call.input_requests.items()}
         state = seal_request_state(self._gateway, context, {"call_id": call.id, "keys": keys})
         return meta.with_call_meta(
@@ -159,6 +170,20 @@ class CallElicitation:
             )
         finally:
             await end_tasks([answers, status_change])
+
+    async def announce_login(self, context: RequestContext, call: Call) -> None:
+        """Notify a legacy client that the login which `call` waited for is complete (2025-11-25, URL mode elicitation)."""
+        request = call.input_requests.get(LOGIN_REQUEST_KEY)
+        if request is not None:
+            params = {"elicitationId": request.params["elicitationId"]}
+            await send_to_request(context, "notifications/elicitation/complete", params)
+
+
+def _select_modern_params(request: InputRequest) -> Mapping[str, Any]:
+    """2026-07-28 has no `elicitationId`. Requests of the upstream pass as they are."""
+    if request.name != LOGIN_REQUEST_KEY:
+        return request.params
+    return {name: value for name, value in request.params.items() if name != "elicitationId"}
 
 
 def is_upstream_task(call: Call) -> bool:

@@ -13,9 +13,9 @@ from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.event_types import EventType
 from ringback.domain.ids import CallId
-from ringback.domain.upstreams import UPSTREAM_NAME_PATTERN
 from ringback.protocol.mcp_events.backend import Interest
 from ringback.protocol.mcp_events.descriptors import EventDescriptor
+from ringback.protocol.upstream_logins import UPSTREAM_NAME_PATTERN
 
 URI_LENGTH_MAX: Final = 2048
 """As for `resource_uri` of a webhook."""
@@ -200,7 +200,13 @@ _PAYLOADS: Final[Mapping[EventName, Schema]] = {
                 "items": {"type": "string"},
                 "description": "The keys of the open questions; read the questions with the call.",
             },
-        }
+        },
+        {
+            "login_url": {
+                "type": "string",
+                "description": "Where the user signs in to the upstream, if the call waits for that.",
+            }
+        },
     ),
     EventName.CALL_PROGRESS: _call_payload({"progress": _PROGRESS}),
     EventName.UPSTREAM_CHANGED: _payload(

@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ConfigDict
 
 from ringback.domain.errors import RingbackError
+from ringback.mcp_server.direct_streams import find_direct_stream
 from ringback.mcp_server.event_backend import GatewayEventBackend
 from ringback.mcp_server.gateway import Capabilities, Era, Feature, Gateway, MethodBinding, Result
 from ringback.mcp_server.request_context import COMMENTS_OMITTED_KEY, RequestContext
@@ -76,12 +77,13 @@ class GatewayEventMethods:
 
     async def stream_events(self, context: RequestContext) -> Result:
         context.asgi_state[COMMENTS_OMITTED_KEY] = True
+        direct = find_direct_stream(context.asgi_state)
         stream = self._endpoint.stream_events(
             context,
             context.raw_params,
             request_id=context.require_request_id(),
             profile=get_error_profile(context),
-            send=partial(send_to_request, context),
+            send=partial(send_to_request, context) if direct is None else direct.send_notification,
         )
         if context.is_modern:
             return await stream  # cancelled when the client disconnects

@@ -34,6 +34,7 @@ from ringback.services.event_types import EventTypes
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.login_states import LoginStates
 from ringback.services.mcp_sessions import McpSessions
 from ringback.services.node_signals import NodeSignals
 from ringback.services.quotas import QuotaEnforcer
@@ -90,11 +91,14 @@ class Gateway:
     catalog: ToolCatalog
     proxy: UpstreamProxyPort
     call_notifications: CallNotifications
+    list_instances: Callable[[str | None], Sequence[str]]
+    """The ids of this Ringback and of those behind an upstream, or behind all."""
     tool_aliases: ToolAliases
     sessions: McpSessions
     signals: Signals
     node_signals: NodeSignals
     elicitation_ids: ElicitationIds
+    login_states: LoginStates
     sealer: Sealer
     ids: IdGenerator
     clock: Clock
@@ -131,6 +135,10 @@ class MethodBinding:
     """In other eras the method is unknown: -32601."""
 
 
+async def _is_always_listed(_context: RequestContext) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltinTool:
     """A tool of Ringback itself, listed after the upstream's tools."""
@@ -139,6 +147,8 @@ class BuiltinTool:
     """The Tool object."""
     handler: Callable[[RequestContext, Mapping[str, Any]], Awaitable[Result]]
     """Validates the arguments and returns a CallToolResult."""
+    is_listed: Callable[[RequestContext], Awaitable[bool]] = field(default=_is_always_listed)
+    """Whether tools/list has the tool now. It can be called in any case."""
 
 
 class TaskResponder(Protocol):

@@ -125,7 +125,13 @@ class ProxiedMethods:
         }
         method, capabilities = context.sdk_context.method, context.elicitation_capability
         answer = without_reserved_meta(
-            await self._gateway.proxy.send_request(upstream, method, upstream_params, client_capabilities=capabilities)
+            await self._gateway.proxy.send_request(
+                upstream,
+                method,
+                upstream_params,
+                principal=context.caller.principal,
+                client_capabilities=capabilities,
+            )
         )
         if answer.get("resultType") == INPUT_REQUIRED_RESULT:
             state = seal_request_state(

@@ -23,6 +23,7 @@ from ringback.mcp_server import (
     event_tools,
     events,
     legacy_tasks,
+    login_tool,
     notify_me,
     proxied_methods,
     subscriptions,
@@ -62,6 +63,7 @@ def build_features(gateway: Gateway) -> Sequence[Feature]:
         legacy_tasks.build_feature(gateway),
         builtin_tools.build_feature(gateway, wait_windows=wait_windows),
         notify_me.build_feature(gateway),
+        login_tool.build_feature(gateway),
         event_tools.build_feature(gateway),
         events.build_feature(gateway),
     )
@@ -168,6 +170,9 @@ class McpServer:
         if upstream is not None and not (
             caller.may_use_upstream(upstream) and self._gateway.catalog.has_upstream(upstream)
         ):
+            for skipped in self._gateway.catalog.list_skipped():
+                if skipped.name == upstream and caller.may_use_upstream(upstream):
+                    raise NotFound(skipped.describe())
             raise NotFound("There is no upstream of this name. List them: GET /v1/upstreams")
         return Endpoint(upstream=upstream)
 
@@ -221,6 +226,7 @@ class McpServer:
             if endpoint.upstream
             else gateway.tool_aliases.resolve_loaded_alias(Listing.TOOLS, name)
         )
-        if target is None or not _current_caller.get().may_use_upstream(target[0]):
+        caller = _current_caller.get()
+        if target is None or not caller.may_use_upstream(target[0]):
             return None
-        return gateway.catalog.get_input_schema(*target)
+        return gateway.catalog.get_input_schema(*target, principal=caller.principal)

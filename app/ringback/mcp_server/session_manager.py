@@ -39,6 +39,7 @@ from ringback.domain.errors import StoreUnavailable, Unavailable
 from ringback.domain.mcp_sessions import SessionState
 from ringback.domain.signals import mcp_session_topic
 from ringback.mcp_server.auth import get_request_caller
+from ringback.mcp_server.direct_streams import is_modern_stream_request, serve_direct_stream
 from ringback.mcp_server.gateway import TaskSpawner
 from ringback.mcp_server.request_context import SESSION_REFUSED_KEY, Endpoint
 from ringback.mcp_server.session_activity import SessionActivity
@@ -130,6 +131,8 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
                 await send_streamed_response(super()._handle_request, scope, receive, send)
             else:
                 await send_single_response(self.app, self._lifespan_state, scope, receive, send)
+        elif is_modern_stream_request(scope):
+            await serve_direct_stream(self.app, self._lifespan_state, scope, receive, send)
         else:
             await super()._handle_request(scope, receive, send)
 

@@ -54,7 +54,7 @@ from ringback.mcp_server.request_context import (
     STREAM_REQUEST_KEY,
 )
 from ringback.mcp_server.session_events import SessionEventStore
-from ringback.services.events import FOLLOW_SECONDS_MAX
+from ringback.services.event_streams import FOLLOW_SECONDS_MAX
 from ringback.waits import run_with_helper
 
 RETRY_MILLISECONDS: Final = 3_000

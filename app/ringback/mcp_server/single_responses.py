@@ -35,7 +35,7 @@ ATTEND_AFTER_SECONDS: Final = 0.05
 """A call that ends sooner gets a JSON body, and is not watched for a disconnect: cancelling it would save no work."""
 _NOTIFICATION_KEYS: Final = (b"progressToken", b"/logLevel")
 """The `_meta` keys with which a request asks for notifications. One in an argument has the SDK's way as its only effect."""
-_STREAM_HEADERS: Final = (
+STREAM_HEADERS: Final = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
     (b"connection", b"keep-alive"),
@@ -76,7 +76,7 @@ async def send_single_response(
 
         def attend() -> None:
             attendants.append(asyncio.create_task(response.keep_open()))
-            attendants.append(asyncio.create_task(_cancel_at_disconnect(receive, request_scope)))
+            attendants.append(asyncio.create_task(cancel_at_disconnect(receive, request_scope)))
 
         timer = asyncio.get_running_loop().call_later(ATTEND_AFTER_SECONDS, attend)
         try:
@@ -106,7 +106,7 @@ def make_body_receive(body: bytes, receive: Receive) -> Receive:
     return receive_body
 
 
-async def _cancel_at_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:
+async def cancel_at_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     scope.cancel()
@@ -132,7 +132,7 @@ class _LateStream:
             self._is_json = (b"content-type", b"text/event-stream") not in message["headers"]
         else:
             async with self._lock:
-                await self._send(_to_event(message) if self._is_json else message)
+                await self._send(to_last_event(message) if self._is_json else message)
 
     async def keep_open_later(self) -> None:
         await asyncio.sleep(ATTEND_AFTER_SECONDS)
@@ -146,7 +146,7 @@ class _LateStream:
             async with self._lock:
                 if not self._is_stream:
                     self._is_stream = True
-                    await self._send({"type": "http.response.start", "status": 200, "headers": list(_STREAM_HEADERS)})
+                    await self._send({"type": "http.response.start", "status": 200, "headers": list(STREAM_HEADERS)})
                 await self._send_comment()
             await asyncio.sleep(interval_seconds)
 
@@ -154,6 +154,7 @@ class _LateStream:
         await self._send({"type": "http.response.body", "body": b": ping\r\n\r\n", "more_body": True})
 
 
-def _to_event(message: Message) -> Message:
+def to_last_event(message: Message) -> Message:
+    """The JSON body of a response as the last event of a stream."""
     event = b"event: message\r\ndata: %b\r\n\r\n" % message["body"]
     return {"type": "http.response.body", "body": event, "more_body": False}

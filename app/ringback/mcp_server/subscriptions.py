@@ -54,7 +54,7 @@ from ringback.mcp_server.session_notifications import (
 )
 from ringback.mcp_server.task_serializer import TaskSerializer
 from ringback.mcp_server.tasks import build_detailed_task, require_tasks_extension
-from ringback.services.events import FOLLOW_SECONDS_MAX
+from ringback.services.event_streams import FOLLOW_SECONDS_MAX
 from ringback.services.mcp_sessions import with_subscription, without_subscription
 from ringback.waits import wait_first
 

@@ -14,7 +14,9 @@ from ringback.domain import jsontext
 from ringback.domain.call import Call, CallPhase, CallStatus, Progress
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.clock import format_iso, seconds
+from ringback.domain.login_waits import find_login_url
 from ringback.mcp_server.call_text import progress_text, serialize_input_requests
+from ringback.protocol.upstream_logins import login_command
 
 RELATED_TASK_META_KEY: Final = "io.modelcontextprotocol/related-task"
 POLL_INTERVAL_MILLISECONDS_MIN: Final = 500
@@ -110,6 +112,8 @@ def _status_payload(call: Call, result: bytes | None) -> dict[str, Any]:
 
 def status_message(call: Call) -> str | None:
     """One line for a user or a model."""
+    if (login_url := find_login_url(call)) is not None:
+        return f"Sign in to '{call.upstream}': {login_url} or, in a terminal: {login_command(call.upstream)}"
     if call.status in _STATUS_MESSAGES:
         return _STATUS_MESSAGES[call.status]
     if call.error is not None:

@@ -19,11 +19,13 @@ from mcp.shared.exceptions import MCPError
 from ringback.domain import jsontext
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_outcome import CallOutcome, failed_completion
+from ringback.domain.inputs import LOGIN_REQUEST_KEY
+from ringback.domain.login_waits import awaits_login
 from ringback.domain.upstreams import PendingForm, UpstreamNotification
 from ringback.mcp_server import meta
 from ringback.mcp_server.call_text import render_failure_advice
 from ringback.mcp_server.cancellation import mark_call_unattended
-from ringback.mcp_server.elicitation import CallElicitation, can_elicit, is_upstream_task
+from ringback.mcp_server.elicitation import CallElicitation, answers_login, can_elicit, is_upstream_task
 from ringback.mcp_server.event_source import EventSources
 from ringback.mcp_server.gateway import Gateway, Result, TaskResponder
 from ringback.mcp_server.known_clients import accepts_resource_link
@@ -100,6 +102,10 @@ class _ResponseWait:
         self._window = window
         self._elicitation = elicitation
         self._deadline = self._deadline_max = 0.0
+        self._login_shown = context.is_modern and answers_login(context)
+        """Whether the client has answered the request to sign in. The answer only says that its user has read the request."""
+        self._unannounced_login: Call | None = None
+        """The call when a legacy client got the request to sign in; None after the notification that it is done."""
         self.progress_relay = ProgressRelay(context, on_progress_sent=self._extend_deadline)
 
     async def wait_for_response(self, call: Call) -> Result:
@@ -112,7 +118,7 @@ class _ResponseWait:
                 if self._gateway.calls.needs_acknowledgement(call):
                     on_response_written(self._context.asgi_state, partial(self._gateway.calls.acknowledge_inline, call))
                 return build_call_result(call, stored_result)
-            if call.status is CallStatus.INPUT_REQUIRED:
+            if call.status is CallStatus.INPUT_REQUIRED and not self._waits_for_login(call):
                 response = await self._request_input(call)
                 if isinstance(response, dict):
                     return response
@@ -137,19 +143,33 @@ class _ResponseWait:
             return self._elicitation.build_input_required_result(self._context, call) if updated is None else updated
         if not await self._elicitation.elicit_all(self._context, call):
             return None
+        if awaits_login(call):
+            self._login_shown, self._unannounced_login = True, call
         self._reset_deadline()
-        return await self._gateway.calls.get_for_waiting(self._context.caller, call.id)
+        current = await self._gateway.calls.get_for_waiting(self._context.caller, call.id)
+        await self._announce_login(current)
+        return current
 
     async def _wait_for_change(self, call: Call) -> tuple[Call, bytes | None]:
         """The call after its status changes or the poll interval passes; at once when it requests input."""
-        if call.status is CallStatus.INPUT_REQUIRED:
+        if call.status is CallStatus.INPUT_REQUIRED and not self._waits_for_login(call):
             return call, None
         timeout_seconds = min(max(self._deadline - self._gateway.clock.monotonic(), 0.0), STORED_PROGRESS_POLL_SECONDS)
         current, stored_result = await self._gateway.calls.wait_for_call(
             self._context.caller, call, wait_seconds=timeout_seconds, until_final=False
         )
         await self.progress_relay.relay_stored_progress(current)
+        await self._announce_login(current)
         return current, stored_result
+
+    async def _announce_login(self, current: Call) -> None:
+        if self._unannounced_login is not None and not awaits_login(current):
+            await self._elicitation.announce_login(self._context, self._unannounced_login)
+            self._login_shown, self._unannounced_login = False, None
+
+    def _waits_for_login(self, call: Call) -> bool:
+        """Whether nothing but a login is open, which the client has shown to its user."""
+        return self._login_shown and set(call.input_requests) == {LOGIN_REQUEST_KEY}
 
     def _reset_deadline(self) -> None:
         now = self._gateway.clock.monotonic()
@@ -164,7 +184,7 @@ class _ResponseWait:
         return self._gateway.lifecycle.shutdown_event.is_set() or self._gateway.clock.monotonic() >= self._deadline
 
     def _build_pending_result(self, call: Call) -> Result:
-        upstreams = {info.name: info for info in self._gateway.catalog.list_upstreams()}
+        upstreams = {info.name: info for info in self._gateway.catalog.list_upstreams(call.principal)}
         return build_pending_result(
             call,
             upstreams.get(call.upstream),

@@ -16,7 +16,8 @@ from mcp_types import INVALID_PARAMS
 from ringback.domain.call import Call
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.cancel_keys import CANCEL_REQUEST_METHOD
-from ringback.domain.errors import InvalidArguments, Unavailable
+from ringback.domain.errors import InvalidArguments, SignInRequired, Unavailable
+from ringback.domain.meta import INSTANCES_META_KEY, add_meta
 from ringback.domain.principal import Scope
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import meta
@@ -104,17 +105,23 @@ class ToolMethods:
             for entry in entries
             if entry.definition["name"] not in self._builtin_tools
         ]
-        builtin_tools = [dict(tool.definition) for tool in self._builtin_tools.values()]
-        return {"tools": [*tools, *builtin_tools], "ttlMs": ttl_milliseconds, "cacheScope": "private"}
+        builtin_tools = [
+            dict(tool.definition) for tool in self._builtin_tools.values() if await tool.is_listed(context)
+        ]
+        result = {"tools": [*tools, *builtin_tools], "ttlMs": ttl_milliseconds, "cacheScope": "private"}
+        return add_meta(result, INSTANCES_META_KEY, self._gateway.list_instances(context.endpoint.upstream))
 
     async def _list_entries(self, context: RequestContext) -> tuple[Sequence[ListedEntry], int]:
         """The upstream's tools, and how long a client may cache them.
 
         If the upstream was never reached, the tools that the caller has called there: the SDK's clients list tools before they
-        show a result, and an error of the list would hide the pending result, and those of the built-in tools.
+        show a result, and an error of the list would hide the pending result, and those of the built-in tools. One of these
+        says where to sign in (`login_tool`), so an upstream that requires a login has a list without tools of its own.
         """
         try:
             return await self._router.list_entries(context, Listing.TOOLS), LIST_TTL_MILLISECONDS
+        except SignInRequired:
+            return await self._list_called_tools(context, context.endpoint.upstream or ""), 0
         except Unavailable:
             if (upstream := context.endpoint.upstream) is None or not (
                 called := await self._list_called_tools(context, upstream)

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ringback.domain.errors import NotFound, RingbackError, UnknownTool
+from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server.call_options import accepts_input
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.request_context import RequestContext
+from ringback.services.tool_aliases import SHORTENED_ALIAS_PATTERN, make_alias, split_alias
 
 log = logging.getLogger(__name__)
 
@@ -50,25 +52,26 @@ class UpstreamRouter:
     def list_upstreams(self, context: RequestContext) -> Sequence[str]:
         if context.endpoint.upstream is not None:
             return [context.endpoint.upstream]
-        return [
-            info.name for info in self.gateway.catalog.list_upstreams() if context.caller.may_use_upstream(info.name)
-        ]
+        infos = self.gateway.catalog.list_upstreams(context.caller.principal)
+        return [info.name for info in infos if context.caller.may_use_upstream(info.name)]
 
     async def list_entries(self, context: RequestContext, listing: Listing) -> Sequence[ListedEntry]:
         """All entries at this endpoint, in the order of the configured upstreams and of each upstream's list."""
         upstreams = self.list_upstreams(context)
         can_elicit = accepts_input(context)
         if context.endpoint.upstream is not None:
-            listed = await self.gateway.proxy.list_entries(upstreams[0], listing, can_elicit=can_elicit)
+            listed = await self.gateway.proxy.list_entries(
+                upstreams[0], listing, principal=context.caller.principal, can_elicit=can_elicit
+            )
             return _build_entries(upstreams[0], listing, listed)
         lists = await asyncio.gather(
-            *(self._list_reachable(upstream, listing, can_elicit=can_elicit) for upstream in upstreams)
+            *(self._list_reachable(context, upstream, listing, can_elicit=can_elicit) for upstream in upstreams)
         )
         entries = [
             entry for each in zip(upstreams, lists, strict=True) for entry in _build_entries(each[0], listing, each[1])
         ]
         return (
-            await self._apply_aliases(entries, listing)
+            await self._apply_aliases(context, entries, listing)
             if listing in _ALIASED_LISTINGS
             else self._drop_duplicate_uris(entries)
         )
@@ -77,7 +80,7 @@ class UpstreamRouter:
         """The upstream of a tool or prompt and its name there; raises `UnknownTool`."""
         if context.endpoint.upstream is not None:
             return context.endpoint.upstream, name
-        target = await self.gateway.tool_aliases.resolve_alias(listing, name)
+        target = await self._resolve_alias(context, listing, name)
         if target is None or target[0] not in self.list_upstreams(context):
             raise UnknownTool(f"No upstream has an entry of this name. List the entries: {listing}/list")
         return target
@@ -95,23 +98,47 @@ class UpstreamRouter:
         raise NotFound("No upstream lists this resource. List them: resources/list", uri=uri)
 
     async def _list_reachable(
-        self, upstream: str, listing: Listing, *, can_elicit: bool
+        self, context: RequestContext, upstream: str, listing: Listing, *, can_elicit: bool
     ) -> Sequence[Mapping[str, Any]]:
         try:
-            return await self.gateway.proxy.list_entries(upstream, listing, can_elicit=can_elicit)
+            return await self.gateway.proxy.list_entries(
+                upstream, listing, principal=context.caller.principal, can_elicit=can_elicit
+            )
         except RingbackError as problem:
             log.info("joined.left_out", extra={"upstream": upstream, "listing": str(listing), "problem": problem.slug})
             return ()
 
-    async def _apply_aliases(self, entries: Sequence[ListedEntry], listing: Listing) -> Sequence[ListedEntry]:
+    async def _apply_aliases(
+        self, context: RequestContext, entries: Sequence[ListedEntry], listing: Listing
+    ) -> Sequence[ListedEntry]:
+        """Entries of the principal's own connections get their aliases here: `tool_aliases` stores those of all principals."""
+        shared = [entry for entry in entries if not self._is_owned(context, entry.upstream)]
         names = await self.gateway.tool_aliases.assign_aliases(
-            listing, [(entry.upstream, entry.upstream_key) for entry in entries]
+            listing, [(entry.upstream, entry.upstream_key) for entry in shared]
         )
+        aliases = {id(entry): name for entry, name in zip(shared, names, strict=True)}
+        own = [(make_alias(entry.upstream, entry.upstream_key), entry) for entry in entries if id(entry) not in aliases]
+        aliases |= {id(entry): name for name, entry in dict(reversed(own)).items()}  # the first entry of a name counts
         return [
             replace(entry, definition={**entry.definition, "name": name})
-            for entry, name in zip(entries, names, strict=True)
-            if name is not None
+            for entry in entries
+            if (name := aliases.get(id(entry))) is not None
         ]
+
+    async def _resolve_alias(self, context: RequestContext, listing: Listing, name: str) -> tuple[str, str] | None:
+        parts = split_alias(name)
+        if parts is None or not self._is_owned(context, parts[0]):
+            return await self.gateway.tool_aliases.resolve_alias(listing, name)
+        upstream, original = parts
+        if SHORTENED_ALIAS_PATTERN.search(name) is None or upstream not in self.list_upstreams(context):
+            return parts
+        listed = await self._list_reachable(context, upstream, listing, can_elicit=accepts_input(context))
+        names = [entry[_LISTING_KEYS[listing]] for entry in listed]
+        return upstream, next((each for each in names if make_alias(upstream, each) == name), original)
+
+    def _is_owned(self, context: RequestContext, upstream: str) -> bool:
+        """Whether the principal has a connection of its own, which may list what no other principal sees."""
+        return self.gateway.proxy.get_owner(upstream, context.caller.principal) != SHARED_OWNER
 
     def _drop_duplicate_uris(self, entries: Sequence[ListedEntry]) -> Sequence[ListedEntry]:
         entries_by_uri: dict[str, ListedEntry] = {}

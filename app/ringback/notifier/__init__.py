@@ -35,6 +35,7 @@ Where each rule is:
     how many attempts at once, which rate     concurrency_limiter, with domain.rate_limiter
     which events a webhook gets               domain.webhook.matches_event
     which URLs are allowed                    http.target (URLs), http.guard (addresses), http.addresses (tables)
+    what happens to what cannot be sent       unsendable_deliveries
     which URLs are proven                     verification; challenge_sender sends a challenge, the verifier those that are due
     how many DNS lookups at once              http.caching_resolver
     the bytes and headers of a callback       payload

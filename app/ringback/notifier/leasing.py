@@ -7,8 +7,6 @@ from datetime import datetime
 from functools import partial
 from typing import Final, TypeGuard
 
-from ringback.domain.attempt_category import AttemptCategory
-from ringback.domain.circuit_breaker import CLOSED_BREAKER, SUSPENDED_BREAKER_POLICY, breaker_after_failure
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Delivery, DeliveryState, RetryDecision, build_delivery_update
@@ -16,23 +14,19 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import DeliveryId, IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
-from ringback.domain.webhook import Webhook, WebhookState, with_unreadable_secrets
+from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
-from ringback.domain.webhook_rows import WebhookPart
 from ringback.measurements import Measurements
 from ringback.notifier.attempt_requests import AttemptRequestWatch
-from ringback.notifier.attempts import record_losses
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, Permit, accepts_attempts
 from ringback.notifier.http.target import TargetCache
+from ringback.notifier.unsendable_deliveries import GIVE_UP_BATCH_SIZE, UnsendableDeliveries
 from ringback.post_commit import DeliveryLease, UnusedLeases
 
 log = logging.getLogger(__name__)
 
 WEBHOOKS_PER_LEASE_MAX: Final = 64
 """Webhooks in one transaction, which takes some two milliseconds of the one writer's time."""
-GIVE_UP_BATCH_SIZE: Final = 200
-LEFT_TO_OTHERS_SECONDS: Final = 60.0
-"""A node lacks a key until it is restarted with it; one look a minute finds out that the key was accepted as lost."""
 PLACES_MAX: Final = 10_000
 """Cursors of ordered webhooks that have more sessions than one query visits. Beyond this, the cursor that was used longest ago
 is dropped, and its webhook begins again at its first session."""
@@ -106,7 +100,7 @@ class DeliveryLeasing:
         self.unused = UnusedLeases(clock)
         """Leases that may exist in the store although their deliveries were not attempted."""
         self._store = store
-        self._measurements = measurements
+        self._unsendable = UnsendableDeliveries(measurements)
         self._ids = ids
         self._limiter = limiter
         self._target_cache = target_cache
@@ -114,8 +108,6 @@ class DeliveryLeasing:
         self._lease_seconds = lease_seconds
         self._attempt_requests = AttemptRequestWatch(store.signals, limiter.clear_waiting)
         self._webhook_cursor = ""
-        self._left_until: dict[WebhookId, datetime] = {}
-        """Webhooks that this node cannot read and others can, and until when it does not look at them."""
         self._order_key_cursors: dict[WebhookId, str] = {}
 
     async def lease_due(self) -> LeasedBatch:
@@ -172,7 +164,7 @@ class DeliveryLeasing:
 
     async def _lease_due(self, tx: Transaction) -> LeasedBatch:
         self._attempt_requests.keep_only(self._limiter.is_waiting)
-        excluded = self._limiter.webhooks_without_permits(now=tx.now()) | self._left_webhooks(tx.now())
+        excluded = self._limiter.webhooks_without_permits(now=tx.now()) | self._unsendable.list_left_webhooks(tx.now())
         due = await tx.delivery_queue.list_due_webhooks(
             now=tx.now(), excluding=excluded, limit=WEBHOOKS_PER_LEASE_MAX, after=self._webhook_cursor
         )
@@ -195,18 +187,18 @@ class DeliveryLeasing:
                     webhook_id, limit=RELEASE_BATCH_SIZE
                 )  # it was active until its URL changed or its owner paused it
             elif webhook.has_unreadable_secrets and await tx.sealing_keys.lacks_any():
-                self._leave_to_others(tx, webhook_id)
+                self._unsendable.leave_to_others(tx, webhook_id)
             elif webhook.has_unreadable_secrets:
-                follow_ups.append(partial(self._suspend_unsignable, webhook=webhook))
+                follow_ups.append(partial(self._unsendable.suspend_unsignable, webhook=webhook))
             else:
                 permits_max = max(1, self._limiter.free_permits() // remaining)
                 chosen = await self._take_for_webhook(tx, webhook, found.get(webhook_id), permits_max=permits_max)
                 taken.append(chosen)
                 has_more = has_more or chosen.has_more
                 if chosen.is_paused:
-                    follow_ups.append(partial(self._give_up_expired, webhook_id=webhook_id))
+                    follow_ups.append(partial(self._unsendable.give_up_expired, webhook_id=webhook_id))
                     if webhook.is_subscription and webhook.state is WebhookState.SUSPENDED:
-                        follow_ups.append(partial(self._stop_retry_windows, webhook_id=webhook_id))
+                        follow_ups.append(partial(self._unsendable.stop_retry_windows, webhook_id=webhook_id))
         return LeasedBatch(await self._lease_taken(tx, taken), has_more=has_more, follow_ups=follow_ups)
 
     def _advance_webhook_cursor(self, position: str | None) -> None:
@@ -293,7 +285,7 @@ class DeliveryLeasing:
             )
             leased |= {each.id: each for each in found}
         if any(each.is_unreadable for each in leased.values()):
-            leased = {each.id: each for each in await self._drop_unreadable(tx, list(leased.values()))}
+            leased = {each.id: each for each in await self._unsendable.drop_unreadable(tx, list(leased.values()))}
         sendable: list[LeasedDelivery] = []
         for chosen in taken:
             for delivery_id, permit in chosen.permits.items():
@@ -309,61 +301,6 @@ class DeliveryLeasing:
             self._order_key_cursors[webhook_id] = position  # behind all others
             if len(self._order_key_cursors) > PLACES_MAX:
                 del self._order_key_cursors[next(iter(self._order_key_cursors))]
-
-    def _left_webhooks(self, now: datetime) -> set[WebhookId]:
-        self._left_until = {webhook_id: until for webhook_id, until in self._left_until.items() if until > now}
-        return set(self._left_until)
-
-    def _leave_to_others(self, tx: Transaction, webhook_id: WebhookId) -> None:
-        """Lease nothing of this webhook for a while: other nodes have a key that this one does not have."""
-        log.warning("webhook.left_to_other_nodes", extra={"webhook_id": webhook_id})
-        self._left_until[webhook_id] = tx.now() + seconds(LEFT_TO_OTHERS_SECONDS)
-
-    async def _drop_unreadable(self, tx: Transaction, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-        """End deliveries whose body cannot be decrypted, record them as missed, and return the others.
-
-        A node that lacks a key of others gives the deliveries back instead, as they were.
-        """
-        unsent = [replace(each, attempts=each.attempts - 1) for each in deliveries if each.is_unreadable]
-        if unsent and await tx.sealing_keys.lacks_any():
-            await self._give_back(tx, unsent)
-            return [each for each in deliveries if not each.is_unreadable]
-        dead = RetryDecision(state=DeliveryState.DEAD)
-        await tx.delivery_queue.apply_updates(
-            [build_delivery_update(each, dead, category=AttemptCategory.UNREADABLE, now=tx.now()) for each in unsent]
-        )
-        await record_losses(tx, unsent, self._measurements)
-        return [each for each in deliveries if not each.is_unreadable]
-
-    async def _give_back(self, tx: Transaction, deliveries: Sequence[Delivery]) -> None:
-        pending = RetryDecision(state=DeliveryState.PENDING)
-        await tx.delivery_queue.apply_updates(
-            [build_delivery_update(each, pending, category=each.last_category, now=tx.now()) for each in deliveries]
-        )
-        for webhook_id in {each.webhook_id for each in deliveries}:
-            self._leave_to_others(tx, webhook_id)
-        tx.notify(DELIVERY_DUE_TOPIC)
-
-    async def _give_up_expired(self, tx: Transaction, *, webhook_id: WebhookId) -> None:
-        await tx.webhooks.get(webhook_id)  # locked before its deliveries
-        given_up = await tx.delivery_queue.give_up_expired(webhook_id, now=tx.now(), limit=GIVE_UP_BATCH_SIZE)
-        await record_losses(tx, given_up, self._measurements)
-
-    async def _stop_retry_windows(self, tx: Transaction, *, webhook_id: WebhookId) -> None:
-        """Hold what became pending again after the suspension: time does not count against it until the client refreshes."""
-        webhook = await tx.webhooks.get(webhook_id)
-        if webhook is not None and webhook.state is WebhookState.SUSPENDED:
-            await tx.webhook_deliveries.hold_pending(webhook_id, limit=RELEASE_BATCH_SIZE, suspended=True)
-
-    async def _suspend_unsignable(self, tx: Transaction, *, webhook: Webhook) -> None:
-        """Suspend a webhook whose secrets cannot be decrypted. It is probed once an hour: a new secret or the old key helps."""
-        breaker = breaker_after_failure(CLOSED_BREAKER, SUSPENDED_BREAKER_POLICY, now=tx.now(), random_fraction=0.5)
-        latest = await tx.webhooks.get(webhook.id) or webhook  # locked: its owner may be changing it
-        suspended = replace(
-            with_unreadable_secrets(latest), failing_since=latest.failing_since or tx.now(), breaker=breaker
-        )
-        await tx.webhooks.update(suspended, WebhookPart.STATE, WebhookPart.HEALTH)
-        await tx.webhook_deliveries.hold_pending(webhook.id, limit=RELEASE_BATCH_SIZE)
 
     def _reserve_permits(self, tx: Transaction, webhook: Webhook, origin: str, count: int) -> _ReservedPermits:
         permit = self._limiter.acquire_permit(webhook, origin, now=tx.now(), count=count)

@@ -22,6 +22,7 @@ from ringback.domain.event import (
     build_upstream_event,
 )
 from ringback.domain.ids import CallId, EventId, IdGenerator
+from ringback.domain.login_waits import awaits_login
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, call_changed_topic, log_appended_topic
@@ -113,6 +114,7 @@ class Recorder:
         As in every transaction, rows of calls are locked before the heads of logs, and these in the order of principals.
         """
         finished = await self._update_finished_calls(tx, requests)
+        await _remove_login_waits(tx, requests, finished)
         changed_calls = [
             ChangedCall(call, end.completion.result)
             for call, end in zip(finished, requests, strict=True)
@@ -295,6 +297,17 @@ async def find_matching_webhooks(tx: Transaction, event: Event) -> list[Webhook]
     """The webhooks that match the event: an index of the store finds candidates, `matches_event` decides."""
     (candidates,) = await tx.webhooks.find_candidates([event], catching_up=True)
     return [webhook for webhook in candidates if matches_event(webhook, event, now=tx.now())]
+
+
+async def _remove_login_waits(
+    tx: Transaction, requests: Sequence[CompletionRequest], finished: Sequence[Call | None]
+) -> None:
+    """Ended calls wait for no login: their rows would come before those of other principals' calls at the next login."""
+    ended = [
+        end.call.id for end, call in zip(requests, finished, strict=True) if call is not None and awaits_login(end.call)
+    ]
+    if ended:
+        await tx.login_waits.remove(ended)
 
 
 def _build_completion_request(call: Call | None, leased: LeasedCompletion) -> CompletionRequest | None:

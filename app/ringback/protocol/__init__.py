@@ -8,6 +8,7 @@
     mcp_events                 MCP Events: the five methods, their values, checks and errors
     http_failures              HTTP failures as JSON-RPC errors, which do not end a session of the SDK
     transport_errors           those errors, and the size limits of messages
+    upstream_logins            names of upstreams, and how a person signs in to one
     errors                     why a request failed, and whether the tool may have run
 
 Of Ringback this package may import only `backoff` and `signing`. `runner.drivers` and `upstreams` use it in the service, and

@@ -4,8 +4,11 @@ RequestFailed
 ├── RequestNotSent           the tool has not run; the request may be sent again: no byte of it went out
 │   ├── SessionNotFound      … or the upstream rejected it unread, because it does not know the session
 │   ├── CredentialsRejected  … or the upstream, or its authorization server, rejected our credentials
+│   │   └── ScopeRefused     … or our credentials lack a right that this request needs, and no login gets it
 │   ├── CredentialsRequired  … or the upstream requires credentials and none are configured
+│   ├── LoginRequired        … or the upstream requires a login of the owner of the call's credentials
 │   └── TokenUnavailable     … or the authorization server returned no access token
+│       └── TokenReplaced    … or another request has replaced the access token meanwhile: this one may be sent again at once
 ├── ResponseLost             the tool may have run: bytes may have gone out and no response arrived
 │   └── SessionGone          … and the response cannot be fetched later: its session has ended
 ├── InvalidUpstreamResponse  the upstream sent a response that is no MCP response
@@ -31,11 +34,28 @@ class CredentialsRejected(RequestNotSent):
     pass
 
 
+class ScopeRefused(CredentialsRejected):
+    pass
+
+
 class CredentialsRequired(RequestNotSent):
     pass
 
 
+class LoginRequired(RequestNotSent):
+    def __init__(self, message: str, *, scope: str | None = None, tokens_version: int | None = None) -> None:
+        super().__init__(message)
+        self.scope = scope
+        """The scope that the upstream asks for (RFC 6750 §3); None if it does not say."""
+        self.tokens_version = tokens_version
+        """The version of the stored tokens that do not suffice (`UpstreamTokens.version`); None if there were none."""
+
+
 class TokenUnavailable(RequestNotSent):
+    pass
+
+
+class TokenReplaced(TokenUnavailable):
     pass
 
 

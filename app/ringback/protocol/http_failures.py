@@ -4,14 +4,16 @@ The SDK's client transport (2.3.0) does not catch exceptions of a POST: they end
 transport of ours raises nothing for a POST, and returns these responses instead.
 """
 
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import httpx2
 from mcp_types import JSONRPCError
 
+from ringback.protocol.errors import LoginRequired
 from ringback.protocol.sessions import SESSION_HEADER
-from ringback.protocol.transport_errors import TransportErrorCode, make_transport_error
+from ringback.protocol.transport_errors import TransportErrorCode, make_login_error, make_transport_error
 
 MESSAGE: Final = "ringback/message"
 """The response extension with the decoded JSON-RPC message of the body."""
@@ -71,7 +73,14 @@ async def read_bounded(response: httpx2.Response, limit: int) -> bytes | None:
     return bytes(body)
 
 
+def login_required_response(failure: LoginRequired) -> httpx2.Response:
+    return _respond_with(make_login_error(failure))
+
+
 def error_response(code: TransportErrorCode, message: str) -> httpx2.Response:
-    error = make_transport_error(code, message)
+    return _respond_with(make_transport_error(code, message))
+
+
+def _respond_with(error: Mapping[str, Any]) -> httpx2.Response:
     extensions = {MESSAGE: JSONRPCError.model_validate(error)}
     return httpx2.Response(HTTPStatus.SERVICE_UNAVAILABLE, json=error, extensions=extensions)

@@ -11,14 +11,15 @@ and waits for ever when the stream just ends. The error event prevents both.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import httpx2
 
+from ringback.protocol.errors import LoginRequired
 from ringback.protocol.sessions import SESSION_HEADER
-from ringback.protocol.transport_errors import TransportErrorCode, make_transport_error
+from ringback.protocol.transport_errors import TransportErrorCode, make_login_error, make_transport_error
 
 SESSION_ID_LENGTH_MAX: Final = 1024
 """A session id is a UUID or a signed token. A longer one is not kept, so its calls cannot be resumed."""
@@ -78,6 +79,8 @@ class LegacySessionTransport(httpx2.AsyncBaseTransport):
     async def _reattach(self, request: httpx2.Request) -> httpx2.Response:
         try:
             response = await self._inner.handle_async_request(request)
+        except LoginRequired as failure:
+            return _event_response(_encode_event(make_login_error(failure)))
         except Exception as error:  # noqa: BLE001 - the boundary: an exception here would end the session
             return _event_response(
                 _response_lost_event(f"The upstream could not be asked how far it is ({type(error).__name__}).")
@@ -136,4 +139,8 @@ def _response_lost_event(message: str) -> bytes:
 
 
 def _error_event(code: TransportErrorCode, message: str) -> bytes:
-    return b"data: " + json.dumps(make_transport_error(code, message)).encode() + b"\n\n"
+    return _encode_event(make_transport_error(code, message))
+
+
+def _encode_event(error: Mapping[str, Any]) -> bytes:
+    return b"data: " + json.dumps(error).encode() + b"\n\n"

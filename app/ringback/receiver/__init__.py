@@ -31,7 +31,8 @@ receiver of several gives each its own secret.
     outcomes           the exceptions of value_or_raise
     app                ReceiverApp; asgi and fastapi_routes connect it to servers
     handling           what is acknowledged when: direct_handling, inbox_handling
-    sqlite_inbox       the durable inbox; inbox_file has its statements
+    sqlite_inbox       the durable inbox; inbox_writer commits what arrives together, inbox_file has the statements,
+                       inbox_schema the tables. `ringback listen` keeps its callbacks in the same inbox
     turns              which handlers run at the same time
     handler_runs       one run of a handler, and its time limit
     deduplicator       recognises copies in memory
@@ -53,7 +54,6 @@ from ringback.receiver.envelopes import Callback, Gap, MalformedBody, Terminated
 from ringback.receiver.event_requests import EventRequest, EventRequestError, requests_of_session
 from ringback.receiver.event_subscriber import EventSubscriber
 from ringback.receiver.handling import NotReady
-from ringback.receiver.inbox_file import InboxUnavailable
 from ringback.receiver.missed_events import FetchSince, LogEvent
 from ringback.receiver.outcomes import (
     CallNotFinished,
@@ -68,7 +68,7 @@ from ringback.receiver.outcomes import (
     UpstreamFailed,
 )
 from ringback.receiver.published_keys import PublishedKeys
-from ringback.receiver.sqlite_inbox import SQLiteInbox
+from ringback.receiver.sqlite_inbox import InboxUnavailable, SQLiteInbox
 from ringback.receiver.subscription_registry import SubscriptionRegistry
 from ringback.receiver.subscription_results import EventSubscription, PolledEvent
 from ringback.receiver.verification import public_keys_from_jwks, verify

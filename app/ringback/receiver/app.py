@@ -16,10 +16,9 @@ from ringback.receiver.direct_handling import TURN_WAIT_SECONDS, DirectHandling
 from ringback.receiver.envelopes import Callback, Gap, MalformedBody, Terminated, Verification, parse
 from ringback.receiver.handler_runs import HANDLER_TIMEOUT_SECONDS, run_handler
 from ringback.receiver.handling import Envelope, MessageHandling, NotReady, OrderKey, ReceivedMessage, order_by_session
-from ringback.receiver.inbox_file import InboxUnavailable
 from ringback.receiver.inbox_handling import InboxHandling
 from ringback.receiver.missed_events import FETCHED_EVENT_NAMES, FetchSince, MissedEvents, Recover
-from ringback.receiver.sqlite_inbox import SQLiteInbox
+from ringback.receiver.sqlite_inbox import InboxUnavailable, SQLiteInbox
 from ringback.receiver.subscription_registry import SubscriptionRegistry
 from ringback.receiver.turns import HandlerTurns
 from ringback.receiver.verification import current_time, verify

@@ -1,66 +1,28 @@
-"""The inbox's SQLite file: every statement, and the bounds on what is kept. Synchronous; `SQLiteInbox` runs it in a thread.
+"""The inbox's SQLite file: every statement, and the bounds on what is kept. Synchronous; `InboxWriter` runs it in a thread.
 
-    messages   one row for each message: pending, or ended (handled or given up)
-               body: while pending; after the end while a waiter may still receive the callback
-    cursor     the place in the event log from which missed events are fetched
+What every inbox promises:
 
-A process that has opened the file holds SQLite's exclusive lock on it until it closes it or dies.
+    exactly once    a message is stored once in its scope, and known again while its row is kept
+    in order        numbers grow with arrival, and `read_pending` lists by them
+    at least once   a message stays pending, with its body, until its end is recorded
+
+A receiver acknowledges a sender once `add` is on disk, and refuses more than it has room for. A listener stores what it has
+read together with the place after it (`add_all`), counts attempts, and can let what was given up wait again.
 """
 
 import sqlite3
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ringback.private_sqlite import FileFormat, FileInUse, FileUnusable, open_private_file
 from ringback.receiver.deduplicator import FETCHED
 
-APPLICATION_ID: Final = 0x52424B49
-"""`RBKI` in ASCII: marks the file as an inbox, for SQLite's `application_id`."""
-LOCK_WAIT_SECONDS: Final = 5.0
-"""How long a starting process waits for the file of a process that is ending."""
 PRUNE_EVERY_MESSAGES: Final = 1_000
 """Old rows are deleted after this many new ones, so the file exceeds its bounds by no more than that."""
-
-_MESSAGES: Final = """
-CREATE TABLE messages (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    message_id TEXT NOT NULL,
-    scope TEXT NOT NULL,
-    subscription_id TEXT,
-    order_key TEXT NOT NULL,
-    body BLOB,
-    arrived_at REAL NOT NULL,
-    ended_at REAL,
-    given_up INTEGER NOT NULL DEFAULT 0,
-    UNIQUE (message_id, scope)
-) STRICT;
-CREATE INDEX messages_pending ON messages (number) WHERE ended_at IS NULL;
-CREATE INDEX messages_ended ON messages (ended_at) WHERE ended_at IS NOT NULL;
-CREATE INDEX messages_waitable ON messages (number) WHERE ended_at IS NOT NULL AND body IS NOT NULL;
-"""
-_SCHEMA: Final = f"""
-{_MESSAGES}
-CREATE TABLE cursor (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), value TEXT NOT NULL) STRICT;
-"""
-_UPGRADE_FROM_1: Final = f"""
-CREATE TABLE earlier AS SELECT * FROM messages;
-DROP TABLE messages;
-{_MESSAGES}
-INSERT INTO messages (number, message_id, scope, subscription_id, order_key, body, arrived_at, ended_at, given_up)
-    SELECT number, message_id, subscription_id, nullif(nullif(subscription_id, ''), '{FETCHED}'),
-           order_key, body, arrived_at, ended_at, given_up FROM earlier;
-DROP TABLE earlier;
-"""  # noqa: S608 - constants
-"""In version 1 a message was known by the subscription of its header. With the callbacks of Ringback, that id is the scope."""
-_FORMAT: Final = FileFormat(
-    name="an inbox", application_id=APPLICATION_ID, version=2, schema=_SCHEMA, upgrades={1: _UPGRADE_FROM_1}
-)
-
-
-class InboxUnavailable(Exception):
-    """The inbox's file cannot be used. The text says why, and what to do."""
+_CURSOR: Final = "cursor"
+"""The setting with the place in the event log from which the file's owner reads on."""
+_FIRST_CURSOR: Final = "first_cursor"
+"""The setting with the place at which a listener began."""
 
 
 class InboxFull(Exception):
@@ -69,10 +31,25 @@ class InboxFull(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxLimits:
-    pending_max: int
-    pending_bytes_max: int
+    pending_max: float
+    """Infinite, like the bytes, if those who add messages wait for room by themselves."""
+    pending_bytes_max: float
     remembered_max: int
+    """Ended messages whose repetition is recognised."""
     remembered_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMessage:
+    message_id: str
+    scope: str
+    """Within which copies are recognised."""
+    subscription_id: str | None = None
+    order_key: str
+    """Messages with the same key are handled one at a time."""
+    cursor: str | None = None
+    """The place after the message in the event log, if it was read from there."""
+    body: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +57,9 @@ class StoredMessage:
     """A pending message; `number` is its place in the order of arrival."""
 
     number: int
+    message_id: str
     order_key: str
+    attempts: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +72,10 @@ class StoredBody:
 
 
 class InboxFile:
-    def __init__(self, path: Path, limits: InboxLimits) -> None:
+    def __init__(self, connection: sqlite3.Connection, limits: InboxLimits) -> None:
+        """`connection`: as `open_private_file` opens it, to a file with `inbox_schema.SCHEMA`."""
         self._limits = limits
-        self._connection = _open_file(path)
+        self._connection = connection
         self._added_since_pruning = 0
         self._count_pending()
 
@@ -121,37 +101,46 @@ class InboxFile:
 
     # -- writes: run by `commit_together` --
 
-    def add(
-        self,
-        message_id: str,
-        scope: str,
-        *,
-        subscription_id: str | None,
-        order_key: str,
-        body: bytes,
-        cursor: str | None,
-        now: float,
-    ) -> int | None:
-        """Store a message and return its number; None if its scope has it already. `cursor` is saved if there is none yet."""
-        if self._is_known(message_id, scope):
+    def add(self, message: NewMessage, *, now: float, start_cursor: str | None = None) -> int | None:
+        """Store a message and return its number; None if its scope has it already.
+
+        `start_cursor` becomes the inbox's cursor if there is none yet. Raises `InboxFull`.
+        """
+        if self._is_known(message.message_id, message.scope):
             return None
         if (
             self._pending >= self._limits.pending_max
-            or self._pending_bytes + len(body) > self._limits.pending_bytes_max
+            or self._pending_bytes + len(message.body) > self._limits.pending_bytes_max
         ):
             raise InboxFull
-        number = self._connection.execute(
-            "INSERT INTO messages (message_id, scope, subscription_id, order_key, body, arrived_at)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
-            (message_id, scope, subscription_id, order_key, body, now),
-        ).lastrowid
-        if cursor is not None:
-            self._connection.execute("INSERT OR IGNORE INTO cursor VALUES (1, ?)", (cursor,))
+        number = self._insert(message, now)
+        if start_cursor is not None:
+            self._connection.execute("INSERT OR IGNORE INTO settings VALUES (?, ?)", (_CURSOR, start_cursor))
         self._added_since_pruning += 1
         if self._added_since_pruning >= PRUNE_EVERY_MESSAGES:
             self.prune(now)
-        self._pending, self._pending_bytes = self._pending + 1, self._pending_bytes + len(body)
+        self._pending, self._pending_bytes = self._pending + 1, self._pending_bytes + len(message.body)
         return number
+
+    def add_all(self, messages: Sequence[NewMessage], *, cursor: str | None, now: float) -> list[int | None]:
+        """Store messages and the cursor after them, all or none. Returns what `add` returns for each."""
+        numbers = [self.add(message, now=now) for message in messages]
+        if cursor is not None:
+            self.save_cursor(cursor)
+        return numbers
+
+    def record_failure(self, number: int, reason: str) -> None:
+        self._connection.execute(
+            "UPDATE messages SET attempts = attempts + 1, last_error = ? WHERE number = ?", (reason, number)
+        )
+
+    def retry_given_up(self) -> int:
+        """Let the messages that were given up wait again. Returns their number."""
+        count = self._connection.execute(
+            "UPDATE messages SET ended_at = NULL, given_up = 0, attempts = 0 WHERE ended_at IS NOT NULL AND given_up"
+        ).rowcount
+        self._count_pending()
+        return count
 
     def record_end(self, number: int, *, given_up: bool, keep_body: bool, now: float) -> None:
         (length,) = self._connection.execute("SELECT length(body) FROM messages WHERE number = ?", (number,)).fetchone()
@@ -167,7 +156,10 @@ class InboxFile:
         )
 
     def save_cursor(self, cursor: str) -> None:
-        self._connection.execute("INSERT OR REPLACE INTO cursor VALUES (1, ?)", (cursor,))
+        self.write_settings({_CURSOR: cursor})
+
+    def write_settings(self, settings: Mapping[str, str]) -> None:
+        self._connection.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", settings.items())
 
     def prune(self, now: float) -> None:
         """Forget ended messages that are too old, and the oldest of too many."""
@@ -183,8 +175,13 @@ class InboxFile:
     # -- reads --
 
     def read_pending(self) -> list[StoredMessage]:
-        rows = self._connection.execute("SELECT number, order_key FROM messages WHERE ended_at IS NULL ORDER BY number")
-        return [StoredMessage(number=number, order_key=order_key) for number, order_key in rows]
+        rows = self._connection.execute(
+            "SELECT number, message_id, order_key, attempts FROM messages WHERE ended_at IS NULL ORDER BY number"
+        )
+        return [
+            StoredMessage(number=number, message_id=message_id, order_key=order_key, attempts=attempts)
+            for number, message_id, order_key, attempts in rows
+        ]
 
     def read_body(self, number: int) -> StoredBody:
         row = self._connection.execute(
@@ -202,8 +199,36 @@ class InboxFile:
         return sorted(number for (number,) in rows)
 
     def read_cursor(self) -> str | None:
-        row = self._connection.execute("SELECT value FROM cursor").fetchone()
-        return None if row is None else row[0]
+        return self.read_setting(_CURSOR)
+
+    def read_handled_cursor(self) -> str | None:
+        """A place in the log before which everything was handled or given up; None if there is none yet."""
+        (oldest,) = self._connection.execute("SELECT min(number) FROM messages WHERE ended_at IS NULL").fetchone()
+        if oldest is None:
+            return self.read_cursor()
+        row = self._connection.execute(
+            "SELECT cursor FROM messages WHERE number < ? ORDER BY number DESC LIMIT 1", (oldest,)
+        ).fetchone()
+        return self.read_setting(_FIRST_CURSOR) if row is None else row[0]
+
+    def read_setting(self, name: str) -> str | None:
+        row = self._connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def _insert(self, message: NewMessage, now: float) -> int | None:
+        return self._connection.execute(
+            "INSERT INTO messages (message_id, scope, subscription_id, order_key, body, arrived_at, cursor)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                message.message_id,
+                message.scope,
+                message.subscription_id,
+                message.order_key,
+                message.body,
+                now,
+                message.cursor,
+            ),
+        ).lastrowid
 
     def _is_known(self, message_id: str, scope: str) -> bool:
         known = self._connection.execute(
@@ -213,11 +238,13 @@ class InboxFile:
         return known is not None
 
     def _run_in_savepoint(self, work: Callable[[], Any]) -> Any:
+        counted = self._pending, self._pending_bytes
         self._connection.execute("SAVEPOINT one")
         try:
             outcome = work()
         except Exception as error:  # noqa: BLE001 - it belongs to the one who waits for this work
             self._connection.execute("ROLLBACK TO one")
+            self._pending, self._pending_bytes = counted
             outcome = error
         self._connection.execute("RELEASE one")
         return outcome
@@ -226,14 +253,3 @@ class InboxFile:
         self._pending, self._pending_bytes = self._connection.execute(
             "SELECT count(*), coalesce(sum(length(body)), 0) FROM messages WHERE ended_at IS NULL"
         ).fetchone()
-
-
-def _open_file(path: Path) -> sqlite3.Connection:
-    try:
-        return open_private_file(path, _FORMAT, busy_seconds=LOCK_WAIT_SECONDS, is_exclusive=True)
-    except FileInUse:
-        raise InboxUnavailable(
-            f"Another process uses the inbox {path}. An inbox belongs to one process: run one worker, or give each its own."
-        ) from None
-    except FileUnusable as error:
-        raise InboxUnavailable(f"{error} Choose another file for the inbox.") from error

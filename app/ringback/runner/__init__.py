@@ -3,7 +3,9 @@
     runner        leases queued calls, extends the leases, and runs one execution for each leased call
     leasing       leases calls within transactions, also within the one that starts a call (`post_commit`)
     execution     one leased call until it ends, is parked or is handed back; deadline, cancellation, shutdown
+    call_sessions what the runner needs of the upstreams
     leased_call   every write to the call under its lease (`drivers.CallContext`)
+    lease_writer  repeats these writes while the store is unavailable
     drivers       carry one call over a session (`upstreams` opens it)
     lost_leases   recovers calls that are leased to this process although it never began to run them
     throttled_writer  writes the newest progress at most once an interval
@@ -25,6 +27,7 @@ How a failure becomes an outcome (`protocol.errors`, `drivers.completions`):
 
     no connection, or the session is unknown        RequestNotSent            once more in the next session, then `rejected`
     credentials missing or refused                  RequestNotSent            the same
+    a login of a user is required                   LoginRequired             parked until the login (`services.login_waits`)
     bytes were sent, no response came               ResponseLost              resumed or polled by the handle, else `unknown`
     … and the session has ended                     SessionGone               `unknown`
     a response that is not valid MCP                InvalidUpstreamResponse   `upstream_error`

@@ -1,7 +1,7 @@
 """Runs one leased call until it ends, is parked or is handed back to the queue.
 
     lease ──▶ session opened ──▶ dispatched_at committed ──▶ driver runs ──▶ completion recorded
-                 ▲                 (skipped if the call         ├──▶ parked until its questions are answered
+                 ▲                 (skipped if the call         ├──▶ parked until its questions are answered, or until a login
                  └── upstream away      has a handle)           └──▶ handed back, because this process stops
 
 A call whose client waits for the result is leased and marked as dispatched in one transaction, if its request can be sent right
@@ -19,11 +19,11 @@ What stops an execution early, and what the upstream sees:
 
 import asyncio
 import logging
-from collections.abc import Generator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final, Protocol
+from typing import Final
 
 from ringback.domain.call import MRTR_DRIVER, UNREADABLE_MEMBER, Call, overdue_completion
 from ringback.domain.call_completion import completion_after_runs
@@ -40,10 +40,12 @@ from ringback.domain.ports import Store
 from ringback.domain.signals import Waiter, call_cancel_topic
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
-from ringback.protocol.errors import RequestFailed, RequestNotSent
-from ringback.runner.drivers import BoundDriverPort, LeaseLost, ParkedCall
+from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent
+from ringback.runner.call_sessions import CallSessionProvider
+from ringback.runner.drivers import BoundDriverPort, LeaseLost, ParkedCall, RefusedForLogin
 from ringback.runner.leased_call import LeasedCall
-from ringback.upstreams.errors import UpstreamNotConfigured, UpstreamUnreachable
+from ringback.services.login_waits import LoginWaits
+from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamNotConfigured, UpstreamUnreachable
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import ObservableFlag
 
@@ -63,24 +65,9 @@ _UNREADABLE_COMPLETION: Final = failed_completion(
 RECONNECT_RETRY_SECONDS: Final = 5.0
 """The pause between two attempts to reach the upstream of a call that has a handle."""
 
-Outcome = CallCompletion | ParkedCall | None
+
+Outcome = CallCompletion | ParkedCall | RefusedForLogin | None
 """How an execution ends; None hands the call back to the queue."""
-
-
-class CallSessionProvider(Protocol):
-    """What the runner needs of the upstreams."""
-
-    def get_capacity(self) -> Mapping[str, int]:
-        """How many calls each upstream runs at once."""
-        ...
-
-    def has_open_session(self, call: Call) -> bool:
-        """Whether `open_call_session` would return a session for the call without waiting."""
-        ...
-
-    def open_call_session(self, call: Call) -> AbstractAsyncContextManager[BoundDriverPort]:
-        """A live session for the call. Waits for the upstream; raises `UpstreamUnreachable` when the wait is over."""
-        ...
 
 
 class _StopReason(Enum):
@@ -111,6 +98,7 @@ class CallExecution:
         sessions: CallSessionProvider,
         shutdown: ShutdownSignal,
         notification_hub: NotificationHub,
+        login_waits: LoginWaits,
     ) -> None:
         self.trusted_until = trusted_until
         """By `Clock.monotonic`; the runner moves it on when it extends the lease."""
@@ -122,6 +110,7 @@ class CallExecution:
             completion_batcher=completion_batcher,
             notification_hub=notification_hub,
             abort_requested=shutdown.abort_requested,
+            login_waits=login_waits,
         )
         self._store = store
         self._clock = clock
@@ -159,6 +148,8 @@ class CallExecution:
             await self._leased_call.finish_call(completion_after_runs(self.call, outcome))
         elif isinstance(outcome, ParkedCall):
             await self._leased_call.park_call(outcome)
+        elif isinstance(outcome, RefusedForLogin):
+            await self._leased_call.park_for_login(self._sessions.get_login_owner(self.call), outcome.tokens_version)
         else:
             await self._leased_call.requeue_call()
 
@@ -219,6 +210,10 @@ class CallExecution:
             try:
                 async with self._sessions.open_call_session(self.call) as session:
                     return await self._run_driver(session)
+            except LoginRequired as failure:
+                return RefusedForLogin(failure.tokens_version)
+            except UpstreamLoginRequired as problem:
+                return RefusedForLogin(problem.tokens_version)
             except (UpstreamUnreachable, RequestNotSent):
                 if self.call.handle is None:
                     raise

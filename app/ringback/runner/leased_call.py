@@ -7,7 +7,7 @@ completion is not refused: it was observed, and while the row carries this token
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -20,21 +20,21 @@ from ringback.domain.call_rows import CallChange
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Principal
 from ringback.domain.signals import CALL_QUEUED_TOPIC, call_answered_topic, call_changed_topic
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import LeasedCompletion, Recorder
 from ringback.runner.drivers import LeaseLost, ParkedCall
+from ringback.runner.lease_writer import LeaseWriter
 from ringback.runner.throttled_writer import ThrottledWriter
-from ringback.telemetry import call_facts
+from ringback.services.login_waits import LoginWaits, RefusedCall, write_for_owner
 from ringback.upstreams.notification_hub import NotificationHub
-from ringback.waits import LocalWaiter, ObservableFlag, wait_first
+from ringback.waits import ObservableFlag
 
 log = logging.getLogger(__name__)
 
 PROGRESS_INTERVAL_SECONDS: Final = 1.0
 """One stored progress a second for each call: a reader needs no more, and each costs the store a write."""
-STORE_RETRY_SECONDS: Final = 1.0
-"""The pause between two attempts to write while the store is unavailable."""
 
 
 class LeasedCall:
@@ -50,6 +50,7 @@ class LeasedCall:
         completion_batcher: CompletionBatcher,
         notification_hub: NotificationHub,
         abort_requested: ObservableFlag,
+        login_waits: LoginWaits,
     ) -> None:
         """Once `abort_requested` is set, a write that the store refuses is left to the next process."""
         self._committed = call if is_dispatched_by_lease(call) else None
@@ -65,7 +66,10 @@ class LeasedCall:
         self._recorder = recorder
         self._completion_batcher = completion_batcher
         self._notification_hub = notification_hub
-        self._abort_requested = abort_requested
+        self._writer = LeaseWriter(
+            call, store=store, clock=clock, lease_lost=self.lease_lost, abort_requested=abort_requested
+        )
+        self._login_waits = login_waits
         self._poll_requested = ObservableFlag()
         self._progress = ThrottledWriter(self._record_progress, interval_seconds=PROGRESS_INTERVAL_SECONDS, clock=clock)
         self._accepts_progress_writes = False
@@ -100,7 +104,7 @@ class LeasedCall:
             await self._recorder.record_input_requests(tx, leased, updated, lease_token=self._lease_token)
             return updated
 
-        self.call = await self._write_while_leased(write_input_requests)
+        self.call = await self._writer.write_while_leased(write_input_requests)
 
     async def wait_for_answers(self, timeout_seconds: float) -> Mapping[str, Any]:
         with self._store.signals.listen(call_answered_topic(self.call.id)) as waiter:
@@ -185,16 +189,32 @@ class LeasedCall:
                 raise LeaseLost
             return finished
 
-        await self._write_with_retries(write)
+        await self._writer.write_with_retries(write)
 
     async def park_call(self, parked: ParkedCall) -> None:
-        await self._write_with_retries(
+        await self._writer.write_with_retries(
             lambda: self._store.write_for(self.call.principal, lambda tx: self._write_parked(tx, parked))
         )
 
+    async def park_for_login(self, owner: Principal, tokens_version: int | None) -> None:
+        """Park the call until the owner of its credentials signs in; `tokens_version` did not suffice."""
+
+        async def park(tx: Transaction) -> Call | None:
+            await tx.login_waits.lock(self.call.upstream, owner)
+            call = await self._read_leased(tx)
+            if call.cancel_requested:
+                return await self._write_completion(tx, CANCELLED_COMPLETION)
+            known = self._with_latest_progress(self._with_known_dispatch(call))
+            return await self._login_waits.park_call(
+                tx,
+                RefusedCall(call=known, owner=owner, tokens_version=tokens_version, lease_token=self._lease_token),
+            )
+
+        await self._writer.write_with_retries(lambda: write_for_owner(self._store, owner, park))
+
     async def requeue_call(self) -> None:
         """Queue the call for another runner, or finish it if no runner can go on with it (`recover_call`)."""
-        await self._write_with_retries(lambda: self._store.write_for(self.call.principal, self._write_requeued))
+        await self._writer.write_with_retries(lambda: self._store.write_for(self.call.principal, self._write_requeued))
 
     # -- transactions --
 
@@ -237,20 +257,18 @@ class LeasedCall:
         return updated
 
     async def _write_requeued(self, tx: Transaction) -> Call | None:
-        """Uses acknowledged values as `reread_call` does, but also a handle whose commit was not acknowledged."""
         call = await self._read_leased(tx)
-        known = replace(
-            call,
-            dispatched_at=self.call.dispatched_at,
-            runs=self.call.runs,
-            handle=self.call.handle or call.handle,
-        )
-        recovered = recover_call(known, now=tx.now())
+        recovered = recover_call(self._with_known_dispatch(call), now=tx.now())
         if isinstance(recovered, CallCompletion):
             return await self._write_completion(tx, recovered)
         await tx.calls.update(recovered, CallChange.QUEUED, expected=call.status, lease_token=self._lease_token)
         tx.notify(CALL_QUEUED_TOPIC, call_changed_topic(call.id))
         return recovered
+
+    def _with_known_dispatch(self, call: Call) -> Call:
+        """Acknowledged values, as in `reread_call`, but also a handle whose commit was not acknowledged."""
+        handle = self.call.handle or call.handle
+        return replace(call, dispatched_at=self.call.dispatched_at, runs=self.call.runs, handle=handle)
 
     def _with_latest_progress(self, call: Call) -> Call:
         return replace(call, progress=self._progress.latest or call.progress)
@@ -262,54 +280,7 @@ class LeasedCall:
             await tx.calls.update(changed_call, kind, expected=leased.status, lease_token=self._lease_token)
             return changed_call
 
-        self.call = await self._write_while_leased(update)
-
-    # -- writing, with retries while the store is unavailable --
-
-    async def _write_while_leased(self, work: Callable[[Transaction], Awaitable[Call]]) -> Call:
-        """Write until the store accepts it or the lease is no longer trusted."""
-        while not self.lease_lost.is_set():
-            try:
-                return await self._store.write_for(self.call.principal, work)
-            except LeaseLost:
-                self.lease_lost.set()
-            except StoreUnavailable:
-                log.debug("call.not_written", extra={"call_id": self.call.id})
-                await self._clock.sleep(STORE_RETRY_SECONDS)
-        raise LeaseLost
-
-    async def _write_with_retries(self, write: Callable[[], Awaitable[Call | None]]) -> None:
-        """Write until the store accepts it: a full disk must not lose an observed completion.
-
-        Once the process must end there is one more attempt. If that fails too, the next start voids the lease and recovers
-        the call as one whose runner was lost.
-        """
-        log_level = logging.WARNING
-        while True:
-            is_last_attempt = self._abort_requested.is_set()
-            try:
-                if (written := await write()) is not None:
-                    _log_released(written)
-            except LeaseLost:
-                log.warning("call.lease_lost", extra={"call_id": self.call.id})
-            except StoreUnavailable:
-                if not is_last_attempt:
-                    log.log(log_level, "call.not_recorded", extra={"call_id": self.call.id})
-                    log_level = logging.DEBUG  # the store says how long it is unavailable
-                    await self._wait_before_retry()
-                    continue
-                log.error("call.left_unrecorded", extra={"call_id": self.call.id})  # noqa: TRY400 - the store has logged the cause
-            return
-
-    async def _wait_before_retry(self) -> None:
-        """Return after the pause, or once the process must end."""
-        aborted = LocalWaiter()
-        self._abort_requested.add_callback(aborted.notify)
-        try:
-            if not self._abort_requested.is_set():
-                await wait_first(self._clock.sleep(STORE_RETRY_SECONDS), aborted.wait())
-        finally:
-            self._abort_requested.remove_callback(aborted.notify)
+        self.call = await self._writer.write_while_leased(update)
 
     async def _record_progress(self, progress: Progress) -> None:
         try:
@@ -331,9 +302,3 @@ def _without_dispatch(call: Call) -> Call:
 def _is_current_lease(leased: Call, clock: Clock) -> bool:
     """False after the machine was suspended for longer than the lease; the monotonic clock stands still meanwhile."""
     return leased.lease_until is not None and clock.now() < leased.lease_until
-
-
-def _log_released(call: Call) -> None:
-    """Log that the call was parked or handed back. The recorder logs the ends."""
-    if not call.is_final:
-        log.info("call.parked" if call.phase is CallPhase.PARKED else "call.handed_back", extra=call_facts(call))

@@ -20,9 +20,11 @@ from ringback.log_context import log_facts
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
 from ringback.post_commit import CallHandoff
-from ringback.runner.execution import CallExecution, CallSessionProvider, ShutdownSignal
+from ringback.runner.call_sessions import CallSessionProvider
+from ringback.runner.execution import CallExecution, ShutdownSignal
 from ringback.runner.leasing import CallLeasing, RunnerConfig
 from ringback.runner.lost_leases import LostLeases
+from ringback.services.login_waits import LoginWaits
 from ringback.telemetry import call_facts
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import LocalWaiter, wait_first
@@ -55,6 +57,7 @@ class Runner:
         notification_hub: NotificationHub,
         post_commit: CallHandoff,
         admission: AdmissionGate,
+        login_waits: LoginWaits,
         config: RunnerConfig,
     ) -> None:
         self._store = store
@@ -65,6 +68,7 @@ class Runner:
         self._notification_hub = notification_hub
         self._post_commit = post_commit
         self._admission = admission
+        self._login_waits = login_waits
         self._config = config
         self._executions: dict[CallId, CallExecution] = {}
         self._execution_ended = LocalWaiter()
@@ -161,6 +165,7 @@ class Runner:
             sessions=self._sessions,
             shutdown=shutdown,
             notification_hub=self._notification_hub,
+            login_waits=self._login_waits,
         )
         if (previous := self._executions.get(call.id)) is not None:
             previous.abandon_lease()  # it still waits for a store that was unavailable for longer than its lease

@@ -2,18 +2,20 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
 
 from mcp_types import METHOD_NOT_FOUND
 
 from ringback.domain.call import Handle
-from ringback.domain.errors import InvalidRequest, Unavailable, UnknownUpstream
-from ringback.protocol.errors import RequestFailed, UpstreamError
+from ringback.domain.errors import InvalidRequest, SignInRequired, Unavailable, UnknownUpstream
+from ringback.domain.principal import Principal
+from ringback.protocol.errors import LoginRequired, RequestFailed, UpstreamError
 from ringback.protocol.tasks import TASKS_EXTENSION
 from ringback.runner.drivers.legacy_task import make_legacy_task_handle
 from ringback.runner.drivers.task import TASK_DRIVER
 from ringback.upstreams.call_session import CallSession, SessionSource
-from ringback.upstreams.errors import UpstreamUnreachable
+from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
 from ringback.upstreams.session_ports import CallSessionPort
 
 LOOKUP_TIMEOUT_SECONDS: Final = 10.0
@@ -21,23 +23,44 @@ LOOKUP_TIMEOUT_SECONDS: Final = 10.0
 _TASK_STATUSES: Final = frozenset({"working", "input_required", "completed", "failed", "cancelled"})
 
 
+class TaskConnections(Protocol):
+    """Where tasks are looked up."""
+
+    def __contains__(self, upstream: str) -> bool: ...
+
+    async def check_login(self, upstream: str, principal: Principal) -> None:
+        """Replace the principal's connection if it belongs to an earlier login. Call it before `use_connection`."""
+        ...
+
+    def use_connection(self, upstream: str, principal: Principal) -> AbstractContextManager[SessionSource]:
+        """The connection that this principal uses. Raises `UpstreamUnreachable`."""
+        ...
+
+
 class UpstreamTaskLookup:
     """Implements `services.adoption.TaskLookup`."""
 
-    def __init__(self, connections: Mapping[str, SessionSource]) -> None:
+    def __init__(self, connections: TaskConnections) -> None:
         self._connections = connections
 
     async def find_task(
-        self, upstream: str, task_id: str, *, visible_upstreams: frozenset[str] | None
+        self, upstream: str, task_id: str, *, principal: Principal, visible_upstreams: frozenset[str] | None
     ) -> Handle | None:
-        connection = self._connections.get(upstream)
-        if connection is None or (visible_upstreams is not None and upstream not in visible_upstreams):
+        if upstream not in self._connections or (visible_upstreams is not None and upstream not in visible_upstreams):
             raise UnknownUpstream("There is no upstream of this name. List them: GET /v1/upstreams")
+        await self._connections.check_login(upstream, principal)
         try:
-            async with asyncio.timeout(LOOKUP_TIMEOUT_SECONDS):
-                return await _find_in_session(
-                    CallSession(connection, await connection.get_shared_session(), is_dedicated=False), task_id
-                )
+            with self._connections.use_connection(upstream, principal) as connection:
+                async with asyncio.timeout(LOOKUP_TIMEOUT_SECONDS):
+                    return await _find_in_session(
+                        CallSession(connection, await connection.get_shared_session(), is_dedicated=False), task_id
+                    )
+        except (UpstreamLoginRequired, LoginRequired):
+            raise SignInRequired(
+                f"Upstream '{upstream}' requires a login before it reports its tasks. Nothing was adopted. See where to sign "
+                "in: GET /v1/upstreams",
+                upstream=upstream,
+            ) from None
         except (TimeoutError, UpstreamUnreachable, RequestFailed):
             raise Unavailable(
                 f"Upstream '{upstream}' cannot report its tasks now. Nothing was adopted; try again. See its state: "

@@ -256,6 +256,7 @@ STREAM: Final = (
 
 UPSTREAM: Final[dict[str, Any]] = {
     "name": "git",
+    "configured_name": "",
     "transport": "stdio",
     "state": "ready",
     "protocol_version": "2025-11-25",
@@ -263,10 +264,34 @@ UPSTREAM: Final[dict[str, Any]] = {
     "last_error": None,
     "advice": None,
     "intake": "open",
+    "login": {"state": "none", "owner": None, "scope": None, "expires_at": None, "login_url": None},
     "calls_in_flight": 1,
+    "connections": 1,
+    "signed_in_owners": None,
     "max_concurrent": 16,
     "isolation": "shared",
     "faults": {"repaired": 2},
+}
+HOSTED_UPSTREAM: Final[dict[str, Any]] = {
+    **UPSTREAM,
+    "name": "tickets",
+    "transport": "http",
+    "login": {
+        "state": "signed_in",
+        "owner": "principal",
+        "scope": "tickets:read",
+        "expires_at": "2026-11-20T18:00:00.000Z",
+        "login_url": "https://ringback.example.com/login/tickets",
+    },
+}
+STARTED_LOGIN: Final[dict[str, Any]] = {
+    "login_id": "login_01K8ZQ4M0X5V7T9B2N6C3D8F1G",
+    "upstream": "tickets",
+    "owner": "principal",
+    "authorization_url": "https://login.example.com/authorize?response_type=code&client_id=ringback&state=…",
+    "redirect_uri": "https://app.example.com/signed-in",
+    "scope": "tickets:read",
+    "expires_at": "2026-11-20T17:10:00.000Z",
 }
 TOOL: Final[dict[str, Any]] = {
     "name": "git_log",

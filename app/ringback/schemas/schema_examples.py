@@ -84,7 +84,18 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "RotatedKeyView": [examples.ROTATED_KEY],
     "ErasureView": [examples.ERASURE],
     "UsageView": [{"limits": [{"name": "open_calls", "limit": 10000, "used": 12, "scope": "service"}]}],
-    "UpstreamsView": [{"upstreams": [examples.UPSTREAM]}],
+    "UpstreamsView": [{"upstreams": [examples.UPSTREAM, examples.HOSTED_UPSTREAM]}],
+    "StartLoginBody": [{"redirect_uri": "https://app.example.com/signed-in"}, {"scope": "tickets:read tickets:write"}],
+    "StartedLoginView": [examples.STARTED_LOGIN],
+    "CompleteLoginBody": [{"redirected_to": "https://app.example.com/signed-in?code=…&state=…"}],
+    "CompletedLoginView": [
+        {
+            "upstream": "tickets",
+            "owner": "principal",
+            "scope": "tickets:read",
+            "expires_at": "2026-11-20T18:00:00.000Z",
+        }
+    ],
     "ReloadedView": [{"added": ["search"], "changed": [], "removed": [], "unchanged": ["git"]}],
     "ToolsView": [{"tools": [examples.TOOL]}],
     "JwkSetView": [examples.JWK_SET],

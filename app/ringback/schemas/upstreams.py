@@ -8,6 +8,7 @@ from pydantic import Field
 from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.upstreams import Reloaded, ToolInfo
 from ringback.schemas.fields import ResponseBody
+from ringback.schemas.upstream_logins import LoginStateView
 from ringback.services.insights import ListedUpstream
 
 
@@ -15,19 +16,30 @@ class UpstreamView(ResponseBody):
     """An MCP server whose tools the service calls."""
 
     name: str
-    transport: str
-    state: str = Field(description="idle, connecting, ready, unresponsive (connected, and silent) or failing")
+    configured_name: str = Field(description="The name in the configuration, if it is another one; empty otherwise")
+    transport: str = Field(description="stdio or http; unknown for a skipped one")
+    state: str = Field(
+        description="idle, connecting, ready, unresponsive (connected, and silent), failing, or skipped: its entry in the "
+        "configuration cannot be served, and `last_error` and `advice` say why"
+    )
     protocol_version: str | None
     driver: str | None = Field(
         description="The driver of a call that starts now: task, mrtr, legacy_task, stream or plain; null while not connected"
     )
-    last_error: str | None = Field(description="Why the connection fails, as a fixed word")
+    last_error: str | None = Field(description="Why the connection fails, or the entry is skipped, as a fixed word")
     advice: str | None = Field(description="How to fix the last error")
     intake: UpstreamIntake = Field(
         description="open; paused: new calls are queued and queued ones stay queued; draining: new calls are refused"
     )
+    login: LoginStateView
     calls_in_flight: int
     max_concurrent: int
+    connections: int = Field(
+        description="Open connections. With credentials for each principal: for an operator, of all principals; else your own"
+    )
+    signed_in_owners: int | None = Field(
+        description="For an operator: how many principals are signed in with credentials of their own, up to 10,000; else null"
+    )
     isolation: str = Field(description="Which calls share a session with it: shared (all calls), principal or call")
     faults: dict[str, int] = Field(
         description="Protocol faults of the upstream since the service started: unreadable, oversized, unmatched, repaired, "
@@ -36,8 +48,13 @@ class UpstreamView(ResponseBody):
 
     @classmethod
     def from_listed(cls, listed: ListedUpstream) -> Self:
-        names = cls.model_fields.keys() - {"intake"}
-        return cls(intake=listed.intake, **{name: getattr(listed.info, name) for name in names})
+        names = cls.model_fields.keys() - {"intake", "login", "signed_in_owners"}
+        return cls(
+            intake=listed.intake,
+            login=LoginStateView.from_state(listed.login),
+            signed_in_owners=listed.signed_in_owners,
+            **{name: getattr(listed.info, name) for name in names},
+        )
 
 
 class UpstreamIntakeView(ResponseBody):

@@ -10,6 +10,7 @@ and then does everything or nothing.
     adoption        follow a task that exists at an upstream as a call
     reports         record calls that run elsewhere, as their servers report them
     input_answers   answer the questions of a call
+    login_waits     park calls until somebody signs in to their upstream
     registrations   register webhooks and callbacks
     shared_webhooks  webhooks that are registered once although clients ask for them repeatedly
     webhooks        read, list, change, verify, test and remove webhooks; rotate their secrets
@@ -23,13 +24,11 @@ and then does everything or nothing.
     subscribed_webhooks  the webhook that a subscription is
     subscription_starts  where in the log a subscription begins, and what its client has missed
     webhook_removal      remove a webhook and its open deliveries
-    events          poll and follow the event log
+    events          poll the event log
     event_polls     the same as MCP Events do: from now on, with a maximum age, and without errors about cursors
-    event_streams   streams of MCP Events, over one reader for each log (`log_tails`)
+    event_streams   follow it, over REST and as MCP Events do, on one reader for each log (`log_tails`)
     event_demands   the demand for events that are recorded only while a principal wants them
-    event_lookups   one event by its id, and the latest events
     change_demands  polls and streams that demand changes of upstreams
-    event_polls     poll it as MCP Events do; event_streams: follow it so, on log_tails, one reader for each log
     event_lookups   read single events, and the latest
     event_publishing  publish events of clients
     event_types     the types of events besides Ringback's own, and the demand for those of upstreams
@@ -48,6 +47,9 @@ and then does everything or nothing.
     insights        read models: upstreams, tools, status and readiness
     administration  reload the configuration of upstreams
     upstream_controls  pause, drain and resume upstreams
+    upstream_logins sign in to upstreams and out; login_redirects: the redirect back, login_states: who is signed in,
+                    login_tokens: writes and deletes the tokens
+    login_revocations  revokes tokens that are not used any more at their authorization servers
     node_signals    hints to other nodes, about what only one node has in memory
     sealing_keys    refuse a start without the keys that sealed stored data
     lifecycle       refuse new work during a shutdown

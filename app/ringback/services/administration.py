@@ -4,13 +4,15 @@ from ringback.domain.errors import Forbidden
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC
-from ringback.domain.upstreams import Reloaded, UpstreamConfiguration
+from ringback.domain.upstreams import Reloaded, ToolCatalog, UpstreamConfiguration
+from ringback.services.login_waits import resume_orphans
 
 
 class Administration:
-    def __init__(self, *, store: Store, configuration: UpstreamConfiguration) -> None:
+    def __init__(self, *, store: Store, configuration: UpstreamConfiguration, catalog: ToolCatalog) -> None:
         self._store = store
         self._configuration = configuration
+        self._catalog = catalog
 
     async def reload_upstreams(self, caller: Caller | None = None) -> Reloaded:
         """Read the configuration of upstreams again. A caller needs the scope `admin`; None stands for the process itself.
@@ -22,10 +24,20 @@ class Administration:
             if caller.upstreams is not None:
                 raise Forbidden("Your key may use only some upstreams, and the configuration is that of all of them.")
         reloaded = self._configuration.reload_configuration()
-        await self._store.write(_notify_runners)
+        await self.resume_waiting_calls()
         return reloaded
 
+    async def resume_waiting_calls(self) -> None:
+        """Let the calls go on that the present configuration unblocks. Call it also at the start, when it may be a new one.
 
-async def _notify_runners(tx: Transaction) -> None:
-    """Wake the runners: calls of an upstream that is configured again can be in the queue."""
-    tx.notify(CALL_QUEUED_TOPIC)
+        Calls of an upstream that is configured again are in the queue. Calls that wait for a login that is not used any more
+        are queued by the janitor.
+        """
+        credentials = {each.name: each.credentials for each in self._catalog.list_upstreams()}
+
+        async def resume(tx: Transaction) -> None:
+            for upstream, of_upstream in credentials.items():
+                await resume_orphans(tx, upstream, of_upstream)
+            tx.notify(CALL_QUEUED_TOPIC)
+
+        await self._store.write(resume)

@@ -12,7 +12,7 @@ from ringback.domain.call import Call, Handle
 from ringback.domain.errors import IdempotencyConflict, NotFound
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import Caller, Scope
+from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.domain.webhook import Webhook
 from ringback.notifier.resume_tokens import CallResumeTokens
@@ -30,7 +30,7 @@ class TaskLookup(Protocol):
     """Finds tasks of upstreams."""
 
     async def find_task(
-        self, upstream: str, task_id: str, *, visible_upstreams: frozenset[str] | None
+        self, upstream: str, task_id: str, *, principal: Principal, visible_upstreams: frozenset[str] | None
     ) -> Handle | None:
         """Return the handle with which a call follows this task; None if the upstream does not know the task.
 
@@ -78,7 +78,9 @@ class TaskAdoption:
         self._lifecycle.require_running()
         self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
         # Always query the upstream, so that the response time does not show whether a foreign task exists.
-        handle = await self._tasks.find_task(request.upstream, request.task_id, visible_upstreams=caller.upstreams)
+        handle = await self._tasks.find_task(
+            request.upstream, request.task_id, principal=caller.principal, visible_upstreams=caller.upstreams
+        )
         secret, callback = await self._registrations.prepare_callback(caller, request.callback)
         started = await self._store.write_for(
             caller.principal,

@@ -125,6 +125,7 @@ class CallStarter:
             request.upstream,
             request.tool,
             request.arguments,
+            principal=caller.principal,
             visible_upstreams=caller.upstreams,
             accepts_input=request.accepts_input,
         )
@@ -230,17 +231,17 @@ class CallStarter:
             request_hash=request.compute_hash(),
             accepts_input=request.accepts_input,
             rerun_policy=rerun_policy,
-            rerun_allowed=self._is_rerun_allowed(request, rerun_policy),
+            rerun_allowed=self._is_rerun_allowed(principal, request, rerun_policy),
             attended_until=now + seconds(wait_seconds) if wait_seconds > 0 else None,
         )
 
-    def _is_rerun_allowed(self, request: StartCallRequest, policy: RerunPolicy) -> bool:
+    def _is_rerun_allowed(self, principal: Principal, request: StartCallRequest, policy: RerunPolicy) -> bool:
         """Decide once, at the start: later annotations of the tool do not apply to this call."""
         match policy:
             case RerunPolicy.NEVER:
                 return False
             case RerunPolicy.IF_SAFE:
-                return self._catalog.is_repeatable(request.upstream, request.tool)
+                return self._catalog.is_repeatable(request.upstream, request.tool, principal=principal)
             case RerunPolicy.ALWAYS:
                 return True
 

@@ -1,7 +1,8 @@
 """Cancels calls: one in its transaction, or the open calls that match a filter, in batches.
 
-A call that was not dispatched, or for which the upstream holds no state, ends at once. For a running call the upstream gets a
-cancellation, and the upstream's response decides how the call ends.
+A call that was not dispatched, or for which the upstream holds no state, ends at once. So does a call that waits for a login,
+without which the upstream accepts no cancellation. For a running call the upstream gets a cancellation, and the upstream's
+response decides how the call ends.
 """
 
 from collections import Counter
@@ -9,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ringback.domain.call import Call, CallStatus, has_no_upstream_state
+from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_outcome import CANCELLED_COMPLETION
 from ringback.domain.call_rows import CallChange, CallFilter
 from ringback.domain.cursor import Page
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.ids import CallId
+from ringback.domain.login_waits import ends_when_cancelled
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.signals import call_cancel_topic, call_changed_topic
@@ -88,7 +90,7 @@ class BulkCancellations:
     async def _cancel_page(self, caller: Caller, page: Sequence[Call], *, dry_run: bool) -> Counter[bool]:
         wanted = [call.id for call in page if not call.cancel_requested]
         if dry_run:
-            return Counter(has_no_upstream_state(call) for call in page if not call.cancel_requested)
+            return Counter(ends_when_cancelled(call) for call in page if not call.cancel_requested)
         if not wanted:
             return Counter()
         return await self._store.write_for(caller.principal, lambda tx: self._cancel_batch(tx, wanted))
@@ -109,11 +111,11 @@ async def cancel_open_calls(tx: Transaction, recorder: Recorder, calls: Sequence
     cancelled: dict[CallId, Call] = {}
     for call in calls:
         tx.notify(call_cancel_topic(call.id))
-        cancelled[call.id] = call if has_no_upstream_state(call) else await _request_cancellation(tx, call)
+        cancelled[call.id] = call if ends_when_cancelled(call) else await _request_cancellation(tx, call)
     requests = [
         CompletionRequest(call=replace(call, cancel_requested=True), completion=CANCELLED_COMPLETION, lease_token=None)
         for call in calls
-        if has_no_upstream_state(call)
+        if ends_when_cancelled(call)
     ]
     ended = await recorder.finish_calls(tx, requests)
     return list((cancelled | {call.id: call for call in ended if call is not None}).values())

@@ -2,7 +2,7 @@
 
 call         its deliveries and those of its own webhooks ─▶ its events become stubs ─▶ its row becomes a tombstone
 session      each of its calls ─▶ what the log still holds of its expired calls ─▶ the webhooks registered for it
-principal    its keys, MCP sessions and proven URLs ─▶ all deliveries ─▶ the log ─▶ all calls ─▶ all webhooks
+principal    its keys, MCP sessions, tokens and proven URLs ─▶ all deliveries ─▶ the log ─▶ all calls ─▶ all webhooks
 """
 
 import logging
@@ -18,6 +18,7 @@ from ringback.domain.event_rows import EventFilter
 from ringback.domain.event_subscriptions import SubscriptionEnd, end_subscription
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import Transaction
+from ringback.domain.signals import owner_erased_topic
 from ringback.notifier.recorder import Recorder
 from ringback.services.cancellation import cancel_open_call
 
@@ -244,8 +245,14 @@ async def _bury_call_with_late_rows(tx: Transaction, erasure: Erasure, call: Cal
 
 
 async def erase_identity(tx: Transaction, erasure: Erasure) -> bool:
-    """Erase a batch of the principal's keys, MCP sessions, event types and proven URLs. Return whether there were any."""
-    return await tx.erased_deliveries.delete_identity(erasure, limit=ERASE_BATCH_SIZE) > 0
+    """Erase a batch of the principal's keys, MCP sessions, event types, proven URLs and logins to upstreams, with their tokens.
+
+    Return whether there were any.
+    """
+    if await tx.erased_deliveries.delete_identity(erasure, limit=ERASE_BATCH_SIZE) == 0:
+        return False
+    tx.notify(owner_erased_topic(erasure.principal))
+    return True
 
 
 _STEPS: Final[dict[ErasureKind, tuple[Step, ...]]] = {

@@ -4,7 +4,7 @@ A request erases its first batches itself. If more is left, the janitor goes on,
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -15,10 +15,12 @@ from ringback.domain.errors import CallRunning, Forbidden, NotFound
 from ringback.domain.ids import CallId, ErasureId, IdGenerator, is_well_formed_id
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import PRINCIPAL_LENGTH_MAX, Caller, Principal, Scope
+from ringback.domain.upstream_logins import UpstreamTokens
 from ringback.notifier.recorder import Recorder
 from ringback.services.calls import get_own_call
 from ringback.services.erasure_batches import erase_batch, erase_identity
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.login_revocations import REVOCATIONS_MAX, LoginRevocations
 
 log = logging.getLogger(__name__)
 
@@ -27,11 +29,20 @@ INLINE_BATCHES_MAX: Final = 10
 
 
 class Erasures:
-    def __init__(self, *, store: Store, ids: IdGenerator, recorder: Recorder, lifecycle: Lifecycle) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        ids: IdGenerator,
+        recorder: Recorder,
+        lifecycle: Lifecycle,
+        revocations: LoginRevocations,
+    ) -> None:
         self._store = store
         self._ids = ids
         self._recorder = recorder
         self._lifecycle = lifecycle
+        self._revocations = revocations
 
     async def erase_call(self, caller: Caller, call_id: str, *, cancel: bool) -> Erasure:
         """Erase a call. Raises `CallRunning` if it has not ended, unless `cancel` cancels it first."""
@@ -69,17 +80,26 @@ class Erasures:
         return await self._request(caller.principal, request)
 
     async def erase_principal(self, caller: Caller, principal: str, *, cancel: bool) -> Erasure:
-        """Erase everything of a principal, its API keys too, for a caller with the scope `admin`."""
+        """Erase everything of a principal, its API keys too, for a caller with the scope `admin`.
+
+        Its logins to upstreams are revoked at their authorization servers.
+        """
         caller.require_scope(Scope.ADMIN)
         if caller.upstreams is not None:
             raise Forbidden("Your key may use only some upstreams, and a principal's data belongs to all of them.")
         _require_name(principal, PRINCIPAL_LENGTH_MAX, "principal")
         owner = Principal(principal)
+        logins: Sequence[UpstreamTokens] = ()
 
         async def request(tx: Transaction) -> Erasure:
+            nonlocal logins
+            logins = await tx.upstream_tokens.list_all_owned(owner, limit=REVOCATIONS_MAX)
             return await self._request_many(tx, caller, owner, ErasureKind.PRINCIPAL, principal, cancel=cancel)
 
-        return await self._request(owner, request)
+        erasure = await self._request(owner, request)
+        for tokens in logins:
+            self._revocations.revoke_later(tokens)
+        return erasure
 
     async def get_erasure(self, caller: Caller, erasure_id: str) -> Erasure:
         """An erasure of the caller's own data, or for an admin any other."""

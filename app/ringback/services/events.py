@@ -1,8 +1,7 @@
-"""Poll and follow the event log."""
+"""Poll the event log."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from ringback.domain.clock import Clock
 from ringback.domain.cursor import (
@@ -21,14 +20,6 @@ from ringback.domain.signals import log_appended_topic
 from ringback.notifier.log_positions import log_contains_position, read_log_position
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
-from ringback.services.quotas import QuotaEnforcer
-
-HEARTBEAT_SECONDS: Final = 15.0
-"""Half of the stricter clients' idle timeout (mcp-events §5), and below the idle timeout of every common proxy."""
-FOLLOW_SECONDS_MAX: Final = 900.0
-"""After this time, a client must reconnect with its cursor and a valid key."""
-FOLLOW_PAGE_SIZE: Final = 100
-"""Events read ahead for a client. The rest stays in the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +47,11 @@ class Events:
         *,
         store: Store,
         clock: Clock,
-        quotas: QuotaEnforcer,
         lifecycle: Lifecycle,
         wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._quotas = quotas
         self._lifecycle = lifecycle
         self._wait_seconds_max = wait_seconds_max
 
@@ -94,24 +83,6 @@ class Events:
         return await self._store.scan(
             caller.principal, lambda tx: tx.events.list_latest(event_filter, position=position, limit=limit)
         )
-
-    async def follow_events(
-        self, caller: Caller, event_filter: EventFilter, *, cursor: str | None
-    ) -> AsyncGenerator[EventPage]:
-        """Yield pages as events are written, and an empty page after a heartbeat without events. The first page is immediate.
-
-        Ends when the service shuts down, or after `FOLLOW_SECONDS_MAX`. Raises `QuotaExceeded` before the first page.
-        """
-        ends_at = self._clock.monotonic() + FOLLOW_SECONDS_MAX
-        with self._quotas.open_stream(caller.principal, key_id=caller.key_id):
-            page = await self.poll_events(caller, event_filter, cursor=cursor, limit=FOLLOW_PAGE_SIZE)
-            yield page
-            while not self._lifecycle.shutdown_event.is_set() and self._clock.monotonic() < ends_at:
-                page = await self.poll_events(
-                    caller, event_filter, cursor=page.cursor, limit=FOLLOW_PAGE_SIZE, wait_seconds=HEARTBEAT_SECONDS
-                )
-                if page.events or page.is_truncated or not page.has_more:
-                    yield page
 
 
 async def read_event_page(

@@ -1,13 +1,14 @@
 """Answers to the questions of a call."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 from ringback.domain import inputs, jsontext
 from ringback.domain.call import CallPhase
 from ringback.domain.errors import CallEnded, InvalidRequest
 from ringback.domain.inputs import INPUT_BYTES_MAX, InputAnswer
+from ringback.domain.login_waits import unfinished_login_completion
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC, call_answered_topic
@@ -37,7 +38,9 @@ class InputAnswers:
             if call.is_final:
                 raise CallEnded(f"The call has ended as {call.status}; it has no open questions.", call_id=call.id)
             answer = inputs.answer_input(call, responses, now=tx.now())
-            if answer.accepted:
+            if answer.declines_login:
+                return await self._end_without_login(tx, answer)
+            if answer.call is not call:
                 _check_responses_size(answer.call.input_responses)
                 await self.recorder.record_input_requests(tx, call, answer.call, lease_token=None)
                 tx.notify(call_answered_topic(call.id))
@@ -46,6 +49,11 @@ class InputAnswers:
             return answer
 
         return await self.store.write_for(caller.principal, apply_answer)
+
+    async def _end_without_login(self, tx: Transaction, answer: InputAnswer) -> InputAnswer:
+        completion = unfinished_login_completion(answer.call, is_refused=True)
+        ended = await self.recorder.finish_call(tx, answer.call, completion, lease_token=None)
+        return replace(answer, call=ended or answer.call)
 
 
 def _check_responses(responses: Mapping[str, Any]) -> None:

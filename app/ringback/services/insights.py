@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -11,11 +11,14 @@ from ringback.domain.clock import Clock
 from ringback.domain.errors import NotFound, StoreUnavailable, Unavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
+from ringback.domain.upstream_logins import CredentialsScope
 from ringback.domain.upstream_rows import UpstreamIntake
-from ringback.domain.upstreams import ToolCatalog, ToolInfo, UpstreamInfo
+from ringback.domain.upstreams import SkippedUpstream, ToolCatalog, ToolInfo, UpstreamInfo
 from ringback.domain.usage import StoreTotals, Usage
 from ringback.measurements import Measurements
+from ringback.protocol.upstream_logins import login_command
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.login_states import NO_LOGIN, LoginState, read_login_states
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.upstream_controls import UpstreamControls
 
@@ -53,12 +56,20 @@ class WriteHealthCheck:
         return None
 
 
+SIGNED_IN_OWNERS_MAX: Final = 10_000
+"""How many principals are counted. The count reads a row of an index for each."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedUpstream:
     """An upstream as the answering node sees it, and what an operator decided for all nodes."""
 
     info: UpstreamInfo
     intake: UpstreamIntake
+    login: LoginState
+    """The login of the caller, or of the service if all principals share one."""
+    signed_in_owners: int | None = None
+    """For operators: how many principals have tokens for it, at most `SIGNED_IN_OWNERS_MAX`. None for other callers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,10 +128,12 @@ class Insights:
         quotas: QuotaEnforcer,
         lifecycle: Lifecycle,
         measurements: Measurements,
+        public_url: str,
     ) -> None:
         self._store = store
         self._clock = clock
         self._measurements = measurements
+        self._public_url = public_url
         self._catalog = catalog
         self._upstream_controls = upstream_controls
         self._quotas = quotas
@@ -129,20 +142,56 @@ class Insights:
 
     async def list_upstreams(self, caller: Caller) -> Sequence[ListedUpstream]:
         caller.require_scope(Scope.READ)
+        visible = self._visible_upstreams(caller)
         intakes = await self._upstream_controls.read_intakes()
+        logins = await self._store.read(
+            lambda tx: read_login_states(tx, visible, caller.principal, public_url=self._public_url)
+        )
+        owners = await self._count_signed_in(visible if Scope.ADMIN in caller.scopes else ())
         return [
-            ListedUpstream(info=info, intake=intakes.get(info.name, UpstreamIntake.OPEN))
-            for info in self._visible_upstreams(caller)
+            *(
+                ListedUpstream(
+                    info=_with_login_advice(info, logins[info.name]),
+                    intake=intakes.get(info.name, UpstreamIntake.OPEN),
+                    login=logins[info.name],
+                    signed_in_owners=owners.get(info.name),
+                )
+                for info in visible
+            ),
+            *(
+                ListedUpstream(
+                    info=_describe_skipped(each), intake=intakes.get(each.name, UpstreamIntake.OPEN), login=NO_LOGIN
+                )
+                for each in self._visible_skipped(caller)
+            ),
         ]
 
     async def list_tools(self, caller: Caller, upstream: str) -> Sequence[ToolInfo]:
         caller.require_scope(Scope.READ)
         if upstream not in {info.name for info in self._visible_upstreams(caller)}:
+            for skipped in self._visible_skipped(caller):
+                if skipped.name == upstream:
+                    raise NotFound(skipped.describe())
             raise NotFound(f"There is no upstream '{upstream}'. List them: GET /v1/upstreams")
-        return await self._catalog.list_tools(upstream)
+        return await self._catalog.list_tools(upstream, principal=caller.principal)
+
+    async def _count_signed_in(self, upstreams: Sequence[UpstreamInfo]) -> Mapping[str, int]:
+        names = [info.name for info in upstreams if info.credentials is CredentialsScope.PRINCIPAL]
+
+        async def count_owners(tx: Transaction) -> Mapping[str, int]:
+            return {name: await tx.upstream_tokens.count_owners(name, limit=SIGNED_IN_OWNERS_MAX) for name in names}
+
+        return await self._store.scan(None, count_owners) if names else dict[str, int]()
 
     def _visible_upstreams(self, caller: Caller) -> Sequence[UpstreamInfo]:
-        return [info for info in self._catalog.list_upstreams() if caller.may_use_upstream(info.name)]
+        """With the state of the caller's own connections. Operators see how many connections there are in all."""
+        infos = self._catalog.list_upstreams(caller.principal)
+        if Scope.ADMIN in caller.scopes:
+            infos = [_with_totals(*each) for each in zip(infos, self._catalog.list_upstreams(), strict=True)]
+        return [info for info in infos if caller.may_use_upstream(info.name)]
+
+    def _visible_skipped(self, caller: Caller) -> Sequence[SkippedUpstream]:
+        return [each for each in self._catalog.list_skipped() if caller.may_use_upstream(each.name)]
 
     async def get_status(self, caller: Caller) -> ServiceStatus:
         """Return the status of the service. It covers all principals, so the caller needs the scope `metrics`."""
@@ -226,6 +275,29 @@ class Insights:
     async def lacks_keys(self) -> bool:
         """Whether other nodes seal with a key that this node does not have."""
         return await self._store.read(lambda tx: tx.sealing_keys.lacks_any())
+
+
+def _with_totals(own: UpstreamInfo, total: UpstreamInfo) -> UpstreamInfo:
+    return replace(own, connections=total.connections, calls_in_flight=total.calls_in_flight)
+
+
+def _with_login_advice(info: UpstreamInfo, login: LoginState) -> UpstreamInfo:
+    """A connection may be open although its tokens do not suffice any more; then it has no advice of its own."""
+    if info.advice is not None or not login.is_missing:
+        return info
+    return replace(info, advice=f"Its login is {login.state.replace('_', ' ')}: {login_command(info.name)}.")
+
+
+def _describe_skipped(skipped: SkippedUpstream) -> UpstreamInfo:
+    return UpstreamInfo(
+        name=skipped.name,
+        configured_name=skipped.configured_name if skipped.configured_name != skipped.name else "",
+        transport="unknown",
+        state="skipped",
+        last_error=str(skipped.reason),
+        advice=skipped.advice,
+        connections=0,
+    )
 
 
 def _age(since: datetime | None, now: datetime) -> float:

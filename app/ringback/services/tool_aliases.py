@@ -3,6 +3,9 @@
 An alias is the upstream's name, two underscores, and the original name. Upstream names have no underscore, so such an alias can
 be parsed. An alias that would be too long, or has characters that clients reject, is cut and ends in a hash, and its original
 is stored. So it stays the same after a restart, and it can be resolved before any list has been read.
+
+What an upstream lists to one principal only is not stored here: all principals share these aliases, and their number is
+limited. Such an alias is computed again for each entry of the principal's own list.
 """
 
 import asyncio
@@ -14,7 +17,7 @@ from typing import Final
 
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.upstream_rows import ToolAlias
-from ringback.domain.upstreams import UPSTREAM_NAME_PATTERN
+from ringback.protocol.upstream_logins import UPSTREAM_NAME_PATTERN
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +27,8 @@ ALIAS_HASH_DIGITS: Final = 10
 """40 bits: among 10,000 tools, the probability of any collision is 1 in 20,000."""
 STORED_ALIASES_MAX: Final = 20_000
 """The limit for upstreams that list different names each time, so that they cannot fill the store."""
+SHORTENED_ALIAS_PATTERN: Final = re.compile(rf"_[0-9a-f]{{{ALIAS_HASH_DIGITS}}}\Z")
+"""The end of an alias that may be shortened."""
 _SEPARATOR: Final = "__"
 _PLAIN_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]+")
 _FORBIDDEN_PATTERN: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -56,8 +61,7 @@ class ToolAliases:
         """The same without reading the store. The first list or call has loaded the stored aliases."""
         if stored := (self._stored or {}).get((kind, name)):
             return stored.upstream, stored.original
-        upstream, separator, original = name.partition(_SEPARATOR)
-        return (upstream, original) if separator and original and UPSTREAM_NAME_PATTERN.fullmatch(upstream) else None
+        return split_alias(name)
 
     async def _load_aliases(self) -> dict[tuple[str, str], ToolAlias]:
         async with self._load_lock:
@@ -87,10 +91,21 @@ class ToolAliases:
 
 
 def _build_alias(kind: str, upstream: str, original: str) -> ToolAlias:
+    return ToolAlias(kind=kind, name=make_alias(upstream, original), upstream=upstream, original=original)
+
+
+def make_alias(upstream: str, original: str) -> str:
+    """The alias of an original name, deterministic."""
     name = f"{upstream}{_SEPARATOR}{original}"
     if len(name) > ALIAS_LENGTH_MAX or not _PLAIN_PATTERN.fullmatch(name):
         name = shorten_alias(upstream, original)
-    return ToolAlias(kind=kind, name=name, upstream=upstream, original=original)
+    return name
+
+
+def split_alias(name: str) -> tuple[str, str] | None:
+    """The upstream of an alias, and what follows it: the original name unless it was shortened. None for other names."""
+    upstream, separator, rest = name.partition(_SEPARATOR)
+    return (upstream, rest) if separator and rest and UPSTREAM_NAME_PATTERN.fullmatch(upstream) else None
 
 
 def _is_self_describing(name: ToolAlias) -> bool:

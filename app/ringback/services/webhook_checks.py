@@ -94,9 +94,10 @@ def subscribes_to_changes(webhook: Webhook) -> bool:
 def check_subscribed_upstream(caller: Caller, webhook: Webhook, catalog: ToolCatalog) -> None:
     """Raise `UnknownUpstream` unless the upstream is configured and visible to the caller."""
     check_change_subscription(webhook)
-    upstreams = {info.name for info in catalog.list_upstreams()}
     if subscribes_to_changes(webhook) and not (
-        webhook.upstream in upstreams and caller.may_use_upstream(webhook.upstream)
+        webhook.upstream is not None
+        and catalog.has_upstream(webhook.upstream)
+        and caller.may_use_upstream(webhook.upstream)
     ):
         raise UnknownUpstream(
             "upstream: there is no upstream of this name. List them: GET /v1/upstreams", upstream=webhook.upstream

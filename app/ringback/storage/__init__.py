@@ -2,6 +2,7 @@
 
     open.py      opens the store behind a URL; urls.py parses it
     records.py   the columns of every record, for the column types of one database
+    upstream_login_records.py  the stored form of logins to upstreams
     codec.py     column codecs: select lists, inserts, and rows to records and back
     queries.py   loads named statements from .sql files; but for copying/, no other file contains a statement
     units.py     a unit of work that waits, and its end; unit_queues.py: the order in which units run

@@ -17,12 +17,15 @@ from ringback.domain.event import Event, event_name, progress_data
 from ringback.domain.event_subscriptions import EventSubscription
 from ringback.domain.event_types import EventDemand, EventFollowing, PublishedEventType
 from ringback.domain.failure_rate import FailureRate
+from ringback.domain.login_waits import LoginResumption
 from ringback.domain.mcp_sessions import McpSession, SessionState
 from ringback.domain.principal import ApiKey
+from ringback.domain.upstream_logins import UpstreamLogin
 from ringback.domain.upstream_rows import CatalogPart, ToolAlias, UpstreamControl
 from ringback.domain.verification import Challenge
 from ringback.domain.webhook import Webhook, WebhookSecret
 from ringback.storage.codec import ColumnType, ColumnTypes, RowCodec
+from ringback.storage.upstream_login_records import ClientRecord, TokensRecord, decode_request, encode_request
 
 
 class Records:
@@ -75,6 +78,7 @@ class Records:
         self.catalog_part = RowCodec(CatalogPart, types)
         self.tool_alias = RowCodec(ToolAlias, types)
         self.upstream_control = RowCodec(UpstreamControl, types)
+        self.login_resumption = RowCodec(LoginResumption, types)
         self.erasure = RowCodec(Erasure, types)
         self.mcp_session = RowCodec(
             McpSession,
@@ -82,6 +86,14 @@ class Records:
             columns={"state": ColumnType(encode=_encode_session_state, decode=_decode_session_state)},
             sealed=("state",),
         )
+        self.upstream_login = RowCodec(
+            UpstreamLogin,
+            types,
+            columns={"request": ColumnType(encode=encode_request, decode=decode_request)},
+            sealed=("request",),
+        )
+        self.upstream_tokens = RowCodec(TokensRecord, types, sealed=("secrets",))
+        self.oauth_client = RowCodec(ClientRecord, types, sealed=("client",))
 
     def by_name(self) -> Mapping[str, RowCodec[Any]]:
         """The codecs under the names that statements use."""

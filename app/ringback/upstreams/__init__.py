@@ -1,27 +1,48 @@
 """Talks to MCP servers: keeps their connections open and offers sessions, lists, requests and change notifications.
 
-    registry ──▶ connection ──▶ handshake ──▶ session ──▶ session_dispatcher ──▶ transports
-                     │                           │             └──▶ elicitation_router   finds the call that asks
-                     │                           └──▶ legacy_session
-                     ├──▶ session_starter     starts further sessions, each in a task of its own
-                     ├──▶ session_selection   selects the session of a call
-                     │      ├──▶ call_session        requests of one call, and its log messages
-                     │      └──▶ principal_sessions  a session for each principal
-                     ├──▶ child_monitor       replaces a frozen child process
-                     └──▶ catalog             cached lists, and the check of arguments before a call
+    registry ──▶ connection_directory   finds the connection that serves a principal
+      │             └──▶ owned_connections   one for each principal, if the upstream's credentials are each principal's own;
+      │                                      `owned_info` describes them as one upstream, `owned_upkeep` closes unused ones
+      ├──▶ connection_factory   makes connections; `connection_tasks` runs and closes them
+      ▼
+    connection ──▶ handshake ──▶ session ──▶ session_dispatcher ──▶ transports
+        │                           │             └──▶ elicitation_router   finds the call that asks
+        │                           └──▶ legacy_session
+        ├──▶ session_starter     starts further sessions, each in a task of its own
+        ├──▶ session_selection   selects the session of a call
+        │      ├──▶ call_session        requests of one call, and its log messages
+        │      └──▶ principal_sessions  a session for each principal
+        ├──▶ child_monitor       replaces a frozen child process
+        ├──▶ login_gate          waits for a login of the owner of the credentials, and notices another one
+        ├──▶ running_calls       counts the calls that run on it
+        └──▶ catalog             cached lists, and the check of arguments before a call
     proxy           lists and requests that the MCP gateway passes through
     subscriptions   list and resource changes, for gateway clients and webhooks
     events          events of upstreams that offer MCP Events
+    oauth           access tokens for upstreams, and logins with a browser
     config          the `mcpServers` file
+    own_address     the entries that name this service itself
+    instances       finds upstreams that lead back to it, at the handshake
+    skipped         its entries that are not served, with the reason
 
     session_ports   what drivers see of a session
-    errors          why a request or a connection failed; `connection_problems` names causes for users
+    errors          why a request or a connection failed; `connection_problems` names causes for users,
+                    `connection_state` the states of connections; `connection_status` has those of one connection
     faults          counts invalid messages of an upstream
     notification_hub  progress and log messages of running calls, for listeners in this process
 
 The runner imports this package; this package never imports the runner.
 
-Which calls share a session, and which session may ask (`session_selection`, `elicitation_router`):
+Which principals share a connection (`"credentials"` of the configuration):
+
+    shared      all. The connection is opened at the start and stays open
+    principal   none. The first use by a principal opens a connection with its tokens, its lists and its notifications. Events
+                of such an upstream (MCP Events) are not followed, because one following serves all principals
+
+A connection belongs to one login (`oauth.followed_login`). Another login of its owner, a sign-out or the owner's erasure
+replaces it, with its cached and stored lists; calls that run on it end there.
+
+Which calls share a session of a connection, and which session may ask (`session_selection`, `elicitation_router`):
 
     modern              one session for all calls: a question is part of a response
     legacy, over HTTP   the shared session declares no elicitation. A call that accepts input runs in a session of its

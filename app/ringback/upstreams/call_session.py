@@ -10,7 +10,7 @@ from mcp_types import LOG_LEVEL_META_KEY
 
 from ringback.domain.ids import CallId
 from ringback.domain.upstreams import ToolInfo
-from ringback.protocol.errors import RequestFailed, RequestNotSent
+from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, ScopeRefused, TokenReplaced
 from ringback.protocol.sessions import LegacySessionId, NegotiatedProtocol, OnStreamPosition
 from ringback.upstreams.elicitation_router import CallOwner, own_requests
 from ringback.upstreams.errors import UpstreamUnreachable
@@ -114,12 +114,20 @@ class CallSession:
         on_progress: ProgressFnT | None = None,
         on_position: OnStreamPosition | None = None,
     ) -> dict[str, Any]:
-        """Return the raw result; raises `RequestFailed`. A request that was not sent is sent once more, on the next session."""
+        """Return the raw result; raises `RequestFailed`. A request that was not sent is sent once more, on the next session.
+
+        If only the credentials of this request are refused, the session stays open: it serves other calls, too. If its
+        token was replaced both times, `LoginRequired` has no version of tokens: the call is queued again if any are stored.
+        """
         options = _RequestOptions(
             client_capabilities=client_capabilities, on_progress=on_progress, on_position=on_position
         )
         try:
             return await self._send_once(method, params, options)
+        except (LoginRequired, ScopeRefused):
+            raise  # another session would be refused, too, and this one goes on after the login
+        except TokenReplaced:
+            pass
         except RequestNotSent as failure:
             self._session.close_to_new_requests()
             if self._is_dedicated:
@@ -128,7 +136,10 @@ class CallSession:
                 self._session = await self._sessions.get_shared_session()
             except UpstreamUnreachable:
                 raise failure from None
-        return await self._send_once(method, params, options)
+        try:
+            return await self._send_once(method, params, options)
+        except TokenReplaced as failure:  # new tokens are refused and replaced all the time
+            raise LoginRequired(str(failure)) from None
 
     async def _send_once(self, method: str, params: Mapping[str, Any], options: "_RequestOptions") -> dict[str, Any]:
         with own_requests(self._owner):

@@ -13,9 +13,8 @@ the session any more). New requests wait for the next session. Requests in fligh
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from enum import StrEnum
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any, Final, cast
 
 import anyio
@@ -25,21 +24,29 @@ from ringback.backoff import JITTER_FRACTION, Backoff
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.liveness import Liveness
-from ringback.domain.upstreams import ToolConfig, ToolInfo, UpstreamInfo
+from ringback.domain.principal import Principal
+from ringback.domain.upstream_logins import SHARED_OWNER
+from ringback.domain.upstreams import Listing, ToolConfig, ToolInfo, UpstreamChange, UpstreamInfo
 from ringback.log_context import leave_log_context
 from ringback.notifier.configured_hosts import LookUp
 from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
 from ringback.upstreams.call_session import CallSession
-from ringback.upstreams.catalog.catalog_cache import CatalogCache
+from ringback.upstreams.catalog.catalog_cache import OwnerCaches
 from ringback.upstreams.catalog.upstream_lists import UpstreamLists
 from ringback.upstreams.child_monitor import ChildMonitor
 from ringback.upstreams.config import UpstreamConfig
-from ringback.upstreams.connection_problems import PROBLEM_ADVICE, ConnectionProblem, classify_problem
-from ringback.upstreams.errors import UpstreamUnreachable
+from ringback.upstreams.connection_problems import ConnectionProblem, classify_problem
+from ringback.upstreams.connection_state import ConnectionState
+from ringback.upstreams.connection_status import ConnectionStatus
+from ringback.upstreams.errors import ConnectionReplaced
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.handshake import open_session
+from ringback.upstreams.instances import InstanceIds
+from ringback.upstreams.login_gate import LoginGate
+from ringback.upstreams.oauth.token_source import TokenSource
+from ringback.upstreams.running_calls import RunningCalls
 from ringback.upstreams.session import UpstreamSession
-from ringback.upstreams.session_ports import CallSessionPort
+from ringback.upstreams.session_ports import PredictDriverName
 from ringback.upstreams.session_selection import SessionSelection
 from ringback.upstreams.session_starter import SessionStarter
 from ringback.upstreams.transports.child_process import ChildProcess
@@ -55,23 +62,6 @@ STABLE_AFTER_SECONDS: Final = 10.0
 """After a session that lasted this long, the next attempt follows without a pause."""
 
 
-class ConnectionState(StrEnum):
-    IDLE = "idle"
-    CONNECTING = "connecting"
-    READY = "ready"
-    UNRESPONSIVE = "unresponsive"
-    """Connected, but the child does not respond; a call may occupy it. Calls are still sent to it."""
-    FAILING = "failing"
-
-
-PredictDriverName = Callable[[CallSessionPort, Iterable[str]], str]
-"""Names the driver of a call that starts now, from a session and the names of its tools (`runner.drivers.selection`)."""
-
-
-class ConnectionReplaced(UpstreamUnreachable):
-    """The configuration replaced this connection by another one, or removed its upstream."""
-
-
 class UpstreamConnection:
     def __init__(
         self,
@@ -80,36 +70,46 @@ class UpstreamConnection:
         clock: Clock,
         random_fraction: Callable[[], float],
         predict_driver_name: PredictDriverName,
-        catalog_cache: CatalogCache,
-        eliciting_cache: CatalogCache,
+        caches: OwnerCaches,
         connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
         random_bytes: Callable[[int], bytes] = os.urandom,
         look_up: LookUp,
         authorities: TrustedAuthorities = USUAL_AUTHORITIES,
+        token_source: TokenSource | None = None,
         child_records: ChildRecords | None = None,
+        owner: Principal = SHARED_OWNER,
+        faults: FaultCounter | None = None,
+        instances: InstanceIds | None = None,
+        on_login_change: Callable[["UpstreamConnection"], None] = lambda _: None,
     ) -> None:
+        """`owner` is the owner of the credentials. The connection closes `token_source`.
+
+        `on_login_change` is called when another login, or none, has taken the place of the one that opened sessions.
+        """
         self.config = config
-        self.catalog_cache = catalog_cache
+        self.owner = owner
+        self.catalog_cache = caches.common
         """The last known profile and lists of the upstream. This connection updates them."""
         self._clock = clock
         self._random_fraction = random_fraction
         self._predict_driver_name = predict_driver_name
         self._connect_timeout_seconds = connect_timeout_seconds
-        self.faults = FaultCounter(config.name, clock=clock)
-        self._state = ConnectionState.IDLE
-        self._problem: ConnectionProblem | None = None
+        self.faults = faults or FaultCounter(config.name, clock=clock)
+        self._status = ConnectionStatus(config.name)
+        self._login_gate = LoginGate(token_source, upstream=config.name, clock=clock)
         self._probes_modern_first = True
         self._shared_session: UpstreamSession | None = None
-        self._state_changed = anyio.Event()
-        self._in_flight = 0
-        self._call_deadlines: dict[object, float] = {}
-        """Deadlines of running calls, by `clock.monotonic()`."""
+        self._running_calls = RunningCalls(clock)
+        self._on_login_change = on_login_change
+        if token_source is not None and config.takes_login:
+            token_source.login.on_change = self._handle_login_change
+            caches.keep_to_login(token_source.login)
         self.replaced = anyio.Event()
         """Set when this connection takes no further calls, because the configuration replaced or removed it."""
         self.lists = UpstreamLists(
             self,
-            catalog_cache,
-            eliciting_cache,
+            caches.common,
+            caches.eliciting,
             upstream=config.name,
             clock=clock,
             faults=self.faults,
@@ -117,12 +117,13 @@ class UpstreamConnection:
         )
         self._starter = SessionStarter(
             config,
-            clock=clock,
             lists=self.lists,
             faults=self.faults,
             look_up=look_up,
             authorities=authorities,
+            token_source=token_source,
             child_records=child_records,
+            instances=instances,
             random_bytes=random_bytes,
         )
         self._session_selection = SessionSelection(
@@ -132,16 +133,18 @@ class UpstreamConnection:
     def get_info(self) -> UpstreamInfo:
         return UpstreamInfo(
             name=self.config.name,
+            configured_name=self.config.configured_name,
             transport=str(self.config.transport),
-            state=str(self._state),
+            state=str(self._status.state),
             protocol_version=self._shared_session.protocol_version if self._shared_session else None,
             driver=self._get_driver_name(),
-            last_error=self._problem,
-            advice=None if self._problem is None else PROBLEM_ADVICE[self._problem],
-            calls_in_flight=self._in_flight,
+            last_error=self._status.problem,
+            advice=self._status.advice,
+            calls_in_flight=len(self._running_calls),
             max_concurrent=self.config.max_concurrent,
             isolation=str(self.config.isolation),
             trusts_annotations=self.config.trusts_annotations,
+            credentials=self.config.credentials if self.config.takes_login else None,
             faults=self.faults.counts,
         )
 
@@ -149,7 +152,7 @@ class UpstreamConnection:
         return self.config.get_tool_config(tool)
 
     def _get_driver_name(self) -> str | None:
-        if self._state not in {ConnectionState.READY, ConnectionState.UNRESPONSIVE} or self._shared_session is None:
+        if not self._status.is_connected or self._shared_session is None:
             return None
         return self._predict_driver_name(
             CallSession(self, self._shared_session, is_dedicated=False), self._shared_session.tools
@@ -168,25 +171,25 @@ class UpstreamConnection:
     async def open_call_session(self, call: Call) -> AsyncGenerator[CallSession]:
         """Open a session for a call; raises `UpstreamUnreachable` if none is available within `connect_timeout_seconds`."""
         shared = await self.get_shared_session(started_here=False)
-        self._in_flight += 1
-        key = object()
-        self._call_deadlines[key] = self._clock.monotonic() + (call.deadline_at - self._clock.now()).total_seconds()
-        try:
+        with self._running_calls.track_call(call):
             async with AsyncExitStack() as stack:
                 yield await self._session_selection.enter_session(call, shared, stack)
-        finally:
-            self._in_flight -= 1
-            del self._call_deadlines[key]
-            self._notify_waiters()
 
     def replace_with_newer(self) -> None:
         """Take no further calls. Waiting calls get `ConnectionReplaced`; running calls end on this connection."""
         self.replaced.set()
-        self._notify_waiters()
+        self._status.notify_waiters()
 
     async def wait_drained(self) -> None:
-        while self._in_flight:
-            await self._state_changed.wait()
+        await self._running_calls.wait_ended()
+
+    async def check_login(self) -> None:
+        """Replace the connection if another login has taken the place of the one that opened it."""
+        await self._login_gate.check_login()
+
+    def _handle_login_change(self, *, has_ended: bool) -> None:
+        if has_ended or self._shared_session is not None:
+            self._on_login_change(self)
 
     async def open_shared_session(self, *, accepts_elicitation: bool) -> UpstreamSession:
         """Open a further session that the calls of one principal share (`principal_sessions`)."""
@@ -213,25 +216,19 @@ class UpstreamConnection:
             while (session := self._shared_session) is None or session.closed.is_set():
                 if self.replaced.is_set() and not started_here:
                     raise ConnectionReplaced("its configuration has changed.")
-                await self._state_changed.wait()
+                await self._login_gate.require_open()
+                await self._status.wait_changed()
             return session
-        problem = self._problem or ConnectionProblem.TIMEOUT
-        raise UpstreamUnreachable(
-            f"{problem.replace('_', ' ')}, for {effective_timeout_seconds:g} s. {PROBLEM_ADVICE[problem]}"
-        )
+        raise self._status.make_error(effective_timeout_seconds)
 
     async def wait_until_settled(self, timeout_seconds: float) -> None:
         """Wait until the first connection attempt has succeeded or failed, but no longer than the timeout."""
-        with anyio.move_on_after(timeout_seconds):
-            while self._state in {ConnectionState.IDLE, ConnectionState.CONNECTING}:
-                await self._state_changed.wait()
+        await self._status.wait_until_settled(timeout_seconds)
 
     def get_open_session(self) -> UpstreamSession | None:
         """The shared session; None while the upstream is not connected."""
         session = self._shared_session
         return None if session is None or session.closed.is_set() else session
-
-    # -- lists --
 
     def has_eliciting_sessions(self, shared: UpstreamSession) -> bool:
         return self._session_selection.has_eliciting_sessions(shared)
@@ -252,46 +249,49 @@ class UpstreamConnection:
     async def run(self) -> None:
         """Keep the connection open until cancelled."""
         leave_log_context()
-        self._state = ConnectionState.CONNECTING
-        async with anyio.create_task_group() as tasks:
+        self._status.state = ConnectionState.CONNECTING
+        async with aclosing(self._login_gate), anyio.create_task_group() as tasks:
             self._starter.tasks = tasks
             tasks.start_soon(self._session_selection.close_idle_sessions)
+            tasks.start_soon(self._login_gate.follow_login)
             short_lived_count = 0
             while True:
                 started_at = self._clock.monotonic()
                 if (session := await self._connect_once(tasks)) is not None:
                     await session.closed.wait()
-                    self._state = ConnectionState.CONNECTING
+                    self._status.state = ConnectionState.CONNECTING
                 is_stable = session is not None and self._clock.monotonic() - started_at >= STABLE_AFTER_SECONDS
                 short_lived_count = 0 if is_stable else short_lived_count + 1
-                if short_lived_count:
+                if self._login_gate.is_closed:
+                    await self._login_gate.wait_open()
+                elif short_lived_count:
+                    fraction = self._random_fraction()
                     await self._clock.sleep(
-                        RECONNECT_BACKOFF.pause_seconds(short_lived_count, random_fraction=self._random_fraction())
+                        RECONNECT_BACKOFF.pause_seconds(short_lived_count, random_fraction=fraction)
                     )
 
     async def _connect_once(self, tasks: anyio.abc.TaskGroup) -> UpstreamSession | None:
         try:
             session = cast("UpstreamSession", await tasks.start(self._run_shared_session))
         except Exception as error:  # noqa: BLE001 - the boundary to foreign servers: every failure leads to another attempt
+            self._login_gate.note_failure(error)
             self._record_failure(classify_problem(error))
             return None
-        self._problem = None
+        self._login_gate.open()
+        required_login, self._status.problem = self._status.problem is ConnectionProblem.LOGIN_REQUIRED, None
         self.lists.handle_reconnect()
         self.lists.set_tools(session)
         self._shared_session = session
-        self._set_state(ConnectionState.READY)
+        self._status.set_state(ConnectionState.READY)
+        if required_login:  # clients have a list without these tools, and with one that names the login page
+            self.lists.handle_change(UpstreamChange(upstream=self.config.name, listing=Listing.TOOLS))
         log.info("upstream.ready", extra={"upstream": self.config.name, "protocol_version": session.protocol_version})
         return session
 
     def _record_failure(self, problem: ConnectionProblem) -> None:
-        level = (
-            logging.DEBUG if problem is self._problem else logging.WARNING
-        )  # one warning a problem, not one an attempt
-        log.log(level, "upstream.failing", extra={"upstream": self.config.name, "problem": str(problem)})
-        self._problem = problem
         # Some legacy servers exit when the first message is not `initialize`: the next attempt sends it first.
         self._probes_modern_first = not self._probes_modern_first if problem is ConnectionProblem.LOST else True
-        self._set_state(ConnectionState.FAILING)
+        self._status.record_failure(problem)
 
     async def _run_shared_session(self, *, task_status: anyio.abc.TaskStatus[UpstreamSession]) -> None:
         """Open, serve and close one shared session in this task, because the SDK's contexts require one task."""
@@ -332,19 +332,13 @@ class UpstreamConnection:
             child,
             clock=self._clock,
             faults=self.faults,
-            deadlines=lambda: list(self._call_deadlines.values()),
+            deadlines=self._running_calls.list_deadlines,
             on_liveness_change=lambda liveness: self._apply_liveness(session, liveness),
         )
 
     def _apply_liveness(self, session: UpstreamSession, liveness: Liveness) -> None:
         """Ignores an older session that drains: it says nothing about the shared one."""
-        if session is self._shared_session and self._state in {ConnectionState.READY, ConnectionState.UNRESPONSIVE}:
-            self._set_state(ConnectionState.READY if liveness is Liveness.ALIVE else ConnectionState.UNRESPONSIVE)
-
-    def _set_state(self, state: ConnectionState) -> None:
-        self._state = state
-        self._notify_waiters()
-
-    def _notify_waiters(self) -> None:
-        self._state_changed.set()
-        self._state_changed = anyio.Event()
+        if session is self._shared_session and self._status.is_connected:
+            self._status.set_state(
+                ConnectionState.READY if liveness is Liveness.ALIVE else ConnectionState.UNRESPONSIVE
+            )

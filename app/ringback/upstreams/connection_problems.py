@@ -5,14 +5,18 @@ from typing import Final, cast
 
 from mcp import MCPError
 
+from ringback.domain.upstreams import LOGIN_REQUIRED_PROBLEM
 from ringback.protocol.errors import (
     CredentialsRejected,
     CredentialsRequired,
+    LoginRequired,
     RequestNotSent,
     ResponseLost,
     TokenUnavailable,
 )
 from ringback.protocol.transport_errors import to_request_error
+from ringback.protocol.upstream_logins import login_command
+from ringback.upstreams.instances import LeadsBackHere
 
 
 class ConnectionProblem(StrEnum):
@@ -23,11 +27,13 @@ class ConnectionProblem(StrEnum):
     TIMEOUT = "no_answer_in_time"
     HANDSHAKE = "handshake_failed"
     AUTHORIZATION_REQUIRED = "authorization_required"
+    LOGIN_REQUIRED = LOGIN_REQUIRED_PROBLEM
     UNAUTHORISED = "unauthorised"
+    LEADS_BACK = "ringback_itself"
     NO_TOKEN = "no_token"  # noqa: S105 - the name of a problem
 
 
-PROBLEM_ADVICE: Final = {
+_PROBLEM_ADVICE: Final = {
     ConnectionProblem.NOT_FOUND: "Check 'command' and 'cwd', and that the service's PATH has the command.",
     ConnectionProblem.NOT_STARTED: "Check that the service's user may run the command.",
     ConnectionProblem.CANNOT_CONNECT: "Check the 'url', and that the server runs and can be reached from here.",
@@ -37,11 +43,15 @@ PROBLEM_ADVICE: Final = {
         "Check that the 'url' is that of an MCP endpoint (streamable HTTP), or the command an MCP server."
     ),
     ConnectionProblem.AUTHORIZATION_REQUIRED: (
-        "It requires credentials. A service cannot log in with a browser, so configure an 'Authorization' header, or an OAuth "
-        "client: 'ringback': {'oauth': {'token_url', 'client_id', 'client_secret'}} (client_credentials)."
+        "It requires credentials and offers no login, so configure an 'Authorization' header, or an OAuth client: "
+        "'ringback': {'oauth': {'token_url', 'client_id', 'client_secret'}} (client_credentials)."
     ),
+    ConnectionProblem.LOGIN_REQUIRED: f"It requires a login with a browser: {login_command('{upstream}')}.",
     ConnectionProblem.UNAUTHORISED: (
         "It, or its authorization server, refuses the configured credentials. Check them and their scope."
+    ),
+    ConnectionProblem.LEADS_BACK: (
+        "It leads back to this Ringback, directly or through others, so its tools would be listed in a circle. Remove it."
     ),
     ConnectionProblem.NO_TOKEN: (
         "Its authorization server returns no token. Check 'ringback.oauth.token_url', and that it can be reached."
@@ -49,10 +59,12 @@ PROBLEM_ADVICE: Final = {
 }
 
 _PROBLEM_BY_ERROR: Final[tuple[tuple[type[Exception], ConnectionProblem], ...]] = (
+    (LeadsBackHere, ConnectionProblem.LEADS_BACK),
     (TimeoutError, ConnectionProblem.TIMEOUT),
     (FileNotFoundError, ConnectionProblem.NOT_FOUND),
     (NotADirectoryError, ConnectionProblem.NOT_FOUND),
     (OSError, ConnectionProblem.NOT_STARTED),
+    (LoginRequired, ConnectionProblem.LOGIN_REQUIRED),
     (CredentialsRequired, ConnectionProblem.AUTHORIZATION_REQUIRED),
     (CredentialsRejected, ConnectionProblem.UNAUTHORISED),
     (TokenUnavailable, ConnectionProblem.NO_TOKEN),
@@ -62,11 +74,20 @@ _PROBLEM_BY_ERROR: Final[tuple[tuple[type[Exception], ConnectionProblem], ...]] 
 """The first matching class decides; every other error is a failed handshake."""
 
 
+def get_advice(problem: ConnectionProblem, upstream: str) -> str:
+    """What to do about the problem of this upstream."""
+    return _PROBLEM_ADVICE[problem].replace("{upstream}", upstream)
+
+
 def classify_problem(error: BaseException) -> ConnectionProblem:
+    cause = find_cause(error)
+    return next(
+        (problem for kind, problem in _PROBLEM_BY_ERROR if isinstance(cause, kind)), ConnectionProblem.HANDSHAKE
+    )
+
+
+def find_cause(error: BaseException) -> BaseException:
+    """The first error of a group, and an error of the SDK as an error of `protocol.errors`."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseException", error.exceptions[0])
-    if isinstance(error, MCPError):
-        error = to_request_error(error.error)
-    return next(
-        (problem for kind, problem in _PROBLEM_BY_ERROR if isinstance(error, kind)), ConnectionProblem.HANDSHAKE
-    )
+    return to_request_error(error.error) if isinstance(error, MCPError) else error

@@ -1,7 +1,9 @@
 """The errors of connections with upstreams. `protocol.errors` has those of requests.
 
 UpstreamUnreachable          no session became available within the connect timeout
-└── UpstreamNotConfigured    the configuration does not name the upstream (any more)
+├── UpstreamNotConfigured    the configuration does not name the upstream (any more)
+├── ConnectionReplaced       the configuration replaced the connection while the request waited
+└── UpstreamLoginRequired    the upstream opens a session only after a login
 """
 
 
@@ -11,3 +13,18 @@ class UpstreamUnreachable(Exception):
 
 class UpstreamNotConfigured(UpstreamUnreachable):
     """The configuration has no upstream of this name now. A reload can add it."""
+
+
+class ConnectionReplaced(UpstreamUnreachable):
+    """The configuration replaced this connection by another one, or removed its upstream."""
+
+
+class UpstreamLoginRequired(UpstreamUnreachable):
+    """The owner of the connection's credentials has to sign in first. Raised at once, without the connect timeout."""
+
+    def __init__(self, message: str, *, scope: str | None = None, tokens_version: int | None = None) -> None:
+        super().__init__(message)
+        self.scope = scope
+        """The scope that the upstream asks for; None if it does not say."""
+        self.tokens_version = tokens_version
+        """The version of the stored tokens that do not suffice (`UpstreamTokens.version`); None if there were none."""

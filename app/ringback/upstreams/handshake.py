@@ -22,6 +22,8 @@ from ringback.protocol.sessions import SESSION_HEADER, LegacySessionId
 from ringback.protocol.transport_errors import EVENT_BYTES_MAX, to_request_error
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from ringback.upstreams.faults import FaultCounter
+from ringback.upstreams.instances import InstanceIds
+from ringback.upstreams.oauth.token_source import TokenSource
 from ringback.upstreams.session import CLIENT_INFO, UpstreamSession
 from ringback.upstreams.session_dispatcher import SessionDispatcher
 from ringback.upstreams.transports.child_process import ChildProcess
@@ -29,7 +31,6 @@ from ringback.upstreams.transports.child_records import ChildRecords
 from ringback.upstreams.transports.direct_posts import DirectPosts
 from ringback.upstreams.transports.guarded_http import make_guarded_transport, make_http_client
 from ringback.upstreams.transports.large_results import LargeResults
-from ringback.upstreams.transports.oauth import ClientCredentialsTokens
 from ringback.upstreams.transports.paced_streams import PacedStreams
 from ringback.upstreams.transports.stdio import open_stdio
 
@@ -57,14 +58,16 @@ class SessionOptions:
     """Whether a session that accepts elicitations is opened with its stream for messages outside requests."""
     rejoined_session: LegacySessionId | None = None
     """An existing session to rejoin without negotiation."""
-    token_source: ClientCredentialsTokens | None = None
-    """Provides access tokens if the upstream has an OAuth client."""
+    token_source: TokenSource | None = None
+    """Provides access tokens; None if the configuration has all credentials."""
     request_id_prefix: str
     """Unique for each session."""
     look_up: LookUp
     authorities: TrustedAuthorities = USUAL_AUTHORITIES
     faults: FaultCounter
     child_records: ChildRecords
+    instances: InstanceIds
+    """Refuses an upstream that leads back to this service."""
 
 
 @asynccontextmanager
@@ -100,6 +103,7 @@ async def open_session(
                 await _negotiate(session, probe=options.probes_modern)
                 if options.accepts_elicitation and options.awaits_stream and transport is not None:
                     await _wait_for_stream(transport)
+        stack.enter_context(options.instances.session_to(config.name, dispatcher.handshake_result))
         profile = _make_profile(session, dispatcher.handshake_result)
         upstream_session = UpstreamSession(
             session,
@@ -111,6 +115,7 @@ async def open_session(
             is_dedicated=options.is_dedicated,
             request_id_prefix=options.request_id_prefix,
         )
+        upstream_session.check_list = options.instances.require_elsewhere
         try:
             yield upstream_session
         finally:

@@ -19,7 +19,7 @@ import anyio
 
 from ringback.domain.clock import Clock
 from ringback.domain.principal import Principal
-from ringback.upstreams.errors import UpstreamUnreachable
+from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
 from ringback.upstreams.session import UpstreamSession
 
 SESSIONS_MAX: Final = 256
@@ -132,6 +132,8 @@ class PrincipalSession:
                         self._session = await self._opener.open_shared_session(
                             accepts_elicitation=self._accepts_elicitation
                         )
+                    except UpstreamLoginRequired:
+                        raise
                     except UpstreamUnreachable as error:
                         if not retries:
                             raise

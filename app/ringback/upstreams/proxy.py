@@ -1,19 +1,28 @@
 """Passes upstreams through to gateway clients: their profile, lists, requests and change notifications."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
 from mcp.shared.inbound import NAME_BEARING_METHODS
 
 from ringback.domain.errors import InvalidRequest, Unavailable, UnknownUpstream
+from ringback.domain.principal import Principal
 from ringback.domain.upstreams import Listing, UpstreamErrorResponse, UpstreamProfile
-from ringback.protocol.errors import RequestFailed, RequestNotSent, UpstreamError
-from ringback.upstreams.catalog.tool_catalog import LIST_AGE_SECONDS_MAX
+from ringback.protocol.errors import (
+    LoginRequired,
+    RequestFailed,
+    RequestNotSent,
+    ScopeRefused,
+    TokenReplaced,
+    UpstreamError,
+)
+from ringback.upstreams.catalog.tool_catalog import LIST_AGE_SECONDS_MAX, login_required, require_no_login
 from ringback.upstreams.connection import UpstreamConnection
-from ringback.upstreams.errors import UpstreamUnreachable
+from ringback.upstreams.connection_directory import ConnectionDirectory
+from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
 from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications, ChangeStream
 from ringback.upstreams.subscriptions.resource_subscriptions import ResourceSubscriptions
 
@@ -26,11 +35,11 @@ REQUEST_TIMEOUT_SECONDS: Final = 60.0
 
 
 class UpstreamProxy:
-    """Implements `domain.upstreams.UpstreamProxyPort` over the shared sessions."""
+    """Implements `domain.upstreams.UpstreamProxyPort` over the shared session of the principal's connection."""
 
     def __init__(
         self,
-        connections: Mapping[str, UpstreamConnection],
+        connections: ConnectionDirectory,
         *,
         change_notifications: ChangeNotifications,
         resource_subscriptions: ResourceSubscriptions,
@@ -39,24 +48,32 @@ class UpstreamProxy:
         self._change_notifications = change_notifications
         self._resource_subscriptions = resource_subscriptions
 
-    async def get_profile(self, upstream: str) -> UpstreamProfile | None:
-        connection = self._get_connection(upstream)
-        if connection.catalog_cache.profile is None:
-            await connection.wait_until_settled(CONNECT_WAIT_SECONDS)
-        return connection.catalog_cache.profile
+    def get_owner(self, upstream: str, principal: Principal) -> Principal:
+        return self._connections.get_owner(upstream, principal)
+
+    async def get_profile(self, upstream: str, *, principal: Principal) -> UpstreamProfile | None:
+        self._require_upstream(upstream)
+        await self._connections.check_login(upstream, principal)
+        with suppress(UpstreamUnreachable), self._connections.use_connection(upstream, principal) as connection:
+            if connection.catalog_cache.profile is None:
+                await connection.wait_until_settled(CONNECT_WAIT_SECONDS)
+            return connection.catalog_cache.profile
+        return None
 
     async def list_entries(
-        self, upstream: str, listing: Listing, *, can_elicit: bool = False
+        self, upstream: str, listing: Listing, *, principal: Principal, can_elicit: bool = False
     ) -> Sequence[Mapping[str, Any]]:
-        connection = self._get_connection(upstream)
-        get_entries = partial(
-            connection.lists.get_entries, listing, age_seconds_max=LIST_AGE_SECONDS_MAX, can_elicit=can_elicit
-        )
-        if (entries := await get_entries()) is None:
-            await connection.wait_until_settled(CONNECT_WAIT_SECONDS)
-            entries = await get_entries()
-        if entries is None:
-            raise _unavailable(upstream)
+        await self._connections.check_login(upstream, principal)
+        with self._use_connection(upstream, principal) as connection:
+            get_entries = partial(
+                connection.lists.get_entries, listing, age_seconds_max=LIST_AGE_SECONDS_MAX, can_elicit=can_elicit
+            )
+            if (entries := await get_entries()) is None:
+                await connection.wait_until_settled(CONNECT_WAIT_SECONDS)
+                entries = await get_entries()
+            if entries is None:
+                require_no_login(connection.get_info())
+                raise _unavailable(upstream)
         return entries
 
     async def send_request(
@@ -65,31 +82,54 @@ class UpstreamProxy:
         method: str,
         params: Mapping[str, Any],
         *,
+        principal: Principal,
         client_capabilities: Mapping[str, Any] | None = None,
     ) -> Mapping[str, Any]:
-        connection = self._get_connection(upstream)
-        _check_proxied_request(method, params)
-        try:
-            async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
-                return await _send_with_retry(connection, method, params, client_capabilities)
-        except UpstreamError as error:
-            raise UpstreamErrorResponse(error.error) from None
-        except (TimeoutError, UpstreamUnreachable, RequestFailed):
-            raise _unavailable(upstream) from None
+        await self._connections.check_login(upstream, principal)
+        with self._use_connection(upstream, principal) as connection:
+            _check_proxied_request(method, params)
+            try:
+                async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
+                    return await _send_with_retry(connection, method, params, client_capabilities)
+            except UpstreamError as error:
+                raise UpstreamErrorResponse(error.error) from None
+            except (LoginRequired, UpstreamLoginRequired):
+                raise login_required(upstream) from None
+            except (TimeoutError, UpstreamUnreachable, RequestFailed):
+                raise _unavailable(upstream) from None
 
-    def subscribe_changes(self, upstream: str | None) -> AbstractContextManager[ChangeStream]:
+    def subscribe_changes(self, upstream: str | None, *, principal: Principal) -> AbstractContextManager[ChangeStream]:
         if upstream is not None:
-            self._get_connection(upstream)
-        return self._change_notifications.subscribe_changes(upstream)
+            self._require_upstream(upstream)
+        return self._listen_to_changes(upstream, principal)
 
-    def subscribe_resource(self, upstream: str, uri: str) -> AbstractAsyncContextManager[None]:
-        self._get_connection(upstream)
-        return self._resource_subscriptions.subscribe_resource(upstream, uri)
+    @contextmanager
+    def _listen_to_changes(self, upstream: str | None, principal: Principal) -> Generator[ChangeStream]:
+        with (
+            self._change_notifications.subscribe_changes(upstream, principal=principal) as changes,
+            self._connections.listen_on_connections(upstream, principal),
+        ):
+            yield changes
 
-    def _get_connection(self, upstream: str) -> UpstreamConnection:
-        if (connection := self._connections.get(upstream)) is None:
+    def subscribe_resource(self, upstream: str, uri: str, *, principal: Principal) -> AbstractAsyncContextManager[None]:
+        self._require_upstream(upstream)
+        return self._resource_subscriptions.subscribe_resource(
+            upstream, uri, owner=self._connections.get_owner(upstream, principal)
+        )
+
+    @contextmanager
+    def _use_connection(self, upstream: str, principal: Principal) -> Generator[UpstreamConnection]:
+        self._require_upstream(upstream)
+        with ExitStack() as stack:
+            try:
+                connection = stack.enter_context(self._connections.use_connection(upstream, principal))
+            except UpstreamUnreachable:
+                raise _unavailable(upstream) from None
+            yield connection
+
+    def _require_upstream(self, upstream: str) -> None:
+        if upstream not in self._connections:
             raise UnknownUpstream("There is no upstream of this name. List them: GET /v1/upstreams")
-        return connection
 
 
 async def _send_with_retry(
@@ -98,10 +138,14 @@ async def _send_with_retry(
     params: Mapping[str, Any],
     client_capabilities: Mapping[str, Any] | None,
 ) -> Mapping[str, Any]:
-    """Send a request, and once more on the next session if it was not sent."""
+    """Send a request, and once more if it was not sent: on the next session, unless only its token was too old."""
     session = await connection.get_shared_session(CONNECT_WAIT_SECONDS)
     try:
         return await session.send_request(method, params, client_capabilities=client_capabilities)
+    except (LoginRequired, ScopeRefused):
+        raise
+    except TokenReplaced:
+        pass
     except RequestNotSent:
         session.close_to_new_requests()
     return await (await connection.get_shared_session(CONNECT_WAIT_SECONDS)).send_request(

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -12,28 +12,36 @@ from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.errors import InvalidConfiguration
 from ringback.domain.ports import Store
-from ringback.domain.upstreams import Reloaded, ToolCatalog, UpstreamProxyPort
+from ringback.domain.principal import Principal
+from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
+from ringback.domain.upstreams import Listing, Reloaded, ToolCatalog, UpstreamChange, UpstreamProxyPort
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
 from ringback.upstreams.call_session import CallLogMessages, CallSession
 from ringback.upstreams.catalog.catalog_cache import CatalogCaches
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
-from ringback.upstreams.config import ConfigError, UpstreamConfig
-from ringback.upstreams.connection import (
-    CONNECT_TIMEOUT_SECONDS,
-    ConnectionReplaced,
-    PredictDriverName,
-    UpstreamConnection,
-)
-from ringback.upstreams.errors import UpstreamNotConfigured
+from ringback.upstreams.config import ConfigError, UpstreamConfig, UpstreamEntry
+from ringback.upstreams.connection import CONNECT_TIMEOUT_SECONDS, UpstreamConnection
+from ringback.upstreams.connection_directory import ConnectionDirectory
+from ringback.upstreams.connection_factory import ConnectionFactory
+from ringback.upstreams.connection_tasks import ConnectionTasks
+from ringback.upstreams.errors import ConnectionReplaced, UpstreamNotConfigured
 from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
+from ringback.upstreams.instances import InstanceIds
 from ringback.upstreams.notification_hub import NotificationHub
+from ringback.upstreams.oauth.metadata_http import MetadataClients
+from ringback.upstreams.oauth.source_factory import TokenSourceFactory
+from ringback.upstreams.oauth.token_source import TokenSources
+from ringback.upstreams.owned_connections import OwnedConnections
+from ringback.upstreams.owned_upkeep import OwnedUpkeep
 from ringback.upstreams.proxy import UpstreamProxy
+from ringback.upstreams.session_ports import PredictDriverName
+from ringback.upstreams.skipped import JudgeConfig, SkippedEntries
 from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications
 from ringback.upstreams.subscriptions.resource_subscriptions import ResourceSubscriptions
 from ringback.upstreams.transports.child_records import ChildRecords
 
-__all__ = ["UpstreamConfig", "UpstreamRegistry"]
+__all__ = ["UpstreamConfig", "UpstreamEntry", "UpstreamRegistry"]
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +54,7 @@ class UpstreamRegistry:
 
     def __init__(
         self,
-        configs: Iterable[UpstreamConfig],
+        configs: Iterable[UpstreamEntry],
         *,
         clock: Clock,
         random_fraction: Callable[[], float],
@@ -56,32 +64,57 @@ class UpstreamRegistry:
         children_folder: Path | None = None,
         hosts: ConfiguredHosts | None = None,
         authorities: TrustedAuthorities = USUAL_AUTHORITIES,
+        token_sources: TokenSources | None = None,
+        judge_config: JudgeConfig = lambda _: None,
+        own_id: str = "",
     ) -> None:
         """`random_fraction` is uniform in [0, 1). Raises `ConfigError` if two upstreams have the same name.
 
         The store keeps the lists of upstreams for times when they are away; without it they are lost with the process.
         `children_folder` records the child processes, so that the next start can kill processes that are left over.
         `hosts` resolves the host names of upstreams; the registry closes it. `authorities` sign their certificates, besides
-        the usual ones.
+        the usual ones. `token_sources` makes the access tokens of connections; without it, no upstream has a login.
+        `judge_config` may skip an upstream whose entry is valid. `own_id` identifies this installation, so that an upstream
+        that leads back to it is found.
         """
         self._hosts = hosts or ConfiguredHosts()
-        self._authorities = authorities
+        self._clock = clock
+        self._connect_timeout_seconds = connect_timeout_seconds
         self._child_records = ChildRecords(children_folder)
+        self.instances = InstanceIds(own_id)
         self.change_notifications = ChangeNotifications()
         self.notification_hub = NotificationHub()
         self._catalog_caches = CatalogCaches(clock=clock, changes=self.change_notifications, store=store)
-        self._clock = clock
-        self._random_fraction = random_fraction
-        self._predict_driver_name = predict_driver_name
-        self._connect_timeout_seconds = connect_timeout_seconds
-        self.connections = {name: self._make_connection(config) for name, config in _index_by_name(configs).items()}
-        self._draining: dict[UpstreamConnection, asyncio.Task[None]] = {}
-        """Replaced connections with running calls, and the task that closes each after its last call."""
-        self._connection_tasks: dict[UpstreamConnection, asyncio.Task[None]] = {}
-        self._cleanup_tasks: set[asyncio.Task[None]] = set()
-        """Tasks that delete the stored lists of removed upstreams. The next start repeats what is not done."""
-        self.tool_catalog: ToolCatalog = UpstreamToolCatalog(self.connections, self._draining)
-        self.event_catalog = UpstreamEventCatalog(self.connections)
+        self._tasks = ConnectionTasks()
+        self._factory = ConnectionFactory(
+            clock=clock,
+            random_fraction=random_fraction,
+            predict_driver_name=predict_driver_name,
+            connect_timeout_seconds=connect_timeout_seconds,
+            catalog_caches=self._catalog_caches,
+            child_records=self._child_records,
+            instances=self.instances,
+            hosts=self._hosts,
+            authorities=authorities,
+            token_sources=token_sources
+            or TokenSourceFactory(
+                self._hosts,
+                MetadataClients(self._hosts, authorities=authorities),
+                clock=clock,
+                store=None,
+                authorities=authorities,
+            ),
+            on_login_change=self._replace_connection,
+        )
+        self._configs: dict[str, UpstreamConfig] = {}
+        self._skipped = SkippedEntries(judge_config)
+        self.connections = ConnectionDirectory()
+        self._upkeep = OwnedUpkeep(self.connections, self._catalog_caches, clock=clock)
+        self._apply_configs(_index_by_name(self._skipped.select_served(configs)))
+        self.tool_catalog: ToolCatalog = UpstreamToolCatalog(
+            self.connections, self._tasks.draining, skipped=self._skipped
+        )
+        self.event_catalog = UpstreamEventCatalog(self.connections.shared)
         self.proxy: UpstreamProxyPort = UpstreamProxy(
             self.connections,
             change_notifications=self.change_notifications,
@@ -92,105 +125,150 @@ class UpstreamRegistry:
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self._child_records.kill_leftovers)
-        await self._catalog_caches.load_caches(self.connections)
-        for connection in self.connections.values():
-            self._start_connection(connection)
+        await self._catalog_caches.load_caches(self._configs)
+        self._start_connections(self._configs)
+        self._upkeep.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        tasks = [*self._draining.values(), *self._connection_tasks.values(), *self._cleanup_tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._upkeep.aclose()
+        await self._tasks.aclose()
         await self._hosts.aclose()
 
+    def get_configs(self) -> Sequence[UpstreamConfig]:
+        """The upstreams as they are configured now."""
+        return list(self._configs.values())
+
     def get_capacity(self) -> Mapping[str, int]:
-        return {name: connection.config.max_concurrent for name, connection in self.connections.items()}
+        """How many calls each upstream runs at once, over all its connections."""
+        return {name: config.max_concurrent for name, config in self._configs.items()}
 
     def has_open_session(self, call: Call) -> bool:
         """Whether `open_call_session` would return a session for the call without waiting."""
-        connection = self.connections.get(call.upstream)
+        connection = self.connections.find_connection(call.upstream, call.principal)
         return connection is not None and connection.has_open_session(call)
+
+    def get_login_owner(self, call: Call) -> Principal:
+        """Whose tokens requests of this call carry."""
+        return self.connections.get_owner(call.upstream, call.principal)
 
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator[CallSession]:
         """Open a session for the call; raises `UpstreamUnreachable` after `connect_timeout_seconds`."""
         is_open = False
-        while (connection := self.connections.get(call.upstream)) is not None:
+        while True:
+            self._require_served(call.upstream)
+            await self.connections.check_login(call.upstream, call.principal)
+            await self.connections.wait_for_place(call.upstream, call.principal, self._connect_timeout_seconds)
             try:
-                async with connection.open_call_session(call) as session:
-                    session.log_messages = CallLogMessages(call.id, self.notification_hub)
-                    is_open = True
-                    yield session
-                    return
+                with self.connections.use_connection(call.upstream, call.principal) as connection:
+                    async with connection.open_call_session(call) as session:
+                        session.log_messages = CallLogMessages(call.id, self.notification_hub)
+                        is_open = True
+                        yield session
+                        return
             except ConnectionReplaced:
                 if is_open:
                     raise
                 log.debug("call.moved", extra={"call_id": call.id})
-        raise UpstreamNotConfigured("it is not configured any more. Configure it again, or cancel the call.")
+
+    def _require_served(self, upstream: str) -> None:
+        if upstream not in self.connections and (skipped := self._skipped.find(upstream)) is not None:
+            raise UpstreamNotConfigured(f"its entry in the configuration is skipped: {skipped.advice}")
+
+    # -- another login --
+
+    def _replace_connection(self, connection: UpstreamConnection) -> None:
+        """Open another connection with empty caches: the lists and sessions of this one belong to an earlier login.
+
+        The earlier connection takes no further calls and is closed when its running calls have ended.
+        """
+        upstream, owner = connection.config.name, connection.owner
+        if connection.replaced.is_set():
+            return
+        log.info("upstream.login_changed", extra={"upstream": upstream})
+        if owner == SHARED_OWNER:
+            self._catalog_caches.remove_caches([upstream])
+            replacement = self._factory.make_shared_connection(connection.config)
+            self.connections.shared[upstream] = replacement
+            self._tasks.drain_connection(connection)
+            self._tasks.start_connection(replacement)
+        else:
+            self.connections.owned[upstream].replace_connection(connection)
+        for listing in (Listing.TOOLS, Listing.RESOURCES, Listing.PROMPTS):
+            self.change_notifications.publish_change(UpstreamChange(upstream=upstream, owner=owner, listing=listing))
 
     # -- reloading the configuration --
 
-    def reconfigure(self, configs: Iterable[UpstreamConfig]) -> Reloaded:
+    def reconfigure(self, configs: Iterable[UpstreamEntry]) -> Reloaded:
         """Apply a new configuration; raises `ConfigError` without changing anything.
 
-        Upstreams with the same configuration keep their connection. Every other connection takes no further calls and is closed
-        when its running calls have ended.
+        Upstreams with the same configuration keep their connections. Every other connection takes no further calls and is
+        closed when its running calls have ended.
         """
-        configured, previous = _index_by_name(configs), dict(self.connections)
-        same = {name for name, config in configured.items() if name in previous and previous[name].config == config}
-        fresh = {name: self._make_connection(config) for name, config in configured.items() if name not in same}
-        self.connections.clear()
-        self.connections.update({name: previous[name] if name in same else fresh[name] for name in configured})
+        entries = list(configs)
+        _index_by_name(entry for entry in entries if isinstance(entry, UpstreamConfig))
+        configured, previous = _index_by_name(self._skipped.select_served(entries)), self._configs
+        same = {name for name, config in configured.items() if previous.get(name) == config}
+        fresh = configured.keys() - same
+        shared, owned = dict(self.connections.shared), dict(self.connections.owned)
+        self._apply_configs(configured, unchanged=same)
+        self._upkeep.follow_configuration()
         for name in previous.keys() - same:
-            self._drain_connection(previous[name])
-        for connection in fresh.values():
-            self._start_connection(connection)
+            if name in shared:
+                self._tasks.drain_connection(shared[name])
+            else:
+                owned[name].drain_connections()
+        self._start_connections(fresh)
         if removed := previous.keys() - configured.keys():
             self._forget_removed(removed)
         return Reloaded(
-            added=sorted(fresh.keys() - previous.keys()),
-            changed=sorted(fresh.keys() & previous.keys()),
+            added=sorted(fresh - previous.keys()),
+            changed=sorted(fresh & previous.keys()),
             removed=sorted(removed),
             unchanged=sorted(same),
         )
 
-    def _forget_removed(self, removed: Iterable[str]) -> None:
-        self._catalog_caches.remove_caches(removed)
-        task = asyncio.create_task(self._catalog_caches.remove_other_upstreams(frozenset(self.connections)))
-        self._cleanup_tasks.add(task)
-        task.add_done_callback(self._cleanup_tasks.discard)
+    def _start_connections(self, names: Collection[str]) -> None:
+        """Connections of principals are opened by their next use, or at once for those that listen to notifications."""
+        for name in names:
+            if (connection := self.connections.shared.get(name)) is not None:
+                self._tasks.start_connection(connection)
+            else:
+                self.connections.owned[name].open_for_listeners()
 
-    def _make_connection(self, config: UpstreamConfig) -> UpstreamConnection:
-        return UpstreamConnection(
-            config,
-            clock=self._clock,
-            random_fraction=self._random_fraction,
-            predict_driver_name=self._predict_driver_name,
-            catalog_cache=self._catalog_caches.get_cache(config.name),
-            eliciting_cache=self._catalog_caches.get_eliciting_cache(config.name),
-            connect_timeout_seconds=self._connect_timeout_seconds,
-            child_records=self._child_records,
-            look_up=self._hosts.look_up_for(config.name),
-            authorities=self._authorities,
+    def _apply_configs(self, configured: dict[str, UpstreamConfig], *, unchanged: Collection[str] = ()) -> None:
+        """Make the connections of these upstreams; unchanged upstreams keep theirs."""
+        shared, owned = self.connections.shared, self.connections.owned
+        self._configs = configured
+        self.connections.replace_all(
+            list(configured),
+            shared={
+                name: shared[name] if name in unchanged else self._factory.make_shared_connection(config)
+                for name, config in configured.items()
+                if config.credentials is CredentialsScope.SHARED
+            },
+            owned={
+                name: owned[name] if name in unchanged else self._make_owned_connections(config, owned.get(name))
+                for name, config in configured.items()
+                if config.credentials is CredentialsScope.PRINCIPAL
+            },
         )
 
-    def _start_connection(self, connection: UpstreamConnection) -> None:
-        self._connection_tasks[connection] = asyncio.create_task(connection.run())
-        self._connection_tasks[connection].add_done_callback(_log_connection_failure)
+    def _make_owned_connections(self, config: UpstreamConfig, replaced: OwnedConnections | None) -> OwnedConnections:
+        return OwnedConnections(
+            config,
+            make_connection=self._factory.make_owned_connection,
+            tasks=self._tasks,
+            clock=self._clock,
+            replaced=replaced,
+        )
 
-    def _drain_connection(self, connection: UpstreamConnection) -> None:
-        connection.replace_with_newer()
-        self._draining[connection] = asyncio.create_task(self._close_when_drained(connection))
-
-    async def _close_when_drained(self, connection: UpstreamConnection) -> None:
-        await connection.wait_drained()
-        self._connection_tasks[connection].cancel()
-        await asyncio.gather(self._connection_tasks[connection], return_exceptions=True)
-        del self._connection_tasks[connection], self._draining[connection]
-        log.info("upstream.closed", extra={"upstream": connection.config.name})
+    def _forget_removed(self, removed: Iterable[str]) -> None:
+        self._catalog_caches.remove_caches(removed)
+        self._upkeep.delete_lists_of_others(frozenset(self._configs))
 
 
 def _index_by_name(configs: Iterable[UpstreamConfig]) -> dict[str, UpstreamConfig]:
@@ -202,16 +280,10 @@ def _index_by_name(configs: Iterable[UpstreamConfig]) -> dict[str, UpstreamConfi
     return named
 
 
-def _log_connection_failure(task: asyncio.Task[None]) -> None:
-    """Log a bug: a connection runs until it is cancelled. The upstream stays unreachable."""
-    if not task.cancelled():
-        log.error("upstream.connection_failed", exc_info=task.exception())
-
-
 class UpstreamReloader:
     """Implements `domain.upstreams.UpstreamConfiguration`: loads the configuration again while the service runs."""
 
-    def __init__(self, upstreams: UpstreamRegistry, *, load_configs: Callable[[], Iterable[UpstreamConfig]]) -> None:
+    def __init__(self, upstreams: UpstreamRegistry, *, load_configs: Callable[[], Iterable[UpstreamEntry]]) -> None:
         """`load_configs` may raise `ConfigError`. It blocks the event loop, but only for a local file of a few kilobytes."""
         self._upstreams = upstreams
         self._load_configs = load_configs

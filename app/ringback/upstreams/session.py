@@ -77,6 +77,8 @@ class UpstreamSession:
         self._idle = anyio.Event()
         self._listen_numbers = count(1)
         self._unsupported_filters: set[str] = set()
+        self.check_list: Callable[[Mapping[str, Any]], None] = lambda _: None
+        """Called with each page of a list. What it raises ends the session."""
         self.tools: Mapping[str, ToolInfo] = {}
         """The tools as listed on this session. Their schemas name the arguments to repeat in headers."""
         self.eliciting_tools: Mapping[str, ToolInfo] = {}

@@ -1,6 +1,6 @@
 """What drivers and task adoption see of a session with an upstream. Tests implement these Protocols with scripted sessions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Final, Protocol
 
@@ -115,3 +115,7 @@ class CallSessionPort(Protocol):
     def rejoin_session(self, session_id: LegacySessionId) -> AbstractAsyncContextManager[LegacySessionPort]:
         """Rejoin a session that any process has opened, over a connection of its own."""
         ...
+
+
+PredictDriverName = Callable[[CallSessionPort, Iterable[str]], str]
+"""Names the driver of a call that starts now, from a session and the names of its tools (`runner.drivers.selection`)."""

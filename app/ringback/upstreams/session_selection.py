@@ -21,7 +21,7 @@ from ringback.domain.clock import Clock
 from ringback.upstreams.call_session import CallSession, SessionSource
 from ringback.upstreams.config import Isolation, UpstreamConfig, UpstreamTransport
 from ringback.upstreams.elicitation_router import CallOwner
-from ringback.upstreams.errors import UpstreamUnreachable
+from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
 from ringback.upstreams.principal_sessions import SESSIONS_MAX, PrincipalSessions, SessionOpener
 from ringback.upstreams.session import UpstreamSession
 
@@ -117,6 +117,8 @@ class SessionSelection:
             source = await attempt.enter_async_context(self._eliciting_sessions.acquire_session(call.principal))
             try:
                 session = await source.get_shared_session(ELICITING_TIMEOUT_SECONDS, retries=False)
+            except UpstreamLoginRequired:
+                raise
             except UpstreamUnreachable:
                 self._refused = shared, self._clock.monotonic()
                 log.warning("upstream.no_eliciting_session", extra={"upstream": self._config.name})

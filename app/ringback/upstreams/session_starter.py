@@ -12,21 +12,22 @@ from typing import Any, cast
 
 import anyio.abc
 
-from ringback.domain.clock import Clock
 from ringback.domain.upstreams import UpstreamChange
 from ringback.log_context import leave_log_context
 from ringback.notifier.configured_hosts import LookUp
 from ringback.notifier.http.authorities import TrustedAuthorities
+from ringback.protocol.errors import LoginRequired
 from ringback.upstreams.catalog.upstream_lists import UpstreamLists
 from ringback.upstreams.config import UpstreamConfig
-from ringback.upstreams.connection_problems import classify_problem
+from ringback.upstreams.connection_problems import classify_problem, find_cause
 from ringback.upstreams.elicitation_router import leave_call_context
-from ringback.upstreams.errors import UpstreamUnreachable
+from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.handshake import SessionOptions, open_session
+from ringback.upstreams.instances import InstanceIds
+from ringback.upstreams.oauth.token_source import TokenSource
 from ringback.upstreams.session import UpstreamSession
 from ringback.upstreams.transports.child_records import ChildRecords
-from ringback.upstreams.transports.oauth import ClientCredentialsTokens
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +37,13 @@ class SessionStarter:
         self,
         config: UpstreamConfig,
         *,
-        clock: Clock,
         lists: UpstreamLists,
         faults: FaultCounter,
         look_up: LookUp,
         authorities: TrustedAuthorities,
+        token_source: TokenSource | None = None,
         child_records: ChildRecords | None = None,
+        instances: InstanceIds | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.tasks: anyio.abc.TaskGroup | None = None
@@ -52,12 +54,9 @@ class SessionStarter:
         self._look_up = look_up
         self._authorities = authorities
         self._child_records = child_records or ChildRecords(None)
+        self._instances = instances or InstanceIds()
         self._random_bytes = random_bytes
-        self._token_source = (
-            None
-            if config.oauth is None
-            else ClientCredentialsTokens(config.oauth, clock=clock, look_up=look_up, authorities=authorities)
-        )
+        self._token_source = token_source
 
     def make_options(self, **options: Any) -> SessionOptions:
         """What every session of the upstream has in common, with these further fields."""
@@ -68,6 +67,7 @@ class SessionStarter:
             authorities=self._authorities,
             faults=self._faults,
             child_records=self._child_records,
+            instances=self._instances,
             **options,
         )
 
@@ -87,6 +87,10 @@ class SessionStarter:
         try:
             session = cast("UpstreamSession", await self.tasks.start(self._run_session, self.make_options(**options)))
         except Exception as error:  # noqa: BLE001 - the boundary to foreign servers: every failure has a category
+            if isinstance(cause := find_cause(error), LoginRequired):
+                raise UpstreamLoginRequired(
+                    str(cause), scope=cause.scope, tokens_version=cause.tokens_version
+                ) from None
             text = classify_problem(error).replace("_", " ")
             raise UpstreamUnreachable(f"{text}, when a further connection was opened.") from None
         self._lists.set_tools(session)

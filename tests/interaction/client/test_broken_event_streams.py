@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from ringback.client import RingbackClient, SyncRingbackClient
-from ringback.services import events as event_service
+from ringback.services import event_streams
 from tests.support.api_server import serving_api
 from tests.support.clock import FakeClock
 from tests.support.engine import wait_until
@@ -111,7 +111,7 @@ async def test_another_process_continues_from_the_cursor_of_the_first(tmp_path: 
 async def test_a_stream_whose_filter_matches_nothing_follows_the_end_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_service, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(event_streams, "HEARTBEAT_SECONDS", 0.05)
     async with asyncio.timeout(WAIT_SECONDS), running_service(tmp_path) as service, serving_api(service.app) as url:
         await finish_calls(service, 3)
         async with RingbackClient(url, api_key=await service.create_api_key("alice")) as client:

@@ -12,6 +12,7 @@ from ringback.upstreams.config import Isolation, UpstreamConfig
 from tests.support.calls import answer_call, make_call_to, running_runner, wait_for_handle, wait_for_input_request
 from tests.support.engine import Engine
 from tests.support.everything_server import ELICITATION_TOOL, RESEARCH_TOOL, make_stdio_config, serving_over_http
+from tests.support.examples import ALICE
 from tests.support.upstreams import make_http_config, open_upstreams
 
 TECHNICAL_DETAIL = {"action": "accept", "content": {"interpretation": "technical"}}
@@ -61,9 +62,9 @@ async def test_its_tool_for_clients_that_can_elicit_is_listed_and_asks(engine: E
         open_upstreams(config) as upstreams,
         engine.running_runner(upstreams),
     ):
-        listed = {tool.name for tool in await upstreams.tool_catalog.list_tools(config.name)}
+        listed = {tool.name for tool in await upstreams.tool_catalog.list_tools(config.name, principal=ALICE)}
         await upstreams.tool_catalog.check_call(
-            config.name, ELICITATION_TOOL, {}, visible_upstreams=None, accepts_input=True
+            config.name, ELICITATION_TOOL, {}, visible_upstreams=None, accepts_input=True, principal=ALICE
         )
         asked = await wait_for_input_request(engine, call)
         await answer_call(engine, call, {"r1.1": {"action": "accept", "content": {"name": "Ada", "check": True}}})

@@ -32,13 +32,14 @@ from tests.support.vm_steps import counting_vm_steps
 
 async def count_registration_steps(folder: Path, events: int, monkeypatch: pytest.MonkeyPatch) -> Sequence[int]:
     """What the registration does in SQLite, and what the step after it does."""
-    clock, connections, connect = FakeClock(), list[sqlite3.Connection](), database.connect
+    clock, connections = FakeClock(), list[sqlite3.Connection]()
+    open_connection = database.open_connection
 
-    def connect_and_keep(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
-        connections.append(connect(path, lock_wait_seconds=lock_wait_seconds))
+    def open_and_keep(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
+        connections.append(open_connection(path, lock_wait_seconds=lock_wait_seconds))
         return connections[-1]
 
-    monkeypatch.setattr(database, "connect", connect_and_keep)
+    monkeypatch.setattr(database, "open_connection", open_and_keep)
     async with open_test_store(folder, clock) as store:
         engine, webhook = Engine(store, clock), make_webhook()
         await append(engine, events)

@@ -73,6 +73,20 @@ async def test_streams_of_a_principal_share_one_reader_which_ends_with_the_last(
     assert stage.tails.tail_count == 0
 
 
+async def test_streams_of_rest_and_mcp_share_one_reader(stage: StreamStage) -> None:
+    over_rest = stage.streams.follow_log(CALLER, EventFilter(), cursor=None)
+    async with aclosing(over_rest), stage.open() as over_mcp:
+        for pages in (over_rest, over_mcp):
+            await read_page(pages)
+        waiting = [asyncio.create_task(read_page(pages)) for pages in (over_rest, over_mcp)]
+        await wait_until_true(lambda: stage.tails.tail_count > 0)
+        assert stage.tails.tail_count == 1
+        await stage.engine.finish_call(make_call())
+        found = [[event.seq for event in (await page).events] for page in waiting]
+
+    assert found == [[1], [1]]
+
+
 async def test_a_slow_stream_misses_nothing(stage: StreamStage) -> None:
     count = PENDING_EVENTS_MAX + 5
     seqs: list[int] = []

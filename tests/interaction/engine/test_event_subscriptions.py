@@ -18,11 +18,13 @@ from ringback.protocol.mcp_events.errors import CallbackFailure, EventError, Eve
 from ringback.protocol.mcp_events.grants import TtlPolicy, TtlRequest
 from ringback.services.erasures import Erasures
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.login_revocations import LoginRevocations
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
 from tests.support.examples import ALICE, BOB
 from tests.support.interleaving import open_nodes
+from tests.support.login_flow import ScriptedLoginFlow
 from tests.support.stores import FOREVER, FailingStore
 from tests.support.subscriptions import CLIENT, HOOK, OTHER_SECRET, SECRET, SubscriptionStage, make_request
 from tests.support.verifications import answer_challenge, dispatch_all_due, raise_error, respond_with
@@ -50,6 +52,15 @@ async def test_a_new_subscription_gets_the_events_after_it_and_an_id_that_a_rest
     assert orjson.loads(request.content)["data"]["call_id"] == heard.id
     again = await SubscriptionStage(still).subscribe(arguments={"tool": "git_log"})
     assert again.id == grant.id
+
+
+async def test_the_totals_count_live_subscriptions(still: Engine) -> None:
+    stage = SubscriptionStage(still)
+
+    for tool in ("git_log", "git_diff", "git_log"):
+        await stage.subscribe(arguments={"tool": tool})
+
+    assert (await still.store.read(lambda tx: tx.usage.count_totals())).subscriptions == 2
 
 
 async def test_the_challenge_is_answered_before_anything_is_stored(still: Engine) -> None:
@@ -475,7 +486,13 @@ async def test_a_store_that_fails_after_the_challenge_leaves_nothing_half_made(
 async def test_the_erasure_of_a_principal_leaves_no_subscription(still: Engine) -> None:
     stage = SubscriptionStage(still)
     grant = await stage.subscribe(arguments={"correlation_id": "secret"})
-    erasures = Erasures(store=still.store, ids=still.ids, recorder=still.recorder, lifecycle=Lifecycle())
+    erasures = Erasures(
+        store=still.store,
+        ids=still.ids,
+        recorder=still.recorder,
+        lifecycle=Lifecycle(),
+        revocations=LoginRevocations(ScriptedLoginFlow()),
+    )
     operator = replace(CLIENT, principal=Principal("operator"), scopes=frozenset({Scope.ADMIN}))
 
     await erasures.erase_principal(operator, ALICE, cancel=True)

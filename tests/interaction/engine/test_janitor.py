@@ -315,7 +315,7 @@ class StoreFailingOnce(StoreWrapper):
     """Refuses one chore of the janitor, as a corrupt page does."""
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        if work.__qualname__ == "Janitor._finish_overdue_calls":
+        if work.__qualname__ == "RecoveryTasks._finish_overdue_calls":
             raise StoreUnavailable("The database disk image is malformed.")
         return await super().write(work)
 

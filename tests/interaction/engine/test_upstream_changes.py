@@ -1,8 +1,8 @@
 """Change notifications of upstreams become events for subscribed webhooks: at most one a second, and none is lost."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from ringback.domain.errors import Unavailable
 from ringback.domain.event import Event, EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.principal import Principal
+from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamErrorResponse, UpstreamProxyPort
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
@@ -44,16 +45,29 @@ class FakeSubscriptions:
     def __init__(self) -> None:
         self.open_subscriptions: list[tuple[str, str]] = []
         self.refusals: list[Exception] = []
+        self.owned_upstreams: set[str] = set()
+        """Each principal has a connection of its own to these."""
+        self.listeners: list[tuple[str, Principal]] = []
+
+    def get_owner(self, upstream: str, principal: Principal) -> Principal:
+        return principal if upstream in self.owned_upstreams else SHARED_OWNER
+
+    @contextmanager
+    def subscribe_changes(self, upstream: str, *, principal: Principal) -> Generator[None]:
+        self.listeners.append((upstream, principal))
+        yield
+        self.listeners.remove((upstream, principal))
 
     @asynccontextmanager
-    async def subscribe_resource(self, upstream: str, uri: str) -> AsyncGenerator[None]:
+    async def subscribe_resource(self, upstream: str, uri: str, *, principal: Principal) -> AsyncGenerator[None]:
         if self.refusals:
             raise self.refusals.pop()
-        self.open_subscriptions.append((upstream, uri))
+        opened = (upstream, uri if principal == SHARED_OWNER else f"{uri} of {principal}")
+        self.open_subscriptions.append(opened)
         try:
             yield
         finally:
-            self.open_subscriptions.remove((upstream, uri))
+            self.open_subscriptions.remove(opened)
 
 
 class PermanentLeadership(Leadership):
@@ -75,7 +89,7 @@ class UpstreamChangeHarness:
     @asynccontextmanager
     async def running_recorder(self) -> AsyncGenerator[None]:
         stop = asyncio.Event()
-        with self.changes.subscribe_changes() as changes:
+        with self.changes.subscribe_changes(principal=None) as changes:
             recorder = UpstreamChangeRecorder(
                 store=self.engine.store,
                 clock=self.clock,
@@ -291,3 +305,22 @@ async def test_the_event_is_in_the_log_for_polls_too(harness: UpstreamChangeHarn
     where = EventFilter(name=EventName.UPSTREAM_CHANGED)
     found: Sequence[Event] = await harness.engine.store.read(lambda tx: tx.events.list_after(ALICE, 0, where, limit=10))
     assert [(event.upstream, event.call_id, event.tool) for event in found] == [("git", None, None)]
+
+
+async def test_a_change_on_the_connection_of_a_principal_is_an_event_of_that_principal_only(
+    harness: UpstreamChangeHarness,
+) -> None:
+    harness.proxy.owned_upstreams = {"git"}
+    for principal in (ALICE, BOB):
+        await harness.register_webhook(
+            make_change_subscription(principal=principal), make_book_subscription(principal=principal)
+        )
+    async with harness.running_recorder():
+        await harness.wait_until_subscribed(("git", f"book://1 of {ALICE}"), ("git", f"book://1 of {BOB}"))
+        assert sorted(harness.proxy.listeners) == [("git", ALICE), ("git", BOB)], "their connections stay open"
+        first = {principal: await harness.wait_for_deliveries(1, principal) for principal in (ALICE, BOB)}
+        harness.changes.publish_change(replace(PROMPTS, owner=ALICE))
+        changes = await harness.wait_for_deliveries(2)
+
+    assert [change["change"] for change in changes] == ["resource", "prompts"]
+    assert [dict(event.data) for event in await harness.engine.read_events(BOB)] == first[BOB]

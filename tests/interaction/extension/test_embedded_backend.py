@@ -15,10 +15,10 @@ from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from ringback.bootstrap import open_api_keys
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.principal import DEFAULT_SCOPES
 from ringback.extension import Callbacks
+from ringback.service_database import open_api_keys
 from ringback.services.reports import CallReports
 from ringback.settings import load_settings
 from tests.support.extension_servers import (

@@ -10,7 +10,7 @@ import pytest
 from mcp.server import _streamable_http_modern
 from sse_starlette import EventSourceResponse
 
-from ringback.services.events import HEARTBEAT_SECONDS
+from ringback.services.event_streams import HEARTBEAT_SECONDS
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
 from tests.support.mcp_wire import Json, JsonRpcMessages
 from tests.support.upstreams import WAIT_SECONDS

@@ -64,16 +64,16 @@ class Street:
 
 @pytest.fixture
 async def street(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Street]:
-    connect = database.connect
+    open_connection = database.open_connection
     with ExitStack() as stack:
         steps: list[VmSteps] = []
 
-        def connect_and_count(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
-            connection = connect(path, lock_wait_seconds=lock_wait_seconds)
+        def open_and_count(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
+            connection = open_connection(path, lock_wait_seconds=lock_wait_seconds)
             steps.append(stack.enter_context(counting_vm_steps(connection)))
             return connection
 
-        monkeypatch.setattr(database, "connect", connect_and_count)
+        monkeypatch.setattr(database, "open_connection", open_and_count)
         async with running_events_gate(tmp_path, quota_subscriptions=NO_QUOTA) as gate:
             yield Street(gate, steps)
             stack.close()

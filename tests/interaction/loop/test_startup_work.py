@@ -57,15 +57,15 @@ async def fill(folder: Path, rows: int) -> None:
 def count_statements(monkeypatch: pytest.MonkeyPatch) -> Generator[list[int]]:
     """The work of every connection that is opened in here, a number for each `STEPS` steps."""
     done: list[int] = []
-    connect = database.connect
+    open_connection = database.open_connection
 
-    def counting_connect(*args: Any, **options: Any) -> sqlite3.Connection:
-        connection = connect(*args, **options)
+    def open_counting(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection = open_connection(*args, **options)
         connection.set_progress_handler(lambda: done.append(1), STEPS)
         return connection
 
     with monkeypatch.context() as patch:
-        patch.setattr(database, "connect", counting_connect)
+        patch.setattr(database, "open_connection", open_counting)
         yield done
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.webhook import Webhook, WebhookState
-from ringback.notifier.leasing import LEFT_TO_OTHERS_SECONDS
+from ringback.notifier.unsendable_deliveries import LEFT_TO_OTHERS_SECONDS
 from ringback.services.sealing_keys import accept_lost_keys, register_current_key
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.storage.open import open_store

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ringback.bootstrap import Environment
-from ringback.client import Forbidden, InvalidRequest, RingbackClient, Unavailable
-from ringback.domain.principal import ALL_SCOPES
-from ringback.upstreams.config import UpstreamConfig, load_upstreams
+from ringback.client import Forbidden, InvalidRequest, NotFound, RingbackClient, Unavailable
+from ringback.domain.principal import ALL_SCOPES, DEFAULT_SCOPES
+from ringback.upstreams.config import UpstreamEntry, load_upstreams
 from tests.support.application import RunningApplication, running_application, wait_until_ended
 from tests.support.clock import OffsetClock
 from tests.support.task_upstream import TaskUpstream
@@ -30,10 +30,15 @@ class ConfigFile:
         self._path.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
 
     def write_invalid(self) -> None:
-        self._path.write_text('{"mcpServers": {"stage": {"url": "http://${ABSENT}/"}}}', encoding="utf-8")
+        self._path.write_text('{"mcpServers": [', encoding="utf-8")
 
-    def read(self) -> list[UpstreamConfig]:
-        return list(load_upstreams(self._path, {}))
+    def add_invalid_entry(self, name: str) -> None:
+        document = json.loads(self._path.read_text(encoding="utf-8"))
+        document["mcpServers"][name] = {"url": "http://${ABSENT}/"}
+        self._path.write_text(json.dumps(document), encoding="utf-8")
+
+    def read(self) -> list[UpstreamEntry]:
+        return list(load_upstreams(self._path, {}).entries)
 
 
 @asynccontextmanager
@@ -129,10 +134,57 @@ async def test_an_invalid_configuration_changes_nothing_and_is_reported(tmp_path
             assert refused.value.status == 422
             assert refused.value.slug == "invalid-configuration"
             assert "Nothing was changed" in refused.value.detail
-            assert "needs the environment variable ABSENT" in refused.value.detail
+            assert "not valid JSON" in refused.value.detail
             assert (
                 await wait_until_ended(alice, (await alice.start_call("stage", "echo", {})).call)
             ).outcome == "result"
+
+
+async def test_an_entry_that_cannot_be_served_is_shown_and_named_to_callers_while_the_others_serve(
+    tmp_path: Path,
+) -> None:
+    file = ConfigFile(tmp_path / "mcp.json")
+    async with serving(ControlledUpstream().app()) as server:
+        file.write(stage=server.url)
+        file.add_invalid_entry("My Server")
+        async with running_with_file(file, tmp_path) as ringback:
+            alice = await make_operator_client(ringback)
+            assert await alice.tools("stage")
+            served, skipped = await alice.upstreams()
+            with pytest.raises(InvalidRequest, match="skipped: 'url' needs the environment variable ABSENT") as refused:
+                await alice.start_call("my-server", "echo", {})
+            with pytest.raises(NotFound, match="is configured but skipped"):
+                await alice.tools("my-server")
+            assert (
+                await wait_until_ended(alice, (await alice.start_call("stage", "echo", {})).call)
+            ).outcome == "result"
+
+            file.write(stage=server.url)
+            await alice.reload_upstreams()
+            (only,) = await alice.upstreams()
+
+    assert (served.name, served.configured_name, served.state) == ("stage", "", "ready")
+    assert (skipped.name, skipped.configured_name, skipped.state) == ("my-server", "My Server", "skipped")
+    assert (skipped.transport, skipped.last_error) == ("unknown", "missing_variable")
+    assert skipped.advice == "'url' needs the environment variable ABSENT, which is not set; set it before starting."
+    assert refused.value.slug == "unknown-upstream"
+    assert only.name == "stage"
+
+
+async def test_a_key_for_some_upstreams_learns_of_no_other_skipped_entry(tmp_path: Path) -> None:
+    file = ConfigFile(tmp_path / "mcp.json")
+    file.write()
+    file.add_invalid_entry("hers")
+    file.add_invalid_entry("his")
+    async with running_with_file(file, tmp_path) as ringback:
+        keys = ringback.app.services.api_keys
+        _, key = await keys.create_key("alice", name="", scopes=DEFAULT_SCOPES, upstreams=frozenset({"hers"}))
+        agent = await ringback.client(api_key=key)
+        (shown,) = await agent.upstreams()
+        with pytest.raises(InvalidRequest, match="There is no upstream 'his'"):
+            await agent.start_call("his", "echo", {})
+
+    assert shown.name == "hers"
 
 
 async def test_only_an_operator_may_reload(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from ringback.domain.call import Progress
-from ringback.services import events
+from ringback.services import event_streams
 from ringback.services.quotas import Quotas
 from tests.support.api_server import serving_api
 from tests.support.engine import wait_until
@@ -175,7 +175,7 @@ async def test_an_expired_cursor_is_reported_before_any_event(
 async def test_a_stream_without_events_sends_a_comment_and_how_far_the_log_was_read(
     service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(event_streams, "HEARTBEAT_SECONDS", 0.05)
     await finish_new_call(service, alice)
     end = (await alice.get("/v1/events")).json()["cursor"]
 
@@ -186,7 +186,7 @@ async def test_a_stream_without_events_sends_a_comment_and_how_far_the_log_was_r
 async def test_a_stream_ends_so_that_its_key_is_checked_again(
     alice: httpx.AsyncClient, service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "FOLLOW_SECONDS_MAX", 0)
+    monkeypatch.setattr(event_streams, "FOLLOW_SECONDS_MAX", 0)
     await finish_new_call(service, alice)
 
     answer = await alice.get(STREAM)
@@ -252,7 +252,7 @@ async def test_a_stream_with_a_rare_filter_reads_the_whole_log_without_waiting(
     service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ringback.storage.rows.events.ROWS_SCANNED_MAX", 3)
-    monkeypatch.setattr(events, "FOLLOW_PAGE_SIZE", 2)
+    monkeypatch.setattr(event_streams, "FOLLOW_PAGE_SIZE", 2)
     for _ in range(8):
         await finish_new_call(service, alice)
     rare = await finish_new_call(service, alice, client_session_id="rare")
@@ -264,7 +264,7 @@ async def test_a_stream_with_a_rare_filter_reads_the_whole_log_without_waiting(
 async def test_a_full_page_after_another_comes_without_waiting(
     service: ServiceUnderTest, alice: httpx.AsyncClient, url: str, key: str
 ) -> None:
-    calls = [await finish_new_call(service, alice) for _ in range(events.FOLLOW_PAGE_SIZE + 5)]
+    calls = [await finish_new_call(service, alice) for _ in range(event_streams.FOLLOW_PAGE_SIZE + 5)]
 
     async with open_stream(url, key) as stream:
         assert [(await stream.event())["data"]["call_id"] for _ in calls] == calls

@@ -69,16 +69,16 @@ class StepCounter:
 
 @pytest.fixture
 async def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[StepCounter]:
-    connect = database.connect
+    open_connection = database.open_connection
     with ExitStack() as stack:
         steps = list[VmSteps]()
 
-        def connect_and_count(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
-            connection = connect(path, lock_wait_seconds=lock_wait_seconds)
+        def open_and_count(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
+            connection = open_connection(path, lock_wait_seconds=lock_wait_seconds)
             steps.append(stack.enter_context(counting_vm_steps(connection)))
             return connection
 
-        monkeypatch.setattr(database, "connect", connect_and_count)
+        monkeypatch.setattr(database, "open_connection", open_and_count)
         async with running_service(tmp_path) as service:
             yield StepCounter(service, await service.create_client("alice"), steps)
             stack.close()

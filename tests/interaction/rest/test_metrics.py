@@ -46,6 +46,7 @@ async def test_metrics_count_the_rows_of_the_store(
     assert found["ringback_calls", "failed"] == 0
     assert (found["ringback_open_deliveries", "pending"], found["ringback_open_deliveries", "held"]) == (2, 0)
     assert 30 <= found["ringback_oldest_due_delivery_age_seconds",] < 40
+    assert found["ringback_subscriptions",] == 0
     assert found["ringback_events_total",] == 2
 
 

@@ -14,6 +14,7 @@ from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.databases import count_rows, query_rows
 from tests.support.engine import wait_until
+from tests.support.examples import ALICE
 from tests.support.library_upstream import ERAS, INSTRUCTIONS, UPSTREAM_NAME, LibraryUpstream
 from tests.support.ports import free_port
 from tests.support.proxies import list_when_connected, next_change
@@ -52,16 +53,22 @@ async def test_lists_and_profile_are_there_after_a_restart_while_the_upstream_is
     config = make_http_config(f"http://127.0.0.1:{port}/mcp", name=UPSTREAM_NAME)
     async with serving(LibraryUpstream().app(era), port=port), running_upstreams(tmp_path, config) as upstreams:
         await wait_until_listed(upstreams)
-        before = {listing: await upstreams.proxy.list_entries(UPSTREAM_NAME, listing) for listing in Listing}
+        before = {
+            listing: await upstreams.proxy.list_entries(UPSTREAM_NAME, listing, principal=ALICE) for listing in Listing
+        }
 
     async with running_upstreams(tmp_path, config) as upstreams:
-        assert {listing: await upstreams.proxy.list_entries(UPSTREAM_NAME, listing) for listing in Listing} == before
-        profile = await upstreams.proxy.get_profile(UPSTREAM_NAME)
+        assert {
+            listing: await upstreams.proxy.list_entries(UPSTREAM_NAME, listing, principal=ALICE) for listing in Listing
+        } == before
+        profile = await upstreams.proxy.get_profile(UPSTREAM_NAME, principal=ALICE)
         assert profile is not None
         assert profile.instructions == INSTRUCTIONS
-        assert [tool.name for tool in await upstreams.tool_catalog.list_tools(UPSTREAM_NAME)] == ["talk"]
+        assert [tool.name for tool in await upstreams.tool_catalog.list_tools(UPSTREAM_NAME, principal=ALICE)] == [
+            "talk"
+        ]
         # Neither a tool nor arguments are refused by what is only remembered.
-        await upstreams.tool_catalog.check_call(UPSTREAM_NAME, "new", {}, visible_upstreams=None)
+        await upstreams.tool_catalog.check_call(UPSTREAM_NAME, "new", {}, visible_upstreams=None, principal=ALICE)
 
 
 async def test_a_list_that_changed_while_disconnected_is_notified(tmp_path: Path) -> None:
@@ -77,7 +84,7 @@ async def test_a_list_that_changed_while_disconnected_is_notified(tmp_path: Path
             upstreams = UpstreamRegistry(
                 [config], clock=clock, random_fraction=lambda: 0.5, predict_driver_name=predict_driver_name, store=store
             )
-            with upstreams.change_notifications.subscribe_changes() as changes:
+            with upstreams.change_notifications.subscribe_changes(principal=None) as changes:
                 async with upstreams:
                     change = await next_change(changes)
 
@@ -94,7 +101,7 @@ async def test_a_list_changed_notification_refreshes_the_stored_list(tmp_path: P
         await wait_until(lambda: is_resource_stored(tmp_path, "book://new"))
 
     async with running_upstreams(tmp_path, config) as upstreams:
-        books = await upstreams.proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
+        books = await upstreams.proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES, principal=ALICE)
     assert [book["uri"] for book in books] == ["book://new"]
 
 
@@ -112,9 +119,9 @@ async def test_stored_lists_are_deleted_with_the_upstreams_configuration(tmp_pat
         pass
 
     async with running_upstreams(tmp_path, config) as upstreams:
-        assert await upstreams.proxy.get_profile(UPSTREAM_NAME) is None
+        assert await upstreams.proxy.get_profile(UPSTREAM_NAME, principal=ALICE) is None
         with pytest.raises(Unavailable):
-            await upstreams.proxy.list_entries(UPSTREAM_NAME, Listing.TOOLS)
+            await upstreams.proxy.list_entries(UPSTREAM_NAME, Listing.TOOLS, principal=ALICE)
 
 
 async def test_stored_lists_are_deleted_when_a_running_service_removes_the_upstream(tmp_path: Path) -> None:
@@ -131,9 +138,9 @@ async def test_stored_lists_are_deleted_when_a_running_service_removes_the_upstr
 
         await wait_until(forgotten)
         upstreams.reconfigure([another])
-        assert await upstreams.proxy.get_profile(UPSTREAM_NAME) is None
+        assert await upstreams.proxy.get_profile(UPSTREAM_NAME, principal=ALICE) is None
         with pytest.raises(Unavailable):
-            await upstreams.proxy.list_entries(UPSTREAM_NAME, Listing.TOOLS)
+            await upstreams.proxy.list_entries(UPSTREAM_NAME, Listing.TOOLS, principal=ALICE)
 
 
 def list_stored_parts(folder: Path) -> int:

@@ -186,7 +186,7 @@ class _NoPermission(ChildRecords):
 
 async def test_a_child_whose_record_cannot_be_removed_is_still_closed(tmp_path: Path) -> None:
     """Another process has left the child's session and holds its output, so the pipe does not close by itself."""
-    script = "setsid sleep 600 & echo $!; exec cat"
+    script = "setsid sh -c 'echo $$; exec sleep 600' & exec cat"
     records = _NoPermission(tmp_path)
     started = await child.start_child_process(
         "sh", ("-c", script), env={}, cwd=None, errlog=sys.stderr, child_records=records

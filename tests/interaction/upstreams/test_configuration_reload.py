@@ -17,7 +17,7 @@ from ringback.upstreams.catalog import tool_catalog as catalog_module
 from ringback.upstreams.config import ConfigError, UpstreamConfig
 from ringback.upstreams.errors import UpstreamNotConfigured
 from ringback.upstreams.registry import UpstreamRegistry, UpstreamReloader
-from tests.support.examples import CALL
+from tests.support.examples import ALICE, CALL
 from tests.support.library_upstream import BOOK_URI, ERAS, UPSTREAM_NAME, LibraryUpstream
 from tests.support.upstreams import (
     STDIO_SERVER,
@@ -57,7 +57,7 @@ class ClosedConnectionHandler(logging.Handler):
 
 @pytest.fixture
 def closed() -> Generator[ClosedConnectionHandler]:
-    handler, logger = ClosedConnectionHandler(), logging.getLogger("ringback.upstreams.registry")
+    handler, logger = ClosedConnectionHandler(), logging.getLogger("ringback.upstreams.connection_tasks")
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -173,7 +173,7 @@ async def test_a_call_that_waits_for_a_wrong_address_goes_to_the_right_one() -> 
     ):
         call = asyncio.create_task(run_upstream_call(upstreams, "echo"))
         with pytest.raises(Unavailable):
-            await upstreams.tool_catalog.list_tools("stage")
+            await upstreams.tool_catalog.list_tools("stage", principal=ALICE)
         assert upstreams.tool_catalog.list_upstreams()[0].state == "failing"
         upstreams.reconfigure([make_http_config(server.url)])
 
@@ -217,7 +217,7 @@ async def test_a_late_list_of_a_removed_upstream_is_not_used_for_the_new_one() -
         old.release.set()
         await call
 
-        assert [tool.name for tool in await upstreams.tool_catalog.list_tools("stage")] == ["echo"]
+        assert [tool.name for tool in await upstreams.tool_catalog.list_tools("stage", principal=ALICE)] == ["echo"]
 
 
 async def test_nor_is_what_it_was_still_listing_when_it_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,14 +242,14 @@ async def test_nor_is_what_it_was_still_listing_when_it_was_given_up(monkeypatch
         release.clear()
         with monkeypatch.context() as impatient:
             impatient.setattr(catalog_module, "LIST_AGE_SECONDS_MAX", -1.0)
-            listing = asyncio.create_task(upstreams.tool_catalog.list_tools("stage"))
+            listing = asyncio.create_task(upstreams.tool_catalog.list_tools("stage", principal=ALICE))
             await asked.wait()
         upstreams.reconfigure([make_http_config(after.url)])
         await run_upstream_call(upstreams, "echo")
         release.set()
         await listing
 
-        assert [tool.name for tool in await upstreams.tool_catalog.list_tools("stage")] == ["echo"]
+        assert [tool.name for tool in await upstreams.tool_catalog.list_tools("stage", principal=ALICE)] == ["echo"]
         old.release.set()
         await call
 
@@ -263,9 +263,9 @@ async def test_a_subscription_moves_to_the_new_connection_while_calls_run_on_the
         serving(new.app(era)) as after,
         open_upstreams(make_http_config(before.url, name=UPSTREAM_NAME)) as upstreams,
         upstreams.open_call_session(replace(CALL, upstream=UPSTREAM_NAME)),
-        upstreams.proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI),
+        upstreams.proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI, principal=ALICE),
     ):
-        with upstreams.proxy.subscribe_changes(UPSTREAM_NAME) as changes:
+        with upstreams.proxy.subscribe_changes(UPSTREAM_NAME, principal=ALICE) as changes:
             upstreams.reconfigure([make_http_config(after.url, name=UPSTREAM_NAME)])
 
             assert await asyncio.wait_for(anext(changes), WAIT_SECONDS) == change, "there may have been one in between"

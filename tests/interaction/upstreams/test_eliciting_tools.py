@@ -16,7 +16,7 @@ from ringback.upstreams import session_selection
 from ringback.upstreams.config import Isolation
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.asking_upstream import ASKING_TOOLS, PLAIN_TOOLS, AskingUpstream
-from tests.support.examples import CALL
+from tests.support.examples import ALICE, CALL
 from tests.support.recording_call_context import RecordingCallContext
 from tests.support.upstreams import (
     WAIT_SECONDS,
@@ -39,12 +39,14 @@ pytestmark = pytest.mark.requirement("R32")
 
 async def list_names(upstreams: UpstreamRegistry, *, can_elicit: bool) -> list[str]:
     async with asyncio.timeout(WAIT_SECONDS):
-        entries = await upstreams.proxy.list_entries("stage", Listing.TOOLS, can_elicit=can_elicit)
+        entries = await upstreams.proxy.list_entries("stage", Listing.TOOLS, can_elicit=can_elicit, principal=ALICE)
     return [entry["name"] for entry in entries]
 
 
 async def check_tool(upstreams: UpstreamRegistry, tool: str, *, accepts_input: bool) -> None:
-    await upstreams.tool_catalog.check_call("stage", tool, {}, visible_upstreams=None, accepts_input=accepts_input)
+    await upstreams.tool_catalog.check_call(
+        "stage", tool, {}, visible_upstreams=None, accepts_input=accepts_input, principal=ALICE
+    )
 
 
 async def run_tool(
@@ -71,7 +73,7 @@ async def test_a_legacy_upstream_is_asked_for_both_lists_and_for_the_larger_one_
         plain = await list_names(upstreams, can_elicit=False)
         opened_before = asking.opened_sessions
         larger = [await list_names(upstreams, can_elicit=True) for _ in range(5)]
-        over_rest = [tool.name for tool in await upstreams.tool_catalog.list_tools("stage")]
+        over_rest = [tool.name for tool in await upstreams.tool_catalog.list_tools("stage", principal=ALICE)]
         await asking.wait_until_closed(1)
 
     assert plain == [*PLAIN_TOOLS]

@@ -16,6 +16,7 @@ from ringback.upstreams.config import AuthMethod, ClientCredentials, UpstreamCon
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.authorization_server import CLIENT_ID, CLIENT_SECRET, AuthorizationServer
+from tests.support.examples import ALICE
 from tests.support.upstreams import (
     WAIT_SECONDS,
     App,
@@ -42,7 +43,7 @@ def make_oauth_config(server: HttpServer, issuer: HttpServer, **client: Any) -> 
 
 async def wait_until_failing(upstreams: UpstreamRegistry) -> UpstreamInfo:
     with pytest.raises(Unavailable):
-        await upstreams.tool_catalog.list_tools("stage")
+        await upstreams.tool_catalog.list_tools("stage", principal=ALICE)
     (info,) = upstreams.tool_catalog.list_upstreams()
     assert info.state == "failing"
     return info
@@ -183,8 +184,9 @@ async def test_an_unreachable_authorization_server_is_reported_until_it_returns(
 
 
 @pytest.mark.requirement("R33")
-async def test_an_upstream_that_requires_a_user_login_is_refused_with_advice() -> None:
+async def test_an_upstream_that_requires_credentials_and_offers_no_login_is_refused_with_advice() -> None:
     issuer_app = AuthorizationServer()
+    issuer_app.challenge = b"Bearer"
     async with (
         serving(issuer_app.require_token(ControlledUpstream().app())) as server,
         open_upstreams(make_http_config(server.url)) as upstreams,

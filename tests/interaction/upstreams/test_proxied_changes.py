@@ -12,6 +12,7 @@ from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamErrorResp
 from ringback.upstreams import proxy as passage_module
 from ringback.upstreams import session as link_module
 from ringback.upstreams.subscriptions import resource_subscriptions
+from tests.support.examples import ALICE
 from tests.support.library_upstream import BOOK_URI, UPSTREAM_NAME, LibraryUpstream
 from tests.support.ports import free_port
 from tests.support.proxies import list_when_connected, next_change, parametrize_eras, serving_proxy
@@ -32,14 +33,17 @@ pytestmark = pytest.mark.usefixtures("in_a_hurry")
 @parametrize_eras
 async def test_a_changed_list_is_notified_and_read_again(era: str) -> None:
     library = LibraryUpstream()
-    async with serving_proxy(library, era) as (proxy, _), proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
-        with proxy.subscribe_changes(UPSTREAM_NAME) as changes:
+    async with (
+        serving_proxy(library, era) as (proxy, _),
+        proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI, principal=ALICE),
+    ):
+        with proxy.subscribe_changes(UPSTREAM_NAME, principal=ALICE) as changes:
             library.books.append("book://new")
             library.prompts = [*library.prompts, types.Prompt(name="summary")]
             await library.publish_list_changes()
             changed_listings = {(await next_change(changes)).listing, (await next_change(changes)).listing}
-            books = await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
-            prompts = await proxy.list_entries(UPSTREAM_NAME, Listing.PROMPTS)
+            books = await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES, principal=ALICE)
+            prompts = await proxy.list_entries(UPSTREAM_NAME, Listing.PROMPTS, principal=ALICE)
 
     assert changed_listings == {Listing.RESOURCES, Listing.PROMPTS}
     assert books[-1]["uri"] == "book://new"
@@ -51,10 +55,13 @@ async def test_a_change_of_a_subscribed_resource_reaches_every_subscriber_over_o
     library = LibraryUpstream()
     async with serving_proxy(library, era) as (proxy, _):
         async with (
-            proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI),
-            proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI),
+            proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI, principal=ALICE),
+            proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI, principal=ALICE),
         ):
-            with proxy.subscribe_changes(UPSTREAM_NAME) as one, proxy.subscribe_changes(UPSTREAM_NAME) as other:
+            with (
+                proxy.subscribe_changes(UPSTREAM_NAME, principal=ALICE) as one,
+                proxy.subscribe_changes(UPSTREAM_NAME, principal=ALICE) as other,
+            ):
                 await library.publish_resource_change(BOOK_URI)
 
                 assert (
@@ -76,12 +83,14 @@ async def test_a_subscription_is_made_anew_on_the_next_connection_and_then_count
         first = await servers.enter_async_context(serving(library.app(era), port=port))
         proxy = upstreams.proxy
         await list_when_connected(proxy, UPSTREAM_NAME, Listing.PROMPTS)
-        async with proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
-            with proxy.subscribe_changes(UPSTREAM_NAME) as changes:
+        async with proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI, principal=ALICE):
+            with proxy.subscribe_changes(UPSTREAM_NAME, principal=ALICE) as changes:
                 await first.kill_server()
                 monkeypatch.setattr(passage_module, "CONNECT_WAIT_SECONDS", 0.0)  # no server listens
                 with pytest.raises(Unavailable):
-                    await proxy.send_request(UPSTREAM_NAME, "resources/read", {"uri": BOOK_URI})  # finds the loss
+                    await proxy.send_request(
+                        UPSTREAM_NAME, "resources/read", {"uri": BOOK_URI}, principal=ALICE
+                    )  # finds the loss
                 await servers.enter_async_context(serving(library.app(era), port=port))
 
                 assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
@@ -98,8 +107,8 @@ async def test_a_subscription_that_could_be_made_only_later_counts_as_a_change(
     config = make_http_config(f"http://127.0.0.1:{port}/mcp", name=UPSTREAM_NAME)
     async with AsyncExitStack() as servers, open_upstreams(config) as upstreams:
         proxy = upstreams.proxy
-        with proxy.subscribe_changes(UPSTREAM_NAME) as changes:
-            async with proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+        with proxy.subscribe_changes(UPSTREAM_NAME, principal=ALICE) as changes:
+            async with proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI, principal=ALICE):
                 await servers.enter_async_context(serving(LibraryUpstream().app(era), port=port))
 
                 assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
@@ -108,8 +117,11 @@ async def test_a_subscription_that_could_be_made_only_later_counts_as_a_change(
 @parametrize_eras
 async def test_a_part_of_a_subscribed_resource_counts_as_the_whole(era: str) -> None:
     library = LibraryUpstream()
-    async with serving_proxy(library, era) as (proxy, _), proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
-        with proxy.subscribe_changes(UPSTREAM_NAME) as changes:
+    async with (
+        serving_proxy(library, era) as (proxy, _),
+        proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI, principal=ALICE),
+    ):
+        with proxy.subscribe_changes(UPSTREAM_NAME, principal=ALICE) as changes:
             await library.publish_resource_change(f"{BOOK_URI}/chapter")
             if era == "legacy":
                 assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=f"{BOOK_URI}/chapter")
@@ -123,10 +135,10 @@ async def test_the_subscribed_resources_of_an_upstream_are_limited(era: str, mon
     monkeypatch.setattr(resource_subscriptions, "SUBSCRIPTIONS_PER_UPSTREAM_MAX", 1)
     async with (
         serving_proxy(LibraryUpstream(), era) as (proxy, _),
-        proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI),
+        proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI, principal=ALICE),
     ):
         with pytest.raises(Exception, match="have subscriptions already"):
-            async with proxy.subscribe_resource(UPSTREAM_NAME, "book://2"):
+            async with proxy.subscribe_resource(UPSTREAM_NAME, "book://2", principal=ALICE):
                 pass
 
 
@@ -140,8 +152,8 @@ async def test_a_forgotten_session_is_noticed_while_a_resource_is_subscribed(
     forgotten = respond_with(404, "application/json", b"{}")
     app = OverriddenResponses(library.app(era), {"ping": forgotten})
     async with serving(app) as server, open_upstreams(make_http_config(server.url, name=UPSTREAM_NAME)) as upstreams:
-        with upstreams.proxy.subscribe_changes(UPSTREAM_NAME) as changes:
-            async with upstreams.proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+        with upstreams.proxy.subscribe_changes(UPSTREAM_NAME, principal=ALICE) as changes:
+            async with upstreams.proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI, principal=ALICE):
                 library.close_listen_streams()
 
                 assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, uri=BOOK_URI)
@@ -154,13 +166,13 @@ async def test_changes_without_an_open_stream_are_found_by_polling(era: str, mon
     monkeypatch.setattr(passage_module, "LIST_AGE_SECONDS_MAX", -1.0)
     library = LibraryUpstream()
     async with serving_proxy(library, era) as (proxy, _):
-        await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
-        with proxy.subscribe_changes(UPSTREAM_NAME) as changes:
+        await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES, principal=ALICE)
+        with proxy.subscribe_changes(UPSTREAM_NAME, principal=ALICE) as changes:
             library.books.append("book://new")
             library.close_listen_streams()
             if era == "legacy":
                 await proxy.list_entries(
-                    UPSTREAM_NAME, Listing.RESOURCES
+                    UPSTREAM_NAME, Listing.RESOURCES, principal=ALICE
                 )  # an old list is asked for again, and compared
 
             assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, listing=Listing.RESOURCES)
@@ -177,7 +189,7 @@ async def test_a_subscriber_gets_the_upstreams_rejection_of_its_subscription(era
     )
     async with serving(app) as server, open_upstreams(make_http_config(server.url, name=UPSTREAM_NAME)) as upstreams:
         with pytest.raises(UpstreamErrorResponse) as refused:
-            async with upstreams.proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+            async with upstreams.proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI, principal=ALICE):
                 pass
 
     assert refused.value.error["message"] == "not this one"
@@ -186,7 +198,7 @@ async def test_a_subscriber_gets_the_upstreams_rejection_of_its_subscription(era
 async def test_a_resource_can_be_subscribed_again_after_an_interrupted_unsubscribe() -> None:
     library = LibraryUpstream()
     async with serving_proxy(library, "legacy") as (proxy, _):
-        subscription = proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI)
+        subscription = proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI, principal=ALICE)
         await subscription.__aenter__()
         leaving = asyncio.create_task(subscription.__aexit__(None, None, None))
         await asyncio.sleep(0)
@@ -195,6 +207,6 @@ async def test_a_resource_can_be_subscribed_again_after_an_interrupted_unsubscri
             await leaving
 
         async with asyncio.timeout(WAIT_SECONDS):
-            async with proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI):
+            async with proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI, principal=ALICE):
                 pass
     assert library.subscribed == [BOOK_URI, BOOK_URI]

@@ -7,6 +7,7 @@ import pytest
 from ringback.domain.errors import Unavailable
 from ringback.domain.upstreams import Listing
 from ringback.upstreams.catalog import listing as listing_module
+from tests.support.examples import ALICE
 from tests.support.library_upstream import BOOK_URI, INSTRUCTIONS, UPSTREAM_NAME, LibraryUpstream
 from tests.support.proxies import parametrize_eras, serving_proxy
 from tests.support.upstreams import OverriddenResponses, Send, make_http_config, open_upstreams, send_result, serving
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("in_a_hurry")
 @parametrize_eras
 async def test_an_upstream_is_shown_as_it_presents_itself(era: str) -> None:
     async with serving_proxy(LibraryUpstream(), era) as (proxy, _):
-        profile = await proxy.get_profile(UPSTREAM_NAME)
+        profile = await proxy.get_profile(UPSTREAM_NAME, principal=ALICE)
 
     assert profile is not None
     assert profile.protocol_version == ("2026-07-28" if era == "modern" else "2025-11-25")
@@ -45,7 +46,7 @@ async def test_unknown_fields_of_a_profile_are_kept(era: str) -> None:
     method = "server/discover" if era == "modern" else "initialize"
     app = OverriddenResponses(LibraryUpstream().app(era), {method: greet})
     async with serving(app) as server, open_upstreams(make_http_config(server.url, name=UPSTREAM_NAME)) as upstreams:
-        profile = await upstreams.proxy.get_profile(UPSTREAM_NAME)
+        profile = await upstreams.proxy.get_profile(UPSTREAM_NAME, principal=ALICE)
 
     assert profile is not None
     assert profile.capabilities["events"] == {"x": 1}
@@ -66,7 +67,7 @@ async def test_an_upstream_that_writes_null_for_what_it_does_not_say_is_reached(
 
     app = OverriddenResponses(LibraryUpstream().app("legacy"), {"initialize": greet})
     async with serving(app) as server, open_upstreams(make_http_config(server.url, name=UPSTREAM_NAME)) as upstreams:
-        profile = await upstreams.proxy.get_profile(UPSTREAM_NAME)
+        profile = await upstreams.proxy.get_profile(UPSTREAM_NAME, principal=ALICE)
 
     assert profile is not None
     assert profile.server_info == {"name": "odd", "version": "1"}
@@ -75,10 +76,10 @@ async def test_an_upstream_that_writes_null_for_what_it_does_not_say_is_reached(
 @parametrize_eras
 async def test_lists_are_whole_however_many_pages_they_have(era: str) -> None:
     async with serving_proxy(LibraryUpstream(books=5), era) as (proxy, _):
-        books = await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
-        templates = await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCE_TEMPLATES)
-        prompts = await proxy.list_entries(UPSTREAM_NAME, Listing.PROMPTS)
-        tools = await proxy.list_entries(UPSTREAM_NAME, Listing.TOOLS)
+        books = await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES, principal=ALICE)
+        templates = await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCE_TEMPLATES, principal=ALICE)
+        prompts = await proxy.list_entries(UPSTREAM_NAME, Listing.PROMPTS, principal=ALICE)
+        tools = await proxy.list_entries(UPSTREAM_NAME, Listing.TOOLS, principal=ALICE)
 
     assert [book["uri"] for book in books] == [f"book://{number}" for number in range(1, 6)]
     assert [template["uriTemplate"] for template in templates] == ["book://{number}"]
@@ -99,7 +100,7 @@ async def test_a_list_that_goes_round_in_circles_ends(era: str) -> None:
 
     app = OverriddenResponses(LibraryUpstream().app(era), {"resources/list": circle})
     async with serving(app) as server, open_upstreams(make_http_config(server.url, name=UPSTREAM_NAME)) as upstreams:
-        books = await upstreams.proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
+        books = await upstreams.proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES, principal=ALICE)
 
     last = pages  # the list may have been fetched before, when the connection opened
     assert [dict(book) for book in books] == [
@@ -112,7 +113,7 @@ async def test_a_list_that_goes_round_in_circles_ends(era: str) -> None:
 async def test_a_list_of_endless_size_is_cut(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing_module, "LIST_BYTES_MAX", 600)
     async with serving_proxy(LibraryUpstream(books=20), era) as (proxy, _):
-        books = await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
+        books = await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES, principal=ALICE)
 
     assert 0 < len(books) < 20
 
@@ -133,7 +134,7 @@ async def test_an_unsupported_list_is_empty_and_not_requested(era: str) -> None:
     spoilings = {"server/discover" if era == "modern" else "initialize": greet, "prompts/list": note}
     app = OverriddenResponses(LibraryUpstream().app(era), spoilings)
     async with serving(app) as server, open_upstreams(make_http_config(server.url, name=UPSTREAM_NAME)) as upstreams:
-        assert await upstreams.proxy.list_entries(UPSTREAM_NAME, Listing.PROMPTS) == []
+        assert await upstreams.proxy.list_entries(UPSTREAM_NAME, Listing.PROMPTS, principal=ALICE) == []
 
     assert asked == []
 
@@ -142,11 +143,11 @@ async def test_an_unsupported_list_is_empty_and_not_requested(era: str) -> None:
 @pytest.mark.usefixtures("unreachable_at_once")
 async def test_lists_and_profile_outlive_the_connection(era: str) -> None:
     async with serving_proxy(LibraryUpstream(), era) as (proxy, server):
-        before = await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES)
-        profile = await proxy.get_profile(UPSTREAM_NAME)
+        before = await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES, principal=ALICE)
+        profile = await proxy.get_profile(UPSTREAM_NAME, principal=ALICE)
         await server.kill_server()
         with pytest.raises(Unavailable):
-            await proxy.send_request(UPSTREAM_NAME, "resources/read", {"uri": BOOK_URI})
+            await proxy.send_request(UPSTREAM_NAME, "resources/read", {"uri": BOOK_URI}, principal=ALICE)
 
-        assert await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES) == before
-        assert await proxy.get_profile(UPSTREAM_NAME) == profile
+        assert await proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES, principal=ALICE) == before
+        assert await proxy.get_profile(UPSTREAM_NAME, principal=ALICE) == profile

@@ -6,6 +6,7 @@ import pytest
 
 from ringback.domain.errors import InvalidRequest, UnknownUpstream
 from ringback.domain.upstreams import Listing, UpstreamErrorResponse
+from tests.support.examples import ALICE
 from tests.support.library_upstream import BOOK_URI, UPSTREAM_NAME, LibraryUpstream
 from tests.support.proxies import list_when_connected, parametrize_eras, serving_proxy
 from tests.support.upstreams import make_python_config, open_upstreams
@@ -16,12 +17,15 @@ pytestmark = pytest.mark.usefixtures("in_a_hurry")
 @parametrize_eras
 async def test_requests_are_passed_on_and_answers_come_back_as_they_are(era: str) -> None:
     async with serving_proxy(LibraryUpstream(), era) as (proxy, _):
-        read = await proxy.send_request(UPSTREAM_NAME, "resources/read", {"uri": BOOK_URI})
-        prompt = await proxy.send_request(UPSTREAM_NAME, "prompts/get", {"name": "review", "arguments": {"of": "me"}})
+        read = await proxy.send_request(UPSTREAM_NAME, "resources/read", {"uri": BOOK_URI}, principal=ALICE)
+        prompt = await proxy.send_request(
+            UPSTREAM_NAME, "prompts/get", {"name": "review", "arguments": {"of": "me"}}, principal=ALICE
+        )
         completed = await proxy.send_request(
             UPSTREAM_NAME,
             "completion/complete",
             {"ref": {"type": "ref/prompt", "name": "review"}, "argument": {"name": "of", "value": ""}},
+            principal=ALICE,
         )
 
     assert read["contents"][0]["text"] == "Once …"
@@ -33,7 +37,7 @@ async def test_requests_are_passed_on_and_answers_come_back_as_they_are(era: str
 async def test_a_refusal_is_passed_on_as_it_is(era: str) -> None:
     async with serving_proxy(LibraryUpstream(), era) as (proxy, _):
         with pytest.raises(UpstreamErrorResponse) as refused:
-            await proxy.send_request(UPSTREAM_NAME, "resources/read", {"uri": "book://none"})
+            await proxy.send_request(UPSTREAM_NAME, "resources/read", {"uri": "book://none"}, principal=ALICE)
 
     assert refused.value.error == {"code": -32602, "message": "There is no such book.", "data": {"uri": "book://none"}}
 
@@ -46,31 +50,31 @@ async def test_a_refusal_is_passed_on_as_it_is(era: str) -> None:
 async def test_nothing_else_is_passed_on(era: str, method: str, params: dict[str, Any]) -> None:
     async with serving_proxy(LibraryUpstream(), era) as (proxy, _):
         with pytest.raises(InvalidRequest):
-            await proxy.send_request(UPSTREAM_NAME, method, params)
+            await proxy.send_request(UPSTREAM_NAME, method, params, principal=ALICE)
 
 
 @parametrize_eras
 async def test_an_upstream_that_is_not_configured_is_unknown(era: str) -> None:
     async with serving_proxy(LibraryUpstream(), era) as (proxy, _):
         with pytest.raises(UnknownUpstream):
-            await proxy.get_profile("nobody")
+            await proxy.get_profile("nobody", principal=ALICE)
         with pytest.raises(UnknownUpstream):
-            await proxy.list_entries("nobody", Listing.TOOLS)
+            await proxy.list_entries("nobody", Listing.TOOLS, principal=ALICE)
         with pytest.raises(UnknownUpstream):
-            await proxy.send_request("nobody", "prompts/get", {"name": "review"})
+            await proxy.send_request("nobody", "prompts/get", {"name": "review"}, principal=ALICE)
         with pytest.raises(UnknownUpstream):
-            proxy.subscribe_changes("nobody")
+            proxy.subscribe_changes("nobody", principal=ALICE)
         with pytest.raises(UnknownUpstream):
-            proxy.subscribe_resource("nobody", BOOK_URI)
+            proxy.subscribe_resource("nobody", BOOK_URI, principal=ALICE)
 
 
 async def test_a_server_on_a_pipe_is_passed_on_as_it_is() -> None:
     async with open_upstreams(make_python_config("-m", "mcp_server_git", name="git")) as upstreams:
         tools = await list_when_connected(upstreams.proxy, "git", Listing.TOOLS)
-        profile = await upstreams.proxy.get_profile("git")
-        prompts = await upstreams.proxy.list_entries("git", Listing.PROMPTS)
+        profile = await upstreams.proxy.get_profile("git", principal=ALICE)
+        prompts = await upstreams.proxy.list_entries("git", Listing.PROMPTS, principal=ALICE)
         with pytest.raises(UpstreamErrorResponse) as refused:
-            await upstreams.proxy.send_request("git", "resources/read", {"uri": BOOK_URI})
+            await upstreams.proxy.send_request("git", "resources/read", {"uri": BOOK_URI}, principal=ALICE)
 
     assert "git_log" in [tool["name"] for tool in tools]
     assert profile is not None

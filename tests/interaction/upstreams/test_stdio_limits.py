@@ -20,7 +20,7 @@ from ringback.upstreams.catalog import listing
 from ringback.upstreams.registry import UpstreamRegistry
 from ringback.upstreams.transports import stdio as pipe
 from tests.support.clock import FastForwardClock
-from tests.support.examples import CALL
+from tests.support.examples import ALICE, CALL
 from tests.support.malformed_messages import VALID_RESPONSE
 from tests.support.recording_call_context import RecordingCallContext
 from tests.support.upstreams import (
@@ -95,7 +95,7 @@ async def test_a_list_with_more_tools_than_are_kept_is_cut_and_shown(monkeypatch
     monkeypatch.setattr(listing, "ENTRIES_MAX", 1000)
     async with open_upstreams(make_raw_config(RAW_TOOLS="3000")) as upstreams:
         ending = await run_upstream_call(upstreams, "whoami")
-        tools = await upstreams.tool_catalog.list_tools("stage")
+        tools = await upstreams.tool_catalog.list_tools("stage", principal=ALICE)
         faults = get_info(upstreams).faults
 
     assert ending.outcome is CallOutcome.RESULT

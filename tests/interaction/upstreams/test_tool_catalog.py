@@ -14,6 +14,7 @@ from ringback.runner.drivers import predict_driver_name
 from ringback.upstreams.catalog import tool_catalog as catalog_module
 from ringback.upstreams.config import ConfigError
 from ringback.upstreams.registry import UpstreamRegistry
+from tests.support.examples import ALICE
 from tests.support.upstreams import (
     WAIT_SECONDS,
     ControlledUpstream,
@@ -35,14 +36,18 @@ UNREACHABLE_CONFIG = make_http_config("http://127.0.0.1:1/mcp", name="away")
 
 async def list_tool_names(catalog: ToolCatalog, upstream: str = "stage") -> list[str]:
     async with asyncio.timeout(WAIT_SECONDS):
-        return [tool.name for tool in await catalog.list_tools(upstream)]
+        return [tool.name for tool in await catalog.list_tools(upstream, principal=ALICE)]
 
 
 async def check_arguments(
     catalog: ToolCatalog, tool: str, arguments: dict[str, Any] | None = None, **where: Any
 ) -> None:
     await catalog.check_call(
-        where.pop("upstream", "stage"), tool, arguments or {}, visible_upstreams=where.pop("visible", None)
+        where.pop("upstream", "stage"),
+        tool,
+        arguments or {},
+        visible_upstreams=where.pop("visible", None),
+        principal=ALICE,
     )
 
 
@@ -54,7 +59,9 @@ async def test_a_call_of_a_listed_tool_is_checked_without_a_turn_of_the_event_lo
     async with serving(app) as server, open_upstreams(make_http_config(server.url)) as upstreams:
         await list_tool_names(upstreams.tool_catalog)
 
-        checking = upstreams.tool_catalog.check_call("stage", "echo", {"text": "hello"}, visible_upstreams=None)
+        checking = upstreams.tool_catalog.check_call(
+            "stage", "echo", {"text": "hello"}, visible_upstreams=None, principal=ALICE
+        )
         with pytest.raises(StopIteration):
             checking.send(None)
 
@@ -81,7 +88,7 @@ async def test_tools_are_listed_with_all_that_their_upstream_says_of_them() -> N
         serving(OverriddenResponses(ControlledUpstream().app(), {"tools/list": listing})) as server,
         open_upstreams(make_http_config(server.url)) as upstreams,
     ):
-        (tool,) = await upstreams.tool_catalog.list_tools("stage")
+        (tool,) = await upstreams.tool_catalog.list_tools("stage", principal=ALICE)
 
     assert (tool.name, tool.description, tool.input_schema, tool.raw) == ("draw", None, {"type": "object"}, raw)
 

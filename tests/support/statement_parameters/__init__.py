@@ -9,6 +9,7 @@ from tests.support.filled_database import NOW
 from tests.support.statement_parameters.calls import CALL_PARAMETERS
 from tests.support.statement_parameters.deliveries import DELIVERY_PARAMETERS
 from tests.support.statement_parameters.events import EVENT_PARAMETERS
+from tests.support.statement_parameters.logins import LOGIN_PARAMETERS
 from tests.support.statement_parameters.principals import PRINCIPAL_PARAMETERS
 from tests.support.statement_parameters.service import SERVICE_PARAMETERS
 from tests.support.statement_parameters.shape import (
@@ -48,6 +49,7 @@ PARAMETERS: Final[StatementParameters] = (
     | WEBHOOK_PARAMETERS
     | PRINCIPAL_PARAMETERS
     | EVENT_PARAMETERS
+    | LOGIN_PARAMETERS
     | SERVICE_PARAMETERS
 )
 """Each statement's parameters, with which it finds a few rows among the filler rows. A statement with `scan` visits that many
@@ -63,7 +65,9 @@ FULL_SCAN_STATEMENTS: Final = {
     "api_keys.all": "an operator's list of keys",
     "upstream_controls.all": "a row for each upstream that is paused or drained now",
     "sealing_keys.sealed_by": "once at start for a key that left the ring, up to the first row that it sealed",
+    "oauth_clients.remove_oldest": "a thousand rows, when a client is registered",
     "usage.calls_by_status": "five rows a principal, for metrics, in a thread of the pool",
+    "usage.count_subscriptions": "a row a principal, for metrics, in a thread of the pool",
     "usage.count_events": "a row a principal, for metrics, in a thread of the pool",
 }
 """Statements that return all rows that they read."""

@@ -70,6 +70,10 @@ PRINCIPAL_PARAMETERS: Final[StatementParameters] = {
         "raise_retention_floor": [{"seq": 1}],
         "delete_keys": [{"principal": "dave", "until": NOW}],
         "delete_sessions": [{"principal": "dave", "until": NOW}],
+        "delete_logins": [{"principal": "dave", "until": NOW}],
+        "delete_tokens": [{"principal": "dave", "until": NOW}],
+        "delete_catalogs": [{"principal": "dave"}],
+        "forget_logged_in_by": [{"principal": "dave"}],
         "delete_proofs": [{"principal": "dave", "until": NOW}],
         "overwrite_deleted": [{}],
     },
@@ -82,6 +86,7 @@ PRINCIPAL_PARAMETERS: Final[StatementParameters] = {
         "failing_webhooks": [{}],
         "oldest_queued_call": [{}],
         "count_events": [{}],
+        "count_subscriptions": [{}],
     },
     "mcp_sessions": {
         "save": [

@@ -10,6 +10,18 @@ SERVICE_PARAMETERS: Final[StatementParameters] = {
         "all": [{}],
         "save_part": [{"upstream": "busy", "part": "tools", "body": "[]", "fetched_at": NOW}],
         "remove_other_upstreams": [{"upstreams": '["busy"]'}],
+        "remove_upstream": [{"upstream": "rare"}],
+    },
+    "owned_catalog": {
+        "of_owner": [{"owner": "alice", "upstream": "rare"}, {"owner": "dave", "upstream": "rare"}],
+        "save_part": [
+            {"owner": each, "upstream": "rare", "part": "tools", "body": "[]", "fetched_at": NOW}
+            for each in ("alice", "new")
+        ],
+        "next_upstream": [{"after": ""}, {"after": "busy"}, {"after": "rare"}],
+        "remove_upstream": [{"upstream": "rare"}],
+        "remove_owned": [{"owner": "alice", "upstream": "rare"}],
+        "remove_old": [{}],
     },
     "commit_count": {
         "get": [{}],
@@ -32,14 +44,23 @@ SERVICE_PARAMETERS: Final[StatementParameters] = {
         "count webhooks.secrets": [{}],
         "count bodies.body": [{}],
         "count mcp_sessions.state": [{}],
+        "count upstream_logins.request": [{}],
+        "count upstream_tokens.secrets": [{}],
+        "count oauth_clients.client": [{}],
         "count inputs.arguments": [{}],
         "count results.body": [{}],
         "webhooks.secrets": [{}],
         "bodies.body": [{}],
         "mcp_sessions.state": [{}],
+        "upstream_logins.request": [{}],
+        "upstream_tokens.secrets": [{}],
+        "oauth_clients.client": [{}],
         "put webhooks.secrets": [{"id": "wh_rare", "sealed": b""}],
         "put bodies.body": [{"id": "dlv_wh_rare-held", "sealed": b""}],
         "put mcp_sessions.state": [{"id": "session-rare", "sealed": b""}],
+        "put upstream_logins.request": [{"id": "login_rare", "sealed": b""}],
+        "put upstream_tokens.secrets": [{"id": "rare/alice", "sealed": b""}],
+        "put oauth_clients.client": [{"id": "https://rare.example https://us.example", "sealed": b""}],
     },
     "sealing_keys": {
         "all": [{}],

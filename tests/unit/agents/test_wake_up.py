@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -107,3 +108,11 @@ async def test_a_question_that_nobody_can_be_shown_is_a_warning(caplog: pytest.L
     await ask_person(QUESTION, None)
 
     assert f"The call {examples.CALL_ID} asks a person" in caplog.text
+
+
+async def test_a_login_that_nobody_can_be_shown_is_a_warning_with_its_page(caplog: pytest.LogCaptureFixture) -> None:
+    url = "https://ringback.example/login/git"
+    requests = {"ringback/login": {"method": "elicitation/create", "params": {"mode": "url", "url": url}}}
+    await ask_person(replace(QUESTION, input_requests=requests), None)
+
+    assert url in caplog.text

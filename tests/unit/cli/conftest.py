@@ -32,6 +32,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         if name.startswith("RINGBACK_"):
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "configuration"))  # the user's own service is none of ours
     environment = {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
 
     def run(*arguments: str, env: Mapping[str, str] | None = None, stdin: bytes | None = None) -> Result:

@@ -3,6 +3,7 @@
 import importlib
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 import typer
@@ -11,6 +12,20 @@ from ringback.cli.app import COMMANDS
 from tests.support.limits import WAIT_SECONDS
 
 SERVICE_MODULES = ("mcp", "fastapi", "uvicorn", "ringback.domain", "ringback.settings")
+DATABASE_COMMANDS = ("keys", "migrate", "backup", "restore", "copy")
+SERVING_MODULES = (
+    "mcp",
+    "mcp_types",
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "httpx",
+    "httpx2",
+    "jsonschema",
+    "joserfc",
+    "aiodns",
+)
+"""What a process imports that serves requests, or sends them."""
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -23,11 +38,20 @@ def test_the_listed_help_of_a_command_is_the_beginning_of_its_own(command: str) 
 
 
 def test_no_command_of_a_client_imports_anything_of_the_service() -> None:
-    """One process imports all of them, because a process costs as much as all imports."""
-    modules = ", ".join(entry.module for entry in COMMANDS.values() if not entry.needs_server)
+    commands = [name for name, entry in COMMANDS.items() if not entry.needs_server]
+
+    assert set(SERVICE_MODULES) & list_modules_of(commands) == set()
+
+
+def test_no_command_on_the_database_imports_what_serves_requests() -> None:
+    assert set(SERVING_MODULES) & list_modules_of(DATABASE_COMMANDS) == set()
+
+
+def list_modules_of(commands: Sequence[str]) -> set[str]:
+    """The modules that these commands import. One process imports all, because a process costs as much as all imports."""
+    modules = ", ".join(COMMANDS[name].module for name in commands)
     program = f"import sys, {modules}; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT_SECONDS, check=True
     )
-
-    assert set(SERVICE_MODULES) & set(loaded.stdout.split()) == set()
+    return set(loaded.stdout.split())

@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from ringback.bootstrap import restore as restoring
-from ringback.bootstrap.backup import back_up
-from ringback.bootstrap.backup_manifest import Manifest, digest_file, write_manifest
-from ringback.bootstrap.environment import Environment
-from ringback.bootstrap.key_ring import open_store_without_keys
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import StoreUnavailable
+from ringback.service_database import restore as restoring
+from ringback.service_database.backup import back_up
+from ringback.service_database.backup_manifest import Manifest, digest_file, write_manifest
+from ringback.service_database.keyless_store import open_store_without_keys
 from ringback.settings import load_settings
 from ringback.storage.migrations import SchemaState
 from ringback.storage.sqlite import backup as copying
@@ -61,7 +60,7 @@ def list_files(folder: Path) -> set[str]:
 def serving() -> Generator[None]:
     """The database is held as a running service holds it."""
     with asyncio.Runner() as runner:
-        store = open_store_without_keys(load_settings(), Environment(), exclusive=True)
+        store = open_store_without_keys(load_settings(), exclusive=True)
         runner.run(store.__aenter__())
         try:
             yield

@@ -112,6 +112,15 @@ def test_a_server_that_refuses_callbacks_to_this_machine_is_told_apart_from_a_br
     assert "--callback-url" in report["checks"][0]["observed"]
 
 
+def test_a_server_without_events_gets_one_sentence_instead_of_a_report(run: Run) -> None:
+    with serving_in_a_thread("no-events") as url:
+        result = run("check-server", url, *KEY)
+
+    assert result.exit_code == 2
+    assert "offers no MCP Events" in result.output
+    assert "capability-events-object" not in result.output
+
+
 def test_the_checks_are_listed_without_a_server(run: Run) -> None:
     result = run("check-server", "--list", "--only", "ttl")
 

@@ -18,9 +18,9 @@ import pytest
 import respx
 from typer.testing import Result
 
-from ringback.bootstrap import open_shared_store
-from ringback.bootstrap.key_ring import require_key_ring
 from ringback.keyring import load_key_ring
+from ringback.service_database import open_shared_store
+from ringback.service_database.key_ring import require_key_ring
 from ringback.settings import load_settings
 from ringback.signing.sealing import KEY_BYTES, generate_key_ring_entry
 from ringback.storage.sqlite import write_probe
@@ -197,6 +197,26 @@ def test_an_unreachable_upstream_is_reported(run: Run, service: respx.MockRouter
     assert set(list_failed_checks(ran)) == {"upstream gone"}
     assert "Check 'command' and 'cwd'" in list_failed_checks(ran)["upstream gone"][1]
     assert findings(ran)["upstream odd"][0]
+
+
+def test_skipped_entries_are_named_with_their_advice_and_without_secrets(
+    run: Run, service: respx.MockRouter, tmp_path: Path
+) -> None:
+    servers = {
+        "My Server": {"url": "https://user:pa55word@a.example/mcp", "headers": {"X-Token": "${ABSENT_TOKEN}"}},
+        "old": {"url": "https://a.example/sse"},
+    }
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+
+    ran = list_checks(run, *UPSTREAM, "--config", "mcp.json")
+
+    failed = list_failed_checks(ran)
+    assert set(failed) == {"upstream My Server", "upstream old"}
+    assert failed["upstream My Server"][1].startswith("It is skipped: 'headers.X-Token' needs the environment variable")
+    assert "ABSENT_TOKEN" in failed["upstream My Server"][1]
+    assert "streamable HTTP" in failed["upstream old"][1]
+    assert findings(ran)["upstream odd"][0], "the others are checked"
+    assert "pa55word" not in ran.output
 
 
 def test_a_missing_configuration_is_reported(run: Run) -> None:

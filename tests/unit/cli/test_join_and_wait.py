@@ -16,6 +16,7 @@ Run = Callable[..., Result]
 
 WORKING = examples.WORKING_CALL
 CALL_ID = str(WORKING["id"])
+LOGIN_URL = "https://ringback.example/login/git"
 FINISHED = {**examples.FINISHED_CALL, "id": CALL_ID}
 PATH = f"/v1/calls/{CALL_ID}"
 RESULT = {"content": [{"type": "text", "text": "done"}]}
@@ -155,6 +156,21 @@ def test_a_question_of_the_tool_is_shown_once_with_the_command_that_answers_it(
 
     assert ran.stderr.count("The tool asks: Which branch?") == 1
     assert f"ringback calls answer {CALL_ID} --key r1.1 --accept" in ran.stderr
+
+
+def test_a_login_is_shown_with_the_page_where_the_user_signs_in(run: Run, service: respx.MockRouter) -> None:
+    request = {
+        "method": "elicitation/create",
+        "params": {"mode": "url", "url": LOGIN_URL, "message": "Sign in to 'git'."},
+    }
+    asking = {**examples.INPUT_REQUIRED_CALL, "id": CALL_ID, "input_requests": {"ringback/login": request}}
+    service.get(PATH).side_effect = [call(asking), call(FINISHED)]
+    service.get(f"{PATH}/result").respond(json=RESULT)
+
+    ran = run("join", CALL_ID)
+
+    assert f"Sign in to 'git'.\nOpen in a browser: {LOGIN_URL}\nOr run here: ringback upstreams login git" in ran.stderr
+    assert "answer" not in ran.stderr
 
 
 # -- several calls --

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from ringback.bootstrap import open_shared_store
 from ringback.domain.clock import SystemClock
 from ringback.domain.upstream_rows import CatalogPart
+from ringback.service_database import open_shared_store
 from ringback.settings import load_settings
 from ringback.signing import ed25519, sealing
 from ringback.signing.secrets import is_well_formed_api_key

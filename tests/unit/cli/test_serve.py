@@ -164,3 +164,41 @@ def test_an_address_in_use_is_a_temporary_failure(tmp_path: Path) -> None:
         server.serve(
             Settings(port=taken.getsockname()[1], database_url=f"sqlite:///{tmp_path / 'ringback.db'}", auth="off"), []
         )
+
+
+def test_a_bad_entry_is_named_and_the_others_are_served(run: Run, served: RecordingServer, tmp_path: Path) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text(
+        json.dumps({"mcpServers": {"Git Hub": {"command": "x"}, "old": {"url": "https://a.example/sse"}, "web": {}}})
+    )
+
+    ran = run("serve", "--config", str(config), "--upstream", "web=http://127.0.0.1:9/mcp")
+
+    assert "Skipped entries of the configuration: old, web." in ran.stderr
+    assert served.names == ["web", "git-hub", "old", "web"]
+    assert [type(each) is UpstreamConfig for each in served.upstreams] == [True, True, False, False]
+
+
+def test_an_upstream_of_the_command_line_takes_the_name_of_an_entry(
+    run: Run, served: RecordingServer, tmp_path: Path
+) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"web": {"command": "x"}}}))
+
+    ran = run("serve", "--config", str(config), "--upstream", "web=http://127.0.0.1:9/mcp")
+
+    assert ran.exit_code == 0
+    assert [type(each) is UpstreamConfig for each in served.upstreams] == [True, False]
+
+
+@pytest.mark.parametrize("entry", [{"Git": {"command": "x"}}, {"git": {"url": "https://a.example/sse"}}])
+def test_a_strict_configuration_is_refused_as_a_whole(
+    run: Run, served: RecordingServer, tmp_path: Path, entry: dict[str, dict[str, str]]
+) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"good": {"command": "x"}, **entry}}))
+
+    ran = run("serve", "--config", str(config), "--strict-config")
+
+    assert (ran.exit_code, served.names) == (2, [])
+    assert f"upstream '{next(iter(entry))}'" in ran.stderr

@@ -214,7 +214,11 @@ def endpoints(monkeypatch: pytest.MonkeyPatch) -> list[EndpointConfig]:
     async def run_bridge(config: EndpointConfig) -> None:
         started.append(config)
 
+    def is_service_at(url: str) -> bool:
+        return url == "http://127.0.0.1:8090"
+
     monkeypatch.setattr(mcp, "run_bridge", run_bridge)
+    monkeypatch.setattr(mcp, "is_service_at", is_service_at)
     return started
 
 

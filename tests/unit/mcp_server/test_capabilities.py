@@ -8,23 +8,28 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from ringback.domain.errors import UnknownUpstream
+from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.upstreams import UpstreamProfile
 from ringback.mcp_server import capabilities as capabilities_module
 from ringback.mcp_server.capabilities import CapabilitiesMiddleware
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.request_context import Endpoint
+from tests.support.examples import ALICE
+
+CALLER = Caller(principal=ALICE, scopes=frozenset(Scope), upstreams=None)
 
 
 class RemovedUpstreamProxy:
     """A proxy whose configuration was reloaded after the request was authorized."""
 
-    async def get_profile(self, upstream: str) -> UpstreamProfile | None:
+    async def get_profile(self, upstream: str, *, principal: Principal) -> UpstreamProfile | None:
+        del principal
         raise UnknownUpstream("There is no upstream of this name.", upstream=upstream)
 
 
-def no_caller(sdk_context: Any) -> None:
-    """The caller does not matter in this test."""
+def get_some_caller(sdk_context: Any) -> Caller:
     del sdk_context
+    return CALLER
 
 
 @pytest.mark.parametrize("method", ["initialize", "server/discover"])
@@ -33,7 +38,7 @@ async def test_a_removed_upstream_is_refused_with_the_usual_error(method: str, m
         del context
         return {"capabilities": {}}
 
-    monkeypatch.setattr(capabilities_module, "get_caller", no_caller)
+    monkeypatch.setattr(capabilities_module, "get_caller", get_some_caller)
     middleware = CapabilitiesMiddleware(
         Endpoint(upstream="git"), (), cast("Gateway", SimpleNamespace(proxy=RemovedUpstreamProxy()))
     )

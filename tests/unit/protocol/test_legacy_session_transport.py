@@ -7,7 +7,7 @@ import pytest
 from mcp_types import ErrorData
 
 from ringback.domain import jsontext
-from ringback.protocol.errors import RequestFailed, ResponseLost, SessionGone
+from ringback.protocol.errors import LoginRequired, RequestFailed, ResponseLost, SessionGone
 from ringback.protocol.legacy_session_transport import SESSION_ID_LENGTH_MAX, LegacySessionTransport
 from ringback.protocol.sessions import SESSION_HEADER
 from ringback.protocol.transport_errors import to_request_error
@@ -75,6 +75,14 @@ async def test_any_other_failure_is_retried(outcome: httpx2.Response | Exception
     (event,) = await events(outcome)
 
     assert type(failure(event)) is ResponseLost
+
+
+async def test_a_call_whose_session_requires_a_login_can_be_resumed_after_it() -> None:
+    (event,) = await events(LoginRequired("sign in", scope="tools", tokens_version=3))
+
+    required = failure(event)
+    assert isinstance(required, LoginRequired)
+    assert (str(required), required.scope, required.tokens_version) == ("sign in", "tools", 3)
 
 
 async def test_a_stream_that_just_ends_says_so() -> None:

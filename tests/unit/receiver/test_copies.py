@@ -31,6 +31,24 @@ INSERT INTO cursor VALUES (1, 'place-3');
 """
 
 
+VERSION_2: Final = """
+CREATE TABLE messages (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, message_id TEXT NOT NULL, scope TEXT NOT NULL, subscription_id TEXT,
+    order_key TEXT NOT NULL, body BLOB, arrived_at REAL NOT NULL, ended_at REAL, given_up INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (message_id, scope)
+) STRICT;
+CREATE INDEX messages_pending ON messages (number) WHERE ended_at IS NULL;
+CREATE INDEX messages_ended ON messages (ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX messages_waitable ON messages (number) WHERE ended_at IS NOT NULL AND body IS NOT NULL;
+CREATE TABLE cursor (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), value TEXT NOT NULL) STRICT;
+PRAGMA application_id = 0x52424B49;
+PRAGMA user_version = 2;
+INSERT INTO messages VALUES
+    (3, 'evt_1', 'wh_1', 'wh_1', 's1', NULL, {0}, {0}, 0), (4, 'evt_2', '*', NULL, 's1', NULL, {0}, {0}, 0);
+INSERT INTO cursor VALUES (1, 'place-3');
+"""
+
+
 def create_receiver(folder: Path, handler: Handler, *secrets: str, durable: bool) -> ReceiverApp:
     inbox = SQLiteInbox(folder / "inbox.db") if durable else None
     return ReceiverApp(secrets or [SECRET], on_callback=handler.handle, inbox=inbox, clock=lambda: NOW)
@@ -92,9 +110,10 @@ async def test_the_signed_subscription_is_believed_and_not_the_header(tmp_path: 
     assert (named.subscription_id, unnamed.subscription_id) == ("wh_1", "wh_9")
 
 
-async def test_an_inbox_of_the_first_version_keeps_what_it_remembers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("earlier", [VERSION_1, VERSION_2], ids=["1", "2"])
+async def test_an_inbox_of_an_earlier_version_keeps_what_it_remembers(tmp_path: Path, earlier: str) -> None:
     with closing(sqlite3.connect(tmp_path / "inbox.db")) as connection:
-        connection.executescript(VERSION_1.format(NOW.timestamp()))
+        connection.executescript(earlier.format(NOW.timestamp()))
     handler = Handler()
 
     async with make_app(tmp_path, handler.handle) as app:
@@ -109,4 +128,4 @@ async def test_an_inbox_of_the_first_version_keeps_what_it_remembers(tmp_path: P
         (4, FETCHED),
         (5, "wh_1"),
     ]
-    assert read_rows(tmp_path, "SELECT value FROM cursor") == [("place-3",)]
+    assert read_rows(tmp_path, "SELECT name, value FROM settings") == [("cursor", "place-3")]

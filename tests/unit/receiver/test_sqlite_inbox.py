@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
-from ringback.receiver import Callback, InboxUnavailable, NotReady, SQLiteInbox, inbox_file
+from ringback.private_sqlite import open_private_file
+from ringback.receiver import Callback, InboxUnavailable, NotReady, SQLiteInbox, inbox_file, sqlite_inbox
+from ringback.receiver.inbox_file import InboxFile, InboxLimits, NewMessage
 from ringback.receiver.inbox_handling import RETRY_SECONDS_MAX
+from ringback.receiver.inbox_schema import RECEIVER_FORMAT
 from tests.support.inbox_receivers import FakeTime, Handler, abandon, make_app, never, read_rows
 from tests.support.limits import WAIT_SECONDS
 from tests.support.signed_posts import NOW, make_event_body, post_signed
@@ -205,7 +208,7 @@ async def test_the_file_is_its_owner_s_alone(tmp_path: Path) -> None:
 async def test_a_second_process_with_the_same_inbox_is_refused_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inbox_file, "LOCK_WAIT_SECONDS", 0)
+    monkeypatch.setattr(sqlite_inbox, "LOCK_WAIT_SECONDS", 0)
     async with make_app(tmp_path, never):
         with pytest.raises(InboxUnavailable, match="run one worker"):
             await make_app(tmp_path, never).open()
@@ -372,6 +375,22 @@ async def test_messages_whose_commit_fails_are_not_acknowledged_and_take_no_room
 
     assert all(isinstance(each, sqlite3.OperationalError) for each in failed)
     assert added == [1, 2]
+
+
+def test_messages_that_do_not_all_fit_are_refused_together_and_take_no_room(tmp_path: Path) -> None:
+    connection = open_private_file(tmp_path / "inbox.db", RECEIVER_FORMAT, busy_seconds=0)
+    limits = InboxLimits(pending_max=2, pending_bytes_max=1_000, remembered_max=1, remembered_seconds=1)
+    with closing(InboxFile(connection, limits)) as file:
+        messages = [
+            NewMessage(message_id=f"evt_{number}", scope="log", order_key="s1", body=b"{}") for number in range(3)
+        ]
+        (refused,) = file.commit_together([lambda: file.add_all(messages, cursor="c3", now=0)])
+        assert (file.read_pending(), file.read_cursor()) == ([], None)
+        (added,) = file.commit_together([lambda: file.add_all(messages[:2], cursor="c2", now=0)])
+
+        assert isinstance(refused, inbox_file.InboxFull)
+        assert [message.number for message in file.read_pending()] == added
+        assert file.read_cursor() == "c2"
 
 
 async def test_a_cancelled_sender_does_not_keep_others_from_being_answered(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from ringback.storage.sqlite.group_commit import (
     GroupCommit,
 )
 from ringback.storage.sqlite.integrity import DatabaseIntegrity
-from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
 from ringback.storage.sqlite.store import SqliteStore
-from tests.support.clock import START, FakeClock
+from tests.support.clock import FakeClock
+from tests.support.shared_setup import create_tables
 from tests.support.stores import make_sealer
 
 
@@ -45,7 +45,7 @@ async def store(path: Path, clock: FakeClock) -> AsyncGenerator[SqliteStore]:
 def connection(path: Path) -> Generator[sqlite3.Connection]:
     with closing(connect(path, lock_wait_seconds=0)) as connection:
         enable_wal(connection)
-        apply_migrations(connection, load_migrations(), now=START)
+        create_tables(connection)
         yield connection
 
 

@@ -15,12 +15,12 @@ from ringback.domain.ids import CallId
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.sqlite.database import connect
-from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
 from ringback.storage.sqlite.transaction import SqliteTransaction
 from ringback.storage.sqlite.unit_of_work import run_to_completion
 from tests.support.builders import make_event, make_webhook
 from tests.support.clock import START
 from tests.support.examples import ALICE
+from tests.support.shared_setup import create_tables
 from tests.support.stores import make_sealer
 from tests.support.vm_steps import counting_vm_steps
 
@@ -71,7 +71,7 @@ INSERT INTO webhooks ({columns}) SELECT {values} FROM numbers CROSS JOIN webhook
 @pytest.fixture
 def connection(tmp_path: Path) -> Generator[sqlite3.Connection]:
     with closing(connect(tmp_path / "ringback.db", lock_wait_seconds=0)) as connection:
-        apply_migrations(connection, load_migrations(), now=START)
+        create_tables(connection)
         connection.execute("BEGIN")
         yield connection
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from ringback.storage.sqlite.database import connect
-from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
 from ringback.storage.sqlite.statements import load_sql
-from tests.support.clock import START
+from tests.support.shared_setup import create_tables
 
 NOUNS = [
     "api_keys",
@@ -40,7 +39,9 @@ NOUNS = [
     "events",
     "leaders",
     "mcp_sessions",
+    "oauth_clients",
     "origin_breakers",
+    "owned_catalog",
     "registered_webhooks",
     "scheduled_calls",
     "scheduling_time",
@@ -50,6 +51,9 @@ NOUNS = [
     "tombstones",
     "tool_aliases",
     "upstream_controls",
+    "login_waits",
+    "upstream_logins",
+    "upstream_tokens",
     "usage",
     "verification",
     "webhook_deliveries",
@@ -66,8 +70,10 @@ WHOLE_TABLE_ON_PURPOSE = {
     ("tool_aliases", "all"),  # the few that are too long or have odd characters
     ("api_keys", "all"),  # a handful of rows
     ("upstream_controls", "all"),  # the upstreams that are paused or drained now
+    ("oauth_clients", "remove_oldest"),  # a thousand rows, when a client is registered
     ("usage", "calls_by_status"),  # five rows a principal
     ("usage", "count_events"),  # one row a principal
+    ("usage", "count_subscriptions"),  # one row a principal
     ("sealing_keys", "all"),  # a row for each key of the last rotations
     ("sealing_keys", "sealed_by"),  # once for a key that left the ring, and only to its first row
     ("write_probe", "file"),  # no table
@@ -84,7 +90,7 @@ BOUNDED = (
 def connection(tmp_path_factory: pytest.TempPathFactory) -> Generator[sqlite3.Connection]:
     """One for all tests, which only ask it for plans: the migrations take 20 ms."""
     with closing(connect(tmp_path_factory.mktemp("plans") / "ringback.db", lock_wait_seconds=0)) as connection:
-        apply_migrations(connection, load_migrations(), now=START)
+        create_tables(connection)
         yield connection
 
 
@@ -179,6 +185,17 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("mcp_sessions", "count", "mcp_sessions_of_principal"),
         ("mcp_sessions", "list_expiries", "mcp_sessions_of_principal"),
         ("mcp_sessions", "remove_expired", "mcp_sessions_expiring"),
+        ("login_waits", "waiting", "login_waits_of_owner"),
+        ("login_waits", "mark_orphans", "login_waits_of_owner"),
+        ("login_waits", "resume_orphans", "login_waits_of_owner"),
+        ("login_waits", "next_resumption", "login_resumptions_in_turn"),
+        ("upstream_logins", "by_state", "upstream_logins_of_state"),
+        ("upstream_logins", "count", "upstream_logins_of_principal"),
+        ("upstream_logins", "remove_expired", "upstream_logins_expiring"),
+        ("upstream_tokens", "all_owned", "upstream_tokens_of_owner"),
+        ("erased_deliveries", "delete_logins", "upstream_logins_of_principal"),
+        ("erased_deliveries", "delete_tokens", "upstream_tokens_of_owner"),
+        ("erased_deliveries", "forget_logged_in_by", "upstream_tokens_of_owner"),
         ("api_keys", "page_of_principal", "api_keys_of_principal"),
         ("erasures", "next", "erasures_open"),
         ("erasures", "open_of_target", "erasures_open_of_target"),

@@ -1,7 +1,7 @@
 """Compiled validators are discarded with the list of tools that they belong to."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 from weakref import WeakSet
 
 import pytest
@@ -11,6 +11,9 @@ from ringback.domain.upstreams import ToolInfo
 from ringback.upstreams.catalog import tool_catalog as catalog_module
 from ringback.upstreams.catalog.argument_validation import ArgumentValidator
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
+from ringback.upstreams.connection import UpstreamConnection
+from ringback.upstreams.connection_directory import ConnectionDirectory
+from tests.support.examples import ALICE
 from tests.support.fixed_upstreams import FakeUpstreamConnection
 
 SCHEMA: dict[str, Any] = {"type": "object", "required": ["n"]}
@@ -45,14 +48,16 @@ async def test_an_upstream_that_keeps_renaming_its_tools_leaves_no_checkers_behi
 
     monkeypatch.setattr(catalog_module, "ArgumentValidator", Counted)
     renaming = RenamingConnection()
-    connections = {"git": renaming, "gone": RenamingConnection()}
+    connections = ConnectionDirectory(
+        {"git": cast("UpstreamConnection", renaming), "gone": cast("UpstreamConnection", RenamingConnection())}
+    )
     catalog = UpstreamToolCatalog(connections)
-    await catalog.check_call("gone", "first", {"n": 1}, visible_upstreams=None)
-    del connections["gone"]
+    await catalog.check_call("gone", "first", {"n": 1}, visible_upstreams=None, principal=ALICE)
+    del connections.shared["gone"]
     for number in range(5):
         renaming.rename(f"tool-{number}")
-        await catalog.check_call("git", f"tool-{number}", {"n": 1}, visible_upstreams=None)
+        await catalog.check_call("git", f"tool-{number}", {"n": 1}, visible_upstreams=None, principal=ALICE)
         with pytest.raises(InvalidArguments):
-            await catalog.check_call("git", f"tool-{number}", {}, visible_upstreams=None)
+            await catalog.check_call("git", f"tool-{number}", {}, visible_upstreams=None, principal=ALICE)
 
     assert len(alive) == 1

@@ -46,7 +46,7 @@ class CatalogCacheHarness:
 @pytest.fixture
 def harness() -> Any:
     changes = ChangeNotifications()
-    with changes.subscribe_changes() as stream:
+    with changes.subscribe_changes(principal=None) as stream:
         yield CatalogCacheHarness(stream, changes)
 
 

@@ -15,7 +15,10 @@ ELSEWHERE = UpstreamChange(upstream="time", listing=Listing.TOOLS)
 
 async def test_the_same_change_waits_once_and_in_its_place() -> None:
     changes = ChangeNotifications()
-    with changes.subscribe_changes("git") as of_git, changes.subscribe_changes() as of_all:
+    with (
+        changes.subscribe_changes("git", principal=None) as of_git,
+        changes.subscribe_changes(principal=None) as of_all,
+    ):
         for change in (TOOLS, ELSEWHERE, PROMPTS, TOOLS):
             changes.publish_change(change)
 
@@ -26,7 +29,7 @@ async def test_the_same_change_waits_once_and_in_its_place() -> None:
 
 async def test_a_waiting_subscriber_is_notified_and_a_closed_one_gets_nothing() -> None:
     changes = ChangeNotifications()
-    with changes.subscribe_changes() as stream:
+    with changes.subscribe_changes(principal=None) as stream:
         waiting = asyncio.create_task(anext(stream))
         await asyncio.sleep(0)
         changes.publish_change(TOOLS)
@@ -38,7 +41,7 @@ async def test_a_waiting_subscriber_is_notified_and_a_closed_one_gets_nothing() 
 async def test_the_oldest_of_too_many_different_changes_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes_module, "QUEUED_RESOURCES_MAX", 2)
     changes = ChangeNotifications()
-    with changes.subscribe_changes() as stream:
+    with changes.subscribe_changes(principal=None) as stream:
         for number in range(3):
             changes.publish_change(UpstreamChange(upstream="git", uri=f"book://{number}"))
 
@@ -51,7 +54,7 @@ async def test_an_upstream_that_floods_pushes_out_its_own_resources_and_nothing_
     monkeypatch.setattr(changes_module, "QUEUED_RESOURCES_MAX", 2)
     changes = ChangeNotifications()
     note = UpstreamChange(upstream="time", uri="note://1")
-    with changes.subscribe_changes() as stream:
+    with changes.subscribe_changes(principal=None) as stream:
         for change in (
             TOOLS,
             ELSEWHERE,
@@ -69,7 +72,7 @@ async def test_a_consumed_change_frees_its_place(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(changes_module, "QUEUED_RESOURCES_MAX", 2)
     changes = ChangeNotifications()
     books = [UpstreamChange(upstream="git", uri=f"book://{number}") for number in range(3)]
-    with changes.subscribe_changes() as stream:
+    with changes.subscribe_changes(principal=None) as stream:
         changes.publish_change(books[0])
         changes.publish_change(books[1])
         assert await anext(stream) == books[0]

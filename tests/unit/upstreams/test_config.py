@@ -1,4 +1,4 @@
-"""Parsing the mcpServers file: accepted settings, and errors that say what to do."""
+"""Parsing the mcpServers file: accepted settings, and what is wrong with the others."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,9 @@ CLIENT = {"token_url": "https://login.example/token", "client_id": "us", "client
 
 
 def parse(servers: Any, *, key: str = "mcpServers") -> tuple[UpstreamConfig, ...]:
-    return parse_upstreams(json.dumps({key: servers}), source="servers.json", environment=ENVIRONMENT)
+    loaded = parse_upstreams(json.dumps({key: servers}), source="servers.json", environment=ENVIRONMENT)
+    loaded.require_all()
+    return loaded.configs
 
 
 def parse_one(settings: Any, *, name: str = "git") -> UpstreamConfig:
@@ -80,6 +82,10 @@ def test_our_own_settings_are_read() -> None:
 
 def with_oauth(**client: Any) -> dict[str, Any]:
     return {"url": "https://mcp.example", "ringback": {"oauth": CLIENT | client}}
+
+
+def with_login(**settings: Any) -> dict[str, Any]:
+    return {"url": "https://a.example", "ringback": {"login": settings}}
 
 
 def test_windows_are_read_for_an_upstream_and_for_single_tools() -> None:
@@ -288,6 +294,11 @@ def test_a_configuration_does_not_show_its_secrets() -> None:
         (with_oauth(token_url="ftp://login.example"), "'ringback.oauth.token_url' must be an http:// or https://"),
         (with_oauth(auth_method="private_key_jwt"), "one of client_secret_basic, client_secret_post"),
         (with_oauth(issuer="https://login.example"), "'ringback.oauth' has no setting 'issuer'"),
+        (with_login(client_secret="s"), "has a 'client_secret' without its 'client_id'"),
+        (
+            with_login(client_id="c", client_secret="s"),
+            "'client_secret' without the 'issuer' that it belongs to; give the URL",
+        ),
         (with_oauth() | {"headers": {"authorization": "Bearer x"}}, "either an 'Authorization' header or"),
         ("uvx", "must be an object"),
     ],
@@ -306,10 +317,10 @@ def test_unsupported_settings_are_refused(settings: Any, expected: str) -> None:
         ("git_tools", "git-tools"),
         ("", "upstream-1"),
         ("a" * 25, "a" * 24),
-        ("ä", "upstream-1"),
+        ("ß", "upstream-1"),
     ],
 )
-def test_a_name_that_cannot_stand_in_a_url_gets_a_better_one_proposed(name: str, better: str) -> None:
+def test_a_strict_configuration_gets_a_better_name_proposed(name: str, better: str) -> None:
     with pytest.raises(ConfigError, match=f"'{better}'"):
         parse({name: {"command": "x"}})
 
@@ -322,7 +333,7 @@ def test_a_name_that_cannot_stand_in_a_url_gets_a_better_one_proposed(name: str,
         "{}",
         '{"mcpServers": []}',
         '{"mcpServers": {}, "servers": {}}',
-        '{"mcpServers": {}} // mine',
+        '{"mcpServers": {}} mine',
         " " * 1024**2 + "{}",
     ],
 )
@@ -340,7 +351,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "servers.json"
     file.write_text('{"mcpServers": {"git": {"command": "uvx"}}}', encoding="utf-8")
 
-    (config,) = load_upstreams(file, {})
+    (config,) = load_upstreams(file, {}).configs
 
     assert config.name == "git"
 
@@ -366,3 +377,21 @@ def test_an_option_was_expanded_by_the_shell_and_is_not_expanded_again() -> None
 def test_an_option_that_says_too_little_is_refused(option: str) -> None:
     with pytest.raises(ConfigError, match="--upstream"):
         parse_upstream_option(option)
+
+
+@pytest.mark.parametrize(
+    ("server", "takes_login"),
+    [
+        ({"url": "https://mcp.example/mcp"}, True),
+        ({"url": "https://mcp.example/mcp", "headers": {"X-Tenant": "acme"}}, True),
+        ({"url": "https://mcp.example/mcp", "headers": {"AUTHORIZATION": "Bearer x"}}, False),
+        ({"url": "https://user:pw@mcp.example/mcp"}, False),
+        ({"url": "https://mcp.example/mcp", "ringback": {"oauth": CLIENT}}, False),
+        ({"command": "server"}, False),
+    ],
+    ids=["nothing", "another header", "a header", "a user", "client credentials", "a child process"],
+)
+def test_an_upstream_takes_a_login_unless_the_configuration_has_its_credentials(
+    server: dict[str, Any], *, takes_login: bool
+) -> None:
+    assert parse_one(server).takes_login is takes_login

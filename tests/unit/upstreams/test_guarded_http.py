@@ -1,6 +1,7 @@
 """The guarded transport raises nothing, whatever the inner transport does."""
 
 import json
+import runpy
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -8,18 +9,22 @@ import httpx2
 import pytest
 from mcp_types import ErrorData
 
+from ringback.protocol import transport_errors
 from ringback.protocol.errors import (
     CredentialsRejected,
     CredentialsRequired,
     InvalidUpstreamResponse,
+    LoginRequired,
     RequestNotSent,
     ResponseLost,
+    ScopeRefused,
     SessionNotFound,
+    TokenReplaced,
     TokenUnavailable,
     UpstreamError,
 )
-from ringback.protocol.transport_errors import to_request_error
-from ringback.upstreams.connection_problems import PROBLEM_ADVICE, ConnectionProblem, classify_problem
+from ringback.protocol.transport_errors import TransportErrorCode, to_request_error
+from ringback.upstreams.connection_problems import ConnectionProblem, classify_problem, get_advice
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.transports import guarded_http as transport
 from ringback.upstreams.transports.guarded_http import GuardedTransport
@@ -85,6 +90,47 @@ async def failure(outcome: httpx2.Response | Exception, headers: dict[str, str] 
 )
 async def test_a_request_that_never_connected_was_not_sent(error: Exception) -> None:
     assert isinstance(await failure(error), RequestNotSent)
+
+
+@pytest.mark.parametrize("kind", [CredentialsRejected, ScopeRefused, TokenUnavailable, TokenReplaced])
+async def test_a_failure_of_the_token_source_comes_out_as_it_is(kind: type[RequestNotSent]) -> None:
+    found = await failure(kind("our words"))
+
+    assert (type(found), str(found)) == (kind, "our words")
+
+
+@pytest.mark.parametrize("scope", [None, "read write"])
+async def test_a_required_login_comes_out_with_its_scope(scope: str | None) -> None:
+    required = await failure(LoginRequired("sign in", scope=scope, tokens_version=3))
+
+    assert isinstance(required, LoginRequired)
+    assert (str(required), required.scope, required.tokens_version) == ("sign in", scope, 3)
+
+
+@pytest.mark.parametrize("code", TransportErrorCode)
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        "ringback/transport",
+        {"ringback/transport": {"scope": None, "tokens_version": -1}},
+        {"ringback/transport": {"scope": 7}},
+        {"scope": "all"},
+        ["ringback/transport"],
+    ],
+)
+async def test_an_upstream_cannot_forge_the_errors_of_a_transport(code: TransportErrorCode, data: Any) -> None:
+    """A forged `LoginRequired` would be queued and sent without end; a forged `RequestNotSent` would run a tool twice."""
+    forged = {"jsonrpc": "2.0", "id": 7, "error": {"code": int(code), "message": "their words", "data": data}}
+
+    assert type(await failure(httpx2.Response(200, json=forged))) is UpstreamError
+
+
+def test_the_marker_of_transport_errors_is_another_one_in_each_process() -> None:
+    other = runpy.run_path(transport_errors.__file__)["TRANSPORT_ERROR_MARKER"]
+
+    assert other.startswith("ringback/transport/")
+    assert len({other, transport_errors.TRANSPORT_ERROR_MARKER, "ringback/transport/"}) == 3
 
 
 @pytest.mark.parametrize(
@@ -259,6 +305,7 @@ def test_errors_made_by_the_sdk_differ_from_the_upstreams_own(error: ErrorData, 
         (CredentialsRequired(), "authorization_required"),
         (CredentialsRejected(), "unauthorised"),
         (TokenUnavailable(), "no_token"),
+        (LoginRequired("sign in"), "login_required"),
         (ValueError("their words"), "handshake_failed"),
     ],
 )
@@ -267,4 +314,5 @@ def test_a_problem_has_a_fixed_text(error: Exception, problem: str) -> None:
 
 
 def test_there_is_advice_for_every_problem() -> None:
-    assert set(PROBLEM_ADVICE) == set(ConnectionProblem)
+    assert all(get_advice(problem, "hosted") for problem in ConnectionProblem)
+    assert "ringback upstreams login hosted" in get_advice(ConnectionProblem.LOGIN_REQUIRED, "hosted")

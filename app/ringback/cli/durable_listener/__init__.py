@@ -12,10 +12,11 @@ one client_session_id (of one call without one) are handled one at a time, in th
     listener             opens the parts, runs them, and stops them in order
     event_reader         reads the event stream into the inbox
     callback_body        the body of a callback from an event, as the service makes it
-    inbox                the SQLite file: waiting callbacks, the cursor, the secret
+    inbox                the SQLite file: waiting callbacks, the cursor, the secret; the same inbox as a receiver's
     state_file           where the file is, and the lock that keeps a second listener from it
     callback_dispatcher  one lane for each session, retries, the stop
     handlers             the outcomes of a handler; prints callbacks
+    notifications        desktop notifications, or the terminal's bell
     forwarding           sends callbacks to a URL, signed as Ringback signs
     commands             runs a command for each callback
     running_commands     the commands that run, and the wait for those of a listener that was killed

@@ -1,21 +1,23 @@
 """The listener's SQLite file: the callbacks that it has read, the cursor after them, and the secret that signs forwards.
 
-Every method runs in one thread of the inbox, because a commit waits for the disk.
+It is the inbox of `ringback.receiver`, used otherwise: the listener reads a log, so one transaction stores what it has read
+with the place after it, and the reader pauses, instead of a sender, while too many callbacks wait.
 """
 
-import asyncio
-import sqlite3
+import math
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from ringback.cli.durable_listener.state_file import StateFileUnusable
 from ringback.private_sqlite import FileFormat, FileUnusable, open_private_file
-
-T = TypeVar("T")
+from ringback.receiver.inbox_file import InboxFile, InboxLimits, NewMessage
+from ringback.receiver.inbox_schema import SCHEMA
+from ringback.receiver.inbox_writer import InboxWriter
 
 APPLICATION_ID: Final = 0x52424C4E
 """`RBLN`, in the header of the file: an SQLite file of another program is not changed."""
@@ -23,24 +25,28 @@ LOCK_WAIT_SECONDS: Final = 5.0
 """SQLite's default. The lock beside the file keeps other listeners away already."""
 REMEMBERED_CALLBACKS_MAX: Final = 10_000
 """Handled callbacks whose ids stay, so that an event that the service sends again is recognised: about 1 MB."""
-PRUNED_ROWS_MAX: Final = 1_000
-"""Rows that one transaction removes, so that no transaction is long."""
+_SCOPE: Final = "log"
+"""An event is once in the log, so all callbacks have one scope."""
 
-_SCHEMA: Final = """
-CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE inbox (
-    position INTEGER PRIMARY KEY AUTOINCREMENT,
-    event_id TEXT NOT NULL UNIQUE,
-    order_key TEXT NOT NULL,
-    cursor TEXT,
-    body BLOB,
-    attempts INTEGER NOT NULL DEFAULT 0,
-    state TEXT NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'handled', 'given_up')),
-    last_error TEXT
-);
-CREATE INDEX inbox_waiting ON inbox (position) WHERE state = 'waiting';
-"""
-_FORMAT: Final = FileFormat(name="the state of a listener", application_id=APPLICATION_ID, schema=_SCHEMA)
+_UPGRADE_FROM_1: Final = f"""
+ALTER TABLE settings RENAME TO earlier_settings;
+{SCHEMA}
+INSERT INTO settings SELECT name, value FROM earlier_settings;
+INSERT INTO messages (number, message_id, scope, order_key, body, arrived_at, ended_at, given_up, cursor, attempts, last_error)
+    SELECT position, event_id, '{_SCOPE}', order_key, body, now,
+           iif(state = 'waiting', NULL, now), state = 'given_up', cursor, attempts, last_error
+    FROM inbox, (SELECT CAST(strftime('%s', 'now') AS REAL) AS now);
+DROP TABLE inbox;
+DROP TABLE earlier_settings;
+"""  # noqa: S608 - constants
+"""Version 1 had tables of its own, which did not say when a callback came and ended."""
+_FORMAT: Final = FileFormat(
+    name="the state of a listener",
+    application_id=APPLICATION_ID,
+    version=2,
+    schema=SCHEMA,
+    upgrades={1: _UPGRADE_FROM_1},
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,127 +72,102 @@ class WaitingCallback:
 
 
 class Inbox:
-    def __init__(self, connection: sqlite3.Connection, executor: ThreadPoolExecutor) -> None:
-        self._connection = connection
-        self._executor = executor
+    def __init__(self, writer: InboxWriter, get_time: Callable[[], float]) -> None:
+        self._writer = writer
+        self._get_time = get_time
 
     async def read_setting(self, name: str) -> str | None:
-        return await self._run(lambda: self._read_setting(name))
+        return await self._writer.read(lambda file: file.read_setting(name))
 
     async def write_settings(self, settings: Mapping[str, str]) -> None:
         """Write settings in one transaction."""
-        await self._run(lambda: self._write_settings(settings))
+        await self._writer.write(lambda file: file.write_settings(settings))
 
     async def store(self, callbacks: Sequence[NewCallback], *, cursor: str | None) -> Sequence[WaitingCallback]:
         """Store callbacks and the cursor after them in one transaction. Returns those that were not stored before."""
-        return await self._run(lambda: self._store(callbacks, cursor))
+        messages, now = [_to_message(callback) for callback in callbacks], self._get_time()
+        numbers = await self._writer.write(lambda file: file.add_all(messages, cursor=cursor, now=now))
+        return [
+            WaitingCallback(position=number, event_id=stored.event_id, order_key=stored.order_key, attempts=0)
+            for number, stored in zip(numbers, callbacks, strict=True)
+            if number is not None
+        ]
 
     async def list_waiting(self) -> Sequence[WaitingCallback]:
         """The waiting callbacks, oldest first."""
-        return await self._run(self._list_waiting)
+        return [
+            WaitingCallback(
+                position=stored.number,
+                event_id=stored.message_id,
+                order_key=stored.order_key,
+                attempts=stored.attempts,
+            )
+            for stored in await self._writer.read(lambda file: file.read_pending())
+        ]
 
     async def read_body(self, position: int) -> bytes:
-        return await self._run(lambda: self._fetch_one("SELECT body FROM inbox WHERE position = ?", position)[0])
+        return (await self._writer.read(lambda file: file.read_body(position))).body
 
     async def read_handled_cursor(self) -> str | None:
         """A cursor before which everything is handled or given up; None if there is none yet."""
-        return await self._run(self._read_handled_cursor)
+        return await self._writer.read(lambda file: file.read_handled_cursor())
 
     async def mark_handled(self, position: int) -> None:
         """Record that the callback was handled. Its id stays; its body, with the resume token, is removed."""
-        await self._execute("UPDATE inbox SET state = 'handled', body = NULL WHERE position = ?", position)
+        await self._record_end(position, is_handled=True)
 
     async def record_failure(self, position: int, reason: str) -> None:
-        await self._execute(
-            "UPDATE inbox SET attempts = attempts + 1, last_error = ? WHERE position = ?", reason, position
-        )
+        await self._writer.write(lambda file: file.record_failure(position, reason))
 
     async def mark_given_up(self, position: int) -> None:
         """Record that the callback is no longer tried. Its body stays, for `retry_given_up`."""
-        await self._execute("UPDATE inbox SET state = 'given_up' WHERE position = ?", position)
+        await self._record_end(position, is_handled=False)
 
     async def retry_given_up(self) -> int:
         """Let the callbacks that were given up wait again. Returns their number."""
-        return await self._execute("UPDATE inbox SET state = 'waiting', attempts = 0 WHERE state = 'given_up'")
+        return await self._writer.write(lambda file: file.retry_given_up())
 
-    async def _run(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
-
-    async def _execute(self, statement: str, *parameters: Any) -> int:
-        def execute() -> int:
-            with self._connection:
-                return self._connection.execute(statement, parameters).rowcount
-
-        return await self._run(execute)
-
-    # -- in the inbox's thread --
-
-    def _fetch_one(self, statement: str, *parameters: Any) -> Any:
-        return self._connection.execute(statement, parameters).fetchone()
-
-    def _read_setting(self, name: str) -> str | None:
-        row = self._fetch_one("SELECT value FROM settings WHERE name = ?", name)
-        return None if row is None else str(row[0])
-
-    def _write_settings(self, settings: Mapping[str, str]) -> None:
-        with self._connection:
-            self._connection.executemany("REPLACE INTO settings (name, value) VALUES (?, ?)", settings.items())
-
-    def _store(self, callbacks: Sequence[NewCallback], cursor: str | None) -> list[WaitingCallback]:
-        with self._connection:
-            stored = [entry for callback in callbacks if (entry := self._insert(callback)) is not None]
-            if cursor is not None:
-                self._connection.execute("REPLACE INTO settings (name, value) VALUES ('cursor', ?)", (cursor,))
-            self._prune()
-        return stored
-
-    def _insert(self, callback: NewCallback) -> WaitingCallback | None:
-        row = self._fetch_one(
-            "INSERT INTO inbox (event_id, order_key, cursor, body) VALUES (?, ?, ?, ?)"
-            " ON CONFLICT (event_id) DO NOTHING RETURNING position",
-            *(callback.event_id, callback.order_key, callback.cursor, callback.body),
+    async def _record_end(self, position: int, *, is_handled: bool) -> None:
+        now = self._get_time()
+        await self._writer.write(
+            lambda file: file.record_end(position, given_up=not is_handled, keep_body=not is_handled, now=now)
         )
-        if row is None:
-            return None
-        return WaitingCallback(position=row[0], event_id=callback.event_id, order_key=callback.order_key, attempts=0)
-
-    def _prune(self) -> None:
-        self._connection.execute(
-            "DELETE FROM inbox WHERE position IN (SELECT position FROM inbox WHERE state <> 'waiting'"
-            " AND position <= (SELECT max(position) FROM inbox) - ? ORDER BY position LIMIT ?)",
-            (REMEMBERED_CALLBACKS_MAX, PRUNED_ROWS_MAX),
-        )
-
-    def _list_waiting(self) -> list[WaitingCallback]:
-        rows = self._connection.execute(
-            "SELECT position, event_id, order_key, attempts FROM inbox WHERE state = 'waiting' ORDER BY position"
-        )
-        return [
-            WaitingCallback(position=position, event_id=event_id, order_key=order_key, attempts=attempts)
-            for position, event_id, order_key, attempts in rows
-        ]
-
-    def _read_handled_cursor(self) -> str | None:
-        oldest = self._fetch_one("SELECT min(position) FROM inbox WHERE state = 'waiting'")[0]
-        if oldest is None:
-            return self._read_setting("cursor")
-        row = self._fetch_one("SELECT cursor FROM inbox WHERE position < ? ORDER BY position DESC LIMIT 1", oldest)
-        return self._read_setting("first_cursor") if row is None else row[0]
 
 
 @asynccontextmanager
-async def open_inbox(path: Path) -> AsyncGenerator[Inbox]:
+async def open_inbox(
+    path: Path,
+    *,
+    get_time: Callable[[], float] = time.time,  # noqa: TID251 - the default clock
+) -> AsyncGenerator[Inbox]:
     """The inbox in this file, which is created if it is missing. Raises `StateFileUnusable`."""
-    with ThreadPoolExecutor(1, thread_name_prefix="inbox") as executor:
-        connection = await asyncio.get_running_loop().run_in_executor(executor, _connect, path)
-        with closing(connection):
-            yield Inbox(connection, executor)
-
-
-def _connect(path: Path) -> sqlite3.Connection:
+    writer = InboxWriter(partial(_open_file, path))
+    await writer.open(now=get_time())
     try:
-        connection = open_private_file(path, _FORMAT, busy_seconds=LOCK_WAIT_SECONDS, check_same_thread=False)
+        yield Inbox(writer, get_time)
+    finally:
+        await writer.close()
+
+
+def _open_file(path: Path) -> InboxFile:
+    try:
+        connection = open_private_file(path, _FORMAT, busy_seconds=LOCK_WAIT_SECONDS)
     except FileUnusable as error:
         raise StateFileUnusable(f"{error} Choose another --state.") from None
-    connection.isolation_level = "DEFERRED"  # `with connection` is a transaction
-    return connection
+    limits = InboxLimits(
+        pending_max=math.inf,  # the reader waits for room before it reads on
+        pending_bytes_max=math.inf,
+        remembered_max=REMEMBERED_CALLBACKS_MAX,
+        remembered_seconds=math.inf,  # a laptop may be away for longer than the service keeps events
+    )
+    return InboxFile(connection, limits)
+
+
+def _to_message(callback: NewCallback) -> NewMessage:
+    return NewMessage(
+        message_id=callback.event_id,
+        scope=_SCOPE,
+        order_key=callback.order_key,
+        cursor=callback.cursor,
+        body=callback.body,
+    )

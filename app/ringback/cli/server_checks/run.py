@@ -13,8 +13,10 @@ from ringback.cli.check_report import CheckResult, violated
 from ringback.cli.server_checks.callback_endpoint import listening_endpoint
 from ringback.cli.server_checks.cases import FAILED_REQUEST, UNREADABLE_RESPONSE, ImpossibleRun, ServerCase, Violation
 from ringback.cli.server_checks.chapters import CASES
+from ringback.cli.server_checks.chapters.capability import declared_settings
 from ringback.cli.server_checks.connection import Era, McpConnection
 from ringback.cli.server_checks.emitters import CommandEmitter, Emitter, NoEmitter, ToolEmitter
+from ringback.cli.server_checks.error_codes import METHOD_NOT_FOUND
 from ringback.cli.server_checks.subject import CheckPatience, EventChoice, ServerUnderTest, list_catalog
 
 REQUEST_SECONDS: Final = 45.0
@@ -57,8 +59,24 @@ def select_cases(only: Sequence[str]) -> list[ServerCase]:
 async def run_checks(options: RunOptions, cases: Sequence[ServerCase]) -> list[CheckResult]:
     """Run the cases one after the other. Raises `ImpossibleRun`, and OSError if the callback port is taken."""
     async with open_server(options) as server:
+        await _require_events(server)
         await _require_chosen_type(server)
         return [await run_case(case, server) for case in cases]
+
+
+async def _require_events(server: ServerUnderTest) -> None:
+    """Raise `ImpossibleRun` if the server neither declares Events nor has the method: every check would say only that."""
+    try:
+        if await server.observe(declared_settings):
+            return
+        reply = await server.connection.request("events/list", {})
+    except (Violation, *FAILED_REQUEST, *UNREADABLE_RESPONSE):
+        return
+    if reply.code == METHOD_NOT_FOUND:
+        raise ImpossibleRun(
+            f"{server.connection.url} offers no MCP Events: its handshake declares none, and events/list answers "
+            f"{reply.describe()}. Check the URL, or declare the capability"
+        )
 
 
 async def _require_chosen_type(server: ServerUnderTest) -> None:

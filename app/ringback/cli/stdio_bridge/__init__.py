@@ -13,6 +13,7 @@
     call_cancellation  cancels the call of a request whose stream says nothing about it
     client_output      writes messages to the client
     request_headers    the headers of HTTP, from the messages (MCP 2026-07-28, Streamable HTTP, Request Metadata)
+    started_service    the endpoint of a service that the bridge starts
     endpoint           HTTP: responses, and what a failure says about the request
 
 Why the SDK's HTTP transport (2.3.0) is not used: it reports a lost session or connection as the end of a request, and cannot
@@ -25,3 +26,4 @@ set before. Other params and all results are unchanged.
 
 from ringback.cli.stdio_bridge.bridge import run_bridge as run_bridge
 from ringback.cli.stdio_bridge.endpoint import EndpointConfig as EndpointConfig
+from ringback.cli.stdio_bridge.started_service import StartedService as StartedService

@@ -29,13 +29,14 @@ from ringback.cli.stdio_bridge.connection import ServiceConnection
 from ringback.cli.stdio_bridge.endpoint import (
     SESSION_END_TIMEOUT_SECONDS,
     EndpointConfig,
+    EndpointLocator,
     NoResponse,
     RequestRefused,
     ServiceEndpoint,
     SessionUnknown,
 )
 from ringback.cli.stdio_bridge.forwarded_request import ForwardedRequest
-from ringback.cli.stdio_bridge.retries import Patience, ReconnectSchedule
+from ringback.cli.stdio_bridge.retries import RECONNECT_SECONDS, Patience, ReconnectSchedule
 from ringback.cli.stdio_bridge.server_requests import CANCELLED_METHOD
 from ringback.cli.stdio_bridge.session_stream import SessionStream
 from ringback.domain.clock import SystemClock
@@ -46,16 +47,21 @@ LAST_RESPONSES_SECONDS: Final = 1.0
 """For pending responses when standard input ends, so that the last line of a pipe gets its response. Clients that close
 standard input allow two seconds for the exit."""
 
+STARTED_PATIENCE: Final = Patience(first_contact_seconds=RECONNECT_SECONDS)
+"""For a service that the bridge starts: its URL is not wrong, so a slow start is no other fault."""
 
-async def run_bridge(config: EndpointConfig) -> None:
+
+async def run_bridge(config: EndpointConfig, locator: EndpointLocator | None = None) -> None:
     """Forward messages until standard input ends, then responses for up to `LAST_RESPONSES_SECONDS`."""
     try:
         async with AsyncExitStack() as stack:
             from_client, to_client = await stack.enter_async_context(stdio_server())
             stack.push_async_callback(to_client.aclose)  # the SDK's writer ends when its last sender is closed
-            endpoint = ServiceEndpoint(config)
+            endpoint = ServiceEndpoint(config, locator=locator)
             stack.push_async_callback(endpoint.aclose)
-            service = ServiceConnection(endpoint, clock=SystemClock(), patience=Patience())
+            service = ServiceConnection(
+                endpoint, clock=SystemClock(), patience=STARTED_PATIENCE if locator else Patience()
+            )
             bridge = StdioBridge(service, ClientOutput(lambda message: to_client.send(SessionMessage(message))))
             stack.push_async_callback(bridge.aclose)
             _end_session_on_signals(bridge)

@@ -7,11 +7,11 @@ What a failure says about its request:
     RequestRefused   the service responded with an error; sending it again does not help
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import httpx2
 from mcp.server.streamable_http import LAST_EVENT_ID_HEADER, MCP_SESSION_ID_HEADER
@@ -49,11 +49,15 @@ RETRYABLE_STATUSES: Final = frozenset(
 class NoResponse(Exception):
     """The request has no response. The message is a sentence that says why."""
 
-    def __init__(self, reason: str, *, may_have_arrived: bool = True, is_lost: bool = False) -> None:
+    def __init__(
+        self, reason: str, *, may_have_arrived: bool = True, is_lost: bool = False, is_hung: bool = False
+    ) -> None:
         super().__init__(reason)
         self.may_have_arrived = may_have_arrived
         self.is_lost = is_lost
         """Whether the connection broke after the request was sent."""
+        self.is_hung = is_hung
+        """Whether the service runs and responds to nothing; the message says what to do about it."""
 
 
 class SessionUnknown(Exception):
@@ -74,6 +78,22 @@ class EndpointConfig:
     api_key: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Further headers of every request, sent in UTF-8. They may hold a secret."""
+
+
+class EndpointLocator(Protocol):
+    """Finds a service that may move: one that the bridge starts, which gets another port when its own is taken."""
+
+    def find(self) -> EndpointConfig | None:
+        """The endpoint of the running service; None if there is none."""
+        ...
+
+    async def locate(self) -> EndpointConfig:
+        """The same, starting the service if there is none; raises `NoResponse` or `RequestRefused`."""
+        ...
+
+    async def wait_for_response(self, sending: Coroutine[Any, Any, httpx2.Response]) -> httpx2.Response:
+        """The response, and its errors. Raises `NoResponse` early if the service responds to nothing."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +125,35 @@ class EndpointResponse:
 
 
 class ServiceEndpoint:
-    def __init__(self, config: EndpointConfig, transport: httpx2.AsyncBaseTransport | None = None) -> None:
-        self._url = httpx2.URL(config.url)
-        self.display_url = str(self._url.copy_with(userinfo=b"", query=None))
+    def __init__(
+        self,
+        config: EndpointConfig,
+        transport: httpx2.AsyncBaseTransport | None = None,
+        *,
+        locator: EndpointLocator | None = None,
+    ) -> None:
+        """With a locator, every request goes where the service is then. Its key goes nowhere else."""
+        self._locator = locator
         self.has_responded = False
         """Whether the service has responded to any request."""
         own_headers = {"user-agent": f"ringback-mcp/{__version__}", "accept-encoding": "identity"}
-        if config.api_key:
-            own_headers["authorization"] = f"Bearer {config.api_key}"
         self._http = httpx2.AsyncClient(
             transport=transport or httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=None)),
             headers=[(name.encode(), value.encode()) for name, value in {**config.headers, **own_headers}.items()],
             timeout=httpx2.Timeout(connect=CONNECT_SECONDS, write=WRITE_SECONDS, read=READ_SECONDS, pool=None),
             trust_env=False,
         )
+        self._use(config)
+
+    def _use(self, config: EndpointConfig) -> None:
+        self._url = httpx2.URL(config.url)
+        self.display_url = str(self._url.copy_with(userinfo=b"", query=None))
+        if config.api_key:
+            self._http.headers["authorization"] = f"Bearer {config.api_key}"
+
+    async def _locate(self) -> None:
+        if self._locator is not None:
+            self._use(await self._locator.locate())
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -128,6 +163,7 @@ class ServiceEndpoint:
         self, message: JSONRPCMessage, headers: Mapping[str, str], *, query: Mapping[str, str] | None = None
     ) -> AsyncGenerator[EndpointResponse]:
         """Send a message. Every failure until the end of the response is one of the module's three."""
+        await self._locate()
         request = self._http.build_request(
             "POST",
             self._url.copy_merge_params(dict(query)) if query else self._url,
@@ -155,6 +191,7 @@ class ServiceEndpoint:
     ) -> AsyncGenerator[EndpointResponse]:
         """Open the session's own stream, after this event if there was one."""
         resumed = {LAST_EVENT_ID_HEADER: last_event_id} if last_event_id else {}
+        await self._locate()
         request = self._http.build_request(
             "GET", self._url, headers={"accept": "text/event-stream", **headers, **resumed}
         )
@@ -162,13 +199,18 @@ class ServiceEndpoint:
             yield response
 
     async def end_session(self, headers: Mapping[str, str]) -> None:
-        """End the session; raises `httpx2.HTTPError`."""
+        """End the session; raises `httpx2.HTTPError`. A service that is gone is not started for it."""
+        if self._locator is not None:
+            if (config := self._locator.find()) is None:
+                return
+            self._use(config)
         await self._http.delete(self._url, headers=dict(headers), timeout=SESSION_END_TIMEOUT_SECONDS)
 
     @asynccontextmanager
     async def _send(self, request: httpx2.Request) -> AsyncGenerator[EndpointResponse]:
         try:
-            response = await self._http.send(request, stream=True)
+            sending = self._http.send(request, stream=True)
+            response = await (self._locator.wait_for_response(sending) if self._locator else sending)
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
             raise NoResponse(f"Ringback is unreachable at {self.display_url}.", may_have_arrived=False) from None
         except httpx2.HTTPError as error:

@@ -140,16 +140,18 @@ class ForwardedRequest:
                 await self._output.notify(method, meta)
 
     def _build_give_up_error(self, failure: NoResponse) -> JSONRPCError:
-        error = ErrorData(code=CONNECTION_CLOSED, message=f"{failure} {self._describe_next_step()}")
+        error = ErrorData(code=CONNECTION_CLOSED, message=f"{failure} {self._describe_next_step(failure)}")
         return JSONRPCError(jsonrpc="2.0", id=self.message.id, error=error)
 
-    def _describe_next_step(self) -> str:
+    def _describe_next_step(self, failure: NoResponse) -> str:
         if not self.may_have_arrived:
             return (
                 "The request was not sent. Start Ringback with 'ringback serve', or set its URL with --url or RINGBACK_URL. "
                 "Then send the request again."
             )
         if (key := read_idempotency_key(self.message)) is None:
+            if failure.is_hung:
+                return "Send the request again then."
             return "The bridge has sent the request several times. Check that Ringback runs, then send it again."
         return (
             "The call may have been started, and then continues without you. When Ringback runs again, look for it with "

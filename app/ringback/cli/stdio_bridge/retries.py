@@ -52,6 +52,8 @@ class ReconnectSchedule:
         """Wait before the message is sent again; return False if it is not to be sent again."""
         now = self._clock.monotonic()
         self._count_failure(failure, now)
+        if self._patience is not None and failure.is_hung:
+            return False
         if self._patience is not None and (self._losses >= LOSSES_MAX or self._is_time_over(self._patience, now)):
             return False
         await self._clock.sleep(BACKOFF.pause_seconds(self._failures))

@@ -11,6 +11,7 @@ from contextlib import suppress
 from ringback.client.durable.errors import DurableCallError
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.target import CallTarget
+from ringback.client.models import LOGIN_REQUEST_KEY
 
 
 class CallRunner:
@@ -49,6 +50,13 @@ class CallRunner:
         record = self.call.record
         failed = self.failure is not None and not self.is_running
         return record.completion is not None or bool(record.input_requests) or failed
+
+    async def forget_login_request(self) -> None:
+        """Forget that the server required a login, because no answer here says when it is done. The next request finds out."""
+        record = self.call.record
+        if record.completion is None and LOGIN_REQUEST_KEY in record.input_requests:
+            rest = {key: request for key, request in record.input_requests.items() if key != LOGIN_REQUEST_KEY}
+            await self.call.save(input_requests=rest)
 
     def ensure_running(self) -> None:
         """Start the task, unless it runs or the call has ended."""

@@ -225,6 +225,8 @@ class DurableCaller:
         async with self._using_runner(handle) as runner:
             with runner.call.join() as join:
                 await emit_progress(join, on_progress)
+                if timeout_seconds != 0:
+                    await runner.forget_login_request()
                 runner.ensure_running()
                 if await wait_for_end(runner, join, timeout_seconds, on_progress):
                     return get_result(runner)

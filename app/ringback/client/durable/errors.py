@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ringback.client.durable.handle import CallHandle
-from ringback.client.models import InputRequest
+from ringback.client.models import LOGIN_REQUEST_KEY, InputRequest
 from ringback.client.problems import ClientError
 
 
@@ -50,17 +50,26 @@ class NotRejoinable(DurableCallError):
 
 
 class InputRequired(DurableCallError):
-    """The tool asks for input. Answer with `DurableCaller.answer_call_tool`, then join again."""
+    """The tool asks for input. Answer with `DurableCaller.answer_call_tool`, then join again.
+
+    With the key `ringback/login`, the server requires a login: the user opens the URL, and the call goes on by itself.
+    """
 
     def __init__(self, handle: CallHandle, input_requests: Mapping[str, InputRequest]) -> None:
-        keys = ", ".join(sorted(input_requests))
-        super().__init__(
-            f"The tool asks for input ({keys}). Answer: await caller.answer_call_tool(handle, "
-            '{key: {"action": "accept", "content": {…}}}). Then join again.'
-        )
+        super().__init__(_describe_requests(input_requests))
         self.handle = handle
         self.input_requests = input_requests
         """By key: MCP requests, which ElicitResults answer."""
+
+
+def _describe_requests(input_requests: Mapping[str, InputRequest]) -> str:
+    if (login := input_requests.get(LOGIN_REQUEST_KEY)) is not None:
+        return f"The server requires a login: open {login.params.get('url')} and sign in. Then join again."
+    keys = ", ".join(sorted(input_requests))
+    return (
+        f"The tool asks for input ({keys}). Answer: await caller.answer_call_tool(handle, "
+        '{key: {"action": "accept", "content": {…}}}). Then join again.'
+    )
 
 
 class CallFailed(DurableCallError):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ringback.client.sync.methods import SyncMethods
-from ringback.client.upstream_models import Reloaded, Tool, Upstream, UpstreamIntake
+from ringback.client.upstream_models import CompletedLogin, Reloaded, StartedLogin, Tool, Upstream, UpstreamIntake
 
 
 class SyncUpstreamMethods(SyncMethods):
@@ -28,6 +28,24 @@ class SyncUpstreamMethods(SyncMethods):
         Raises `InvalidRequest`, and changes nothing, if the configuration is invalid.
         """
         return self._loop_thread.run(self._client.reload_upstreams())
+
+    def start_login(self, upstream: str, *, redirect_uri: str | None = None, scope: str | None = None) -> StartedLogin:
+        """Begin to sign in to an upstream in a browser. Complete the login within ten minutes, with the same key.
+
+        `redirect_uri` is a listener on the user's machine (http://127.0.0.1:PORT/PATH), or a URL that the operator allows.
+        """
+        return self._loop_thread.run(self._client.start_login(upstream, redirect_uri=redirect_uri, scope=scope))
+
+    def complete_login(self, upstream: str, redirected_to: str) -> CompletedLogin:
+        """Complete a login with the whole URL to which the authorization server sent the browser.
+
+        A web front end first checks that this redirect arrived in the session of the user who started the login.
+        """
+        return self._loop_thread.run(self._client.complete_login(upstream, redirected_to))
+
+    def end_login(self, upstream: str) -> None:
+        """Sign out of an upstream: the service deletes its tokens."""
+        self._loop_thread.run(self._client.end_login(upstream))
 
     def tools(self, upstream: str) -> Sequence[Tool]:
         return self._loop_thread.run(self._client.tools(upstream))

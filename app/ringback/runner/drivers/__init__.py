@@ -6,7 +6,8 @@
                           │   request_input, wait_for_answers questions while the session lives
                           │   report_progress                                 │
                           ├──▶ CallCompletion   how the call ended            │
-                          └──▶ ParkedCall       waits for answers; no process runs it
+                          ├──▶ ParkedCall       waits for answers; no process runs it
+                          └──▶ LoginRequired    waits for a login (`RefusedForLogin`); no process runs it
     execution ──▶ Driver.cancel_call(session, call): a cancel request to the upstream
 
     driver        handle (`Handle.data`)                 after this process dies
@@ -28,7 +29,15 @@ with the same driver. Between sending a request and saving its handle the state 
 dispatched and has no handle becomes `unknown` (`domain.call_completion.recover_call`).
 """
 
-from ringback.runner.drivers.driver import BoundDriver, BoundDriverPort, CallContext, Driver, LeaseLost, ParkedCall
+from ringback.runner.drivers.driver import (
+    BoundDriver,
+    BoundDriverPort,
+    CallContext,
+    Driver,
+    LeaseLost,
+    ParkedCall,
+    RefusedForLogin,
+)
 from ringback.runner.drivers.selection import BoundDriverProvider, predict_driver_name, select_driver
 
 __all__ = [
@@ -39,6 +48,7 @@ __all__ = [
     "Driver",
     "LeaseLost",
     "ParkedCall",
+    "RefusedForLogin",
     "predict_driver_name",
     "select_driver",
 ]

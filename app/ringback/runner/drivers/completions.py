@@ -26,7 +26,7 @@ from ringback.domain.tool_result import (
     is_storable_error,
     without_null_members,
 )
-from ringback.protocol.errors import RequestFailed, RequestNotSent, ResponseLost, UpstreamError
+from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, ResponseLost, UpstreamError
 from ringback.protocol.transport_errors import RESULT_BYTES_MAX
 from ringback.runner.drivers.driver import CallContext
 
@@ -37,7 +37,10 @@ RESULT_DEPTH_MAX: Final = 190
 
 
 def failure_to_completion(failure: RequestFailed) -> CallCompletion:
+    """The completion of a call whose tools/call failed. Raises `LoginRequired`, which does not end the call."""
     match failure:
+        case LoginRequired():
+            raise failure
         case RequestNotSent():
             return failed_completion(CallOutcome.REJECTED, str(failure))
         case ResponseLost():

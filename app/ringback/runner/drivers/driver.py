@@ -64,13 +64,22 @@ class ParkedCall:
     """As in `CallContext.request_input`."""
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedForLogin:
+    """The upstream refused a request of the call because the owner of its credentials has to sign in."""
+
+    tokens_version: int | None
+    """As in `LoginRequired`."""
+
+
 class Driver(Protocol):
     async def run_call(self, session: CallSessionPort, context: CallContext) -> CallCompletion | ParkedCall:
         """Run `context.call` to its end: from its handle if it has one, else from the start.
 
         Cancelling this task means that this process stops running the call. With a saved handle the upstream must not notice;
         without one, the request is abandoned, which cancels it upstream. May raise `RequestNotSent` when the call has a
-        handle: the call then goes on in the next session.
+        handle: the call then goes on in the next session. Raises `LoginRequired` if the upstream refused a request for want of
+        a login, and if the call has no handle, that was its tools/call: the tool has not run.
         """
         ...
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from ringback.domain.call_outcome import CallCompletion, CallOutcome, failed_completion
+from ringback.protocol.errors import LoginRequired, ResponseLost
 from ringback.runner.drivers.driver import CallContext
 from ringback.upstreams.session_ports import LegacySessionPort
 from ringback.waits import LocalWaiter, run_with_helper, wait_first
@@ -69,9 +70,19 @@ class _ElicitationRelay:
 
     async def _send_answers(self, answers: Mapping[str, Any]) -> None:
         for name, answer in answers.items():
-            await self._get_legacy_session().answer_elicitation(name, answer)
+            await self._send_answer(name, answer)
             self._pending.pop(name, None)
         await self._context.mark_answers_sent(answers)
+
+    async def _send_answer(self, name: str, answer: Mapping[str, Any]) -> None:
+        try:
+            await self._get_legacy_session().answer_elicitation(name, answer)
+        except LoginRequired:
+            if self._context.call.handle is not None:
+                raise
+            raise ResponseLost(
+                "The upstream required a new login while the tool waited for an answer. The tool may have run."
+            ) from None
 
     async def _request_input(self) -> None:
         try:

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 from ringback.domain.call import MRTR_DRIVER, Call
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
 from ringback.domain.clock import Clock
+from ringback.domain.principal import Principal
 from ringback.protocol.tasks import TASKS_EXTENSION
 from ringback.runner.drivers.driver import BoundDriver, BoundDriverPort, CallContext, Driver
 from ringback.runner.drivers.legacy_task import LEGACY_TASK_DRIVER, LegacyTaskDriver, runs_as_task
@@ -27,6 +28,8 @@ class CallSessionOpener(Protocol):
 
     def has_open_session(self, call: Call) -> bool: ...
 
+    def get_login_owner(self, call: Call) -> Principal: ...
+
     def open_call_session(self, call: Call) -> AbstractAsyncContextManager[CallSessionPort]: ...
 
 
@@ -42,6 +45,9 @@ class BoundDriverProvider:
 
     def has_open_session(self, call: Call) -> bool:
         return self._sessions.has_open_session(call)
+
+    def get_login_owner(self, call: Call) -> Principal:
+        return self._sessions.get_login_owner(call)
 
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator[BoundDriverPort]:

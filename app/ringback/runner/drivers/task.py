@@ -16,7 +16,7 @@ from typing import Any, Final
 from ringback.domain.call import Call, Handle
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
 from ringback.domain.clock import Clock
-from ringback.protocol.errors import InvalidUpstreamResponse, RequestFailed, UpstreamError
+from ringback.protocol.errors import InvalidUpstreamResponse, LoginRequired, RequestFailed, UpstreamError
 from ringback.protocol.tasks import (
     POLL_SECONDS_MIN,
     TASKS_EXTENSION,
@@ -109,6 +109,8 @@ class _TaskExecution:
                 try:
                     if (completion := await self._process_update(notification)) is not None:
                         return completion
+                except LoginRequired:
+                    raise
                 except RequestFailed as failure:
                     if (completion := self._poller.complete_if_lost(failure)) is not None:
                         return completion

@@ -32,6 +32,7 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
     "proofs": ("principal", "url"),
     "origins": ("origin",),
     "catalog": ("upstream", "part"),
+    "owned_catalog": ("owner", "upstream", "part"),
     "upstream_controls": ("upstream",),
     "joined_names": ("kind", "name"),
     "api_keys": ("id",),
@@ -39,9 +40,14 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
     "scheduling_time": ("id",),
     "sealing_keys": ("key_id",),
     "erasures": ("id",),
+    "login_waits": ("call_id",),
+    "login_resumptions": ("upstream", "owner"),
     "event_types": ("principal", "name"),
     "event_demands": ("principal", "event_name", "topic"),
     "event_followings": ("event_name", "topic"),
+    "upstream_logins": ("id",),
+    "upstream_tokens": ("id",),
+    "oauth_clients": ("id",),
 }
 """The copied tables, with their keys. A table comes after those that it refers to."""
 LARGE: Final = frozenset({"calls", "inputs", "results", "tombstones", "events", "deliveries", "bodies", "attempts"})

@@ -11,12 +11,16 @@ from ringback.storage.rows.deliveries import body_associated_data
 from ringback.storage.rows.mcp_sessions import state_associated_data
 from ringback.storage.rows.statements import Row
 from ringback.storage.rows.unit import SqlRows
+from ringback.storage.rows.upstream_logins import client_associated_data, login_associated_data, tokens_associated_data
 from ringback.storage.rows.webhook_reader import secrets_associated_data
 
 _ASSOCIATED_DATA_BY_COLUMN: Final[dict[SealedColumn, Callable[[str], str]]] = {
     SealedColumn.SECRETS: secrets_associated_data,
     SealedColumn.BODIES: body_associated_data,
     SealedColumn.SESSIONS: state_associated_data,
+    SealedColumn.LOGINS: login_associated_data,
+    SealedColumn.TOKENS: tokens_associated_data,
+    SealedColumn.CLIENTS: client_associated_data,
 }
 
 

@@ -14,6 +14,17 @@ from ringback.storage.rows.unit import SqlRows
 LAST_ROWS_VISITED: Final = 100
 """More than a principal starts within the milliseconds between the making of an id and the write of its row."""
 
+_IDENTITY_STATEMENTS: Final = (
+    "delete_keys",
+    "delete_sessions",
+    "delete_proofs",
+    "delete_event_types",
+    "delete_logins",
+    "delete_tokens",
+    "delete_catalogs",
+    "forget_logged_in_by",
+)
+
 
 class SqlErasures(SqlRows, noun="erasures"):
     """Implements `domain.erasure.ErasureRows`."""
@@ -112,8 +123,7 @@ class SqlErasedDeliveries(SqlRows, noun="erased_deliveries"):
         return len(deleted)
 
     async def delete_identity(self, erasure: Erasure, *, limit: int) -> int:
-        tables = ("delete_keys", "delete_sessions", "delete_proofs", "delete_event_types")
-        return max([await self._sql.execute(name, limit=limit, **_scope(erasure)) for name in tables])
+        return max([await self._sql.execute(name, limit=limit, **_scope(erasure)) for name in _IDENTITY_STATEMENTS])
 
     async def overwrite_deleted(self) -> None:
         await self._sql.fetch_all("overwrite_deleted")

@@ -27,6 +27,7 @@ class SqlUsage(SqlRows, noun="usage"):
 
     async def count_totals(self) -> StoreTotals:
         (events,) = await self._sql.fetch_all("count_events")
+        (subscriptions,) = await self._sql.fetch_all("count_subscriptions")
         calls = await self._count("calls_by_status", "status")
         failing = await self._count("failing_webhooks", "state", limit=TOTALS_COUNTED_MAX)
         deliveries = await self._count("open_deliveries", "state", limit=TOTALS_COUNTED_MAX)
@@ -34,6 +35,7 @@ class SqlUsage(SqlRows, noun="usage"):
             calls={status: calls.get(status, 0) for status in CallStatus},
             open_deliveries={DeliveryState(state): count for state, count in deliveries.items()},
             failing_webhooks={state: failing.get(state, 0) for state in FAILING_STATES},
+            subscriptions=subscriptions["count"],
             events=events["count"],
         )
 

@@ -17,12 +17,19 @@ from ringback.storage.rows.encryption import SqlSealedValues, SqlSealingKeys
 from ringback.storage.rows.erasures import SqlErasedDeliveries, SqlErasedRows, SqlErasures
 from ringback.storage.rows.event_types import SqlEventDemands, SqlEventFollowings, SqlEventTypes
 from ringback.storage.rows.events import SqlEventLog, SqlEvents
+from ringback.storage.rows.login_waits import SqlLoginWaits
 from ringback.storage.rows.mcp_sessions import SqlMcpSessions
 from ringback.storage.rows.nodes import SqlLeaders, SqlWebhookRates
 from ringback.storage.rows.operations import SqlSchedulingTime, SqlUsage
 from ringback.storage.rows.subscriptions import SqlSubscriptions
 from ringback.storage.rows.unit import Pause, UnitContext
-from ringback.storage.rows.upstreams import SqlToolAliases, SqlUpstreamCatalog, SqlUpstreamControls
+from ringback.storage.rows.upstream_logins import SqlOAuthClients, SqlUpstreamLogins, SqlUpstreamTokens
+from ringback.storage.rows.upstreams import (
+    SqlOwnedCatalog,
+    SqlToolAliases,
+    SqlUpstreamCatalog,
+    SqlUpstreamControls,
+)
 from ringback.storage.rows.verification import SqlChallenges, SqlProofs, SqlSentChallenges
 from ringback.storage.rows.webhooks import (
     SqlCallWebhooks,
@@ -72,11 +79,16 @@ class SqlTransaction:
     sealed_values: SqlSealedValues
     sealing_keys: SqlSealingKeys
     catalog: SqlUpstreamCatalog
+    owned_catalog: SqlOwnedCatalog
     change_subscriptions: SqlChangeSubscriptions
     subscriptions: SqlSubscriptions
     tool_aliases: SqlToolAliases
     upstream_controls: SqlUpstreamControls
+    login_waits: SqlLoginWaits
     mcp_sessions: SqlMcpSessions
+    upstream_logins: SqlUpstreamLogins
+    upstream_tokens: SqlUpstreamTokens
+    oauth_clients: SqlOAuthClients
     erasures: SqlErasures
     erased_rows: SqlErasedRows
     erased_deliveries: SqlErasedDeliveries

@@ -20,8 +20,7 @@ def load_migrations() -> list[Migration]:
 def apply_migrations(connection: sqlite3.Connection, migrations: Sequence[Migration], *, now: datetime) -> None:
     """Apply the missing migrations. Raises `StoreUnavailable` if this code may not run on the database."""
     _make_table(connection)
-    compare_migrations(migrations, _read_applied(connection))
-    for migration in migrations:
+    for migration in compare_migrations(migrations, _read_applied(connection)).missing:
         connection.execute(SESSION_STATEMENTS["begin_writing"])
         try:
             # Read under the lock: another process may be migrating, too.

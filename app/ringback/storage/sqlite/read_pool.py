@@ -47,10 +47,12 @@ class _Reader:
         self._connection = connection
         self._sealer = sealer
         self._webhook_reader = CachingWebhookReader(sealer)
+        self._is_set_up = False
 
     def run_scan(self, scan: _Scan) -> Any:
         """In a thread: run the work on one snapshot, then roll back."""
         try:
+            self._set_up()
             self._connection.execute(SESSION_STATEMENTS["begin_reading"])
             transaction = SqliteTransaction(
                 self._connection, sealer=self._sealer, webhook_reader=self._webhook_reader, now=scan.now
@@ -60,6 +62,13 @@ class _Reader:
             raise to_caller_error(error) from error
         finally:
             self._connection.rollback()
+
+    def _set_up(self) -> None:
+        """Before the first scan: the size of the cache belongs to the file's tables, which SQLite reads here."""
+        if not self._is_set_up:
+            for name in ("forbid_writing", "keep_journals_in_memory", "cache_for_reader"):
+                self._connection.execute(SESSION_STATEMENTS[name])
+            self._is_set_up = True
 
     def interrupt(self) -> None:
         self._connection.interrupt()

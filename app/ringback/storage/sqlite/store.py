@@ -85,7 +85,7 @@ class SqliteStore:
                 reader.execute(database.SESSION_STATEMENTS["forbid_writing"])
                 reader.execute(database.SESSION_STATEMENTS["never_wait"])
                 writer = stack.enter_context(closing(database.connect(self._path, lock_wait_seconds=0)))
-                readers = [stack.enter_context(closing(self._connect_reader())) for _ in range(READER_COUNT)]
+                readers = [stack.enter_context(closing(self._open_reader())) for _ in range(READER_COUNT)]
                 commits = CommitCounter(writer, trust=self._integrity, lock=lock)
                 self._integrity.record_files()
             except sqlite3.Error as error:
@@ -164,11 +164,9 @@ class SqliteStore:
         self._integrity.record_error(error)
         return self._integrity.failure or database.to_caller_error(error)
 
-    def _connect_reader(self) -> sqlite3.Connection:
-        connection = database.connect(self._path, lock_wait_seconds=0)
-        connection.execute(database.SESSION_STATEMENTS["cache_for_reader"])
-        connection.execute(database.SESSION_STATEMENTS["forbid_writing"])
-        return connection
+    def _open_reader(self) -> sqlite3.Connection:
+        """A connection to the file that is there now. The thread that first uses it lets it read the tables."""
+        return database.open_connection(self._path, lock_wait_seconds=0)
 
     def _require_open(self) -> _OpenDatabase:
         if self._open_database is None:

@@ -73,6 +73,7 @@ async def fetch_listing(
             if error.error.get("code") == METHOD_NOT_FOUND:
                 return []
             raise
+        session.check_list(page)
         listed = page.get(listing)
         if not isinstance(listed, list):
             raise InvalidUpstreamResponse(f"The upstream's list of {listing} is no list.")

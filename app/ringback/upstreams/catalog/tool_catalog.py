@@ -7,12 +7,26 @@ and an invalid one fails when it runs.
 import difflib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any, Final, Protocol, cast
+from weakref import WeakKeyDictionary
 
-from ringback.domain.errors import InvalidArguments, InvalidRequest, Unavailable, UnknownTool, UnknownUpstream
-from ringback.domain.upstreams import ToolConfig, ToolInfo, UpstreamInfo
+from ringback.domain.errors import (
+    InvalidArguments,
+    InvalidRequest,
+    SignInRequired,
+    Unavailable,
+    UnknownTool,
+    UnknownUpstream,
+)
+from ringback.domain.principal import Principal
+from ringback.domain.upstream_logins import SHARED_OWNER
+from ringback.domain.upstreams import SkippedUpstream, ToolConfig, ToolInfo, UpstreamInfo
 from ringback.upstreams.catalog.argument_validation import ArgumentValidator
+from ringback.upstreams.connection_problems import ConnectionProblem
+from ringback.upstreams.errors import UpstreamUnreachable
+from ringback.upstreams.skipped import SkippedEntries, SkippedUpstreams
 
 LIST_AGE_SECONDS_MAX: Final = 300.0
 """For upstreams that send no change notifications."""
@@ -28,13 +42,16 @@ _NAME_LENGTH_MAX: Final = 64
 class CatalogConnection(Protocol):
     """What the catalog needs of a connection."""
 
+    @property
+    def owner(self) -> Principal:
+        """The owner of its credentials."""
+        ...
+
     def get_info(self) -> UpstreamInfo: ...
 
     def get_cached_tool(self, name: str) -> ToolInfo | None:
         """The tool as last listed, also if the upstream lists it only for clients that can elicit."""
         ...
-
-    def get_tool_config(self, tool: str) -> ToolConfig: ...
 
     async def wait_until_settled(self, timeout_seconds: float) -> None:
         """Wait until the first connection attempt has succeeded or failed, but no longer than the timeout."""
@@ -54,34 +71,77 @@ class CatalogConnection(Protocol):
         ...
 
 
+class CatalogConnections(Protocol):
+    """Where the catalog finds connections (`connection_directory`)."""
+
+    def __contains__(self, upstream: str) -> bool: ...
+
+    def list_names(self) -> Sequence[str]:
+        """The upstreams in their configured order."""
+        ...
+
+    def get_info(self, upstream: str, principal: Principal | None) -> UpstreamInfo:
+        """The state of the connection that this principal uses; None: of all of them."""
+        ...
+
+    def get_tool_config(self, upstream: str, tool: str) -> ToolConfig:
+        """The defaults if there is no such upstream."""
+        ...
+
+    def find_connection(self, upstream: str, principal: Principal) -> CatalogConnection | None:
+        """The connection, if it is open. The caller uses it at once, and does not wait meanwhile."""
+        ...
+
+    async def check_login(self, upstream: str, principal: Principal) -> None:
+        """Replace the principal's connection if it belongs to an earlier login. Call it before `use_connection`."""
+        ...
+
+    def use_connection(self, upstream: str, principal: Principal) -> AbstractContextManager[CatalogConnection]:
+        """The connection, which stays open while entered. Raises `UpstreamUnreachable`."""
+        ...
+
+
 class UpstreamToolCatalog:
     """Implements `domain.upstreams.ToolCatalog`."""
 
     def __init__(
-        self, connections: Mapping[str, CatalogConnection], draining: Collection[CatalogConnection] = ()
+        self,
+        connections: CatalogConnections,
+        draining: Collection[CatalogConnection] = (),
+        *,
+        skipped: SkippedUpstreams | None = None,
     ) -> None:
         """`draining` connections take no new calls but count with their running ones."""
         self._connections = connections
         self._draining = draining
-        self._validators: dict[tuple[str, bool], _ToolValidators] = {}
-        """By upstream, and whether the list is the one for calls that accept input."""
+        self._skipped = skipped or SkippedEntries()
+        self._validators = WeakKeyDictionary[CatalogConnection, dict[bool, _ToolValidators]]()
+        """Of each open connection, by whether the list is the one for calls that accept input."""
 
-    def list_upstreams(self) -> Sequence[UpstreamInfo]:
+    def list_upstreams(self, principal: Principal | None = None) -> Sequence[UpstreamInfo]:
         draining_calls = Counter[str]()
-        for info in (connection.get_info() for connection in self._draining):
-            draining_calls[info.name] += info.calls_in_flight
-        infos = [connection.get_info() for connection in self._connections.values()]
+        for connection in self._draining:
+            if principal is None or connection.owner in {SHARED_OWNER, principal}:
+                info = connection.get_info()
+                draining_calls[info.name] += info.calls_in_flight
+        infos = [self._connections.get_info(name, principal) for name in self._connections.list_names()]
         return [replace(info, calls_in_flight=info.calls_in_flight + draining_calls[info.name]) for info in infos]
 
     def has_upstream(self, upstream: str) -> bool:
         return upstream in self._connections
 
-    async def list_tools(self, upstream: str) -> Sequence[ToolInfo]:
-        connection = self._get_connection(upstream, visible_upstreams=None)
-        tools = await self._get_tools_with_wait(connection, LIST_TOOLS_TIMEOUT_SECONDS, can_elicit=True)
-        if tools is None:
-            raise Unavailable(f"Upstream '{upstream}' cannot be reached now. See how it is doing: GET /v1/upstreams")
-        return list(tools.values())
+    def list_skipped(self) -> Sequence[SkippedUpstream]:
+        return self._skipped.list_all()
+
+    async def list_tools(self, upstream: str, *, principal: Principal) -> Sequence[ToolInfo]:
+        self._require_upstream(upstream, visible_upstreams=None)
+        await self._connections.check_login(upstream, principal)
+        with suppress(UpstreamUnreachable), self._connections.use_connection(upstream, principal) as connection:
+            tools = await self._get_tools_with_wait(connection, LIST_TOOLS_TIMEOUT_SECONDS, can_elicit=True)
+            if tools is not None:
+                return list(tools.values())
+            require_no_login(connection.get_info())
+        raise Unavailable(f"Upstream '{upstream}' cannot be reached now. See how it is doing: GET /v1/upstreams")
 
     async def check_call(
         self,
@@ -89,44 +149,48 @@ class UpstreamToolCatalog:
         tool: str,
         arguments: Mapping[str, Any],
         *,
+        principal: Principal,
         visible_upstreams: frozenset[str] | None,
         accepts_input: bool = False,
     ) -> None:
-        connection = self._get_connection(upstream, visible_upstreams=visible_upstreams)
+        self._require_upstream(upstream, visible_upstreams=visible_upstreams)
+        await self._connections.check_login(upstream, principal)
+        with suppress(UpstreamUnreachable), self._connections.use_connection(upstream, principal) as connection:
+            await self._check_on_connection(connection, upstream, tool, arguments, accepts_input=accepts_input)
+
+    async def _check_on_connection(
+        self,
+        connection: CatalogConnection,
+        upstream: str,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        accepts_input: bool,
+    ) -> None:
+        def find_error(tools: Mapping[str, ToolInfo], *, can_elicit: bool) -> InvalidRequest | None:
+            if tool not in tools:
+                return UnknownTool(_unknown_tool_message(upstream, tool, tools), tool=tool)
+            validators = self._get_validators(connection, upstream, tools, can_elicit=can_elicit)
+            return _find_invalid_arguments(validators.get_validator(tool), upstream, tool, arguments)
+
         tools = await self._get_tools_with_wait(connection, FIRST_LIST_TIMEOUT_SECONDS, can_elicit=False)
-        if tools is None or self._find_error((upstream, False), tool, arguments, tools) is None:
+        if tools is None or find_error(tools, can_elicit=False) is None:
             return
         if accepts_input:
             tools = await connection.get_tools(age_seconds_max=LIST_AGE_SECONDS_MAX, can_elicit=True)
-            if tools is None or self._find_error((upstream, True), tool, arguments, tools) is None:
+            if tools is None or find_error(tools, can_elicit=True) is None:
                 return
         tools = await connection.get_fresh_tools(
             age_seconds_max=REJECTING_LIST_AGE_SECONDS_MAX, can_elicit=accepts_input
         )
-        if tools is None or (error := self._find_error((upstream, accepts_input), tool, arguments, tools)) is None:
+        if tools is None or (error := find_error(tools, can_elicit=accepts_input)) is None:
             return
         if isinstance(error, UnknownTool) and not accepts_input and connection.get_cached_tool(tool) is not None:
             error = UnknownTool(_input_needed_message(upstream, tool), tool=tool)
         raise error
 
-    def _find_error(
-        self, listed: tuple[str, bool], tool: str, arguments: Mapping[str, Any], tools: Mapping[str, ToolInfo]
-    ) -> InvalidRequest | None:
-        """The reason to reject the call, given these tools. `listed` is the key of their validators."""
-        upstream, _ = listed
-        if tool not in tools:
-            return UnknownTool(_unknown_tool_message(upstream, tool, tools), tool=tool)
-        if errors := self._get_validators(listed, tools).get_validator(tool).find_errors(arguments):
-            detail = "; ".join(f"{error['pointer']}: {error['detail']}" for error in errors)
-            return InvalidArguments(
-                f"The arguments do not match the inputSchema of '{tool}': {detail}. See it: GET /v1/upstreams/{upstream}/tools",
-                tool=tool,
-                errors=errors,
-            )
-        return None
-
-    def is_repeatable(self, upstream: str, tool: str) -> bool:
-        connection = self._connections.get(upstream)
+    def is_repeatable(self, upstream: str, tool: str, *, principal: Principal) -> bool:
+        connection = self._connections.find_connection(upstream, principal)
         if connection is None or not connection.get_info().trusts_annotations:
             return False
         info = connection.get_cached_tool(tool)
@@ -136,24 +200,31 @@ class UpstreamToolCatalog:
         hints = cast("dict[str, Any]", annotations)
         return hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True
 
-    def get_input_schema(self, upstream: str, tool: str) -> Mapping[str, Any] | None:
-        connection = self._connections.get(upstream)
+    def get_input_schema(self, upstream: str, tool: str, *, principal: Principal) -> Mapping[str, Any] | None:
+        connection = self._connections.find_connection(upstream, principal)
         info = None if connection is None else connection.get_cached_tool(tool)
         return None if info is None else info.input_schema
 
     def get_tool_config(self, upstream: str, tool: str) -> ToolConfig:
-        connection = self._connections.get(upstream)
-        return ToolConfig() if connection is None else connection.get_tool_config(tool)
+        return self._connections.get_tool_config(upstream, tool)
 
-    def _get_connection(self, upstream: str, *, visible_upstreams: frozenset[str] | None) -> CatalogConnection:
-        connection = self._connections.get(upstream)
-        if connection is None or (visible_upstreams is not None and upstream not in visible_upstreams):
-            names = [name for name in self._connections if visible_upstreams is None or name in visible_upstreams]
-            raise UnknownUpstream(
-                f"There is no upstream '{_truncate(upstream)}'.{_suggest_name(upstream, names)} List them: GET /v1/upstreams",
-                upstream=_truncate(upstream),
-            )
-        return connection
+    def _require_upstream(self, upstream: str, *, visible_upstreams: frozenset[str] | None) -> None:
+        is_served = upstream in self._connections
+        if is_served and (visible_upstreams is None or upstream in visible_upstreams):
+            return
+        if not is_served and (skipped := self._find_visible_skipped(upstream, visible_upstreams)) is not None:
+            raise UnknownUpstream(skipped.describe(), upstream=_truncate(upstream))
+        names = [
+            name for name in self._connections.list_names() if visible_upstreams is None or name in visible_upstreams
+        ]
+        raise UnknownUpstream(
+            f"There is no upstream '{_truncate(upstream)}'.{_suggest_name(upstream, names)} List them: GET /v1/upstreams",
+            upstream=_truncate(upstream),
+        )
+
+    def _find_visible_skipped(self, upstream: str, visible_upstreams: frozenset[str] | None) -> SkippedUpstream | None:
+        is_visible = visible_upstreams is None or upstream in visible_upstreams
+        return self._skipped.find(upstream) if is_visible else None
 
     async def _get_tools_with_wait(
         self, connection: CatalogConnection, timeout_seconds: float, *, can_elicit: bool
@@ -164,12 +235,27 @@ class UpstreamToolCatalog:
             tools = await connection.get_tools(age_seconds_max=LIST_AGE_SECONDS_MAX, can_elicit=can_elicit)
         return tools
 
-    def _get_validators(self, listed: tuple[str, bool], tools: Mapping[str, ToolInfo]) -> "_ToolValidators":
-        validators = self._validators.get(listed)
+    def _get_validators(
+        self, connection: CatalogConnection, upstream: str, tools: Mapping[str, ToolInfo], *, can_elicit: bool
+    ) -> "_ToolValidators":
+        of_connection = self._validators.setdefault(connection, {})
+        validators = of_connection.get(can_elicit)
         if validators is None or validators.tools is not tools:
-            self._validators = {key: of for key, of in self._validators.items() if key[0] in self._connections}
-            self._validators[listed] = validators = _ToolValidators(listed[0], tools)
+            of_connection[can_elicit] = validators = _ToolValidators(upstream, tools)
         return validators
+
+
+def require_no_login(info: UpstreamInfo) -> None:
+    """Raise `SignInRequired` if the upstream was not reached because it requires a login."""
+    if info.last_error == ConnectionProblem.LOGIN_REQUIRED:
+        raise login_required(info.name)
+
+
+def login_required(upstream: str) -> SignInRequired:
+    return SignInRequired(
+        f"Upstream '{upstream}' requires a login. Its tools can be called already: the calls wait for the login.",
+        upstream=upstream,
+    )
 
 
 class _ToolValidators:
@@ -185,6 +271,19 @@ class _ToolValidators:
             schema = self.tools[tool].input_schema
             self._validators[tool] = ArgumentValidator(schema, upstream=self._upstream, tool=tool)
         return self._validators[tool]
+
+
+def _find_invalid_arguments(
+    validator: ArgumentValidator, upstream: str, tool: str, arguments: Mapping[str, Any]
+) -> InvalidArguments | None:
+    if not (errors := validator.find_errors(arguments)):
+        return None
+    detail = "; ".join(f"{error['pointer']}: {error['detail']}" for error in errors)
+    return InvalidArguments(
+        f"The arguments do not match the inputSchema of '{tool}': {detail}. See it: GET /v1/upstreams/{upstream}/tools",
+        tool=tool,
+        errors=errors,
+    )
 
 
 def _unknown_tool_message(upstream: str, tool: str, tools: Iterable[str]) -> str:

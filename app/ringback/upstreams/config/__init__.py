@@ -1,8 +1,13 @@
 """The configuration of upstreams: the `mcpServers` file that every MCP host reads, and `serve --upstream NAME=COMMAND_OR_URL`.
 
-    loader ──▶ server_entry ──▶ models        models      `UpstreamConfig`: one upstream, completely decided and expanded
-    file or    pydantic models  the values    expansion   ${VARIABLE} placeholders
-    option     of one server
+    loader ──▶ names ──▶ server_entry ──▶ models     `UpstreamConfig`: one upstream, completely decided and expanded
+    file or    GitHub    one server       the values
+    option     ▸ github  own_settings     what is under its key `ringback`
+                         fields           the types of its fields
+                         expansion        ${VARIABLE} placeholders
+
+An entry that cannot be served is skipped (`SkippedUpstream`), with the reason and what to do, and the others are served. A
+document that is no mcpServers file is an error. `json_comments` reads the JSON of hosts that allow comments.
 
 Nothing here starts or connects to an upstream. The caller passes the environment in. Its values may be secret: an error names
 the variable and the upstream but never a value, and the `repr` of a configuration hides its secrets.
@@ -22,7 +27,10 @@ from ringback.upstreams.config.models import (
     ClientCredentials,
     ConfigError,
     Isolation,
+    LoadedUpstreams,
+    LoginSettings,
     UpstreamConfig,
+    UpstreamEntry,
     UpstreamTransport,
 )
 
@@ -34,7 +42,10 @@ __all__ = [
     "ClientCredentials",
     "ConfigError",
     "Isolation",
+    "LoadedUpstreams",
+    "LoginSettings",
     "UpstreamConfig",
+    "UpstreamEntry",
     "UpstreamTransport",
     "load_service_section",
     "load_upstreams",

@@ -7,17 +7,21 @@ from typing import Any, Final, cast
 from pydantic import ValidationInfo
 from pydantic_core import PydanticCustomError
 
+from ringback.domain.upstreams import SkipReason
+
 SHOWN_NAME_LENGTH_MAX: Final = 64
 """Characters of a foreign name that an error shows."""
+SET_VARIABLE_ADVICE: Final = "set it before starting"
+"""What to do about a missing variable. A service that reads a file of variables says another thing."""
 FIELD_ERROR: Final = "config_field"
 """The pydantic type of the errors made here. Errors of other types have pydantic's own words."""
 _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
 _VARIABLE_PATTERN: Final = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
-def make_field_error(problem: str) -> PydanticCustomError:
+def make_field_error(problem: str, reason: SkipReason = SkipReason.INVALID_ENTRY) -> PydanticCustomError:
     """An error that continues the quoted path of its field: `must be true or false`."""
-    return PydanticCustomError(FIELD_ERROR, "{problem}", {"problem": problem})
+    return PydanticCustomError(FIELD_ERROR, "{problem}", {"problem": problem, "reason": reason})
 
 
 def expand_placeholders(text: str, info: ValidationInfo) -> str:
@@ -30,7 +34,9 @@ def expand_placeholders(text: str, info: ValidationInfo) -> str:
     environment = cast("Mapping[str, str] | None", cast("Any", info.context))
     if environment is None:
         return text
-    return _PLACEHOLDER.sub(lambda match: _expand_placeholder(match[1], environment), text)
+    # After the last brace, each `${` would be searched to the end of the text.
+    closed, brace, rest = text.rpartition("}")
+    return _PLACEHOLDER.sub(lambda match: _expand_placeholder(match[1], environment), closed + brace) + rest
 
 
 def _expand_placeholder(placeholder: str, environment: Mapping[str, str]) -> str:
@@ -44,5 +50,8 @@ def _expand_placeholder(placeholder: str, environment: Mapping[str, str]) -> str
     if default is not None:
         return value or default  # as in a shell, the default also replaces an empty value
     if value is None:
-        raise make_field_error(f"needs the environment variable {name}, which is not set; set it before starting")
+        raise make_field_error(
+            f"needs the environment variable {name}, which is not set; {SET_VARIABLE_ADVICE}",
+            SkipReason.MISSING_VARIABLE,
+        )
     return value

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from ringback.domain import jsontext
-from ringback.upstreams.config.expansion import SHOWN_NAME_LENGTH_MAX
-from ringback.upstreams.config.models import ConfigError, UpstreamConfig
-from ringback.upstreams.config.server_entry import parse_server_entry
+from ringback.domain.upstreams import SkippedUpstream
+from ringback.protocol.upstream_logins import UPSTREAM_NAME_PATTERN
+from ringback.upstreams.config.json_comments import strip_json_comments
+from ringback.upstreams.config.models import ConfigError, LoadedUpstreams, UpstreamConfig, UpstreamEntry
+from ringback.upstreams.config.names import NAME_RULE, assign_names, clean_name, map_name, skip_entry
+from ringback.upstreams.config.server_entry import EntryRefused, parse_server_entry
 
 CONFIG_BYTES_MAX: Final = 1024 * 1024
 """An mcpServers file has a few kilobytes; a larger file is something else."""
@@ -17,7 +20,7 @@ UPSTREAMS_MAX: Final = 200
 _SERVER_KEYS: Final = ("mcpServers", "servers")  # Claude and most hosts; VS Code
 
 
-def load_upstreams(path: Path, environment: Mapping[str, str] | None) -> tuple[UpstreamConfig, ...]:
+def load_upstreams(path: Path, environment: Mapping[str, str] | None) -> LoadedUpstreams:
     """Read an mcpServers file; raises `ConfigError`, also for a file that cannot be read.
 
     Without an environment, placeholders are not expanded: that is enough for the names.
@@ -44,42 +47,73 @@ def load_service_section(path: Path) -> Mapping[str, Any]:
     return cast("dict[str, Any]", section)
 
 
-def parse_upstreams(
-    text: bytes | str, *, source: str, environment: Mapping[str, str] | None
-) -> tuple[UpstreamConfig, ...]:
-    """The upstreams of an `mcpServers` (or VS Code `servers`) document in its order, without disabled ones."""
-    entries = [(name, _check_entry(source, name, entry)) for name, entry in _parse_servers(text, source).items()]
-    return tuple(
-        parse_server_entry(name, settings, where=_describe(source, name), environment=environment)
-        for name, settings in entries
-        if settings.get("disabled") is not True
+def parse_upstreams(text: bytes | str, *, source: str, environment: Mapping[str, str] | None) -> LoadedUpstreams:
+    """The entries of an `mcpServers` (or VS Code `servers`) document in its order, without disabled ones.
+
+    An entry that cannot be served is skipped, and the others are served. Raises `ConfigError` for a document without servers.
+    """
+    servers = {name: entry for name, entry in _parse_servers(text, source).items() if not _is_disabled(entry)}
+    names = assign_names(servers)
+    return LoadedUpstreams(
+        source=source,
+        entries=tuple(_parse_entry(names[each], each, servers[each], source, environment) for each in servers),
     )
+
+
+def _is_disabled(entry: Any) -> bool:
+    match entry:
+        case {"disabled": True} | {"enabled": False}:
+            return True
+        case _:
+            return False
+
+
+def _parse_entry(
+    name: str | SkippedUpstream, configured: str, entry: Any, source: str, environment: Mapping[str, str] | None
+) -> UpstreamEntry:
+    if isinstance(name, SkippedUpstream):
+        return name
+    where = _describe(source, configured)
+    try:
+        return parse_server_entry(
+            name,
+            _check_entry(where, entry),
+            where=where,
+            environment=environment,
+            configured_name="" if name == configured else clean_name(configured),
+        )
+    except EntryRefused as refused:
+        return skip_entry(configured, refused.advice, refused.reason)
 
 
 def parse_upstream_option(option: str) -> UpstreamConfig:
     """Parse `NAME=COMMAND_OR_URL` of `serve --upstream`; a command is split as a shell splits it."""
     name, separator, value = option.partition("=")
     source = f"--upstream {name}"
+    where = _describe(source, name)
     if not separator or not value.strip():
         raise ConfigError(f"{source}: write NAME=COMMAND_OR_URL, for example git='uvx mcp-server-git'.")
     if value.startswith(("http://", "https://")):
-        settings: dict[str, Any] = {"url": value}
+        settings: dict[str, Any] = {"url": value, "type": "http"}
     else:
         try:
             command, *args = shlex.split(value)
         except ValueError as error:
             raise ConfigError(f"{source}: the command cannot be split ({error}). Check its quotes.") from None
         settings = {"command": command, "args": args}
-    return parse_server_entry(name, settings, where=_describe(source, name), environment=None)
+    if not UPSTREAM_NAME_PATTERN.fullmatch(name):
+        better = map_name(name) or "upstream-1"
+        raise ConfigError(f"{where}: {NAME_RULE}; rename it, for example to '{better}'.")
+    return parse_server_entry(name, settings, where=where, environment=None)
 
 
 def _describe(source: str, name: str) -> str:
-    return f"{source}: upstream '{name[:SHOWN_NAME_LENGTH_MAX]}'"
+    return f"{source}: upstream '{clean_name(name)}'"
 
 
-def _check_entry(source: str, name: str, entry: Any) -> dict[str, Any]:
+def _check_entry(where: str, entry: Any) -> dict[str, Any]:
     if not isinstance(entry, dict):
-        raise ConfigError(f"{_describe(source, name)}: must be an object with a 'command' or a 'url'.")
+        raise EntryRefused(where, "must be an object with a 'command' or a 'url'.")
     return cast("dict[str, Any]", entry)
 
 
@@ -87,9 +121,9 @@ def _parse_document(text: bytes | str, source: str) -> dict[str, Any]:
     if len(text) > CONFIG_BYTES_MAX:
         raise ConfigError(f"{source}: larger than {CONFIG_BYTES_MAX} bytes, so it is not an mcpServers file.")
     try:
-        document = jsontext.loads(text)
+        document = jsontext.loads(strip_json_comments(text if isinstance(text, str) else text.decode()))
     except ValueError as error:
-        raise ConfigError(f"{source}: not valid JSON ({error}). Comments and trailing commas are not JSON.") from None
+        raise ConfigError(f"{source}: not valid JSON ({error}). Comments and trailing commas are allowed.") from None
     return cast("dict[str, Any]", document) if isinstance(document, dict) else {}
 
 

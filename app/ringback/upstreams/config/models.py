@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
+from urllib.parse import urlsplit
 
 from ringback.domain.call import RerunPolicy
-from ringback.domain.upstreams import DisconnectAction, PendingForm, ToolConfig
+from ringback.domain.upstream_logins import CredentialsScope
+from ringback.domain.upstreams import DisconnectAction, PendingForm, SkippedUpstream, ToolConfig
 
 MAX_CONCURRENT_STDIO: Final = 16
 """A child has one process and one pipe; more concurrent calls only wait inside it."""
@@ -62,10 +64,28 @@ class ClientCredentials:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoginSettings:
+    """How owners of credentials sign in to an upstream with a browser (OAuth authorization code with PKCE).
+
+    Everything is discovered. What the operator configures here replaces what would be discovered or registered.
+    """
+
+    client_id: str | None = None
+    """A client that the operator registered by hand; None: a client id metadata document, or dynamic registration."""
+    client_secret: str | None = field(default=None, repr=False)
+    """Needs `issuer`: it is sent to no other authorization server."""
+    scope: str | None = None
+    issuer: str | None = None
+    """The only authorization server that is accepted; None: the one that the upstream's metadata names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamConfig:
     """One upstream. `command`, `args`, `env` and `cwd` belong to stdio, `url`, `headers` and `oauth` to HTTP."""
 
     name: str
+    configured_name: str = ""
+    """The name as the file has it, if `name` is another one: hosts allow names that a URL cannot contain."""
     transport: UpstreamTransport
     command: str = ""
     args: tuple[str, ...] = field(default=(), repr=False)
@@ -75,6 +95,9 @@ class UpstreamConfig:
     url: str = field(default="", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     oauth: ClientCredentials | None = None
+    credentials: CredentialsScope = CredentialsScope.SHARED
+    """Whose login calls use, if the upstream requires one. `PRINCIPAL` gives each principal a connection of its own."""
+    login: LoginSettings = LoginSettings()
     max_concurrent: int
     trusts_annotations: bool = False
     """Whether readOnlyHint and idempotentHint of its tools permit a second run of a call."""
@@ -101,6 +124,13 @@ class UpstreamConfig:
     """Keys of a client's `_meta` that the upstream receives: names and prefixes such as `acme/*`. The default forwards all
     keys, because a client that only changed its URL sent all of them before."""
 
+    @property
+    def takes_login(self) -> bool:
+        """Whether owners of credentials may sign in to the upstream: the configuration has none for it."""
+        has_header = any(name.lower() == "authorization" for name in self.headers)
+        has_user = "@" in urlsplit(self.url).netloc
+        return self.transport is UpstreamTransport.HTTP and self.oauth is None and not has_header and not has_user
+
     def get_tool_config(self, tool: str) -> ToolConfig:
         return ToolConfig(
             inline_wait_seconds=self.tool_inline_wait_seconds.get(tool, self.inline_wait_seconds),
@@ -116,3 +146,34 @@ class UpstreamConfig:
             key.startswith(name.removesuffix(META_WILDCARD)) if name.endswith(META_WILDCARD) else key == name
             for name in self.forwarded_meta_keys
         )
+
+
+UpstreamEntry = UpstreamConfig | SkippedUpstream
+"""An entry of a configuration: one that is served, or one that is skipped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedUpstreams:
+    """The entries of one file, in its order, without disabled ones."""
+
+    source: str
+    entries: tuple[UpstreamEntry, ...]
+
+    @property
+    def configs(self) -> tuple[UpstreamConfig, ...]:
+        return tuple(entry for entry in self.entries if isinstance(entry, UpstreamConfig))
+
+    @property
+    def skipped(self) -> tuple[SkippedUpstream, ...]:
+        return tuple(entry for entry in self.entries if isinstance(entry, SkippedUpstream))
+
+    def require_all(self) -> None:
+        """Raise `ConfigError` for the first entry that is skipped, or that is served under another name than its own."""
+        for entry in self.entries:
+            where = f"{self.source}: upstream '{entry.configured_name}'"
+            if isinstance(entry, SkippedUpstream):
+                raise ConfigError(f"{where}: {entry.advice}")
+            if entry.configured_name:
+                raise ConfigError(
+                    f"{where}: names are 1 to 24 of a-z, 0-9 and '-'; rename it, for example to '{entry.name}'."
+                )

@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ringback.upstreams.transports.notification_buffer import FRAMES_LOST_METHOD
+
 QUEUED_FRAMES_MAX: Final = 256
 """Frames that wait to be stored: a few pages, which are stored in about a second."""
 _UNPACED_FRAMES_MAX: Final = 2 * QUEUED_FRAMES_MAX
@@ -48,7 +50,7 @@ class EventFrames:
     def put_notification(self, method: str, params: Mapping[str, Any]) -> None:
         if self._has_ended:
             return
-        if self._queue.qsize() >= _UNPACED_FRAMES_MAX:
+        if method == FRAMES_LOST_METHOD or self._queue.qsize() >= _UNPACED_FRAMES_MAX:
             self.has_overflowed = True
             self.end()
             return

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Generator, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
+from ringback.domain.principal import Principal
+from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.upstreams import UpstreamChange
 
 T = TypeVar("T")
@@ -15,24 +17,28 @@ T = TypeVar("T")
 QUEUED_RESOURCES_MAX: Final = 4096
 """Different resources of one upstream with a pending change. Only an upstream that reports unwatched resources comes near the
 limit; its oldest resource change is then dropped."""
+OWNED_RESOURCES_MAX: Final = 256
+"""The same for the connection of one principal: the resources that it can watch (`RESOURCE_URIS_MAX`). So a thousand
+principals hold no more than 64 such upstreams do, and none drops a change of another one."""
 
 
 class PendingChanges(MutableMapping[UpstreamChange, T]):
     """Pending changes in order of arrival, each with a value.
 
-    An upstream can send any number of URIs, so resource changes are limited for each upstream. Its four lists need no limit:
-    the change of a list is never dropped.
+    An upstream can send any number of URIs, so resource changes are limited for each upstream and owner of a connection. Its
+    lists need no limit: the change of a list is never dropped.
     """
 
     def __init__(self) -> None:
         self._values: dict[UpstreamChange, T] = {}
-        self._resource_changes: dict[str, dict[UpstreamChange, None]] = {}
-        """The pending resource changes of each upstream."""
+        self._resource_changes: dict[tuple[str, Principal], dict[UpstreamChange, None]] = {}
+        """The pending resource changes of each upstream and owner."""
 
     def __setitem__(self, change: UpstreamChange, value: T) -> None:
         if change.uri is not None and change not in self._values:
-            resources = self._resource_changes.setdefault(change.upstream, {})
-            if len(resources) >= QUEUED_RESOURCES_MAX:
+            resources = self._resource_changes.setdefault((change.upstream, change.owner), {})
+            limit = QUEUED_RESOURCES_MAX if change.owner == SHARED_OWNER else OWNED_RESOURCES_MAX
+            if len(resources) >= limit:
                 oldest = next(iter(resources))
                 del resources[oldest], self._values[oldest]
             resources[change] = None
@@ -41,10 +47,10 @@ class PendingChanges(MutableMapping[UpstreamChange, T]):
     def __delitem__(self, change: UpstreamChange) -> None:
         del self._values[change]
         if change.uri is not None:
-            resources = self._resource_changes[change.upstream]
+            resources = self._resource_changes[change.upstream, change.owner]
             del resources[change]
             if not resources:
-                del self._resource_changes[change.upstream]
+                del self._resource_changes[change.upstream, change.owner]
 
     def __getitem__(self, change: UpstreamChange) -> T:
         return self._values[change]
@@ -65,9 +71,11 @@ class ChangeNotifications:
             stream.put_change(change)
 
     @contextmanager
-    def subscribe_changes(self, upstream: str | None = None) -> "Generator[ChangeStream]":
-        """The changes of this upstream, or of all upstreams, from now on."""
-        stream = ChangeStream(upstream)
+    def subscribe_changes(
+        self, upstream: str | None = None, *, principal: Principal | None
+    ) -> "Generator[ChangeStream]":
+        """The changes of this upstream, or of all upstreams, for this principal, from now on. None: for all principals."""
+        stream = ChangeStream(upstream, principal)
         self._streams.add(stream)
         try:
             yield stream
@@ -78,13 +86,16 @@ class ChangeNotifications:
 class ChangeStream(AsyncIterator[UpstreamChange]):
     """The changes for one listener. The stream has no end."""
 
-    def __init__(self, upstream: str | None) -> None:
+    def __init__(self, upstream: str | None, principal: Principal | None) -> None:
         self._upstream = upstream
+        self._principal = principal
         self._pending = PendingChanges[None]()
         self._changed = asyncio.Event()
 
     def put_change(self, change: UpstreamChange) -> None:
         if self._upstream not in {None, change.upstream}:
+            return
+        if self._principal is not None and not change.concerns(self._principal):
             return
         self._pending[change] = None
         self._changed.set()

@@ -11,11 +11,10 @@ A subscription that starts after its first subscriber, or is renewed, may have m
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import anyio
 from mcp_types import INVALID_PARAMS
@@ -23,6 +22,8 @@ from mcp_types import INVALID_PARAMS
 from ringback.domain.change_subscriptions import RESOURCE_URIS_MAX
 from ringback.domain.clock import Clock
 from ringback.domain.errors import QuotaExceeded
+from ringback.domain.principal import Principal
+from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.upstreams import UpstreamChange, UpstreamErrorResponse
 from ringback.log_context import leave_log_context
 from ringback.protocol.errors import InvalidUpstreamResponse, RequestFailed, RequestNotSent, UpstreamError
@@ -35,6 +36,9 @@ from ringback.waits import wait_first
 SUBSCRIPTIONS_PER_UPSTREAM_MAX: Final = 2 * RESOURCE_URIS_MAX
 """Watched resources of one upstream, half for connected clients and half for webhooks. On 2026-07-28 each holds an open
 request; this many stay below the usual limit of 1024 open files."""
+SUBSCRIPTIONS_PER_OWNER_MAX: Final = 32
+"""Watched resources of one principal at an upstream with credentials for each principal. So one principal uses a sixteenth of
+the upstream's limit; a client that watches more reads the others again from time to time."""
 SUBSCRIBE_WAIT_SECONDS: Final = 5.0
 """How long a new subscriber waits for the first response. The attempts continue after it."""
 RETRY_SECONDS: Final = 2.0
@@ -58,10 +62,16 @@ class SubscribableConnection(Protocol):
         ...
 
 
+class SubscribableConnections(Protocol):
+    def use_connection(self, upstream: str, principal: Principal) -> AbstractContextManager[SubscribableConnection]:
+        """The connection, which stays open while entered. Raises `UpstreamUnreachable`."""
+        ...
+
+
 class ResourceSubscriptions:
     def __init__(
         self,
-        connections: Mapping[str, SubscribableConnection],
+        connections: SubscribableConnections,
         *,
         change_notifications: ChangeNotifications,
         clock: Clock,
@@ -69,35 +79,42 @@ class ResourceSubscriptions:
         self._connections = connections
         self._change_notifications = change_notifications
         self._clock = clock
-        self._subscriptions: dict[tuple[str, str], _ResourceSubscription] = {}
+        self._subscriptions: dict[_Watched, _ResourceSubscription] = {}
 
     @asynccontextmanager
-    async def subscribe_resource(self, upstream: str, uri: str) -> AsyncGenerator[None]:
-        """Implements `UpstreamProxyPort.subscribe_resource`."""
-        subscription = await self._acquire_subscription(upstream, uri)
+    async def subscribe_resource(self, upstream: str, uri: str, *, owner: Principal) -> AsyncGenerator[None]:
+        """Implements `UpstreamProxyPort.subscribe_resource`, on the connection of this owner."""
+        subscription = await self._acquire_subscription(_Watched(upstream, owner, uri))
         try:
             await subscription.wait_for_first_response()
             yield
         finally:
             await self._release_subscription(subscription)
 
-    async def _acquire_subscription(self, upstream: str, uri: str) -> "_ResourceSubscription":
-        while (subscription := self._subscriptions.get((upstream, uri))) is not None and subscription.is_ending:
+    async def _acquire_subscription(self, watched: "_Watched") -> "_ResourceSubscription":
+        while (subscription := self._subscriptions.get(watched)) is not None and subscription.is_ending:
             await asyncio.wait({subscription.task})
         if subscription is None:
-            if Counter(name for name, _ in self._subscriptions)[upstream] >= SUBSCRIPTIONS_PER_UPSTREAM_MAX:
-                raise QuotaExceeded(
-                    f"{SUBSCRIPTIONS_PER_UPSTREAM_MAX} resources of upstream '{upstream}' have subscriptions already. "
-                    "End one of them first.",
-                    retry_after_seconds=int(REJECTED_RETRY_SECONDS),
-                )
+            self._require_free_place(watched)
             subscription = _ResourceSubscription(
-                upstream, uri, connections=self._connections, changes=self._change_notifications, clock=self._clock
+                watched, connections=self._connections, changes=self._change_notifications, clock=self._clock
             )
-            self._subscriptions[upstream, uri] = subscription
+            self._subscriptions[watched] = subscription
             subscription.task.add_done_callback(partial(self._remove_subscription, subscription))
         subscription.subscriber_count += 1
         return subscription
+
+    def _require_free_place(self, watched: "_Watched") -> None:
+        of_upstream = [each.owner for each in self._subscriptions if each.upstream == watched.upstream]
+        if watched.owner != SHARED_OWNER and of_upstream.count(watched.owner) >= SUBSCRIPTIONS_PER_OWNER_MAX:
+            limit = (
+                f"{SUBSCRIPTIONS_PER_OWNER_MAX} resources of upstream '{watched.upstream}' have subscriptions of yours"
+            )
+        elif len(of_upstream) >= SUBSCRIPTIONS_PER_UPSTREAM_MAX:
+            limit = f"{SUBSCRIPTIONS_PER_UPSTREAM_MAX} resources of upstream '{watched.upstream}' have subscriptions"
+        else:
+            return
+        raise QuotaExceeded(f"{limit} already. End one of them first.", retry_after_seconds=int(REJECTED_RETRY_SECONDS))
 
     async def _release_subscription(self, subscription: "_ResourceSubscription") -> None:
         subscription.subscriber_count -= 1
@@ -108,7 +125,13 @@ class ResourceSubscriptions:
 
     def _remove_subscription(self, subscription: "_ResourceSubscription", _task: asyncio.Task[None]) -> None:
         """Runs when the task has ended. The last subscriber cannot do this, because it may be cancelled while it waits."""
-        del self._subscriptions[subscription.upstream, subscription.uri]
+        del self._subscriptions[subscription.watched]
+
+
+class _Watched(NamedTuple):
+    upstream: str
+    owner: Principal
+    uri: str
 
 
 class _ResourceSubscription:
@@ -116,15 +139,14 @@ class _ResourceSubscription:
 
     def __init__(
         self,
-        upstream: str,
-        uri: str,
+        watched: _Watched,
         *,
-        connections: Mapping[str, SubscribableConnection],
+        connections: SubscribableConnections,
         changes: ChangeNotifications,
         clock: Clock,
     ) -> None:
-        self.upstream = upstream
-        self.uri = uri
+        self.watched = watched
+        self._uri = watched.uri
         self.subscriber_count = 0
         self.is_ending = False
         self._connections = connections
@@ -148,13 +170,11 @@ class _ResourceSubscription:
         leave_log_context()
         while True:
             try:
-                connection = self._connections.get(self.upstream)
-                if connection is not None:
+                with self._connections.use_connection(self.watched.upstream, self.watched.owner) as connection:
                     await self._run_on_session(
                         await connection.get_shared_session(started_here=False), connection.replaced
                     )
-                    continue  # the session ended normally: wait for the next one
-                pause = RETRY_SECONDS
+                continue  # the session ended normally: wait for the next one
             except UpstreamError as error:
                 self._rejection = error.error
                 self._first_response.set()
@@ -185,10 +205,11 @@ class _ResourceSubscription:
         self._may_have_missed_change = True  # for the next subscription
 
     def _publish_change(self) -> None:
-        self._change_notifications.publish_change(UpstreamChange(upstream=self.upstream, uri=self.uri))
+        upstream, owner, uri = self.watched
+        self._change_notifications.publish_change(UpstreamChange(upstream=upstream, owner=owner, uri=uri))
 
     async def _run_modern(self, session: UpstreamSession) -> None:
-        async with session.open_listen_stream({"resourceSubscriptions": [self.uri]}, client_capabilities={}) as stream:
+        async with session.open_listen_stream({"resourceSubscriptions": [self._uri]}, client_capabilities={}) as stream:
             acknowledged_filter = await stream.wait_acknowledged()
             if acknowledged_filter is None:
                 raise (
@@ -196,7 +217,7 @@ class _ResourceSubscription:
                     if isinstance(stream.failure, RequestFailed)
                     else InvalidUpstreamResponse("No acknowledgement.")
                 )
-            if self.uri not in acknowledged_filter.get("resourceSubscriptions", ()):
+            if self._uri not in acknowledged_filter.get("resourceSubscriptions", ()):
                 raise UpstreamError(
                     {"code": INVALID_PARAMS, "message": "The upstream does not send updates of this resource."}
                 )
@@ -208,8 +229,10 @@ class _ResourceSubscription:
             raise InvalidUpstreamResponse("The upstream ended the stream.")
 
     async def _run_legacy(self, session: UpstreamSession) -> None:
-        with self._change_notifications.subscribe_changes(self.upstream) as changes:
-            await session.send_request("resources/subscribe", {"uri": self.uri})
+        with self._change_notifications.subscribe_changes(
+            self.watched.upstream, principal=self.watched.owner
+        ) as changes:
+            await session.send_request("resources/subscribe", {"uri": self._uri})
             self._on_subscribed()
             forwarding = asyncio.create_task(self._forward_subresource_changes(changes))
             try:
@@ -218,13 +241,13 @@ class _ResourceSubscription:
                 forwarding.cancel()
                 await asyncio.gather(forwarding, return_exceptions=True)
                 with suppress(RequestFailed), anyio.move_on_after(NOTIFICATION_TIMEOUT_SECONDS, shield=True):
-                    await session.send_request("resources/unsubscribe", {"uri": self.uri})
+                    await session.send_request("resources/unsubscribe", {"uri": self._uri})
 
     async def _forward_subresource_changes(self, changes: AsyncIterator[UpstreamChange]) -> None:
         """A notification may name a part of the resource (specification, server/resources: "might be a sub-resource")."""
-        prefix = f"{self.uri.rstrip('/')}/"
+        prefix = f"{self._uri.rstrip('/')}/"
         async for change in changes:
-            if change.uri is not None and change.uri != self.uri and change.uri.startswith(prefix):
+            if change.uri is not None and change.uri != self._uri and change.uri.startswith(prefix):
                 self._publish_change()
 
     async def _ping_session(self, session: UpstreamSession) -> None:

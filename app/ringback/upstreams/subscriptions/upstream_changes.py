@@ -3,6 +3,8 @@
     webhooks ──▶ subscriptions to exactly the resources that they name
     changes  ──▶ pending ──▶ one transaction: an event for each principal with a matching webhook ──▶ no longer pending
 
+What the connection of one principal reports becomes an event of that principal only.
+
 Changes of the same list or resource make at most one event a second; the last change always makes one. A change stays pending
 until it is stored, so neither an unavailable store nor a bug loses it. After a restart or a reconnect, each watched resource
 makes one event, because changes may have been missed. While the store is unavailable, `PendingChanges` limits the pending
@@ -12,13 +14,16 @@ resource changes.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, NamedTuple
 
 from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC, ChangeSubscription, change_name
 from ringback.domain.clock import Clock
 from ringback.domain.errors import RingbackError, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Principal
+from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.upstreams import UpstreamChange, UpstreamErrorResponse, UpstreamProxyPort
 from ringback.leadership import Leadership
 from ringback.notifier.recorder import Recorder
@@ -76,7 +81,7 @@ class UpstreamChangeRecorder:
 
     async def _follow_subscriptions(self) -> None:
         """Subscribe to the resources of webhooks. Those of the first round may have changed before this process started."""
-        tasks_by_resource: dict[tuple[str, str], asyncio.Task[None]] = {}
+        tasks: dict[_Watched, asyncio.Task[None]] = {}
         missed = True
         async with asyncio.TaskGroup() as group:
             with self._store.signals.listen(CHANGE_SUBSCRIPTIONS_TOPIC) as waiter:
@@ -84,30 +89,46 @@ class UpstreamChangeRecorder:
                     with contextlib.suppress(StoreUnavailable):
                         subscriptions = await self._store.read(_read_subscriptions)
                         wanted = {
-                            (subscription.upstream, subscription.resource_uri)
-                            for subscription in subscriptions
-                            if subscription.resource_uri
+                            watched for each in subscriptions if (watched := self._find_watched(each)) is not None
                         }
-                        for unwanted in tasks_by_resource.keys() - wanted:
-                            tasks_by_resource.pop(unwanted).cancel()
-                        for upstream, uri in wanted - tasks_by_resource.keys():
-                            tasks_by_resource[upstream, uri] = group.create_task(
-                                self._keep_subscribed(upstream, uri, may_have_missed=missed)
-                            )
+                        for unwanted in tasks.keys() - wanted:
+                            tasks.pop(unwanted).cancel()
+                        for watched in wanted - tasks.keys():
+                            tasks[watched] = group.create_task(self._keep_watching(watched, may_have_missed=missed))
                         missed = False
                     await waiter.wait(REREAD_SECONDS)
 
-    async def _keep_subscribed(self, upstream: str, uri: str, *, may_have_missed: bool) -> None:
+    def _find_watched(self, subscription: ChangeSubscription) -> "_Watched | None":
+        """What is to be kept open for the subscription; None: nothing, because a shared connection is open anyway."""
+        owner = self._proxy.get_owner(subscription.upstream, subscription.principal)
+        if subscription.resource_uri is None and owner == SHARED_OWNER:
+            return None
+        return _Watched(subscription.upstream, owner, subscription.resource_uri)
+
+    async def _keep_watching(self, watched: "_Watched", *, may_have_missed: bool) -> None:
         while True:
             try:
-                async with self._proxy.subscribe_resource(upstream, uri):
-                    if may_have_missed:
-                        self._schedule_change(UpstreamChange(upstream=upstream, uri=uri))
+                async with self._watch(watched):
+                    if may_have_missed and watched.uri is not None:
+                        self._schedule_change(
+                            UpstreamChange(upstream=watched.upstream, owner=watched.owner, uri=watched.uri)
+                        )
                     await asyncio.Event().wait()
             except (UpstreamErrorResponse, RingbackError):
-                log.warning("upstream.not_watched", extra={"upstream": upstream})
+                log.warning("upstream.not_watched", extra={"upstream": watched.upstream})
             may_have_missed = True
             await self._clock.sleep(RESUBSCRIBE_SECONDS)
+
+    @asynccontextmanager
+    async def _watch(self, watched: "_Watched") -> AsyncGenerator[None]:
+        """Subscribe to the resource; without one, keep the principal's connection open: it reports changes of lists."""
+        upstream, owner, uri = watched
+        if uri is None:
+            with self._proxy.subscribe_changes(upstream, principal=owner):
+                yield
+        else:
+            async with self._proxy.subscribe_resource(upstream, uri, principal=owner):
+                yield
 
     # -- events --
 
@@ -164,6 +185,15 @@ class UpstreamChangeRecorder:
                     await self._recorder.record_upstream_change(
                         tx, subscription.principal, change.upstream, change=change_name(change), uri=change.uri
                     )
+
+
+class _Watched(NamedTuple):
+    """What is kept open for webhooks."""
+
+    upstream: str
+    owner: Principal
+    uri: str | None
+    """None: the lists, on the connection of a principal."""
 
 
 async def _read_subscriptions(tx: Transaction) -> Sequence[ChangeSubscription]:

@@ -21,13 +21,14 @@ from ringback import __version__
 from ringback.domain import jsontext
 from ringback.notifier.configured_hosts import LookUp
 from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
-from ringback.protocol.errors import CredentialsRejected, TokenUnavailable
+from ringback.protocol.errors import CredentialsRejected, LoginRequired, ScopeRefused, TokenReplaced, TokenUnavailable
 from ringback.protocol.http_failures import (
     CONNECT_TIMEOUT_SECONDS,
     MESSAGE,
     UNKNOWN_SESSION_CODE,
     WRITE_TIMEOUT_SECONDS,
     error_response,
+    login_required_response,
     read_bounded,
     read_failure_response,
     reject_by_status,
@@ -45,12 +46,13 @@ from ringback.protocol.transport_errors import (
 )
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.faults import Fault, FaultCounter
+from ringback.upstreams.oauth.bearer_transport import BearerTokenTransport
+from ringback.upstreams.oauth.token_source import TokenSource
 from ringback.upstreams.transports.cookies import CookieTransport
 from ringback.upstreams.transports.event_stream import CheckedEventStream
 from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_context
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
 from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UnreadableMessage, decode_messages
-from ringback.upstreams.transports.oauth import BearerTokenTransport, ClientCredentialsTokens
 from ringback.upstreams.transports.paced_streams import PacedStreams
 
 NOTIFICATION_TIMEOUT_SECONDS: Final = 5.0
@@ -60,12 +62,18 @@ would otherwise block every later call."""
 DIRECT_REQUEST: Final = "ringback/direct_request"
 """The request extension with the id and method of a request that is not the SDK's. It gets messages as `MESSAGE` alone, without
 a body."""
+_CODE_BY_ERROR: Final[Mapping[type[Exception], TransportErrorCode]] = {
+    CredentialsRejected: TransportErrorCode.CREDENTIALS_REJECTED,
+    ScopeRefused: TransportErrorCode.SCOPE_REFUSED,
+    TokenUnavailable: TransportErrorCode.TOKEN_UNAVAILABLE,
+    TokenReplaced: TransportErrorCode.TOKEN_REPLACED,
+}
 _NO_BODY: Final = httpx2.ByteStream(b"")
 
 
 def make_guarded_transport(
     config: UpstreamConfig,
-    tokens: ClientCredentialsTokens | None,
+    tokens: TokenSource | None,
     *,
     look_up: LookUp,
     authorities: TrustedAuthorities = USUAL_AUTHORITIES,
@@ -75,7 +83,7 @@ def make_guarded_transport(
 ) -> "GuardedTransport":
     http = CookieTransport(PooledHttpTransport(ssl_context(config.url, authorities), look_up=look_up))
     return GuardedTransport(
-        http if tokens is None else BearerTokenTransport(http, tokens),
+        http if tokens is None else BearerTokenTransport(http, tokens, url=config.url),
         faults=faults,
         large_results=large_results,
         paced_streams=paced_streams,
@@ -126,13 +134,10 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             response = await self._inner.handle_async_request(
                 request if request_id is not None else _with_read_timeout(request)
             )
+        except LoginRequired as failure:
+            return login_required_response(failure)
         except (CredentialsRejected, TokenUnavailable) as failure:
-            return error_response(
-                TransportErrorCode.CREDENTIALS_REJECTED
-                if isinstance(failure, CredentialsRejected)
-                else TransportErrorCode.TOKEN_UNAVAILABLE,
-                str(failure),
-            )
+            return error_response(_CODE_BY_ERROR[type(failure)], str(failure))
         except Exception as error:  # noqa: BLE001 - the boundary: an exception here would end every call in flight
             return send_failure_response(error)
         try:

@@ -2,10 +2,14 @@
 
 Notifications are compared as bytes, because decoding a hundred thousand a second would occupy the event loop. At a usual rate
 each is forwarded unchanged. In a flood, a new notification replaces a buffered one with the same subject.
+
+No event of a stream (MCP Events) is lost in silence: a marker follows the last event before the loss. It ends the stream, which
+begins again from its cursor.
 """
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Final
 
 from ringback.domain.rate_limiter import RateLimit, TokenBucket
@@ -32,17 +36,26 @@ _REPLACEABLE: Final = (
 """The newest of these replaces older ones. Other notifications, for example log messages, are never replaced."""
 
 
+FRAMES_LOST_METHOD: Final = "notifications/ringback/frames_lost"
+"""The method of a marker: later frames of the stream that it names are missing. A child that sends one ends its own stream."""
+_FRAME_METHOD: Final = b"notifications/events/event"
+_STREAM_ID: Final = re.compile(rb'"io\.modelcontextprotocol/subscriptionId"\s*:\s*("[^"\\]{1,128}")')
+_STREAM_IDS_MAX: Final = 4
+"""Of one frame: its data may contain what looks like another stream's id. Such a stream begins again, and loses nothing."""
+
+
 class NotificationBuffer:
     def __init__(self, *, now: Callable[[], float]) -> None:
         """`now` returns monotonic seconds."""
         self._now = now
         self._bucket = TokenBucket(NOTIFICATION_LIMIT)
         self._buffered: dict[object, bytes] = {}
+        self._loss_markers: dict[bytes, None] = {}
         self.dropped_count = 0
         """Dropped and replaced notifications since the last reset."""
 
     def __len__(self) -> int:
-        return len(self._buffered)
+        return len(self._buffered) + len(self._loss_markers)
 
     def buffer_if_limited(self, line: bytes) -> bool:
         """Buffer the line if it is a notification above the rate limit; False if it must be forwarded now."""
@@ -53,24 +66,46 @@ class NotificationBuffer:
         if self._buffered.pop(key, None) is not None:
             self.dropped_count += 1
         elif len(self._buffered) >= BUFFERED_NOTIFICATIONS_MAX:
-            del self._buffered[next(iter(self._buffered))]
-            self.dropped_count += 1
+            self._drop_oldest()
         self._buffered[key] = line
         return True
 
     def pop_due(self) -> Iterator[bytes]:
         """Those whose time has come, in their order."""
+        yield from self._pop_loss_markers()
         while self._buffered and self._bucket.try_acquire(self._now()):
             yield self._buffered.pop(next(iter(self._buffered)))
 
     def pop_all(self) -> Iterator[bytes]:
         """All buffered lines, to be forwarded before a response that arrived after them."""
+        yield from self._pop_loss_markers()
         while self._buffered:
             yield self._buffered.pop(next(iter(self._buffered)))
 
     def wait_seconds(self) -> float | None:
         """Until the next is due; None if none waits."""
+        if self._loss_markers:
+            return 0.0
         return self._bucket.wait_seconds(self._now()) if self._buffered else None
+
+    def _drop_oldest(self) -> None:
+        line = self._buffered.pop(next(iter(self._buffered)))
+        self.dropped_count += 1
+        if (found := _METHOD.match(line)) is not None and found[1] == _FRAME_METHOD:
+            stream_ids = islice(_STREAM_ID.finditer(line), _STREAM_IDS_MAX)
+            self._loss_markers.update(dict.fromkeys(_make_loss_marker(each[1]) for each in stream_ids))
+
+    def _pop_loss_markers(self) -> Iterator[bytes]:
+        """The dropped frames were the oldest, so their markers come before all that is buffered."""
+        while self._loss_markers:
+            yield self._loss_markers.popitem()[0]
+
+
+def _make_loss_marker(stream_id: bytes) -> bytes:
+    return b'{"jsonrpc":"2.0","method":"%b","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%b}}}' % (
+        FRAMES_LOST_METHOD.encode(),
+        stream_id,
+    )
 
 
 def _deduplication_key(method: bytes, line: bytes) -> object:

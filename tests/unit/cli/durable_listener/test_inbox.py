@@ -1,6 +1,7 @@
 """The listener's file: each event once, the cursor with it, and what survives a restart."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,26 @@ from ringback.cli.durable_listener.state_file import (
     find_files_of_other_keys,
     locked_state_file,
 )
+from ringback.receiver import SQLiteInbox
+
+VERSION_1 = """
+CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE inbox (
+    position INTEGER PRIMARY KEY AUTOINCREMENT, event_id TEXT NOT NULL UNIQUE, order_key TEXT NOT NULL, cursor TEXT,
+    body BLOB, attempts INTEGER NOT NULL DEFAULT 0,
+    state TEXT NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'handled', 'given_up')), last_error TEXT
+);
+CREATE INDEX inbox_waiting ON inbox (position) WHERE state = 'waiting';
+PRAGMA application_id = 1380076622;
+PRAGMA user_version = 1;
+INSERT INTO settings VALUES ('cursor', 'c14'), ('first_cursor', 'c0'), ('secret', 'whsec_1');
+INSERT INTO inbox VALUES
+    (11, 'evt_11', 's1', 'c11', NULL, 1, 'handled', 'exit code 1'),
+    (12, 'evt_12', 's1', 'c12', X'3132', 2, 'waiting', 'exit code 1'),
+    (13, 'evt_13', 's2', 'c13', X'3133', 64, 'given_up', 'exit code 1'),
+    (14, 'evt_14', 's1', 'c14', X'3134', 0, 'waiting', NULL);
+"""
+"""A file of the version before the listener and `ringback.receiver` had one inbox, as that version wrote it."""
 
 SELECTION = EventSelection(url="http://127.0.0.1:8090", names=("call.finished",))
 
@@ -66,6 +87,49 @@ async def test_a_callback_that_was_given_up_can_be_handled_again(tmp_path: Path)
         assert [(found.event_id, found.attempts) for found in await inbox.list_waiting()] == [("evt_1", 0)]
 
 
+async def test_a_file_of_the_first_version_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "inbox.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(VERSION_1)
+
+    for opened in range(2):  # the second time, it is a file of this version
+        async with open_inbox(path) as inbox:
+            waiting = await inbox.list_waiting()
+            assert [(found.event_id, found.order_key, found.attempts) for found in waiting] == [
+                ("evt_12", "s1", 2),
+                ("evt_14", "s1", 0),
+            ], opened
+            assert await inbox.read_body(waiting[0].position) == b"12"
+            assert [await inbox.read_setting(name) for name in ("cursor", "secret")] == ["c14", "whsec_1"]
+            assert await inbox.read_handled_cursor() == "c11"
+
+    async with open_inbox(path) as inbox:
+        new = await inbox.store([callback(number) for number in (11, 12, 13, 14, 15)], cursor="c15")
+        assert [found.event_id for found in new] == ["evt_15"]
+        assert await inbox.retry_given_up() == 1
+        assert [(found.event_id, found.attempts) for found in await inbox.list_waiting()] == [
+            ("evt_12", 2),
+            ("evt_13", 0),
+            ("evt_14", 0),
+            ("evt_15", 0),
+        ]
+
+
+async def test_a_listener_and_a_receiver_have_the_same_inbox(tmp_path: Path) -> None:
+    async with open_inbox(tmp_path / "listener.db"):
+        pass
+    receiver = SQLiteInbox(tmp_path / "receiver.db")
+    await receiver.open(now=0)
+    await receiver.close()
+
+    assert read_tables(tmp_path / "listener.db") == read_tables(tmp_path / "receiver.db")
+
+
+def read_tables(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return [sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema ORDER BY name")]
+
+
 async def test_old_handled_callbacks_are_removed_and_waiting_ones_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,10 +140,11 @@ async def test_old_handled_callbacks_are_removed_and_waiting_ones_stay(
             (waiting,) = await inbox.store([callback(number)], cursor=f"c{number}")
             if number != 1:
                 await inbox.mark_handled(waiting.position)
-        await inbox.store([], cursor="c9")
+    async with open_inbox(path):
+        pass
 
     with sqlite3.connect(path) as connection:
-        rows = connection.execute("SELECT event_id FROM inbox ORDER BY position").fetchall()
+        rows = connection.execute("SELECT message_id FROM messages ORDER BY number").fetchall()
     connection.close()
     assert [row[0] for row in rows] == ["evt_1", "evt_7", "evt_8", "evt_9"]
 
@@ -91,7 +156,7 @@ async def test_a_handled_callback_leaves_no_token_in_the_file(tmp_path: Path) ->
         await inbox.mark_handled(waiting.position)
 
     with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT body FROM inbox").fetchall() == [(None,)]
+        assert connection.execute("SELECT body FROM messages").fetchall() == [(None,)]
     connection.close()
     assert path.stat().st_mode & 0o777 == 0o600
 

@@ -151,7 +151,7 @@ WHERE id = :id AND status = :expected AND (:held_token::text IS NULL OR lease_to
 UPDATE calls SET
     status = :status, phase = :phase, progress = :progress, handle = :handle, input_requests = :input_requests,
     input_responses = :input_responses, input_round = :input_round, lease_owner = :lease_owner, lease_token = :lease_token,
-    lease_until = :lease_until, updated_at = :updated_at
+    lease_until = :lease_until, dispatched_at = :dispatched_at, runs = :runs, updated_at = :updated_at
 WHERE id = :id AND status = :expected AND (:held_token::text IS NULL OR lease_token = :held_token);
 
 -- name: update_queued

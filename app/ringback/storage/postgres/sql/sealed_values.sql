@@ -17,6 +17,21 @@ SELECT CASE WHEN length(sealed) > 2 THEN convert_from(substr(sealed, 3, get_byte
 FROM (SELECT id, state AS sealed FROM mcp_sessions WHERE id > :after ORDER BY id LIMIT :limit) AS page
 GROUP BY key_id;
 
+-- name: count upstream_logins.request
+SELECT CASE WHEN length(sealed) > 2 THEN convert_from(substr(sealed, 3, get_byte(sealed, 1)), 'UTF8') END AS key_id, count(*) AS count, max(id) AS last
+FROM (SELECT id, request AS sealed FROM upstream_logins WHERE id > :after ORDER BY id LIMIT :limit) AS page
+GROUP BY key_id;
+
+-- name: count upstream_tokens.secrets
+SELECT CASE WHEN length(sealed) > 2 THEN convert_from(substr(sealed, 3, get_byte(sealed, 1)), 'UTF8') END AS key_id, count(*) AS count, max(id) AS last
+FROM (SELECT id, secrets AS sealed FROM upstream_tokens WHERE id > :after ORDER BY id LIMIT :limit) AS page
+GROUP BY key_id;
+
+-- name: count oauth_clients.client
+SELECT CASE WHEN length(sealed) > 2 THEN convert_from(substr(sealed, 3, get_byte(sealed, 1)), 'UTF8') END AS key_id, count(*) AS count, max(id) AS last
+FROM (SELECT id, client AS sealed FROM oauth_clients WHERE id > :after ORDER BY id LIMIT :limit) AS page
+GROUP BY key_id;
+
 -- name: count inputs.arguments
 SELECT key_id, count(*) AS count, max(id) AS last
 FROM (SELECT call_id AS id, key_id FROM inputs WHERE key_id IS NOT NULL AND call_id > :after ORDER BY call_id LIMIT :limit) AS page
@@ -39,6 +54,18 @@ SELECT delivery_id AS id, body AS sealed FROM bodies WHERE delivery_id > :after 
 SELECT id, state AS sealed FROM mcp_sessions WHERE id > :after ORDER BY id LIMIT :limit
 {lock mcp_sessions};
 
+-- name: upstream_logins.request
+SELECT id, request AS sealed FROM upstream_logins WHERE id > :after ORDER BY id LIMIT :limit
+{lock upstream_logins};
+
+-- name: upstream_tokens.secrets
+SELECT id, secrets AS sealed FROM upstream_tokens WHERE id > :after ORDER BY id LIMIT :limit
+{lock upstream_tokens};
+
+-- name: oauth_clients.client
+SELECT id, client AS sealed FROM oauth_clients WHERE id > :after ORDER BY id LIMIT :limit
+{lock oauth_clients};
+
 -- name: put webhooks.secrets
 UPDATE webhooks SET secrets = :sealed WHERE id = :id;
 
@@ -47,3 +74,12 @@ UPDATE bodies SET body = :sealed WHERE delivery_id = :id;
 
 -- name: put mcp_sessions.state
 UPDATE mcp_sessions SET state = :sealed WHERE id = :id;
+
+-- name: put upstream_logins.request
+UPDATE upstream_logins SET request = :sealed WHERE id = :id;
+
+-- name: put upstream_tokens.secrets
+UPDATE upstream_tokens SET secrets = :sealed WHERE id = :id;
+
+-- name: put oauth_clients.client
+UPDATE oauth_clients SET client = :sealed WHERE id = :id;

@@ -9,3 +9,6 @@ ON CONFLICT (upstream, part) DO UPDATE SET body = excluded.body, fetched_at = ex
 
 -- name: remove_other_upstreams
 DELETE FROM catalog WHERE upstream NOT IN (SELECT value FROM json_each(:upstreams));
+
+-- name: remove_upstream
+DELETE FROM catalog WHERE upstream = :upstream;

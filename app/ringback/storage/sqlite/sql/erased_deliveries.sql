@@ -48,6 +48,21 @@ DELETE FROM api_keys WHERE id IN (SELECT id FROM api_keys WHERE principal = :pri
 -- name: delete_sessions
 DELETE FROM mcp_sessions WHERE id IN (SELECT id FROM mcp_sessions WHERE principal = :principal AND created_at <= :until LIMIT :limit);
 
+-- name: delete_logins
+DELETE FROM upstream_logins WHERE id IN (SELECT id FROM upstream_logins WHERE principal = :principal AND created_at <= :until LIMIT :limit);
+
+-- name: delete_tokens
+DELETE FROM upstream_tokens WHERE owner = :principal;
+
+-- name: delete_catalogs
+DELETE FROM owned_catalog WHERE owner = :principal AND (upstream, part) IN (
+    SELECT upstream, part FROM owned_catalog WHERE owner = :principal LIMIT :limit
+);
+
+-- Shared tokens belong to the service and stay; who signed in is forgotten. There is one row for each upstream.
+-- name: forget_logged_in_by
+UPDATE upstream_tokens SET logged_in_by = '' WHERE owner = '' AND logged_in_by = :principal;
+
 -- name: delete_event_types
 DELETE FROM event_types WHERE principal = :principal AND name IN (
     SELECT name FROM event_types WHERE principal = :principal AND created_at <= :until ORDER BY name LIMIT :limit

@@ -17,5 +17,6 @@ UPDATE sealing_keys SET lost_at = :now WHERE key_id = :key_id;
 -- name: sealed_by
 SELECT 1 AS found WHERE EXISTS (SELECT 1 FROM webhooks WHERE substr(secrets, 1, length(:prefix)) = :prefix)
     OR EXISTS (SELECT 1 FROM bodies WHERE substr(body, 1, length(:prefix)) = :prefix)
+    OR EXISTS (SELECT 1 FROM upstream_tokens WHERE substr(secrets, 1, length(:prefix)) = :prefix)
     OR EXISTS (SELECT 1 FROM inputs WHERE key_id = :key_id)
     OR EXISTS (SELECT 1 FROM results WHERE key_id = :key_id);

@@ -55,5 +55,8 @@ SELECT min((
 )) AS queued_since
 FROM waiting WHERE principal IS NOT NULL;
 
+-- name: count_subscriptions
+SELECT coalesce(sum(live), 0) AS count FROM subscription_counts;
+
 -- name: count_events
 SELECT coalesce(sum(seq), 0) AS count FROM log_heads;

@@ -1,0 +1,143 @@
+"""`ringback mcp-service`: the service of one user, which `ringback mcp` starts."""
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from functools import partial
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+import typer
+
+from ringback import server
+from ringback.cli.embedded_service.file_watch import FileWatch
+from ringback.cli.embedded_service.locks import (
+    LOOK_AGAIN_SECONDS,
+    is_locked,
+    open_lock_file,
+    wait_for_lock,
+    write_process_id,
+)
+from ringback.cli.embedded_service.paths import ServicePaths, find_paths
+from ringback.cli.embedded_service.rotating_log import rotate_log_file
+from ringback.cli.embedded_service.runtime_file import (
+    KeptSettings,
+    RunningService,
+    read_kept_settings,
+    read_running_service,
+    remove_runtime_file,
+    write_kept_settings,
+    write_running_service,
+)
+from ringback.cli.embedded_service.service_environment import ServiceEnvironment
+from ringback.cli.output import TRY_AGAIN, exit_on_errors, exit_with_error, print_message
+from ringback.cli.service_errors import SERVICE_ERRORS, exit_code_of_start
+from ringback.domain.clock import Clock, SystemClock
+from ringback.domain.errors import RingbackError
+from ringback.domain.principal import ALL_SCOPES
+from ringback.service_database import open_api_keys
+from ringback.settings import Settings, load_settings
+
+HOST: Final = "127.0.0.1"
+PRINCIPAL: Final = "local"
+"""The owner of the key that all clients of the user have."""
+IDLE_STOP_SECONDS: Final = 1800.0
+"""Without RINGBACK_IDLE_STOP_SECONDS. Longer than a break, shorter than a night; the next client starts it again."""
+STOP_SECONDS: Final = 75.0
+"""For a service that drains its calls: as long as the unit of systemd allows, and some."""
+LOCK_SECONDS: Final = 2.0
+"""For the lock, which a starter's look may hold for a moment, and a service that is ending for longer."""
+
+
+@exit_on_errors(*SERVICE_ERRORS, exit_code=exit_code_of_start)
+def mcp_service(
+    *,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop it instead. The next client starts it again.")] = False,
+) -> None:
+    """Run the service of this user until it is idle. `ringback mcp` starts it; one runs at a time."""
+    paths = find_paths(os.environ)
+    if stop:
+        asyncio.run(stop_service(paths, clock=SystemClock()))
+        return
+    environment = ServiceEnvironment(paths)
+    environment.apply()
+    paths.create_folder()
+    os.chdir(paths.folder)
+    with open_lock_file(paths.lock) as lock:
+        if not asyncio.run(wait_for_lock(lock, clock=SystemClock(), patience_seconds=LOCK_SECONDS)):
+            raise typer.Exit(TRY_AGAIN)
+        write_process_id(lock)
+        remove_runtime_file(paths)
+        try:
+            _serve(paths, environment)
+        finally:
+            remove_runtime_file(paths)
+
+
+async def stop_service(paths: ServicePaths, *, clock: Clock) -> None:
+    """Let the running service end in order. Ends with an error if it does not."""
+    if (running := read_running_service(paths)) is None:
+        print_message("Your service does not run.")
+        return
+    os.kill(running.pid, signal.SIGTERM)
+    ends_at = clock.monotonic() + STOP_SECONDS
+    while is_locked(paths.lock):
+        if clock.monotonic() >= ends_at:
+            exit_with_error(f"Process {running.pid} has not stopped. If it stays so, end it: kill -9 {running.pid}")
+        await clock.sleep(LOOK_AGAIN_SECONDS)
+    print_message("Stopped.")
+
+
+def _serve(paths: ServicePaths, environment: ServiceEnvironment) -> None:
+    """Serve at the port of the last time, or at a free one if that is taken."""
+    kept = read_kept_settings(paths)
+    settings = load_service_settings(paths, port=kept.port)
+    api_key = asyncio.run(_prepare_key(settings, kept.api_key))
+    try:
+        _serve_at_port(paths, environment, settings, api_key)
+    except server.AddressTaken:
+        _serve_at_port(paths, environment, load_service_settings(paths, port=0), api_key)
+
+
+def _serve_at_port(paths: ServicePaths, environment: ServiceEnvironment, settings: Settings, api_key: str) -> None:
+    async def publish(url: str) -> None:
+        write_kept_settings(paths, KeptSettings(api_key=api_key, port=urlsplit(url).port or 0))
+        rotate_log_file(paths.log)
+        environment.begin_to_log_faults()
+        write_running_service(paths, RunningService(url=url, api_key=api_key, pid=os.getpid()))
+
+    read_configs = partial(environment.read_entries, is_strict=settings.strict_config)
+    watch = FileWatch((paths.config, paths.environment), clock=SystemClock())  # before they are read
+    server.serve(
+        settings,
+        read_configs(),
+        read_configs=read_configs,
+        on_listening=publish,
+        wait_for_change=watch.wait_for_change,
+    )
+
+
+def load_service_settings(paths: ServicePaths, *, port: int) -> Settings:
+    """The usual settings, but for those that say where the service is."""
+    settings = load_settings(
+        host=HOST,
+        port=port,
+        auth="keys",
+        database_url=f"sqlite:///{paths.database}",
+        config=paths.config,
+    )
+    if settings.idle_stop_seconds is not None:
+        return settings
+    return settings.model_copy(update={"idle_stop_seconds": IDLE_STOP_SECONDS})
+
+
+async def _prepare_key(settings: Settings, kept: str | None) -> str:
+    """The key that clients have already, or a new one."""
+    async with open_api_keys(settings) as keys:
+        with suppress(RingbackError):
+            if kept is not None:
+                await keys.authenticate_key(kept)
+                return kept
+        _, text = await keys.create_key(PRINCIPAL, name="ringback mcp", scopes=ALL_SCOPES, upstreams=None)
+        return text

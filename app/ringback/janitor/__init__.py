@@ -1,0 +1,35 @@
+"""The janitor recovers the work of processes that died, and removes expired rows.
+
+    round ──▶ one batch of each task, a transaction each ──▶ a pause, short if a batch was full ──▶ the next round
+
+It runs beside the service from the start, and nothing waits for it: the leases of an earlier process carry another owner, so
+they need not be voided before the service accepts requests. A task with much to do does not delay the others: each has one
+batch in every round. A task that fails only loses its own turn.
+
+    janitor          runs the tasks
+    config           how long rows are kept, and how much is done at once
+    recovery         calls and deliveries whose process died; calls beyond their deadline
+    webhook_upkeep   held deliveries, expired webhooks, subscriptions that end
+    removal          expired calls, old rows, and what is erased on request
+"""
+
+from ringback.janitor.config import GIVE_UP_SECONDS_MAX, JanitorConfig, Retention
+from ringback.janitor.janitor import ROUND_PAUSE_SECONDS, Janitor
+from ringback.janitor.recovery import (
+    LEASE_GRACE_SECONDS,
+    OVERDUE_GRACE_SECONDS,
+    RESUME_GRACE_SECONDS,
+    hand_back_leases,
+)
+
+__all__ = [
+    "GIVE_UP_SECONDS_MAX",
+    "LEASE_GRACE_SECONDS",
+    "OVERDUE_GRACE_SECONDS",
+    "RESUME_GRACE_SECONDS",
+    "ROUND_PAUSE_SECONDS",
+    "Janitor",
+    "JanitorConfig",
+    "Retention",
+    "hand_back_leases",
+]

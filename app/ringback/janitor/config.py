@@ -1,0 +1,44 @@
+"""How long rows are kept, and how much the janitor does at once."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from ringback.domain.ports import Transaction
+from ringback.domain.retry import RETRY_SCHEDULES
+
+MaintenanceTask = Callable[[Transaction], Awaitable[bool]]
+"""Runs one bounded batch; returns whether there may be more to do."""
+
+FINISH_BATCH_SIZE: Final = 50
+"""Calls that one transaction may finish: each also writes its event and its deliveries."""
+GIVE_UP_SECONDS_MAX: Final = max(schedule.give_up_seconds for schedule in RETRY_SCHEDULES.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long rows are kept after their end, in seconds. The constructor checks that no period is shorter than the one before.
+
+    A resume token expires with its result, so results are kept beyond the last delivery attempt: a token that arrives works.
+    """
+
+    result_seconds: float = 7 * 24 * 3600.0
+    event_seconds: float = 14 * 24 * 3600.0
+    tombstone_seconds: float = 30 * 24 * 3600.0
+
+    def __post_init__(self) -> None:
+        if not GIVE_UP_SECONDS_MAX < self.result_seconds <= self.event_seconds <= self.tombstone_seconds:
+            raise ValueError(
+                f"Retention must be in order: results longer than deliveries are attempted ({GIVE_UP_SECONDS_MAX:.0f} s), "
+                "and at most as long as events; events at most as long as tombstones."
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JanitorConfig:
+    retention: Retention = field(default_factory=Retention)
+    interval_seconds: float = 5.0
+    batch_size: int = 200
+    """Rows that one transaction removes or releases: about ten milliseconds of the one writer's time."""
+    exclusive_owner: str | None = None
+    """The owner of all valid leases, if no other process serves the store. None: only expired leases are void."""

@@ -1,0 +1,128 @@
+"""Recovers what died with its process: calls without a runner, deliveries without a dispatcher, calls beyond their deadline."""
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from ringback.domain.call import Call, CallPhase, has_no_upstream_state, overdue_completion
+from ringback.domain.call_completion import UNREPORTED_COMPLETION, is_reported
+from ringback.domain.call_outcome import CallCompletion
+from ringback.domain.clock import seconds
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.login_waits import awaits_login, unfinished_login_completion
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.signals import DELIVERY_DUE_TOPIC
+from ringback.domain.suspension import SuspensionWatch
+from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
+from ringback.janitor.config import FINISH_BATCH_SIZE, JanitorConfig, MaintenanceTask
+from ringback.notifier.recorder import CompletionRequest, Recorder
+from ringback.notifier.recovery import recover_calls
+from ringback.services.login_waits import continue_resumption
+
+log = logging.getLogger(__name__)
+
+OVERDUE_GRACE_SECONDS: Final = 60.0
+"""How long past the deadline a runner may cancel a queued call at its upstream. After that the janitor finishes the call."""
+LEASE_GRACE_SECONDS: Final = 15.0
+"""How long a lease must have expired before its holder counts as dead: the holder may only have been delayed."""
+RESUME_GRACE_SECONDS: Final = 30.0
+"""How long after a suspension of the machine or an outage of the store no lease counts as expired: the length of a lease.
+Within a third of it a holder extends the lease of each running call, and within it each delivery attempt ends."""
+
+
+async def hand_back_leases(store: Store, recorder: Recorder, *, owner: str) -> None:
+    """Release what a node still has leased when all its workers have stopped, so that other nodes continue it at once.
+
+    The workers release their leases themselves. What remains was committed while they stopped, or could not be recorded.
+    """
+
+    async def hand_back(tx: Transaction) -> bool:
+        calls = await tx.call_queue.find_leased(owner=owner, own=True, limit=FINISH_BATCH_SIZE)
+        await recover_calls(tx, recorder, calls)
+        released = await tx.delivery_maintenance.release_leases(owner=owner, own=True, limit=RELEASE_BATCH_SIZE)
+        if released:
+            tx.notify(DELIVERY_DUE_TOPIC)
+        return bool(calls) or bool(released)
+
+    try:
+        while await store.write(hand_back):
+            pass
+    except StoreUnavailable:
+        log.warning("leases.not_handed_back")  # they run out
+
+
+class RecoveryTasks:
+    def __init__(self, recorder: Recorder, config: JanitorConfig, suspensions: SuspensionWatch) -> None:
+        self._recorder = recorder
+        self._config = config
+        self._suspensions = suspensions
+        self._recovered_foreign_calls = False
+        self._released_foreign_deliveries = False
+        self.tasks: Sequence[MaintenanceTask] = (
+            self._recover_calls_with_expired_lease,
+            self._recover_calls_of_others,
+            self._release_deliveries_of_others,
+            self._finish_overdue_calls,
+            continue_resumption,
+            self._release_expired_leases,
+        )
+
+    async def _recover_calls_of_others(self, tx: Transaction) -> bool:
+        """Recover the calls that an earlier process left running. No new ones can appear, so this ends once none is left."""
+        owner, limit = self._config.exclusive_owner, min(FINISH_BATCH_SIZE, self._config.batch_size)
+        if owner is None or self._recovered_foreign_calls:
+            return False
+        abandoned = await tx.call_queue.find_leased(owner=owner, own=False, limit=limit)
+        await recover_calls(tx, self._recorder, abandoned)
+        self._recovered_foreign_calls = not abandoned
+        return len(abandoned) == limit
+
+    async def _release_deliveries_of_others(self, tx: Transaction) -> bool:
+        """Release the deliveries that an earlier process left leased: they are sent again with the same webhook-id."""
+        owner, limit = self._config.exclusive_owner, self._config.batch_size
+        if owner is None or self._released_foreign_deliveries:
+            return False
+        released = await tx.delivery_maintenance.release_leases(owner=owner, own=False, limit=limit)
+        if released:
+            tx.notify(DELIVERY_DUE_TOPIC)
+        self._released_foreign_deliveries = not released
+        return released == limit
+
+    async def _recover_calls_with_expired_lease(self, tx: Transaction) -> bool:
+        """Recover the calls whose runner died: queue those that can go on, finish the others (`recover_call`)."""
+        if not self._suspensions.has_been_awake(RESUME_GRACE_SECONDS, now=tx.now()):
+            return False
+        limit = min(FINISH_BATCH_SIZE, self._config.batch_size)
+        expired = await tx.call_queue.find_lease_expired(now=tx.now() - seconds(LEASE_GRACE_SECONDS), limit=limit)
+        await recover_calls(tx, self._recorder, expired)
+        return len(expired) == limit
+
+    async def _finish_overdue_calls(self, tx: Transaction) -> bool:
+        """Finish the calls that waited for a runner, an answer or a report beyond their deadline."""
+        grace_end, limit = tx.now() - seconds(OVERDUE_GRACE_SECONDS), min(FINISH_BATCH_SIZE, self._config.batch_size)
+        requests = [
+            CompletionRequest(
+                call=call,
+                completion=_completion_past_deadline(call),
+                lease_token=None,
+            )
+            for call in await tx.call_queue.find_past_deadline(now=tx.now(), limit=limit)
+            if call.phase is CallPhase.PARKED or has_no_upstream_state(call) or call.deadline_at <= grace_end
+        ]
+        await self._recorder.finish_calls(tx, requests)
+        return len(requests) == limit
+
+    async def _release_expired_leases(self, tx: Transaction) -> bool:
+        """Release the deliveries whose dispatcher died: they are sent again with the same webhook-id."""
+        if not self._suspensions.has_been_awake(RESUME_GRACE_SECONDS, now=tx.now()):
+            return False
+        released = await tx.delivery_maintenance.release_expired_leases(now=tx.now(), limit=self._config.batch_size)
+        if released:
+            tx.notify(DELIVERY_DUE_TOPIC)
+        return released == self._config.batch_size
+
+
+def _completion_past_deadline(call: Call) -> CallCompletion:
+    if awaits_login(call):
+        return unfinished_login_completion(call, is_refused=False)
+    return UNREPORTED_COMPLETION if is_reported(call) else overdue_completion(call)

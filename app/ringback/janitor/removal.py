@@ -1,0 +1,97 @@
+"""Removes what is no longer kept: expired calls, old rows, and what is erased on request."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from ringback.domain.call_rows import Tombstone
+from ringback.domain.clock import seconds
+from ringback.domain.erasure import ErasureState
+from ringback.domain.event_subscriptions import TOMBSTONE_SECONDS
+from ringback.domain.ports import Transaction
+from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, PROOF_VALID_SECONDS
+from ringback.janitor.config import JanitorConfig, MaintenanceTask
+from ringback.notifier.recorder import Recorder
+from ringback.services.erasure_batches import erase_batch
+
+
+class RemovalTasks:
+    def __init__(self, recorder: Recorder, config: JanitorConfig) -> None:
+        self._recorder = recorder
+        self._config = config
+        self.tasks: Sequence[MaintenanceTask] = (
+            self._archive_expired_calls,
+            self._erase,
+            self._remove_deliveries,
+            self._remove_events,
+            self._remove_origins,
+            self._remove_tombstones,
+            self._remove_erasures,
+            self._remove_proofs,
+            self._remove_expired_sessions,
+            self._remove_expired_logins,
+        )
+
+    async def _archive_expired_calls(self, tx: Transaction) -> bool:
+        expired = await tx.call_queue.find_expired(now=tx.now(), limit=self._config.batch_size)
+        for call in expired:
+            await tx.tombstones.archive(
+                Tombstone(
+                    call_id=call.id,
+                    principal=call.principal,
+                    idempotency_key=call.idempotency_key,
+                    request_hash=call.request_hash,
+                    expired_at=tx.now(),
+                )
+            )
+        return len(expired) == self._config.batch_size
+
+    async def _erase(self, tx: Transaction) -> bool:
+        """Erase a batch of the erasure that has waited longest."""
+        erasure = await tx.erasures.find_next()
+        if erasure is None:
+            return False
+        return (await erase_batch(tx, self._recorder, erasure)).state is not ErasureState.WAITING
+
+    async def _remove_deliveries(self, tx: Transaction) -> bool:
+        return self._is_full_batch(
+            await tx.deliveries.remove(cutoff=self._event_cutoff(tx), limit=self._config.batch_size)
+        )
+
+    async def _remove_events(self, tx: Transaction) -> bool:
+        return self._is_full_batch(await tx.events.remove(cutoff=self._event_cutoff(tx), limit=self._config.batch_size))
+
+    async def _remove_origins(self, tx: Transaction) -> bool:
+        return self._is_full_batch(
+            await tx.origin_breakers.remove(cutoff=self._event_cutoff(tx), limit=self._config.batch_size)
+        )
+
+    async def _remove_tombstones(self, tx: Transaction) -> bool:
+        old = tx.now() - seconds(self._config.retention.tombstone_seconds)
+        calls = await tx.tombstones.remove(cutoff=old, limit=self._config.batch_size)
+        subscriptions = await tx.subscriptions.remove_ended(
+            cutoff=tx.now() - seconds(TOMBSTONE_SECONDS), limit=self._config.batch_size
+        )
+        return self._is_full_batch(max(calls, subscriptions))
+
+    async def _remove_erasures(self, tx: Transaction) -> bool:
+        old = tx.now() - seconds(self._config.retention.tombstone_seconds)
+        return self._is_full_batch(await tx.erasures.remove(cutoff=old, limit=self._config.batch_size))
+
+    async def _remove_proofs(self, tx: Transaction) -> bool:
+        proofs = await tx.proofs.remove(cutoff=tx.now() - seconds(PROOF_VALID_SECONDS), limit=self._config.batch_size)
+        sent = await tx.challenges.remove_sent(
+            cutoff=tx.now() - seconds(CHALLENGE_WINDOW_SECONDS), limit=self._config.batch_size
+        )
+        return self._is_full_batch(max(proofs, sent))
+
+    async def _remove_expired_sessions(self, tx: Transaction) -> bool:
+        return self._is_full_batch(await tx.mcp_sessions.remove_expired(now=tx.now(), limit=self._config.batch_size))
+
+    async def _remove_expired_logins(self, tx: Transaction) -> bool:
+        return self._is_full_batch(await tx.upstream_logins.remove_expired(now=tx.now(), limit=self._config.batch_size))
+
+    def _event_cutoff(self, tx: Transaction) -> datetime:
+        return tx.now() - seconds(self._config.retention.event_seconds)
+
+    def _is_full_batch(self, rows: int) -> bool:
+        return rows >= self._config.batch_size

@@ -1,0 +1,117 @@
+"""Runs an inbox's file in a thread of its own, and commits together what is written at the same time."""
+
+import asyncio
+import sqlite3
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from ringback.receiver.inbox_file import InboxFile
+
+COMMITTED_TOGETHER_MAX: Final = 64
+"""Writes in one commit: 18 MB of the largest bodies, and more than Ringback's 32 attempts at once."""
+
+T = TypeVar("T")
+
+
+class InboxWriter:
+    """Every method runs its work in the inbox's thread, because a commit waits for the disk."""
+
+    def __init__(self, open_file: Callable[[], InboxFile]) -> None:
+        self._open_file = open_file
+        self._thread: ThreadPoolExecutor | None = None
+        self._file: InboxFile | None = None
+        self._writes: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
+        self._writes_wait = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self, *, now: float) -> None:
+        """Open the file, and forget what is too old. Raises what `open_file` raises."""
+        if self._thread is not None:
+            raise RuntimeError("This inbox is open already: each ReceiverApp needs an inbox of its own.")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ringback-inbox")  # one: SQLite has one writer
+        try:
+            self._file = await self._run(self._open_file)
+            self._task = asyncio.create_task(self._commit_writes())
+            await self.write(lambda file: file.prune(now))
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Commit the writes that wait, and close the file."""
+        if self._thread is None:
+            return
+        try:
+            await self._end_commits()
+        finally:
+            thread, file = self._thread, self._file
+            self._thread = self._file = self._task = None
+            try:
+                if file is not None:
+                    await asyncio.get_running_loop().run_in_executor(thread, file.close)
+            finally:
+                thread.shutdown(wait=False)
+
+    async def write(self, work: Callable[[InboxFile], T]) -> T:
+        """The result of the work, once it is on disk. Work that raises has no effect."""
+        if self._task is None:
+            raise RuntimeError("The inbox is closed.")
+        written: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._writes.append((partial(self._with_file, work), written))
+        self._writes_wait.set()
+        return await written
+
+    async def read(self, work: Callable[[InboxFile], T]) -> T:
+        return await self._run(partial(self._with_file, work))
+
+    def _with_file(self, work: Callable[[InboxFile], T]) -> T:
+        return work(self._opened)
+
+    @property
+    def _opened(self) -> InboxFile:
+        if self._file is None:
+            raise RuntimeError("The inbox is closed.")
+        return self._file
+
+    async def _end_commits(self) -> None:
+        if self._task is None:
+            return
+        try:
+            with suppress(sqlite3.Error):
+                await self.write(lambda _: None)
+        finally:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _commit_writes(self) -> None:
+        """Commit the writes in their order: while one commit waits for the disk, the next ones gather."""
+        while True:
+            await self._writes_wait.wait()
+            batch = [self._writes.popleft() for _ in range(min(len(self._writes), COMMITTED_TOGETHER_MAX))]
+            if not self._writes:
+                self._writes_wait.clear()
+            works = [work for work, _ in batch]
+            try:
+                outcomes = await self._run(partial(self._opened.commit_together, works))
+            except Exception as error:  # noqa: BLE001 - it belongs to those who wait for the commit
+                outcomes = [error] * len(batch)
+            for (_, written), outcome in zip(batch, outcomes, strict=True):
+                _set_outcome(written, outcome)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        if self._thread is None:
+            raise RuntimeError("The inbox is closed.")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _set_outcome(written: asyncio.Future[Any], outcome: Any) -> None:
+    if written.done():  # its waiter was cancelled
+        return
+    if isinstance(outcome, Exception):
+        written.set_exception(outcome)
+    else:
+        written.set_result(outcome)

@@ -1,0 +1,88 @@
+"""Makes a backup of a service's database and key file while the service runs, or not."""
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from ringback import __version__
+from ringback.domain.clock import Clock, format_iso
+from ringback.keyring import KEY_FILE_SUFFIX
+from ringback.service_database.backup_manifest import (
+    DATABASE_NAME,
+    DUMP_NAME,
+    KEY_FILE_NAME,
+    BackupError,
+    Manifest,
+    copy_private_file,
+    digest_file,
+    sync_folder,
+    write_manifest,
+)
+from ringback.settings import Settings
+from ringback.storage.postgres_programs import dump_database
+from ringback.storage.schema import read_schema_state
+from ringback.storage.sqlite.backup import OnStep, copy_database_file
+from ringback.storage.urls import describe_database, find_sqlite_path
+
+_FOLDER_MODE: Final = 0o700
+
+
+def back_up(settings: Settings, folder: Path, *, clock: Clock, on_step: OnStep) -> Manifest:
+    """Make a backup in a new or empty folder. A failure leaves none; raises `BackupError` and `StoreUnavailable`.
+
+    Blocks until it is done, so that Ctrl-C ends it: do not call it on an event loop.
+
+    The database is copied before the keys: a rotation meanwhile adds a key, and removes none.
+    """
+    state = asyncio.run(read_schema_state(settings.database_url))
+    if state.applied == 0:
+        raise BackupError(
+            f"{describe_database(settings.database_url)} has no tables of Ringback, so there is nothing to back up. Name the "
+            "service's database: --database, or RINGBACK_DATABASE_URL."
+        )
+    path = find_sqlite_path(settings.database_url)
+    with _new_folder(folder):
+        if path is None:
+            dump_database(settings.database_url, folder / DUMP_NAME)
+        else:
+            copy_database_file(path, folder / DATABASE_NAME, on_step=on_step)
+            _copy_key_file(settings, path, folder)
+        files = {file.name: digest_file(file) for file in sorted(folder.iterdir())}
+        manifest = Manifest(
+            created_at=format_iso(clock.wall_time()),
+            ringback=__version__,
+            store="postgresql" if path is None else "sqlite",
+            migration=state.applied,
+            required_code=state.required_code,
+            files=files,
+        )
+        write_manifest(folder, manifest)
+    return manifest
+
+
+def _copy_key_file(settings: Settings, path: Path, folder: Path) -> None:
+    """With RINGBACK_SECRET_KEYS, there is no key file that counts."""
+    if settings.secret_keys is None:
+        copy_private_file(path.with_name(f"{path.name}{KEY_FILE_SUFFIX}"), folder / KEY_FILE_NAME)
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Generator[None]:
+    """A folder for this backup only. After an error, what was written is removed."""
+    is_new = not folder.exists()
+    if is_new:
+        folder.mkdir(mode=_FOLDER_MODE, parents=True)
+        sync_folder(folder.parent)
+    elif not folder.is_dir() or any(folder.iterdir()):
+        raise BackupError(f"'{folder}' exists and is not empty. Name a new folder: each backup has its own.")
+    try:
+        yield
+    except BaseException:
+        for file in folder.iterdir():
+            file.unlink()
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise

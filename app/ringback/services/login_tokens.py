@@ -1,0 +1,64 @@
+"""Writes the tokens of a completed login, and deletes those of a login that ends.
+
+Another login may be that of another account. So both delete the stored lists of the upstream, as it showed them to the earlier
+account, and each node replaces the connection of the owner.
+"""
+
+from datetime import datetime
+
+from ringback.domain.clock import epoch_milliseconds, seconds
+from ringback.domain.ports import Transaction
+from ringback.domain.principal import Principal
+from ringback.domain.signals import upstream_tokens_topic
+from ringback.domain.upstream_logins import SHARED_OWNER, GrantedTokens, UpstreamLogin, UpstreamTokens
+
+
+async def end_login(tx: Transaction, upstream: str, owner: Principal) -> UpstreamTokens | None:
+    """Delete the tokens of the owner and return them. None if there were none, or if no key unseals them."""
+    tokens = await tx.upstream_tokens.get(upstream, owner)
+    if await tx.upstream_tokens.delete(upstream, owner):
+        await _note_change(tx, upstream, owner)
+    return tokens
+
+
+async def replace_tokens(tx: Transaction, login: UpstreamLogin, granted: GrantedTokens) -> UpstreamTokens:
+    """Store the tokens of a login and return them. Those of an earlier login, and what no key unseals, are overwritten."""
+    while True:
+        stored = await tx.upstream_tokens.get(login.upstream, login.owner)
+        tokens = _make_tokens(login, granted, stored, now=tx.now())
+        if stored is None:
+            await tx.upstream_tokens.delete(login.upstream, login.owner)  # a row that no key unseals
+        if await tx.upstream_tokens.save(tokens, expected_version=None if stored is None else stored.version):
+            await _note_change(tx, login.upstream, login.owner)
+            return tokens
+
+
+def _make_tokens(
+    login: UpstreamLogin, granted: GrantedTokens, stored: UpstreamTokens | None, *, now: datetime
+) -> UpstreamTokens:
+    """The version also grows past that of tokens that were deleted: a refresh of theirs that is on its way loses."""
+    lifetime = granted.lifetime_seconds
+    return UpstreamTokens(
+        upstream=login.upstream,
+        owner=login.owner,
+        version=max(epoch_milliseconds(now), 0 if stored is None else stored.version + 1),
+        issuer=login.request.issuer,
+        token_endpoint=login.request.token_endpoint,
+        client=login.request.client,
+        resource=login.request.resource,
+        scope=granted.scope if granted.scope is not None else login.request.scope,
+        access_token=granted.access_token,
+        refresh_token=granted.refresh_token,
+        obtained_at=now,
+        expires_at=None if lifetime is None else now + seconds(lifetime),
+        logged_in_by=login.principal,
+        login_id=login.id,
+    )
+
+
+async def _note_change(tx: Transaction, upstream: str, owner: Principal) -> None:
+    if owner == SHARED_OWNER:
+        await tx.catalog.remove_upstream(upstream)
+    else:
+        await tx.owned_catalog.remove_owned(upstream, owner)
+    tx.notify(upstream_tokens_topic(upstream, owner))

@@ -1,0 +1,95 @@
+"""The types of settings: how the text of a variable is read, and which values are refused with words."""
+
+import ipaddress
+import pkgutil
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator
+from pydantic_settings import NoDecode
+
+import ringback
+from ringback.domain.client_address import Network
+from ringback.domain.principal import Scope
+from ringback.domain.roles import ALL_ROLES, Role
+from ringback.domain.validation import is_loopback
+from ringback.telemetry import LogLevel
+
+
+def is_wildcard_address(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _split_list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _split_commas(value: Any) -> Any:
+    return _split_list(value) if isinstance(value, str) else value
+
+
+def _parse_networks(value: Any) -> Any:
+    return [ipaddress.ip_network(part) for part in _split_list(value)] if isinstance(value, str) else value
+
+
+def _parse_roles(value: Any) -> Any:
+    """An empty variable counts as unset."""
+    return (_split_list(value) or ALL_ROLES) if isinstance(value, str) else value
+
+
+def _parse_log_levels(value: Any) -> Any:
+    return [_parse_log_level(part) for part in _split_list(value)] if isinstance(value, str) else value
+
+
+def _parse_log_level(text: str) -> tuple[str, str]:
+    """The area and its level. A misspelt area would silently log nothing more."""
+    area, separator, level = (part.strip() for part in text.partition("="))
+    known = sorted(module.name for module in pkgutil.iter_modules(ringback.__path__))
+    if not separator or area not in known:
+        raise ValueError(f"write it as AREA=LEVEL, for example notifier=debug. Areas: {', '.join(known)}.")
+    return area, level
+
+
+def _empty_to_none(value: Any) -> Any:
+    return None if value == "" else value
+
+
+def _check_public_url(value: str | None) -> str | None:
+    """Paths are appended to the URL, so it has no query and no fragment."""
+    url = urlsplit(value or "https://unset")
+    if url.scheme not in {"http", "https"} or not url.hostname or url.query or url.fragment:
+        raise ValueError("write it as https://HOST, optionally with a port and a path.")
+    return value
+
+
+def _check_redirect_urls(value: tuple[str, ...]) -> tuple[str, ...]:
+    """MCP 2025-11-25, Authorization, "Communication Security": redirect URIs are https or loopback."""
+    for each in value:
+        url = urlsplit(each)
+        if url.scheme != "https" or not url.hostname or "@" in url.netloc or "#" in each:
+            raise ValueError("write each as https://HOST/PATH, without a fragment. Loopback needs no entry.")
+    return value
+
+
+def _check_issuer(value: str | None) -> str | None:
+    """OpenID Connect Discovery 1.0 §2: https without query and fragment; plain http on this machine only."""
+    url = urlsplit(value or "https://unset")
+    trusted = url.scheme == "https" or (url.scheme == "http" and is_loopback(url.hostname or ""))
+    if not trusted or not url.hostname or url.query or url.fragment:
+        raise ValueError("write it as https://HOST, optionally with a port and a path, exactly as in its tokens' iss.")
+    return value
+
+
+EmptyIsUnset = BeforeValidator(_empty_to_none)
+"""An empty variable counts as unset."""
+Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)]
+Scopes = Annotated[tuple[Scope, ...], NoDecode, BeforeValidator(_split_commas)]
+Networks = Annotated[tuple[Network, ...], NoDecode, BeforeValidator(_parse_networks)]
+Roles = Annotated[tuple[Role, ...], NoDecode, BeforeValidator(_parse_roles)]
+LogLevels = Annotated[tuple[tuple[str, LogLevel], ...], NoDecode, BeforeValidator(_parse_log_levels)]
+PublicUrl = Annotated[str | None, EmptyIsUnset, AfterValidator(_check_public_url)]
+IssuerUrl = Annotated[str | None, EmptyIsUnset, AfterValidator(_check_issuer)]
+RedirectUrls = Annotated[Texts, AfterValidator(_check_redirect_urls)]

@@ -1,0 +1,58 @@
+"""The state of one connection, its last problem, and those who wait for another state."""
+
+import logging
+
+import anyio
+
+from ringback.upstreams.connection_problems import ConnectionProblem, get_advice
+from ringback.upstreams.connection_state import ConnectionState
+from ringback.upstreams.errors import UpstreamUnreachable
+
+log = logging.getLogger(__name__)
+
+
+class ConnectionStatus:
+    def __init__(self, upstream: str) -> None:
+        self._upstream = upstream
+        self.state = ConnectionState.IDLE
+        self.problem: ConnectionProblem | None = None
+        """Why the last attempt to connect failed; None after a success."""
+        self._changed = anyio.Event()
+
+    @property
+    def advice(self) -> str | None:
+        return None if self.problem is None else get_advice(self.problem, self._upstream)
+
+    @property
+    def is_connected(self) -> bool:
+        return self.state in {ConnectionState.READY, ConnectionState.UNRESPONSIVE}
+
+    def set_state(self, state: ConnectionState) -> None:
+        self.state = state
+        self.notify_waiters()
+
+    def record_failure(self, problem: ConnectionProblem) -> None:
+        # One warning a problem, not one an attempt.
+        level = logging.DEBUG if problem is self.problem else logging.WARNING
+        log.log(level, "upstream.failing", extra={"upstream": self._upstream, "problem": str(problem)})
+        self.problem = problem
+        self.set_state(ConnectionState.FAILING)
+
+    def make_error(self, waited_seconds: float) -> UpstreamUnreachable:
+        """The error of a request that has waited this long for a session."""
+        problem = self.problem or ConnectionProblem.TIMEOUT
+        advice = get_advice(problem, self._upstream)
+        return UpstreamUnreachable(f"{problem.replace('_', ' ')}, for {waited_seconds:g} s. {advice}")
+
+    async def wait_until_settled(self, timeout_seconds: float) -> None:
+        """Wait until the first connection attempt has succeeded or failed, but no longer than the timeout."""
+        with anyio.move_on_after(timeout_seconds):
+            while self.state in {ConnectionState.IDLE, ConnectionState.CONNECTING}:
+                await self.wait_changed()
+
+    async def wait_changed(self) -> None:
+        await self._changed.wait()
+
+    def notify_waiters(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()

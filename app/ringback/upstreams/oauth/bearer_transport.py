@@ -1,0 +1,100 @@
+"""The transport that sends access tokens.
+
+    request ──▶ BearerTokenTransport ──▶ TokenSource: a token, or none
+                    ▲   └── 401: another token ──▶ the request is sent once more ──▶ 401 ──▶ `TokenSource.explain_refusal`
+                    └── 403 insufficient_scope ───────────────────────────────────────────▶ "
+
+Only requests to the origin of the upstream get a token. A redirect to another origin gets none.
+"""
+
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any, Final, cast
+
+import httpx2
+
+from ringback.domain import jsontext
+from ringback.upstreams.oauth.challenge import Refusal, parse_refusal
+from ringback.upstreams.oauth.token_source import TokenSource
+
+_REFUSALS: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_AUTHORIZATION: Final = "authorization"
+_HANDSHAKE_METHODS: Final = frozenset({"initialize", "server/discover"})
+HANDSHAKE_BYTES_MAX: Final = 64 * 1024
+"""A handshake of Ringback has less than 1 KB. Only a body of this size is parsed to recognise one."""
+
+
+class BearerTokenTransport(httpx2.AsyncBaseTransport):
+    """Adds a token to requests. After a 401, it sends the request again with another token, so the body must be in memory."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport, tokens: TokenSource, *, url: str) -> None:
+        self._inner = inner
+        self._tokens = tokens
+        self._origin = _get_origin(httpx2.URL(url))
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Raises what `TokenSource` raises, besides the errors of the transport."""
+        if _get_origin(request.url) != self._origin:
+            return await self._inner.handle_async_request(request)
+        token = await self._tokens.get_token()
+        response = await self._send(request, token)
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
+            token, response = await self._send_again(request, token, response)
+        if response.status_code in _REFUSALS:
+            await self._raise_refusal(request, response, token)
+        return response
+
+    async def _send_again(
+        self, request: httpx2.Request, refused: str | None, response: httpx2.Response
+    ) -> tuple[str | None, httpx2.Response]:
+        """Send the request with another token, if there is one; returns the last token and the last response."""
+        try:
+            if refused is None and await self._tokens.read_version() is None:
+                return refused, response
+            refusal = await _parse_refusal(request, response)
+            token = await self._tokens.get_token(other_than=refused, refusal=refusal)
+        except BaseException:
+            await response.aclose()
+            raise
+        if token == refused:
+            return token, response
+        await response.aclose()
+        return token, await self._send(request, token)
+
+    async def _raise_refusal(self, request: httpx2.Request, response: httpx2.Response, token: str | None) -> None:
+        try:
+            refusal = await _parse_refusal(request, response)
+            failure = await self._tokens.explain_refusal(refusal, token=token)
+        except BaseException:
+            await response.aclose()
+            raise
+        if failure is not None:
+            await response.aclose()
+            raise failure
+
+    async def _send(self, request: httpx2.Request, token: str | None) -> httpx2.Response:
+        if token is None:
+            request.headers.pop(_AUTHORIZATION, None)
+        else:
+            request.headers[_AUTHORIZATION] = f"Bearer {token}"
+        return await self._inner.handle_async_request(request)
+
+
+async def _parse_refusal(request: httpx2.Request, response: httpx2.Response) -> Refusal:
+    refusal = parse_refusal(response.status_code, response.headers.get_list("www-authenticate"))
+    return replace(refusal, is_handshake=_is_handshake(await request.aread()))
+
+
+def _is_handshake(body: bytes) -> bool:
+    if not 0 < len(body) <= HANDSHAKE_BYTES_MAX:
+        return False
+    message: Any = jsontext.loads(body)
+    return isinstance(message, dict) and cast("dict[str, Any]", message).get("method") in _HANDSHAKE_METHODS
+
+
+def _get_origin(url: httpx2.URL) -> tuple[str, bytes, int | None]:
+    return url.scheme, url.raw_host.lower(), url.port or _DEFAULT_PORTS.get(url.scheme)

@@ -1,0 +1,187 @@
+"""Access tokens by the client_credentials grant (RFC 6749 §4.4): the cached token, or one fetch for all waiting requests.
+
+Tokens are kept only in memory.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final, cast
+from urllib.parse import quote
+
+import anyio
+import httpx2
+
+from ringback import __version__
+from ringback.domain import jsontext
+from ringback.domain.clock import Clock
+from ringback.notifier.configured_hosts import LookUp
+from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
+from ringback.protocol.errors import CredentialsRejected, RequestFailed, RequestNotSent, TokenUnavailable
+from ringback.upstreams.config import AuthMethod, ClientCredentials
+from ringback.upstreams.oauth.challenge import Refusal
+from ringback.upstreams.oauth.followed_login import FollowedLogin
+from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_context
+
+FETCH_TIMEOUT_SECONDS: Final = 10.0
+"""For the whole response. The same as the connect timeout of an upstream."""
+RESPONSE_BYTES_MAX: Final = 64 * 1024
+"""A token has one or two kilobytes, with many groups ten."""
+TOKEN_LENGTH_MAX: Final = 16 * 1024
+"""Servers accept 8 to 16 KiB for all headers together."""
+EXPIRY_MARGIN_SECONDS: Final = 60.0
+EXPIRY_MARGIN_RATIO: Final = 0.1
+"""A token is replaced this long before its end, because clocks differ; for a short lifetime, the ratio applies."""
+_REJECTED_STATUSES: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+_OAUTH_ERROR_CODES: Final = frozenset(
+    {"invalid_client", "invalid_grant", "invalid_request", "invalid_scope", "invalid_target", "unauthorized_client"}
+    | {"unsupported_grant_type"}
+)
+"""RFC 6749 §5.2 and RFC 8707 §2. Other codes of the server are not shown, because they could contain anything."""
+_TOKEN_PATTERN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750 §2.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AccessToken:
+    text: str = field(repr=False)
+    fresh_until: float
+    expires_at: float
+    """Both by `Clock.monotonic`."""
+
+
+class ClientCredentialsTokens:
+    """Implements `TokenSource`: fetches and caches the token of one upstream, for all its connections."""
+
+    def __init__(
+        self,
+        credentials: ClientCredentials,
+        *,
+        clock: Clock,
+        look_up: LookUp,
+        authorities: TrustedAuthorities = USUAL_AUTHORITIES,
+    ) -> None:
+        self._credentials = credentials
+        self._look_up = look_up
+        self._authorities = authorities
+        self._clock = clock
+        self.login = FollowedLogin()
+        self._lock = anyio.Lock()
+        self._token: _AccessToken | None = None
+        self._failure: RequestFailed | None = None
+        self._failed_at = 0.0
+
+    async def get_token(self, *, other_than: str | None = None, refusal: Refusal | None = None) -> str:  # noqa: ARG002 - every refused token is replaced
+        """Return a valid token other than the given one; raises `CredentialsRejected` or `TokenUnavailable`."""
+        requested_at = self._clock.monotonic()
+        async with self._lock:
+            cached = None if self._token is None or self._token.text == other_than else self._token
+            if cached is not None and self._clock.monotonic() < cached.fresh_until:
+                return cached.text
+            if self._failure is not None and self._failed_at >= requested_at:
+                raise type(self._failure)(str(self._failure))  # the fetch failed while this request waited for the lock
+            try:
+                self._token = await self._fetch_token()
+            except RequestFailed as failure:
+                self._failure, self._failed_at = failure, self._clock.monotonic()
+                if cached is not None and self._clock.monotonic() < cached.expires_at:
+                    return cached.text
+                raise
+            return self._token.text
+
+    async def explain_refusal(self, refusal: Refusal, *, token: str | None) -> RequestNotSent | None:  # noqa: ARG002 - the port's names
+        return None
+
+    async def check_login(self) -> None:
+        """The login is that of the configuration."""
+
+    @property
+    def version(self) -> int | None:
+        return None
+
+    async def read_version(self) -> int | None:
+        return None
+
+    async def wait_changed(self) -> None:
+        await anyio.sleep_forever()
+
+    async def aclose(self) -> None:
+        pass
+
+    async def _fetch_token(self) -> _AccessToken:
+        requested_at = self._clock.monotonic()
+        try:
+            with anyio.fail_after(FETCH_TIMEOUT_SECONDS):
+                status, body = await self._post_form()
+        except (TimeoutError, httpx2.HTTPError) as error:
+            raise TokenUnavailable(
+                f"The authorization server could not be asked for a token ({type(error).__name__})."
+            ) from None
+        if status in _REJECTED_STATUSES:
+            reason = _parse_object(body).get("error")
+            reason_text = f": {reason}" if reason in _OAUTH_ERROR_CODES else ""
+            raise CredentialsRejected(f"The authorization server refuses the configured client{reason_text}.")
+        if status != HTTPStatus.OK or body is None:
+            raise TokenUnavailable(
+                f"The authorization server answered with HTTP {status}, or with too much, and with no token."
+            )
+        return _parse_token(_parse_object(body), requested_at=requested_at)
+
+    async def _post_form(self) -> tuple[int, bytes | None]:
+        """Send the token request; returns the status and the body, or None for a body above the limit."""
+        form, headers = self._make_form()
+        async with (
+            httpx2.AsyncClient(
+                transport=PooledHttpTransport(
+                    ssl_context(self._credentials.token_url, self._authorities), look_up=self._look_up
+                ),
+                timeout=FETCH_TIMEOUT_SECONDS,
+                trust_env=False,
+            ) as http,
+            http.stream("POST", self._credentials.token_url, data=form, headers=headers) as response,
+        ):
+            body = bytearray()
+            async for chunk in response.aiter_raw():
+                body += chunk
+                if len(body) > RESPONSE_BYTES_MAX:
+                    return response.status_code, None
+            return response.status_code, bytes(body)
+
+    def _make_form(self) -> tuple[dict[str, str], dict[str, str]]:
+        credentials = self._credentials
+        form = {"grant_type": "client_credentials"}
+        form |= {} if credentials.scope is None else {"scope": credentials.scope}
+        form |= {} if credentials.resource is None else {"resource": credentials.resource}
+        headers = {"user-agent": f"ringback/{__version__}", "accept": "application/json", "accept-encoding": "identity"}
+        if credentials.auth_method is AuthMethod.POST:
+            return form | {"client_id": credentials.client_id, "client_secret": credentials.client_secret}, headers
+        pair = f"{quote(credentials.client_id, safe='')}:{quote(credentials.client_secret, safe='')}"
+        return form, headers | {"authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+
+
+def _parse_object(body: bytes | None) -> Mapping[str, Any]:
+    try:
+        document = jsontext.loads(body or b"")
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", document) if isinstance(document, dict) else {}
+
+
+def _parse_token(answer: Mapping[str, Any], *, requested_at: float) -> _AccessToken:
+    text, kind = answer.get("access_token"), answer.get("token_type")
+    if not isinstance(text, str) or len(text) > TOKEN_LENGTH_MAX or not _TOKEN_PATTERN.fullmatch(text):
+        raise TokenUnavailable("The authorization server answered without a usable access_token.")
+    if not isinstance(kind, str) or kind.lower() != "bearer":
+        raise TokenUnavailable("The authorization server gave a token that is no Bearer token.")
+    lifetime = _parse_lifetime(answer.get("expires_in"))
+    margin = min(EXPIRY_MARGIN_SECONDS, lifetime * EXPIRY_MARGIN_RATIO)
+    return _AccessToken(text=text, fresh_until=requested_at + lifetime - margin, expires_at=requested_at + lifetime)
+
+
+def _parse_lifetime(expires_in: Any) -> float:
+    """The lifetime of a token. Without `expires_in` (optional in RFC 6749), the token is used until it is rejected."""
+    try:
+        return max(0.0, float(expires_in))
+    except (TypeError, ValueError):
+        return float("inf")

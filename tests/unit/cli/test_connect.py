@@ -1,0 +1,332 @@
+"""`ringback connect`: what it shows, writes and takes back, in the home folder of a user."""
+
+import json
+import plistlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import respx
+from typer.testing import Result
+
+from ringback.cli import connect
+from ringback.cli.client_files.clients import CLIENTS, Places, find_client
+from ringback.cli.client_files.service_units import describe_task, make_service_unit
+from ringback.cli.embedded_service.paths import ServicePaths
+from ringback.cli.embedded_service.runtime_file import RunningService
+from tests.unit.cli.conftest import Run
+
+SERVERS = """{
+  "mcpServers": {
+    "GitHub": {"url": "https://api.githubcopilot.com/mcp/", "headers": {"Authorization": "Bearer ${env:GITHUB_TOKEN}"}},
+    "linear": {"url": "https://mcp.linear.app/mcp"},
+    "db": {"command": "dbhub", "args": ["--dsn", "postgres://shop:pa55word@localhost/shop"]},
+    "old": {"url": "https://mcp.example.com/sse"}
+  }
+}
+"""
+
+Connect = Callable[..., Result]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A user of Cursor."""
+    folder = tmp_path / "home"
+    (folder / ".cursor").mkdir(parents=True)
+    (folder / ".cursor" / "mcp.json").write_text(SERVERS)
+    return folder
+
+
+@pytest.fixture
+def run_connect(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> Connect:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(connect, "find_program", lambda: ("/opt/ringback",))
+    environment = {"HOME": str(home), "XDG_CONFIG_HOME": "", "XDG_STATE_HOME": "", "PATH": "/usr/bin"}
+    return lambda *arguments: run("connect", *arguments, env=environment)
+
+
+def list_files(home: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+
+
+def test_without_a_client_the_files_that_were_found_are_listed(run_connect: Connect, home: Path) -> None:
+    (home / ".codex").mkdir()
+    (home / ".codex" / "config.toml").write_text("broken = \n")
+
+    listed = run_connect()
+
+    assert listed.exit_code == 0
+    assert listed.stdout == (
+        f"cursor          {home}/.cursor/mcp.json: 4 servers\n"
+        f"codex           {home}/.codex/config.toml is not valid TOML: line 1, column 10.\n"
+    )
+
+
+def test_without_write_the_plan_is_shown_and_nothing_is_written(run_connect: Connect, home: Path) -> None:
+    before = list_files(home)
+
+    shown = run_connect("cursor")
+
+    assert shown.exit_code == 0
+    assert shown.stdout == (
+        f"Cursor: {home}/.cursor/mcp.json\n"
+        "  GitHub: through `ringback mcp --upstream github`\n"
+        "  linear: through `ringback mcp --upstream linear`\n"
+        "  db: through `ringback mcp --upstream db`\n"
+        "  old: stays. Its transport is SSE, which MCP has retired; give it its streamable HTTP URL.\n"
+        "Nothing was written. Repeat the command with --write to write both files.\n"
+        "`ringback mcp` starts the service when a client needs it. To start it with your session, add --service.\n"
+    )
+    assert list_files(home) == before
+
+
+def test_write_names_what_to_do_next_and_shows_no_secret(run_connect: Connect, home: Path) -> None:
+    written = run_connect("cursor", "--write")
+
+    assert written.exit_code == 0
+    assert (
+        "The service needs these variables: GITHUB_TOKEN.\n"
+        f"Add each as a line NAME=VALUE to {home}/.config/ringback/environment (chmod 600)."
+    ) in written.stdout
+    assert "If linear asks for a login: ringback upstreams login linear" in written.stdout
+    assert "If GitHub asks" not in written.stdout
+    assert "ringback listen --notify" in written.stdout
+    assert "pa55word" not in written.output
+    entries = json.loads((home / ".cursor" / "mcp.json").read_text())["mcpServers"]
+    assert entries["db"] == {"command": "/opt/ringback", "args": ["mcp", "--upstream", "db"]}
+    config = json.loads((home / ".config" / "ringback" / "mcp.json").read_text())["mcpServers"]
+    assert list(config) == ["github", "linear", "db"]
+
+
+def test_variables_that_the_service_has_in_its_file_are_not_asked_for(run_connect: Connect, home: Path) -> None:
+    environment = home / ".config" / "ringback" / "environment"
+    environment.parent.mkdir(parents=True)
+    environment.write_text("GITHUB_TOKEN=ghp_secret\n")
+
+    written = run_connect("cursor", "--write")
+
+    assert written.exit_code == 0
+    assert "these variables" not in written.stdout
+    assert "ghp_secret" not in written.output
+
+
+def test_variables_that_a_client_passes_on_if_they_are_set_are_named(run_connect: Connect, home: Path) -> None:
+    (home / ".codex").mkdir()
+    (home / ".codex" / "config.toml").write_text('[mcp_servers.db]\ncommand = "dbhub"\nenv_vars = ["DATABASE_URL"]\n')
+
+    written = run_connect("codex", "--write")
+
+    assert "The service passes these variables on if they are set: DATABASE_URL.\nAdd each as a line" in written.stdout
+
+
+def test_undo_gives_the_same_bytes_back_and_a_second_one_says_that_there_is_nothing(
+    run_connect: Connect, home: Path
+) -> None:
+    before = list_files(home)
+    run_connect("cursor", "--write")
+
+    undone = run_connect("cursor", "--undo")
+
+    assert undone.stdout == f"{home}/.cursor/mcp.json has the bytes that it had before.\n"
+    assert list_files(home) == before
+    again = run_connect("cursor", "--undo")
+    assert (again.exit_code, "no record" in again.stderr) == (2, True)
+
+
+def test_a_second_write_changes_nothing(run_connect: Connect, home: Path) -> None:
+    run_connect("cursor", "--write")
+    before = list_files(home)
+
+    again = run_connect("cursor", "--write")
+
+    assert "GitHub: stays. It is Ringback already." in again.stdout
+    assert "Nothing to change." in again.stdout
+    assert list_files(home) == before
+
+
+@respx.mock
+def test_a_service_that_the_user_keeps_running_is_named_by_its_url(run_connect: Connect, home: Path) -> None:
+    url, config = "https://ringback.example.com", home / "ringback.json"
+    reload = respx.post(f"{url}/v1/upstreams/reload").respond(403, json={"detail": "Your key lacks the scope admin."})
+
+    arguments = ("--url", f"{url}/mcp/", "--config", str(config), "--api-key", "rbk_secret")
+    written = run_connect("cursor", "--write", *arguments)
+
+    assert reload.calls.last.request.headers["authorization"] == "Bearer rbk_secret"
+    assert "did not read its configuration again: " in written.stderr
+    assert "The client needs your API key in its environment: RINGBACK_API_KEY." in written.stdout
+
+    assert f"linear: through {url}/mcp/linear" in written.stdout
+    assert "starts the service" not in written.stdout
+    entry = json.loads((home / ".cursor" / "mcp.json").read_text())["mcpServers"]["linear"]
+    assert entry == {"url": f"{url}/mcp/linear", "headers": {"Authorization": "Bearer ${env:RINGBACK_API_KEY}"}}
+    assert "linear" in json.loads(config.read_text())["mcpServers"]
+    assert f"GITHUB_TOKEN.\nSet them in the environment of the service at {url}, and restart it." in written.stdout
+    assert "rbk_secret" not in written.output
+    assert "linear: stays. It is Ringback already." in run_connect("cursor").stdout
+
+
+def test_a_project_s_file_is_that_of_the_current_folder(run_connect: Connect, tmp_path: Path) -> None:
+    (tmp_path / ".vscode").mkdir()
+    file = tmp_path / ".vscode" / "mcp.json"
+    file.write_text('{"servers": {"files": {"command": "npx", "args": ["${workspaceFolder}/docs"]}}}')
+
+    run_connect("vscode", "--scope", "project", "--write")
+
+    config = json.loads((tmp_path / "home" / ".config" / "ringback" / "mcp.json").read_text())["mcpServers"]
+    assert config == {"files": {"command": "npx", "args": [f"{tmp_path}/docs"], "cwd": str(tmp_path)}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["emacs"], "there is claude-code, claude-desktop, cursor"),
+        (["windsurf"], "there is no such file"),
+        (["windsurf", "--scope", "project"], "Windsurf has no file for a project"),
+        (["cursor", "--config", "other.json"], "name the service of this file with --url"),
+        (["cursor", "--write", "--undo"], "give --write or --undo, not both"),
+        (["vscode", "--file", "mcp.json", "--input", "x"], "write it as ID=VARIABLE"),
+    ],
+)
+def test_an_option_that_leads_nowhere_is_an_error_that_says_what_to_do(
+    run_connect: Connect, arguments: list[str], problem: str
+) -> None:
+    refused = run_connect(*arguments)
+
+    assert refused.exit_code == 2
+    assert problem in " ".join(refused.output.replace("│", " ").split())
+
+
+def test_a_broken_configuration_of_ringback_is_left_alone(run_connect: Connect, home: Path) -> None:
+    config = home / ".config" / "ringback" / "mcp.json"
+    config.parent.mkdir(parents=True)
+    config.write_text('{"mcpServers": ')
+    before = list_files(home)
+
+    refused = run_connect("cursor", "--write")
+
+    assert refused.exit_code == 2
+    assert f"{config} is not valid JSON with comments: line 1, column 16. Nothing was written." in refused.stderr
+    assert list_files(home) == before
+
+
+@pytest.mark.parametrize("option", ["--write", "--undo"])
+def test_the_user_s_own_service_reads_its_configuration_again(
+    run_connect: Connect, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    if option == "--undo":
+        run_connect("cursor", "--write")
+    running = RunningService(url="http://127.0.0.1:8090", api_key="rbk_1", pid=1)
+
+    def read_running_service(_: ServicePaths) -> RunningService:
+        return running
+
+    monkeypatch.setattr(connect, "read_running_service", read_running_service)
+    reload = service.post("/v1/upstreams/reload").respond(503)
+
+    ended = run_connect("cursor", option)
+
+    assert ended.exit_code == 0
+    assert reload.calls.last.request.headers["authorization"] == "Bearer rbk_1"
+    assert "did not read its configuration again" in ended.stderr
+
+
+# -- the unit that starts the service -----------------------------------------------------------------------------------------
+
+
+def test_with_service_the_unit_is_written_once_and_another_one_stays(run_connect: Connect, home: Path) -> None:
+    unit = home / ".config" / "systemd" / "user" / "ringback.service"
+
+    written = run_connect("cursor", "--write", "--service")
+
+    assert "systemctl --user enable --now ringback" in written.stdout
+    assert 'ExecStart="/opt/ringback" "mcp-service"\n' in unit.read_text()
+    assert 'Environment="PATH=/usr/bin"\n' in unit.read_text()
+    assert f"EnvironmentFile=-{home}/.config/ringback/environment\n" in unit.read_text()
+    assert run_connect("cursor", "--write", "--service").exit_code == 0
+    unit.write_text("mine")
+    refused = run_connect("cursor", "--write", "--service")
+    assert (refused.exit_code, unit.read_text()) == (2, "mine")
+    assert "exists with another content" in refused.stderr
+
+
+def make_places(platform: str, **environment: str) -> Places:
+    return Places(home=Path("/home/a b"), folder=Path("/work"), platform=platform, environment=environment)
+
+
+def test_a_unit_of_systemd_quotes_what_it_would_expand() -> None:
+    unit = make_service_unit(('/opt/100% "r"/$x',), make_places("linux", PATH="/a b:$HOME", XDG_CONFIG_HOME="/c%d"))
+
+    assert unit is not None
+    assert unit.path == Path("/c%d/systemd/user/ringback.service")
+    lines = unit.content.decode().splitlines()
+    assert r'ExecStart="/opt/100%% \"r\"/$$x" "mcp-service"' in lines
+    assert 'Environment="PATH=/a b:$HOME"' in lines
+    assert "EnvironmentFile=-/c%%d/ringback/environment" in lines
+
+
+def test_an_agent_of_launchd_has_the_command_and_the_path_of_the_shell() -> None:
+    unit = make_service_unit(("/opt/ringback",), make_places("darwin", PATH="/usr/bin"))
+
+    assert unit is not None
+    assert unit.path == Path("/home/a b/Library/LaunchAgents/dev.ringback.service.plist")
+    agent = plistlib.loads(unit.content)
+    assert agent["ProgramArguments"] == ["/opt/ringback", "mcp-service"]
+    assert agent["EnvironmentVariables"]["PATH"] == "/usr/bin"
+
+
+def test_on_other_platforms_the_words_name_what_to_start() -> None:
+    windows, other = make_places("win32"), make_places("freebsd14")
+
+    assert make_service_unit(("C:\\ringback.exe",), windows) is None
+    assert describe_task(("C:\\ringback.exe",), windows) == (
+        "To start it with your session: schtasks /Create /SC ONLOGON /TN Ringback "
+        r'/TR "\"C:\ringback.exe\" \"mcp-service\""'
+    )
+    assert describe_task(("/a b/ringback",), other).endswith("run there: '/a b/ringback' mcp-service")
+
+
+# -- where clients keep their files -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("client", "platform", "environment", "path"),
+    [
+        ("claude-code", "linux", {}, "/home/a b/.claude.json"),
+        ("claude-code", "linux", {"CLAUDE_CONFIG_DIR": "/c"}, "/c/.claude.json"),
+        ("claude-desktop", "darwin", {}, "/home/a b/Library/Application Support/Claude/claude_desktop_config.json"),
+        ("claude-desktop", "win32", {"APPDATA": "/roaming"}, "/roaming/Claude/claude_desktop_config.json"),
+        ("claude-desktop", "linux", {}, "/home/a b/.config/Claude/claude_desktop_config.json"),
+        ("cursor", "darwin", {}, "/home/a b/.cursor/mcp.json"),
+        ("vscode", "linux", {"XDG_CONFIG_HOME": "/x"}, "/x/Code/User/mcp.json"),
+        ("vscode", "darwin", {}, "/home/a b/Library/Application Support/Code/User/mcp.json"),
+        ("vscode", "win32", {}, "/home/a b/AppData/Roaming/Code/User/mcp.json"),
+        ("codex", "linux", {"CODEX_HOME": "/x"}, "/x/config.toml"),
+        ("codex", "linux", {}, "/home/a b/.codex/config.toml"),
+        ("gemini", "win32", {}, "/home/a b/.gemini/settings.json"),
+        ("windsurf", "linux", {}, "/home/a b/.codeium/windsurf/mcp_config.json"),
+    ],
+)
+def test_the_file_of_a_user_is_where_the_client_keeps_it(
+    client: str, platform: str, environment: dict[str, str], path: str
+) -> None:
+    found = find_client(client)
+
+    assert found is not None
+    assert found.find_user_file(make_places(platform, **environment)) == Path(path)
+
+
+def test_the_file_of_a_project_is_below_its_folder() -> None:
+    found = {client.name: client.find_project_file(make_places("linux")) for client in CLIENTS}
+
+    assert found == {
+        "claude-code": Path("/work/.mcp.json"),
+        "claude-desktop": None,
+        "cursor": Path("/work/.cursor/mcp.json"),
+        "vscode": Path("/work/.vscode/mcp.json"),
+        "codex": Path("/work/.codex/config.toml"),
+        "gemini": Path("/work/.gemini/settings.json"),
+        "windsurf": None,
+    }

@@ -1,0 +1,117 @@
+"""A connection whose upstream requires a login waits for new tokens, and its requests fail at once."""
+
+import asyncio
+
+import pytest
+
+from ringback.protocol.errors import LoginRequired, RequestNotSent
+from ringback.upstreams.errors import UpstreamLoginRequired
+from ringback.upstreams.login_gate import RETRY_SECONDS, LoginGate
+from ringback.upstreams.oauth.challenge import Refusal
+from ringback.upstreams.oauth.followed_login import FollowedLogin
+from tests.support.clock import ManualClock
+
+
+class VersionedTokens:
+    """Implements `TokenSource`: a stored version, of which the process knows an older one."""
+
+    def __init__(self) -> None:
+        self.version: int | None = 1
+        self.stored: int | None = 1
+        self.login = FollowedLogin()
+        self._changed = asyncio.Event()
+        self.is_closed = False
+
+    async def check_login(self) -> None:
+        raise NotImplementedError
+
+    def sign_in(self, *, notifies: bool) -> None:
+        self.stored = 2
+        if notifies:
+            self._changed.set()
+
+    async def get_token(self, *, other_than: str | None = None, refusal: Refusal | None = None) -> str | None:
+        raise NotImplementedError
+
+    async def explain_refusal(self, refusal: Refusal, *, token: str | None) -> RequestNotSent | None:
+        raise NotImplementedError
+
+    async def read_version(self) -> int | None:
+        self.version = self.stored
+        return self.stored
+
+    async def wait_changed(self) -> None:
+        await self._changed.wait()
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+def make_gate() -> tuple[LoginGate, VersionedTokens, ManualClock]:
+    tokens, clock = VersionedTokens(), ManualClock()
+    gate = LoginGate(tokens, upstream="hosted", clock=clock)
+    gate.note_failure(ExceptionGroup("of the SDK", [LoginRequired("sign in", scope="tools")]))
+    return gate, tokens, clock
+
+
+async def test_a_request_fails_at_once_and_names_the_scope() -> None:
+    gate, _, _ = make_gate()
+    with pytest.raises(UpstreamLoginRequired, match="ringback upstreams login") as raised:
+        await gate.require_open()
+
+    assert raised.value.scope == "tools"
+
+
+async def test_a_request_after_a_login_passes_before_the_notification_arrives() -> None:
+    gate, tokens, _ = make_gate()
+    tokens.sign_in(notifies=False)
+
+    await gate.require_open()
+    await gate.require_open()
+    assert not gate.is_closed
+
+
+async def test_another_failure_leaves_the_gate_open() -> None:
+    gate, _, _ = make_gate()
+    gate.note_failure(TimeoutError())
+
+    await gate.require_open()
+
+
+async def test_a_waiting_connection_goes_on_when_a_login_is_notified() -> None:
+    gate, tokens, _ = make_gate()
+    waiting = asyncio.create_task(gate.wait_open())
+    tokens.sign_in(notifies=True)
+
+    await waiting
+    assert not gate.is_closed
+
+
+async def test_a_waiting_connection_goes_on_when_a_request_sees_the_login() -> None:
+    gate, tokens, _ = make_gate()
+    waiting = asyncio.create_task(gate.wait_open())
+    await asyncio.sleep(0)
+    tokens.sign_in(notifies=False)
+    await gate.require_open()
+
+    await waiting
+
+
+async def test_a_waiting_connection_tries_again_after_a_minute() -> None:
+    gate, _, clock = make_gate()
+    waiting = asyncio.create_task(gate.wait_open())
+    while not waiting.done():
+        clock.advance(RETRY_SECONDS / 4)
+        await asyncio.sleep(0)
+
+    assert not gate.is_closed
+
+
+async def test_the_gate_closes_the_tokens_although_it_is_cancelled() -> None:
+    gate, tokens, _ = make_gate()
+    closing = asyncio.create_task(gate.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+
+    assert tokens.is_closed
