@@ -26,6 +26,7 @@ Three rules carry everything:
     keyring       reads and rotates the encryption keys
     settings      the RINGBACK_* variables
     http_server/  uvicorn with limits on requests and connections
+    ui/           the dashboard: pages over the same services
     api/          the REST API: routes, problem documents, OpenAPI
     mcp_server/   the MCP endpoints, in both eras
     identity/     API keys and OAuth access tokens
@@ -56,7 +57,7 @@ Three rules carry everything:
 Imports point down only; modules joined by | do not import each other (pyproject.toml holds the contract):
 
     __main__  >  cli  >  extension | agents  >  server  >  bootstrap | client | receiver  >  keyring  >  settings
-      >  http_server  >  api | mcp_server | identity | runner | janitor | resealing | supervisor
+      >  http_server  >  ui  >  api | mcp_server | identity | runner | janitor | resealing | supervisor
       >  schemas | upstreams | storage  >  services  >  notifier  >  telemetry | leadership  >  admission | post_commit
       | waits  >  domain  >  protocol  >  backoff | log_context | signing
 """

@@ -66,6 +66,8 @@ from ringback.services.upstream_logins import LoginConfig, UpstreamLogins
 from ringback.services.verification import VerificationPolicy, WebhookVerification
 from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokenCodec
+from ringback.ui.context import UiContext
+from ringback.ui.routes import make_ui_routes
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from ringback.upstreams.connection import UpstreamConnection
 from ringback.upstreams.connection_directory import ConnectionDirectory
@@ -155,6 +157,15 @@ async def running_service(
                     clock=clock,
                     requires_key=auth == "keys",
                     redirect_urls=login_redirect_urls,
+                ),
+                ui_routes=make_ui_routes(
+                    UiContext(
+                        services=services,
+                        config=config,
+                        sealer=make_sealer(),
+                        clock=clock,
+                        requires_key=auth == "keys",
+                    )
                 ),
             ),
             services=services,

@@ -2,12 +2,13 @@
 
 import json
 import os
+from collections.abc import Sequence
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from ringback import __version__
@@ -113,11 +114,17 @@ def _with_stable_enum_names(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def create_app(
-    services: Services, *, config: ApiConfig, mcp: ASGIApp | None = None, login_pages: LoginPageConfig | None = None
+    services: Services,
+    *,
+    config: ApiConfig,
+    mcp: ASGIApp | None = None,
+    login_pages: LoginPageConfig | None = None,
+    ui_routes: Sequence[BaseRoute] = (),
 ) -> FastAPI:
     """The API over these services. It has no lifespan: the code that creates the services also closes them.
 
-    With `mcp`, the same application serves MCP clients, and with `login_pages` the pages on which people sign in to upstreams.
+    With `mcp`, the same application serves MCP clients, with `login_pages` the pages on which people sign in to upstreams, and
+    with `ui_routes` the dashboard.
     """
     app = create_documented_app()
     if mcp is not None:
@@ -128,6 +135,7 @@ def create_app(
     app.router.routes.append(Route("/llms.txt", endpoint=LlmsTextEndpoint(config.public_url).__call__, methods=["GET"]))
     if login_pages is not None:
         app.router.routes.extend(LoginPages(services, config, login_pages).make_routes())
+    app.router.routes.extend(ui_routes)
     return _connect_app(app, services, config)
 
 
@@ -137,6 +145,7 @@ def create_operations_app(
     config: ApiConfig,
     mcp: ASGIApp | None = None,  # noqa: ARG001 - as `create_app`
     login_pages: LoginPageConfig | None = None,  # noqa: ARG001
+    ui_routes: Sequence[BaseRoute] = (),  # noqa: ARG001
 ) -> FastAPI:
     """Health, readiness and metrics only: for a node without the role `api`."""
     app = _create_empty_app()

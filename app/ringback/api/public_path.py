@@ -27,6 +27,7 @@ OWN_FIRST_SEGMENTS: Final = frozenset(
         "llms.txt",
         "register",
         "login",
+        "ui",
     }
 )
 """First segments of the service's own paths. A public path that begins with one must be removed by the proxy: no rule could say

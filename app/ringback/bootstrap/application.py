@@ -16,7 +16,13 @@ from ringback.bootstrap.configuration import (
     require_callback_url,
     require_complete_roles,
 )
-from ringback.bootstrap.entrypoints import build_api_config, build_login_pages, open_authenticator, open_mcp_server
+from ringback.bootstrap.entrypoints import (
+    build_api_config,
+    build_login_pages,
+    build_ui_routes,
+    open_authenticator,
+    open_mcp_server,
+)
 from ringback.bootstrap.environment import Environment, ReadConfigs
 from ringback.bootstrap.services import build_services
 from ringback.bootstrap.workers import build_workers
@@ -93,12 +99,14 @@ async def open_application(
             open_authenticator(components, services, settings) as authenticator,
             open_mcp_server(components, services, settings, authenticator) as mcp,
         ):
+            config = build_api_config(settings, supervisor, workers, authenticator, mcp)
             yield Application(
                 api=create_api(
                     services,
-                    config=build_api_config(settings, supervisor, workers, authenticator, mcp),
+                    config=config,
                     mcp=mcp,
                     login_pages=build_login_pages(components, settings),
+                    ui_routes=build_ui_routes(components, services, settings, config),
                 ),
                 services=services,
                 store=components.store,

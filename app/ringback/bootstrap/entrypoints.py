@@ -4,6 +4,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
+from starlette.routing import BaseRoute
+
 from ringback.api.app import ApiConfig, Services
 from ringback.api.login_pages import LoginPageConfig
 from ringback.bootstrap.components import Components
@@ -34,6 +36,8 @@ from ringback.services.node_signals import NodeSignals
 from ringback.services.tool_aliases import ToolAliases
 from ringback.settings import Settings
 from ringback.supervisor import Supervisor, Worker
+from ringback.ui.context import UiContext
+from ringback.ui.routes import make_ui_routes
 from ringback.upstreams.catalog.argument_schemas import ArgumentSchemas
 
 
@@ -147,4 +151,21 @@ def build_login_pages(components: Components, settings: Settings) -> LoginPageCo
         clock=components.environment.clock,
         requires_key=settings.auth != "off",
         redirect_urls=settings.login_redirect_urls,
+    )
+
+
+def build_ui_routes(
+    components: Components, services: Services, settings: Settings, config: ApiConfig
+) -> Sequence[BaseRoute]:
+    """The routes of the dashboard; none if it is off."""
+    if not settings.ui:
+        return ()
+    return make_ui_routes(
+        UiContext(
+            services=services,
+            config=config,
+            sealer=components.sealer,
+            clock=components.environment.clock,
+            requires_key=settings.auth != "off",
+        )
     )

@@ -63,6 +63,9 @@ class Settings(BaseSettings):
         default="keys",
         description="'keys': every request needs an API key. 'off': none does; allowed on loopback only.",
     )
+    ui: bool = Field(
+        default=True, description="Whether the dashboard is served, at /ui below the public URL: on or off."
+    )
     oidc_issuer: IssuerUrl = Field(
         default=None,
         description="Issuer whose access tokens are accepted besides API keys: https://…, exactly as in the tokens' iss.",

@@ -1,0 +1,20 @@
+"""The dashboard at /ui: pages that the service renders, with buttons for callers whose key allows them.
+
+    browser ──GET /ui/calls?status=failed──▶ UiRoutes ──cookie──▶ viewer ──▶ page handler ──▶ services ──▶ template
+            ──POST /ui/webhooks/wh_…/test──▶ UiRoutes ──cookie, form token, Origin──▶ action handler ──▶ services ──▶ 303
+
+A viewer is a caller (`domain.principal.Caller`) in a browser: the services check its scopes as they do for REST, so no page
+decides about rights. An operator sees the rows of all principals. Pages need no script for reading: scripts refresh lists and
+show times in the viewer's zone. Templates escape all that clients, upstreams and receivers wrote.
+
+    routes         all routes of the dashboard
+    page_routes    wraps a handler: viewer, errors as pages, form token
+    context        the services and settings that handlers use
+    viewer         who looks at a page, and what it may do there
+    viewer_cookie  the sealed cookie that remembers a viewer
+    sign_in_pages  sign in with an API key, and sign out
+    access         the caller of a list or of one object, for viewers that are operators
+    rendering      templates, filters and headers
+    home_pages     the first page
+    call_pages     the list of calls
+"""

@@ -1,0 +1,26 @@
+"""The caller of a list or of one object.
+
+A viewer with the scope `admin` reads the rows of all principals, and acts for the owner of an object. Each such request has a
+line in the audit log (`services.operators`).
+"""
+
+from starlette.requests import Request
+
+from ringback.domain.principal import ALL_PRINCIPALS, Caller
+from ringback.services.operators import Operators
+from ringback.ui.viewer import Viewer
+
+
+def view_rows(operators: Operators, viewer: Viewer, request: Request, *, operation: str) -> Caller:
+    """The caller of a list: for an operator all principals, or the one that the query parameter `principal` names."""
+    if not viewer.is_operator:
+        return viewer.caller
+    principal = request.query_params.get("principal") or ALL_PRINCIPALS
+    return operators.view_principal(viewer.caller, principal, operation=operation)
+
+
+async def act_for_owner(operators: Operators, viewer: Viewer, target: str, *, operation: str) -> Caller:
+    """The caller of an operation on one object. Raises `NotFound` if no principal has an object with this id."""
+    if not viewer.is_operator:
+        return viewer.caller
+    return await operators.act_for_owner(viewer.caller, ALL_PRINCIPALS, operation=operation, target=target)

@@ -1,0 +1,23 @@
+"""The services and settings that page handlers use."""
+
+from dataclasses import dataclass
+
+from ringback.api.context import ApiConfig, Services
+from ringback.domain.clock import Clock
+from ringback.domain.encryption import Sealer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UiContext:
+    services: Services
+    config: ApiConfig
+    sealer: Sealer
+    """Seals the cookies."""
+    clock: Clock
+    requires_key: bool
+    """False while authentication is off: every viewer is then the anonymous principal."""
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether browsers reach the dashboard over https."""
+        return self.config.public_url.startswith("https:")
