@@ -22,4 +22,5 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     home_charts    the charts of the first page
     home_pages     the first page
     call_pages     the list of calls
+    missing_pages  what is shown at a path without a page
 """
