@@ -258,6 +258,7 @@ def build_services(components: Components, settings: Settings) -> Services:
         deliveries=Deliveries(store=store),
         replays=_build_replays(components, lifecycle, attempts),
         bulk_redeliveries=_build_bulk_redeliveries(components, lifecycle, attempts),
+        call_resumes=components.call_resumes,
         call_resumption=CallResumption(
             store=store,
             clock=clock,

@@ -19,6 +19,7 @@ NOUNS = [
     "call_completions",
     "call_deliveries",
     "call_queue",
+    "call_resumes",
     "call_webhooks",
     "calls",
     "catalog",
