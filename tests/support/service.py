@@ -39,8 +39,8 @@ from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.bulk_redelivery import BulkRedeliveries
-from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.call_resumes import CallResumeRecorder
+from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.calls import Calls
 from ringback.services.cancellation import BulkCancellations
 from ringback.services.deliveries import Deliveries
