@@ -82,6 +82,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final, Protocol, TypeVar
 
+from ringback.domain.call_histories import CallHistoryRows
 from ringback.domain.call_resumes import CallResumeRows
 from ringback.domain.call_rows import CallCompletionRows, CallQueue, CallRows, ScheduledCalls, TombstoneRows
 from ringback.domain.catch_up import CatchUpRows
@@ -158,6 +159,8 @@ class Transaction(Protocol):
     def call_queue(self) -> CallQueue: ...
     @property
     def scheduled_calls(self) -> ScheduledCalls: ...
+    @property
+    def call_histories(self) -> CallHistoryRows: ...
     @property
     def call_resumes(self) -> CallResumeRows: ...
     @property

@@ -99,6 +99,11 @@ CALL_PARAMETERS: Final[StatementParameters] = {
         "queue_due": [{}],
         "next": [{}],
     },
+    "call_histories": {
+        "events": [{"call_id": "call_rare"}, {"call_id": "call_none"}],
+        "deliveries": [{"ids": '["call_rare", "call_over"]'}],
+        "attempts": [{"ids": '["dlv_wh_rare-delivered-1", "dlv_none"]'}],
+    },
     "call_resumes": {
         "of_calls": [{"ids": '["call_rare", "call_none"]'}],
         "add": [

@@ -18,6 +18,7 @@ NOUNS = [
     "api_keys",
     "call_completions",
     "call_deliveries",
+    "call_histories",
     "call_queue",
     "call_resumes",
     "call_webhooks",
