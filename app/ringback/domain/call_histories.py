@@ -23,6 +23,8 @@ class DeliveryHistory:
     """Without its body."""
     webhook: Webhook | None
     """None if it has been removed."""
+    message_id: str
+    """The `webhook-id` header of every attempt."""
     attempts: Sequence[Attempt]
     """The latest ones, oldest first."""
 

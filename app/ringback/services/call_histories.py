@@ -14,9 +14,11 @@ from ringback.domain.call_histories import (
 )
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.cursor import Page
-from ringback.domain.delivery import Delivery
+from ringback.domain.delivery import Attempt, Delivery
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.webhook import Webhook
+from ringback.notifier.payload import choose_message_id
 from ringback.services.calls import get_own_call
 
 MARKED_DELIVERIES_MAX: Final = 5
@@ -67,11 +69,18 @@ async def _read_deliveries(tx: Transaction, deliveries: Sequence[Delivery]) -> S
     attempts = await tx.call_histories.list_attempts(ids, limit=HISTORY_ATTEMPTS_MAX)
     webhooks = {each.id: each for each in await tx.webhooks.get_many({each.webhook_id for each in deliveries})}
     return [
-        DeliveryHistory(
-            delivery=delivery, webhook=webhooks.get(delivery.webhook_id), attempts=attempts.get(delivery.id, ())
-        )
+        _build_delivery(delivery, webhooks.get(delivery.webhook_id), attempts.get(delivery.id, ()))
         for delivery in deliveries
     ]
+
+
+def _build_delivery(delivery: Delivery, webhook: Webhook | None, attempts: Sequence[Attempt]) -> DeliveryHistory:
+    return DeliveryHistory(
+        delivery=delivery,
+        webhook=webhook,
+        message_id=delivery.message_id if webhook is None else choose_message_id(delivery, webhook),
+        attempts=attempts,
+    )
 
 
 async def _read_marks(tx: Transaction, calls: Sequence[Call]) -> Sequence[CallMarks]:
