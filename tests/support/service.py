@@ -37,6 +37,7 @@ from ringback.protocol.mcp_events.grants import TtlPolicy
 from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
+from ringback.services.audit import AuditLog
 from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.callback_proofs import CallbackProofs
@@ -57,10 +58,12 @@ from ringback.services.login_revocations import LoginRevocations
 from ringback.services.login_waits import LoginWaits
 from ringback.services.operators import Operators
 from ringback.services.quotas import QuotaEnforcer, QuotaOverrides, Quotas
+from ringback.services.portal_links import PortalLinks
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
 from ringback.services.resume import CallResumption
+from ringback.services.sign_ins import SignIns
 from ringback.services.upstream_controls import UpstreamControls
 from ringback.services.upstream_logins import LoginConfig, UpstreamLogins
 from ringback.services.verification import VerificationPolicy, WebhookVerification
@@ -309,6 +312,9 @@ def _services(
         ),
         call_resumption=CallResumption(store=store, clock=clock, tokens=tokens, lifecycle=lifecycle),
         api_keys=ApiKeys(store=store, ids=ids),
+        sign_ins=SignIns(store=store, ids=ids),
+        portal_links=PortalLinks(store=store, ids=ids, public_url=login_config.public_url),
+        audit_log=AuditLog(store=store),
         insights=Insights(
             store=store,
             clock=clock,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
 from ringback.storage.rows.api_keys import SqlApiKeys
 from ringback.storage.rows.calls import SqlCallCompletions, SqlCallQueue, SqlCalls, SqlScheduledCalls, SqlTombstones
+from ringback.storage.rows.dashboard_access import SqlAuditEntries, SqlPortalLinks, SqlSignIns
 from ringback.storage.rows.deliveries import (
     SqlCallDeliveries,
     SqlDeliveries,
@@ -89,6 +90,9 @@ class SqlTransaction:
     upstream_logins: SqlUpstreamLogins
     upstream_tokens: SqlUpstreamTokens
     oauth_clients: SqlOAuthClients
+    sign_ins: SqlSignIns
+    portal_links: SqlPortalLinks
+    audit_entries: SqlAuditEntries
     erasures: SqlErasures
     erased_rows: SqlErasedRows
     erased_deliveries: SqlErasedDeliveries
