@@ -37,8 +37,8 @@ from ringback.protocol.mcp_events.grants import TtlPolicy
 from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
-from ringback.services.audit import AuditLog
 from ringback.services.attempt_scheduling import AttemptScheduler
+from ringback.services.audit import AuditLog
 from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.calls import Calls
@@ -57,8 +57,8 @@ from ringback.services.log_tails import LogTails
 from ringback.services.login_revocations import LoginRevocations
 from ringback.services.login_waits import LoginWaits
 from ringback.services.operators import Operators
-from ringback.services.quotas import QuotaEnforcer, QuotaOverrides, Quotas
 from ringback.services.portal_links import PortalLinks
+from ringback.services.quotas import QuotaEnforcer, QuotaOverrides, Quotas
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports

@@ -12,8 +12,8 @@ from ringback.runner.task_lookup import UpstreamTaskLookup
 from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
-from ringback.services.audit import AuditLog
 from ringback.services.attempt_scheduling import AttemptScheduler
+from ringback.services.audit import AuditLog
 from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.calls import Calls

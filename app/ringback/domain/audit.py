@@ -38,9 +38,7 @@ class AuditEntry:
 class AuditRows(Protocol):
     async def append(self, entry: AuditEntry) -> None: ...
 
-    async def list_page(
-        self, owner: Principal | None, *, position: int | None, limit: int
-    ) -> Page[AuditEntry, int]:
+    async def list_page(self, owner: Principal | None, *, position: int | None, limit: int) -> Page[AuditEntry, int]:
         """Entries about what this principal owns (None: all entries), newest first, from after the entry `position`."""
         ...
 

@@ -14,9 +14,7 @@ class AuditLog:
     def __init__(self, *, store: Store) -> None:
         self._store = store
 
-    async def list_entries(
-        self, caller: Caller, *, position: int | None, limit: int
-    ) -> Page[AuditEntry, int]:
+    async def list_entries(self, caller: Caller, *, position: int | None, limit: int) -> Page[AuditEntry, int]:
         """Who changed what the caller owns, newest first. `Operators.view_principal` makes the caller of another list."""
         caller.require_scope(Scope.READ)
         return await self._store.scan(

@@ -1,7 +1,7 @@
 """Webhook secrets (`whsec_…`), API keys (`rbk_…`), and the secrets of browsers that look at the dashboard.
 
-A webhook secret signs, so it is stored (sealed), in the text form of Standard Webhooks. An API key and the
-secret of a browser are only compared, so only their hashes are stored. Random bytes are parameters, and no error text contains a secret.
+A webhook secret signs, so it is stored (sealed), in the text form of Standard Webhooks. An API key and the secret of a browser
+are only compared, so only their hashes are stored. Random bytes are parameters, and no error text contains a secret.
 """
 
 import base64

@@ -74,13 +74,9 @@ class SqlAuditEntries(SqlRows, noun="audit_entries"):
     """Implements `domain.audit.AuditRows`."""
 
     async def append(self, entry: AuditEntry) -> None:
-        await self._sql.execute(
-            "append", **RECORDS.audit_entry.encode_for(self._sql.parameters("append"), entry)
-        )
+        await self._sql.execute("append", **RECORDS.audit_entry.encode_for(self._sql.parameters("append"), entry))
 
-    async def list_page(
-        self, owner: Principal | None, *, position: int | None, limit: int
-    ) -> Page[AuditEntry, int]:
+    async def list_page(self, owner: Principal | None, *, position: int | None, limit: int) -> Page[AuditEntry, int]:
         where = {"before_seq": _NEWEST if position is None else position, "limit": limit + 1}
         if owner is None:
             found = await self._sql.fetch_records("page", RECORDS.audit_entry, **where)
