@@ -155,6 +155,7 @@ class AttemptRecorder:
         if name is None:
             return
         await self._recorder.record_webhook_event(tx, name, updated)
+        tx.on_commit(partial(_log_state_change, name, updated))
         if name is EventName.WEBHOOK_SUSPENDED and updated.is_subscription:
             await tx.webhook_deliveries.hold_pending(updated.id, limit=health.RELEASE_BATCH_SIZE, suspended=True)
         if name is EventName.WEBHOOK_RECOVERED and not updated.holds_deliveries():
@@ -205,6 +206,19 @@ def redact_result(result: AttemptResult, headers: CallbackHeaders) -> AttemptRes
         excerpt=None if result.excerpt is None else redact_header_values(result.excerpt, headers),
         detail=None if result.detail is None else redact_header_values(result.detail, headers),
     )
+
+
+def _log_state_change(name: EventName, webhook: Webhook) -> None:
+    """Log one line, named as the event that the owner gets."""
+    level = logging.INFO if name is EventName.WEBHOOK_RECOVERED else logging.WARNING
+    facts = {
+        "webhook_id": webhook.id,
+        "principal": webhook.principal,
+        "category": webhook.last_error,
+        "failing_since": None if webhook.failing_since is None else webhook.failing_since.isoformat(),
+        "percent": webhook.alerted_percent if name is EventName.WEBHOOK_FAILING else None,
+    }
+    log.log(level, str(name), extra=facts)
 
 
 async def record_losses(tx: Transaction, deliveries: Collection[Delivery], measurements: Measurements) -> None:
