@@ -224,10 +224,23 @@ def _log_state_change(name: EventName, webhook: Webhook) -> None:
 async def record_losses(tx: Transaction, deliveries: Collection[Delivery], measurements: Measurements) -> None:
     """Record that receivers have missed deliveries that were given up without an attempt."""
     tx.on_commit(partial(measurements.record_given_up, len(deliveries)))
+    tx.on_commit(partial(_log_given_up, deliveries))
     lost = [delivery for delivery in deliveries if leaves_gap(delivery, None)]
     for webhook in await tx.webhooks.get_many({delivery.webhook_id for delivery in lost}, lock=True):
         first = min(delivery.seq or 0 for delivery in lost if delivery.webhook_id == webhook.id)
         await tx.webhooks.update(health.webhook_after_loss(webhook, first), WebhookPart.MISSED)
+
+
+def _log_given_up(deliveries: Collection[Delivery]) -> None:
+    for delivery in deliveries:
+        facts = {
+            "delivery_id": delivery.id,
+            "webhook_id": delivery.webhook_id,
+            "call_id": delivery.call_id,
+            "principal": delivery.principal,
+            "message_id": delivery.message_id,
+        }
+        log.info("delivery.given_up", extra=facts)
 
 
 def _webhook_after_failed_gap(webhook: Webhook, result: AttemptResult, update: DeliveryUpdate) -> Webhook:
@@ -280,6 +293,7 @@ def log_attempts(batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[Fini
                 "delivery_id": outcome.delivery.id,
                 "webhook_id": outcome.delivery.webhook_id,
                 "call_id": outcome.delivery.call_id,
+                "principal": outcome.delivery.principal,
                 "message_id": outcome.delivery.message_id,
                 "number": attempt.number,
                 "category": str(result.category),
