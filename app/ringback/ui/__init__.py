@@ -15,6 +15,9 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     sign_in_pages  sign in with an API key, and sign out
     access         the caller of a list or of one object, for viewers that are operators
     rendering      templates, filters and headers
+    formats        times, durations, sizes and counts as text
+    navigation     the sections that a viewer may open
+    assets         style sheet, scripts and icon
     home_pages     the first page
     call_pages     the list of calls
 """

@@ -21,7 +21,7 @@ class CallPages:
         self._renderer = renderer
 
     def make_routes(self, pages: PageRoutes) -> list[Route]:
-        return [pages.page("/calls", self.list_calls)]
+        return [pages.page("/calls", self.list_calls, in_session_portal=True)]
 
     async def list_calls(self, request: Request, viewer: Viewer) -> Response:
         services = self._context.services

@@ -57,13 +57,17 @@ class PageRoutes:
         self._renderer = renderer
         self._cookie = ViewerCookie(context.sealer, is_secure=context.is_secure)
 
-    def page(self, path: str, handler: PageHandler) -> Route:
+    def page(self, path: str, handler: PageHandler, *, in_session_portal: bool = False) -> Route:
+        """`in_session_portal`: a link to one client session shows this page too. Its handler filters by that session."""
+
         async def show(request: Request) -> Response:
             viewer = None
             try:
                 viewer = await self.find_viewer(request)
                 if viewer is None:
                     return self._send_to_sign_in(request)
+                if not in_session_portal:
+                    viewer.require_client_session(None)
                 return await handler(request, viewer)
             except RingbackError as problem:
                 return self._show_problem(problem, viewer)

@@ -1,14 +1,15 @@
 """Templates, their filters, and the headers of every page."""
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
 from starlette.responses import Response
 
-from ringback.domain.clock import format_iso
+from ringback import __version__
+from ringback.ui.assets import asset_path
+from ringback.ui.formats import format_age, format_bytes, format_count, format_duration, format_time
+from ringback.ui.navigation import list_sections
 from ringback.ui.viewer import Viewer
 
 CONTENT_SECURITY_POLICY: Final = (
@@ -33,17 +34,15 @@ _TEMPLATES: Final = Environment(
 )
 
 
-def _format_time(instant: datetime | None) -> Markup:
-    """An element `time`. A script shows it in the viewer's zone; without it, the page shows UTC."""
-    if instant is None:
-        return Markup("&ndash;")
-    text = format_iso(instant)
-    shown = escape(text[:19].replace("T", " ") + " UTC")
-    return Markup('<time datetime="{}">{}</time>').format(text, shown)
-
-
-_FILTERS: Final[dict[str, Callable[..., Any]]] = {"time": _format_time}
+_FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    "time": format_time,
+    "age": format_age,
+    "duration": format_duration,
+    "bytes": format_bytes,
+    "count_text": format_count,
+}
 _TEMPLATES.filters.update(_FILTERS)
+_TEMPLATES.globals["version"] = __version__
 
 
 class Renderer:
@@ -55,5 +54,15 @@ class Renderer:
     def render_page(
         self, template: str, viewer: Viewer | None, *, title: str, status_code: int = 200, **values: object
     ) -> Response:
-        html = _TEMPLATES.get_template(template).render(values, viewer=viewer, title=title, ui=self.ui_path)
+        html = _TEMPLATES.get_template(template).render(
+            values,
+            viewer=viewer,
+            title=title,
+            ui=self.ui_path,
+            asset=self._asset_url,
+            sections=list_sections(viewer),
+        )
         return Response(html, status_code=status_code, headers=PAGE_HEADERS, media_type="text/html")
+
+    def _asset_url(self, name: str) -> str:
+        return f"{self.ui_path}{asset_path(name)}"

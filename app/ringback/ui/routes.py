@@ -6,6 +6,7 @@ from collections.abc import Callable
 from starlette.routing import BaseRoute
 
 from ringback.api.public_path import read_public_path
+from ringback.ui.assets import ASSET_ROUTES
 from ringback.ui.call_pages import CallPages
 from ringback.ui.context import UiContext
 from ringback.ui.home_pages import HomePages
@@ -18,6 +19,7 @@ def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] =
     renderer = Renderer(public_path=read_public_path(context.config.public_url))
     pages = PageRoutes(context, renderer)
     return [
+        *ASSET_ROUTES,
         *SignInPages(context, renderer, random_bytes).make_routes(pages),
         *HomePages(context, renderer).make_routes(pages),
         *CallPages(context, renderer).make_routes(pages),
