@@ -35,7 +35,7 @@ from tests.support.upstreams import ControlledUpstream, make_http_config, servin
 SERVICE_HOST: Final = "ringback.example"
 PRODUCT_HOST: Final = "product.example"
 """A site that embeds the pages of a portal link."""
-HOSTILE_HOST: Final = "evil.example"
+HOSTILE_HOST: Final = "hostile.example"
 STEPS_SECONDS: Final = [1]
 """The retry schedule of the stage's webhooks: a delivery is dead after a second."""
 
@@ -127,3 +127,16 @@ async def _serving_tls(ringback: RunningApplication, listener: socket.socket) ->
     finally:
         server.should_exit = True
         await task
+
+
+@asynccontextmanager
+async def serving_site(host: str, html: str) -> AsyncGenerator[str]:
+    """Another site, whose only page is this. Returns its origin."""
+
+    async def respond(connection: AcceptedConnection) -> None:
+        page = response("200 OK", html.encode(), **{"content-type": "text/html; charset=utf-8"})
+        while await connection.request() is not None:
+            await connection.send(page)
+
+    async with serving_receiver(respond, tls=CertificateAuthority().server(host)) as server:
+        yield f"https://{host}:{server.port}"
