@@ -18,6 +18,9 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     formats        times, durations, sizes and counts as text
     navigation     the sections that a viewer may open
     assets         style sheet, scripts and icon
+    charts         bars and lines as values that a template draws
+    home_charts    the charts of the first page
     home_pages     the first page
     call_pages     the list of calls
+    missing_pages  what is shown at a path without a page
 """

@@ -42,7 +42,6 @@ _FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "count_text": format_count,
 }
 _TEMPLATES.filters.update(_FILTERS)
-_TEMPLATES.globals["version"] = __version__
 
 
 class Renderer:
@@ -61,6 +60,7 @@ class Renderer:
             ui=self.ui_path,
             asset=self._asset_url,
             sections=list_sections(viewer),
+            version=__version__,
         )
         return Response(html, status_code=status_code, headers=PAGE_HEADERS, media_type="text/html")
 
