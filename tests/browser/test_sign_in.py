@@ -38,10 +38,11 @@ async def test_a_form_of_another_site_changes_nothing(stage: DashboardStage, ses
     forms = [_make_form(stage.url(path), label=path, key=await stage.create_key("mallory")) for path in actions]
     statuses: dict[str, int] = {}
 
-    for policy in ("unsafe-url", "no-referrer"):  # the second one sends the Origin "null"
-        async with serving_site(HOSTILE_HOST, f'<meta name="referrer" content="{policy}">{"".join(forms)}') as site:
+    async with serving_site(HOSTILE_HOST) as site:
+        for policy in ("unsafe-url", "no-referrer"):  # the second one sends the Origin "null"
+            site.html = f'<meta name="referrer" content="{policy}">{"".join(forms)}'
             for path in actions:
-                await tab.open(site)
+                await tab.open(site.origin)
                 statuses[f"{path} {policy}"] = await _press(tab, path)
 
     assert set(statuses.values()) == {403}, statuses

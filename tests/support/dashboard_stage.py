@@ -129,14 +129,22 @@ async def _serving_tls(ringback: RunningApplication, listener: socket.socket) ->
         await task
 
 
+@dataclass(slots=True)
+class Site:
+    """Another site, whose every page is this."""
+
+    origin: str
+    html: str = ""
+
+
 @asynccontextmanager
-async def serving_site(host: str, html: str) -> AsyncGenerator[str]:
-    """Another site, whose only page is this. Returns its origin."""
+async def serving_site(host: str) -> AsyncGenerator[Site]:
+    site = Site("")
 
     async def respond(connection: AcceptedConnection) -> None:
-        page = response("200 OK", html.encode(), **{"content-type": "text/html; charset=utf-8"})
         while await connection.request() is not None:
-            await connection.send(page)
+            await connection.send(response("200 OK", site.html.encode(), **{"content-type": "text/html"}))
 
     async with serving_receiver(respond, tls=CertificateAuthority().server(host)) as server:
-        yield f"https://{host}:{server.port}"
+        site.origin = f"https://{host}:{server.port}"
+        yield site
