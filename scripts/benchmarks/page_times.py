@@ -4,12 +4,7 @@ A time is from the request to the last byte of the response on one loopback conn
 not the service's. `viewer` sees the rows of one principal, who owns all calls of the crowd; `operator` those of all.
 """
 
-import json
-import sys
 import time
-from asyncio import create_subprocess_exec
-from asyncio.subprocess import PIPE
-from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -20,8 +15,8 @@ from typing import Final
 import httpx
 
 from ringback.domain.principal import Scope
-from ringback.signing.sealing import KEY_BYTES
 from scripts.benchmarks.crowds import Crowd, fill
+from scripts.benchmarks.dashboard_keys import ENGINE_KEYS, create_key
 from scripts.benchmarks.databases import Databases
 from scripts.benchmarks.measurement import Json, percentile, print_progress
 from scripts.benchmarks.service import ringback
@@ -34,8 +29,6 @@ QUICK_MANY: Final = Crowd(webhooks=100, calls=1_000, deliveries=1_000)
 REQUESTS: Final = 20
 """To each page in a round. The first round also opens connections and plans statements, and is not counted."""
 GOAL_MS: Final = 200
-_ENGINE_KEYS: Final = f"benchmark:{b64encode(b'k' * KEY_BYTES).decode()}"
-"""Those of `engine`, which wrote the crowd."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +98,10 @@ async def _open(stack: AsyncExitStack, made: Databases, crowd: Crowd) -> Dashboa
     await fill(url, crowd)
     print_progress(f"filled with {asdict(crowd)} in {time.perf_counter() - began:.1f} s")
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="ringback-bench-")))
-    settings = {"RINGBACK_DATABASE_URL": url, "RINGBACK_SECRET_KEYS": _ENGINE_KEYS, "RINGBACK_AUTH": "keys"}
+    settings = {"RINGBACK_DATABASE_URL": url, "RINGBACK_SECRET_KEYS": ENGINE_KEYS, "RINGBACK_AUTH": "keys"}
     keys = {
-        "viewer": await _create_key(url, PRINCIPAL, Scope.READ, Scope.CALLS, Scope.WEBHOOKS),
-        "operator": await _create_key(url, "operator", Scope.ADMIN),
+        "viewer": await create_key(url, PRINCIPAL, Scope.READ, Scope.CALLS, Scope.WEBHOOKS),
+        "operator": await create_key(url, "operator", Scope.ADMIN),
     }
     service = await stack.enter_async_context(ringback(folder, upstreams={}, upstream_url="", environment=settings))
     browsers = {name: await stack.enter_async_context(sign_in(service.url, key)) for name, key in keys.items()}
@@ -131,11 +124,3 @@ async def sign_in(url: str, key: str) -> AsyncGenerator[httpx.AsyncClient]:
         if not response.has_redirect_location:
             raise RuntimeError(f"sign-in: {response.status_code} {response.text[:500]}")
         yield browser
-
-
-async def _create_key(database_url: str, principal: str, *scopes: Scope) -> str:
-    options = [option for scope in scopes for option in ("--scope", str(scope))]
-    command = ("-m", "ringback", "keys", "create", principal, "--json", "--database", database_url, *options)
-    process = await create_subprocess_exec(sys.executable, *command, stdout=PIPE)
-    output, _ = await process.communicate()
-    return str(json.loads(output)["key"])
