@@ -41,6 +41,8 @@ class CursorList(StrEnum):
     REDELIVERIES = "redeliveries"
     """The deliveries that one bulk redelivery sends again, over several requests."""
     KEYS = "keys"
+    SESSIONS = "sessions"
+    """The client sessions of a principal. The position is the newest call of a session."""
 
 
 _ID_PREFIX_BY_LIST: Final = {
@@ -48,6 +50,7 @@ _ID_PREFIX_BY_LIST: Final = {
     CursorList.WEBHOOKS: "wh",
     CursorList.DELIVERIES: "dlv",
     CursorList.KEYS: "key",
+    CursorList.SESSIONS: "call",
 }
 """Prefixes of the ids that are positions in these lists."""
 
