@@ -301,3 +301,15 @@ INSERT INTO login_waits (call_id, upstream, owner, tokens_version) VALUES ('call
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
 INSERT INTO login_resumptions (upstream, owner, tokens_version, worked_at)
 SELECT 'busy', printf('owner-%09d', n), 1, :past + n FROM numbers;
+
+-- name: insight_hours
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO insight_hours (principal, upstream, hour, counts)
+SELECT iif(n % 10, 'alice', 'bob'), iif(n % 2, '', 'busy'), :future + n, '{"started": 1}' FROM numbers;
+
+-- name: few insight_hours
+INSERT INTO insight_hours (principal, upstream, hour, counts)
+VALUES ('alice', '', :past, '{"started": 1}'), ('dave', 'rare', :past, '{}');
+
+-- name: insight_positions
+INSERT INTO insight_positions (id, positions) VALUES (1, '{}');

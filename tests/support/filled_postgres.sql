@@ -272,3 +272,16 @@ INSERT INTO login_waits (call_id, upstream, owner, tokens_version) VALUES ('call
 -- name: login_resumptions
 INSERT INTO login_resumptions (upstream, owner, tokens_version, worked_at)
 SELECT 'busy', 'owner-' || to_char(n, 'FM000000000'), 1, :past + n FROM generate_series(0, :rows - 1) AS n;
+
+-- name: insight_hours
+INSERT INTO insight_hours (principal, upstream, hour, counts)
+SELECT
+    CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, CASE WHEN n % 2 > 0 THEN '' ELSE 'busy' END, :future + n, '{"started": 1}'
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: few insight_hours
+INSERT INTO insight_hours (principal, upstream, hour, counts)
+VALUES ('alice', '', :past, '{"started": 1}'), ('dave', 'rare', :past, '{}');
+
+-- name: insight_positions
+INSERT INTO insight_positions (id, positions) VALUES (1, '{}');

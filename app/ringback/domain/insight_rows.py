@@ -1,7 +1,7 @@
 """Ports of the store for the read models: hourly counts, what they are counted from, what is open now, and client sessions."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -100,6 +100,10 @@ class InsightRows(Protocol):
 
     async def add_counts(self, counts: HourCounts) -> None:
         """Add to the hourly rows. The unit has locked the positions before, so it is the only one that adds."""
+        ...
+
+    async def list_erased(self, principals: Collection[Principal], *, since: datetime) -> Collection[Principal]:
+        """Those of these principals that are being erased, and all whose erasure finished at `since` or later."""
         ...
 
     async def list_hours(

@@ -1,10 +1,11 @@
 """Read models: what the service does now, what happened hour by hour, and the sessions of clients.
 
-insights    the one entry of dashboard, CLI and API
-readiness   checks with a real write whether the store can store a call
-overviews   hourly counts with what has happened since they were written, and open work
-sessions    client sessions and their calls
-hours       writes the hourly counts, step by step
+Each is a bounded number of rows, however many calls are stored. The janitor writes the hourly counts (`janitor.hour_counter`).
+
+    insights    the one entry of dashboard, CLI and API
+    readiness   checks with a real write whether the store can store a call
+    overviews   hourly counts with what has happened since they were written, and open work
+    sessions    client sessions and their calls
 """
 
 from ringback.services.insights.insights import (

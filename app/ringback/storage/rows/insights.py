@@ -1,7 +1,7 @@
 """Hourly counts and what they are counted from; open work; client sessions."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -69,6 +69,12 @@ class SqlInsights(SqlRows, noun="insights"):
                 for (principal, upstream, hour), merged_counts in sorted(merged.items())
             ],
         )
+
+    async def list_erased(self, principals: Collection[Principal], *, since: datetime) -> Collection[Principal]:
+        rows = await self._sql.fetch_all(
+            "erased", principals=self._sql.array(sorted(principals)), since=instant_to_column(since)
+        )
+        return {Principal(row["principal"]) for row in rows}
 
     async def list_hours(
         self, principal: Principal | None, hours: HourRange

@@ -45,6 +45,13 @@ FROM (
 LEFT JOIN deliveries ON deliveries.id = scanned.delivery_id
 ORDER BY scanned.id;
 
+-- name: erased
+SELECT erasures.principal FROM unnest(:principals::text[]) AS wanted (name)
+JOIN erasures ON erasures.principal = wanted.name
+    AND erasures.kind = 'principal' AND erasures.finished_at IS NULL
+UNION
+SELECT principal FROM erasures WHERE finished_at >= :since AND kind = 'principal';
+
 -- A row is [principal, upstream, hour].
 -- name: hours_of_keys
 SELECT insight_hours.principal, insight_hours.upstream, insight_hours.hour, insight_hours.counts
