@@ -23,6 +23,7 @@ a rule that REST and MCP both need belongs to `ringback.services`.
     operator_access     what an operator does for other principals, with a line in the audit log
     context             the services and the settings that every request uses
     middleware          the drawing above
+    http_spans          the span of each request, if the service makes traces
     request_context     the ids of a request, in log lines and in its response
     forwarded_clients   addresses of clients behind trusted proxies
     public_path         the path of the public URL

@@ -15,6 +15,8 @@ from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.audit import AuditLog
 from ringback.services.bulk_redelivery import BulkRedeliveries
+from ringback.services.call_histories import CallHistories
+from ringback.services.call_resumes import CallResumeRecorder
 from ringback.services.calls import Calls
 from ringback.services.cancellation import BulkCancellations
 from ringback.services.deliveries import Deliveries
@@ -56,6 +58,8 @@ class Services:
     deliveries: Deliveries
     replays: DeliveryReplays
     bulk_redeliveries: BulkRedeliveries
+    call_resumes: CallResumeRecorder
+    call_histories: CallHistories
     call_resumption: CallResumption
     api_keys: ApiKeys
     sign_ins: SignIns

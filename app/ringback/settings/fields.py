@@ -305,6 +305,10 @@ class Settings(BaseSettings):
         "service: api, mcp_server, runner, notifier, upstreams, storage, janitor, ...",
     )
     log_format: Literal["text", "json"] = Field(default="text", description="'text' for people, 'json' for machines.")
+    callback_traceparent: bool = Field(
+        default=True,
+        description="Whether callbacks have the headers traceparent and tracestate, if the service makes traces (OTEL_*).",
+    )
     disconnect: None = Field(default=None, deprecated="Renamed to on_disconnect.", exclude=True, repr=False)
     """The old name of `on_disconnect`, which a start refuses."""
 

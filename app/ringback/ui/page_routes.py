@@ -86,10 +86,6 @@ class PageRoutes:
 
         return Route(f"/ui{path}", act, methods=["POST"])
 
-    def make_last_routes(self) -> list[Route]:
-        """The page for all other paths."""
-        return [self.page("/{path:path}", _show_no_page, in_session_portal=True)]
-
     def show_problem(self, problem: RingbackError, viewer: Viewer | None, *, in_portal: bool = False) -> Response:
         """`in_portal`: in the frame of a product, whose link does not count any more."""
         return self._renderer.render_page(
@@ -126,8 +122,3 @@ ENDED_LINK: Final = NotFound(
 async def read_form(request: Request) -> Form:
     """The middleware bounds the bytes of the body."""
     return Form(fields=await read_form_fields(request, fields_max=FORM_FIELDS_MAX))
-
-
-async def _show_no_page(request: Request, viewer: Viewer) -> Response:
-    del request, viewer
-    raise NotFound("The dashboard has no such page.")

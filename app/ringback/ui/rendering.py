@@ -8,7 +8,15 @@ from starlette.responses import Response
 
 from ringback import __version__
 from ringback.ui.assets import asset_path
-from ringback.ui.formats import format_age, format_bytes, format_count, format_duration, format_time
+from ringback.ui.formats import (
+    format_age,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_time,
+    quote_segment,
+    shorten_text,
+)
 from ringback.ui.navigation import list_sections
 from ringback.ui.page_headers import PAGE_HEADERS, PageHeaders
 from ringback.ui.viewer import Viewer
@@ -30,9 +38,10 @@ _FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "duration": format_duration,
     "bytes": format_bytes,
     "count_text": format_count,
+    "path_segment": quote_segment,
+    "shortened": shorten_text,
 }
 _TEMPLATES.filters.update(_FILTERS)
-_TEMPLATES.globals["version"] = __version__
 
 
 class Renderer:
@@ -61,6 +70,7 @@ class Renderer:
             ui=self.ui_path,
             asset=self._asset_url,
             sections=list_sections(viewer),
+            version=__version__,
         )
         headers = self.headers.portal if in_portal else self.headers.for_viewer(viewer)
         return Response(html, status_code=status_code, headers=headers, media_type="text/html")

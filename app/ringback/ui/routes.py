@@ -7,6 +7,7 @@ from ringback.ui.assets import ASSET_ROUTES
 from ringback.ui.call_pages import CallPages
 from ringback.ui.context import UiContext
 from ringback.ui.home_pages import HomePages
+from ringback.ui.missing_pages import MissingPages
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.portal_pages import PortalPages
 from ringback.ui.rendering import Renderer
@@ -22,5 +23,5 @@ def make_ui_routes(context: UiContext) -> list[BaseRoute]:
         *PortalPages(context, renderer, pages).make_routes(pages),
         *HomePages(context, renderer).make_routes(pages),
         *CallPages(context, renderer).make_routes(pages),
-        *pages.make_last_routes(),
+        *MissingPages().make_routes(pages),
     ]
