@@ -27,7 +27,7 @@ class Administration:
         reloaded = self._configuration.reload_configuration()
         await self.resume_waiting_calls()
         if caller is not None:
-            await self._store.write(lambda tx: record_change(tx, caller, "reload_upstreams"))
+            await self._store.write_for(caller.principal, lambda tx: record_change(tx, caller, "reload_upstreams"))
         return reloaded
 
     async def resume_waiting_calls(self) -> None:
