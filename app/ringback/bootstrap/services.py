@@ -246,6 +246,32 @@ def _build_insights(
     )
 
 
+def _build_task_adoption(
+    components: Components, lifecycle: Lifecycle, registrations: WebhookRegistrations
+) -> TaskAdoption:
+    return TaskAdoption(
+        store=components.store,
+        ids=components.ids,
+        tasks=UpstreamTaskLookup(components.upstreams.connections),
+        tokens=components.resume_tokens,
+        registrations=registrations,
+        quotas=components.quotas,
+        lifecycle=lifecycle,
+    )
+
+
+def _build_reports(components: Components, lifecycle: Lifecycle, registrations: WebhookRegistrations) -> CallReports:
+    return CallReports(
+        store=components.store,
+        ids=components.ids,
+        recorder=components.recorder,
+        tokens=components.resume_tokens,
+        registrations=registrations,
+        quotas=components.quotas,
+        lifecycle=lifecycle,
+    )
+
+
 def build_services(components: Components, settings: Settings) -> Services:
     store, clock, lifecycle = components.store, components.environment.clock, Lifecycle()
     quotas = components.quotas
