@@ -80,7 +80,7 @@ BOTH_STORES: Final = (
             *("runner_fairness", "scheduled_calls", "janitor", "post_commit_calls", "post_commit_deliveries"),
             *("completion_batcher", "recorder", "fan_out_steps", "ordered_webhooks", "catch_up_order"),
             *("cancelled_while_running", "verification_races", "encryption_key_rotation", "suspension"),
-            *("event_subscriptions",),
+            *("event_subscriptions", "event_subscription_challenges", "event_subscription_refreshes"),
         )
     ),
     # Checks that must hold for requests at the same time, waits that a commit ends, cursors, and counts that are shown.

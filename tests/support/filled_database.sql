@@ -301,3 +301,11 @@ INSERT INTO login_waits (call_id, upstream, owner, tokens_version) VALUES ('call
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
 INSERT INTO login_resumptions (upstream, owner, tokens_version, worked_at)
 SELECT 'busy', printf('owner-%09d', n), 1, :past + n FROM numbers;
+
+-- name: call_resumes
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO call_resumes (call_id, resumed_at, surface, resumes)
+SELECT printf('call_%09d', n), :past, 'rest_resume', 1 FROM numbers;
+
+-- name: few call_resumes
+INSERT INTO call_resumes (call_id, resumed_at, surface, resumes) VALUES ('call_rare', :past, 'rest_resume', 1);

@@ -272,3 +272,10 @@ INSERT INTO login_waits (call_id, upstream, owner, tokens_version) VALUES ('call
 -- name: login_resumptions
 INSERT INTO login_resumptions (upstream, owner, tokens_version, worked_at)
 SELECT 'busy', 'owner-' || to_char(n, 'FM000000000'), 1, :past + n FROM generate_series(0, :rows - 1) AS n;
+
+-- name: call_resumes
+INSERT INTO call_resumes (call_id, resumed_at, surface, resumes)
+SELECT 'call_' || to_char(n, 'FM000000000'), :past, 'rest_resume', 1 FROM generate_series(0, :rows - 1) AS n;
+
+-- name: few call_resumes
+INSERT INTO call_resumes (call_id, resumed_at, surface, resumes) VALUES ('call_rare', :past, 'rest_resume', 1);

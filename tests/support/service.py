@@ -39,6 +39,8 @@ from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.bulk_redelivery import BulkRedeliveries
+from ringback.services.call_histories import CallHistories
+from ringback.services.call_resumes import CallResumeRecorder
 from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.calls import Calls
 from ringback.services.cancellation import BulkCancellations
@@ -307,6 +309,8 @@ def _services(
         bulk_redeliveries=BulkRedeliveries(
             store=store, requested_deliveries=on_demand, attempts=attempts, quotas=keeper, lifecycle=lifecycle
         ),
+        call_resumes=CallResumeRecorder(store=store, clock=clock),
+        call_histories=CallHistories(store=store),
         call_resumption=CallResumption(store=store, clock=clock, tokens=tokens, lifecycle=lifecycle),
         api_keys=ApiKeys(store=store, ids=ids),
         insights=Insights(

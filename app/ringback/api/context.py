@@ -14,6 +14,8 @@ from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.bulk_redelivery import BulkRedeliveries
+from ringback.services.call_histories import CallHistories
+from ringback.services.call_resumes import CallResumeRecorder
 from ringback.services.calls import Calls
 from ringback.services.cancellation import BulkCancellations
 from ringback.services.deliveries import Deliveries
@@ -53,6 +55,8 @@ class Services:
     deliveries: Deliveries
     replays: DeliveryReplays
     bulk_redeliveries: BulkRedeliveries
+    call_resumes: CallResumeRecorder
+    call_histories: CallHistories
     call_resumption: CallResumption
     api_keys: ApiKeys
     insights: Insights

@@ -14,6 +14,7 @@ from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.bulk_redelivery import BulkRedeliveries
+from ringback.services.call_histories import CallHistories
 from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.calls import Calls
 from ringback.services.cancellation import BulkCancellations
@@ -258,6 +259,8 @@ def build_services(components: Components, settings: Settings) -> Services:
         deliveries=Deliveries(store=store),
         replays=_build_replays(components, lifecycle, attempts),
         bulk_redeliveries=_build_bulk_redeliveries(components, lifecycle, attempts),
+        call_resumes=components.call_resumes,
+        call_histories=CallHistories(store=store),
         call_resumption=CallResumption(
             store=store,
             clock=clock,

@@ -58,6 +58,7 @@ that is removed; two batches with the same keys) are noticed after a second, and
     catch-up                                 the webhook, its catch-up, then the log
     verification                             units that lease challenges come one after the other, so limits are exact. Those of
                                              events/subscribe too: their last lock is this one, which all principals share
+    recorded resumes                         their calls, skipping locked ones: a call that is deleted gets no row
     sessions, sealed values                  the row, so no change is lost
     login to an upstream                     its start counts the principal's logins under the log; a completion takes the row
                                              before it exchanges the code, so one completion does that, and deletes it with the
@@ -81,6 +82,8 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final, Protocol, TypeVar
 
+from ringback.domain.call_histories import CallHistoryRows
+from ringback.domain.call_resumes import CallResumeRows
 from ringback.domain.call_rows import CallCompletionRows, CallQueue, CallRows, ScheduledCalls, TombstoneRows
 from ringback.domain.catch_up import CatchUpRows
 from ringback.domain.change_subscriptions import ChangeSubscriptionRows
@@ -156,6 +159,10 @@ class Transaction(Protocol):
     def call_queue(self) -> CallQueue: ...
     @property
     def scheduled_calls(self) -> ScheduledCalls: ...
+    @property
+    def call_histories(self) -> CallHistoryRows: ...
+    @property
+    def call_resumes(self) -> CallResumeRows: ...
     @property
     def tombstones(self) -> TombstoneRows: ...
     @property

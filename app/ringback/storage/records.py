@@ -5,6 +5,7 @@ from typing import Any
 
 from ringback.domain import jsontext
 from ringback.domain.call import Call, Handle, InputRequest, Progress
+from ringback.domain.call_resumes import CallResume
 from ringback.domain.call_rows import Tombstone
 from ringback.domain.callback_headers import CallbackHeaders
 from ringback.domain.catch_up import CatchUp
@@ -51,6 +52,7 @@ class Records:
             stored_apart=("arguments", "meta"),
             sealed=("arguments", "meta"),
         )
+        self.call_resume = RowCodec(CallResume, types)
         self.tombstone = RowCodec(Tombstone, types)
         self.event = RowCodec(Event, types, columns={"name": ColumnType(decode=event_name)})
         self.event_type = RowCodec(PublishedEventType, types)

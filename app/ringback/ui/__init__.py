@@ -21,6 +21,9 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     charts         bars and lines as values that a template draws
     home_charts    the charts of the first page
     home_pages     the first page
-    call_pages     the list of calls
+    call_pages     the list of calls, the page of one call
+    call_filters   the filter of the list in the query of its URL
+    timelines      the timeline of a call; drawings: lanes along an axis of time
+    contents       arguments and results as text
     missing_pages  what is shown at a path without a page
 """

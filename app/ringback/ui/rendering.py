@@ -8,7 +8,15 @@ from starlette.responses import Response
 
 from ringback import __version__
 from ringback.ui.assets import asset_path
-from ringback.ui.formats import format_age, format_bytes, format_count, format_duration, format_time
+from ringback.ui.formats import (
+    format_age,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_time,
+    quote_segment,
+    shorten_text,
+)
 from ringback.ui.navigation import list_sections
 from ringback.ui.viewer import Viewer
 
@@ -40,6 +48,8 @@ _FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "duration": format_duration,
     "bytes": format_bytes,
     "count_text": format_count,
+    "path_segment": quote_segment,
+    "shortened": shorten_text,
 }
 _TEMPLATES.filters.update(_FILTERS)
 

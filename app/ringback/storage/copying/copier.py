@@ -40,6 +40,7 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
     "scheduling_time": ("id",),
     "sealing_keys": ("key_id",),
     "erasures": ("id",),
+    "call_resumes": ("call_id", "resumed_at", "surface"),
     "login_waits": ("call_id",),
     "login_resumptions": ("upstream", "owner"),
     "event_types": ("principal", "name"),

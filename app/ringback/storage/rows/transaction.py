@@ -5,6 +5,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
 from ringback.storage.rows.api_keys import SqlApiKeys
+from ringback.storage.rows.call_histories import SqlCallHistories
+from ringback.storage.rows.call_resumes import SqlCallResumes
 from ringback.storage.rows.calls import SqlCallCompletions, SqlCallQueue, SqlCalls, SqlScheduledCalls, SqlTombstones
 from ringback.storage.rows.deliveries import (
     SqlCallDeliveries,
@@ -53,6 +55,8 @@ class SqlTransaction:
     call_completions: SqlCallCompletions
     call_queue: SqlCallQueue
     scheduled_calls: SqlScheduledCalls
+    call_resumes: SqlCallResumes
+    call_histories: SqlCallHistories
     tombstones: SqlTombstones
     events: SqlEvents
     event_log: SqlEventLog
