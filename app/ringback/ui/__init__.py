@@ -11,8 +11,10 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     page_routes    wraps a handler: viewer, errors as pages, form token
     context        the services and settings that handlers use
     viewer         who looks at a page, and what it may do there
-    viewer_cookie  the sealed cookie that remembers a viewer
+    viewers        finds the viewer of a request: viewer_cookies has the secrets of its browser
+    page_headers   the headers of every page, and those that let a product embed pages of a portal link
     sign_in_pages  sign in with an API key, and sign out
+    portal_pages   opens a portal link
     access         the caller of a list or of one object, for viewers that are operators
     rendering      templates, filters and headers
     formats        times, durations, sizes and counts as text
