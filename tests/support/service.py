@@ -54,6 +54,7 @@ from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.live_calls import LiveCalls
 from ringback.services.log_tails import LogTails
 from ringback.services.login_revocations import LoginRevocations
 from ringback.services.login_waits import LoginWaits
@@ -311,6 +312,7 @@ def _services(
         ),
         call_resumes=CallResumeRecorder(store=store, clock=clock),
         call_histories=CallHistories(store=store),
+        live_calls=LiveCalls(store=store, clock=clock, quotas=keeper, lifecycle=lifecycle),
         call_resumption=CallResumption(store=store, clock=clock, tokens=tokens, lifecycle=lifecycle),
         api_keys=ApiKeys(store=store, ids=ids),
         insights=Insights(

@@ -28,6 +28,7 @@ from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.live_calls import LiveCalls
 from ringback.services.operators import Operators
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
@@ -57,6 +58,7 @@ class Services:
     bulk_redeliveries: BulkRedeliveries
     call_resumes: CallResumeRecorder
     call_histories: CallHistories
+    live_calls: LiveCalls
     call_resumption: CallResumption
     api_keys: ApiKeys
     insights: Insights

@@ -74,5 +74,9 @@ class Renderer:
         )
         return Response(html, status_code=status_code, headers=PAGE_HEADERS, media_type="text/html")
 
+    def render_fragment(self, template: str, **values: object) -> str:
+        """A part of a page that is the same for all its viewers."""
+        return _TEMPLATES.get_template(template).render(values, ui=self.ui_path)
+
     def _asset_url(self, name: str) -> str:
         return f"{self.ui_path}{asset_path(name)}"

@@ -10,6 +10,7 @@ from ringback.ui.assets import ASSET_ROUTES
 from ringback.ui.call_pages import CallPages
 from ringback.ui.context import UiContext
 from ringback.ui.home_pages import HomePages
+from ringback.ui.live_pages import LivePages
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.rendering import Renderer
 from ringback.ui.sign_in_pages import SignInPages
@@ -22,5 +23,6 @@ def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] =
         *ASSET_ROUTES,
         *SignInPages(context, renderer, random_bytes).make_routes(pages),
         *HomePages(context, renderer).make_routes(pages),
+        *LivePages(context, renderer).make_routes(pages),
         *CallPages(context, renderer).make_routes(pages),
     ]
