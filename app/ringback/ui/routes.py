@@ -13,6 +13,7 @@ from ringback.ui.home_pages import HomePages
 from ringback.ui.live_pages import LivePages
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.rendering import Renderer
+from ringback.ui.session_pages import SessionPages
 from ringback.ui.sign_in_pages import SignInPages
 
 
@@ -25,4 +26,5 @@ def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] =
         *HomePages(context, renderer).make_routes(pages),
         *LivePages(context, renderer).make_routes(pages),
         *CallPages(context, renderer).make_routes(pages),
+        *SessionPages(context, renderer).make_routes(pages),
     ]
