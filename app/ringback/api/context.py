@@ -13,6 +13,7 @@ from ringback.domain.roles import ALL_ROLES, Role
 from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
+from ringback.services.audit import AuditLog
 from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.call_histories import CallHistories
 from ringback.services.call_resumes import CallResumeRecorder
@@ -30,10 +31,12 @@ from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.live_calls import LiveCalls
 from ringback.services.operators import Operators
+from ringback.services.portal_links import PortalLinks
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
 from ringback.services.resume import CallResumption
+from ringback.services.sign_ins import SignIns
 from ringback.services.upstream_controls import UpstreamControls
 from ringback.services.upstream_logins import UpstreamLogins
 from ringback.services.webhooks import Webhooks
@@ -61,6 +64,9 @@ class Services:
     live_calls: LiveCalls
     call_resumption: CallResumption
     api_keys: ApiKeys
+    sign_ins: SignIns
+    portal_links: PortalLinks
+    audit_log: AuditLog
     insights: Insights
     upstream_controls: UpstreamControls
     upstream_logins: UpstreamLogins

@@ -168,5 +168,6 @@ def build_ui_routes(
             sealer=components.sealer,
             clock=components.environment.clock,
             requires_key=settings.auth != "off",
+            portal_origins=settings.portal_origins,
         )
     )

@@ -16,6 +16,7 @@ from ringback.domain.roles import Role
 from ringback.janitor import Janitor, JanitorConfig, Retention
 from ringback.keyring import load_signing_keys
 from ringback.leadership import Leadership
+from ringback.notifier.attempt_spans import AttemptTracer
 from ringback.notifier.catch_up import CatchUpWorker
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.verifier import Verifier
@@ -78,6 +79,7 @@ def build_runner(components: Components, settings: Settings) -> Runner:
         admission=components.admission,
         login_waits=components.login_waits,
         config=RunnerConfig(owner=components.owner, drain_seconds=settings.drain_seconds),
+        tracer=components.environment.tracer,
     )
 
 
@@ -120,7 +122,13 @@ def build_dispatcher(components: Components, settings: Settings) -> Dispatcher:
         admission=components.admission,
         config=DispatcherConfig(owner=components.owner),
         signing_keys=load_signing_keys(settings),
+        attempt_tracer=build_attempt_tracer(components, settings),
     )
+
+
+def build_attempt_tracer(components: Components, settings: Settings) -> AttemptTracer | None:
+    tracer = components.environment.tracer
+    return None if tracer is None else AttemptTracer(tracer, sends_context=settings.callback_traceparent)
 
 
 def build_verifier(components: Components, settings: Settings) -> Verifier:

@@ -82,6 +82,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final, Protocol, TypeVar
 
+from ringback.domain.audit import AuditRows
 from ringback.domain.call_histories import CallHistoryRows
 from ringback.domain.call_resumes import CallResumeRows
 from ringback.domain.call_rows import CallCompletionRows, CallQueue, CallRows, ScheduledCalls, TombstoneRows
@@ -103,7 +104,9 @@ from ringback.domain.event_types import EventDemandRows, EventFollowingRows, Eve
 from ringback.domain.login_waits import LoginWaitRows
 from ringback.domain.mcp_sessions import McpSessionRows
 from ringback.domain.node_rows import LeaderRows, WebhookRateRows
+from ringback.domain.portal_links import PortalLinkRows
 from ringback.domain.principal import ApiKeyRows, Principal
+from ringback.domain.sign_ins import SignInRows
 from ringback.domain.signals import Signals
 from ringback.domain.upstream_logins import OAuthClientRows, UpstreamLoginRows, UpstreamTokenRows
 from ringback.domain.upstream_rows import CatalogRows, OwnedCatalogRows, ToolAliasRows, UpstreamControlRows
@@ -237,6 +240,13 @@ class Transaction(Protocol):
     def upstream_tokens(self) -> UpstreamTokenRows: ...
     @property
     def oauth_clients(self) -> OAuthClientRows: ...
+
+    @property
+    def sign_ins(self) -> SignInRows: ...
+    @property
+    def portal_links(self) -> PortalLinkRows: ...
+    @property
+    def audit_entries(self) -> AuditRows: ...
 
     @property
     def erasures(self) -> ErasureRows: ...

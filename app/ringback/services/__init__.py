@@ -45,6 +45,9 @@ and then does everything or nothing.
     erasures        erase a call, a session or a principal; erasure_batches: one transaction each
     operators       act for another principal, or read the rows of all
     api_keys        create, list, revoke and authenticate API keys
+    sign_ins        sign-ins to the dashboard
+    portal_links    links to pages of the dashboard that need no key
+    audit           who changed what
     mcp_sessions    keep legacy MCP sessions
     tool_aliases    names of tools when several upstreams share one endpoint
     insights        read models: upstreams, tools, status and readiness

@@ -29,7 +29,7 @@ A_CALL: Final = {
         ["outcome", "progress", "error", "result_bytes", "result_sha256", "handle", "input_requests", "input_responses"]
     ),
     **dict.fromkeys(["lease_owner", "lease_token", "lease_until", "dispatched_at", "attended_until", "finished_at"]),
-    **dict.fromkeys(["not_before", "expires_at"]),
+    **dict.fromkeys(["not_before", "expires_at", "traceparent"]),
 }
 A_CHANGED_CALL: Final = A_CALL | {"id": "call_-3", "expected": "working", "held_token": None, "status": "failed"}
 CALL_CHANGES: Final = [

@@ -25,6 +25,7 @@ on which connection it runs. Each row class names its file under sql/ (challenge
     upstream_logins  logins to upstreams, their tokens, registered OAuth clients
     encryption       sealed values and their keys
     api_keys         hashes of API keys
+    dashboard_access  sign-ins to the dashboard, portal links, the audit log
     erasures         erasures, and the rows that they remove
     event_types      types of external events, and the demand for them
     nodes            what nodes decide together: duties and rates

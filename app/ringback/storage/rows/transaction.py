@@ -8,6 +8,7 @@ from ringback.storage.rows.api_keys import SqlApiKeys
 from ringback.storage.rows.call_histories import SqlCallHistories
 from ringback.storage.rows.call_resumes import SqlCallResumes
 from ringback.storage.rows.calls import SqlCallCompletions, SqlCallQueue, SqlCalls, SqlScheduledCalls, SqlTombstones
+from ringback.storage.rows.dashboard_access import SqlAuditEntries, SqlPortalLinks, SqlSignIns
 from ringback.storage.rows.deliveries import (
     SqlCallDeliveries,
     SqlDeliveries,
@@ -93,6 +94,9 @@ class SqlTransaction:
     upstream_logins: SqlUpstreamLogins
     upstream_tokens: SqlUpstreamTokens
     oauth_clients: SqlOAuthClients
+    sign_ins: SqlSignIns
+    portal_links: SqlPortalLinks
+    audit_entries: SqlAuditEntries
     erasures: SqlErasures
     erased_rows: SqlErasedRows
     erased_deliveries: SqlErasedDeliveries
