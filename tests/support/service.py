@@ -59,6 +59,7 @@ from ringback.services.live_calls import LiveCalls
 from ringback.services.log_tails import LogTails
 from ringback.services.login_revocations import LoginRevocations
 from ringback.services.login_waits import LoginWaits
+from ringback.services.lookups import Lookups
 from ringback.services.operators import Operators
 from ringback.services.portal_links import PortalLinks
 from ringback.services.quotas import QuotaEnforcer, QuotaOverrides, Quotas
@@ -315,6 +316,7 @@ def _services(
         ),
         call_resumes=CallResumeRecorder(store=store, clock=clock),
         call_histories=CallHistories(store=store),
+        lookups=Lookups(store=store, catalog=catalog),
         live_calls=LiveCalls(store=store, clock=clock, quotas=keeper, lifecycle=lifecycle),
         call_resumption=CallResumption(store=store, clock=clock, tokens=tokens, lifecycle=lifecycle),
         api_keys=ApiKeys(store=store, ids=ids),

@@ -32,6 +32,7 @@ from ringback.services.lifecycle import Lifecycle
 from ringback.services.live_calls import LiveCalls
 from ringback.services.log_tails import LogTails
 from ringback.services.login_revocations import LoginRevocations
+from ringback.services.lookups import Lookups
 from ringback.services.operators import Operators
 from ringback.services.portal_links import PortalLinks
 from ringback.services.registrations import WebhookRegistrations
@@ -265,6 +266,7 @@ def build_services(components: Components, settings: Settings) -> Services:
         bulk_redeliveries=_build_bulk_redeliveries(components, lifecycle, attempts),
         call_resumes=components.call_resumes,
         call_histories=CallHistories(store=store),
+        lookups=Lookups(store=store, catalog=components.upstreams.tool_catalog),
         live_calls=LiveCalls(store=store, clock=clock, quotas=quotas, lifecycle=lifecycle),
         call_resumption=CallResumption(
             store=store,

@@ -8,6 +8,7 @@ from ringback.ui.call_pages import CallPages
 from ringback.ui.context import UiContext
 from ringback.ui.home_pages import HomePages
 from ringback.ui.live_pages import LivePages
+from ringback.ui.lookup_pages import LookupPages
 from ringback.ui.missing_pages import MissingPages
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.portal_pages import PortalPages
@@ -26,6 +27,7 @@ def make_ui_routes(context: UiContext) -> list[BaseRoute]:
         *HomePages(context, renderer).make_routes(pages),
         *LivePages(context, renderer).make_routes(pages),
         *CallPages(context, renderer).make_routes(pages),
+        *LookupPages(context, renderer).make_routes(pages),
         *SessionPages(context, renderer).make_routes(pages),
         *MissingPages().make_routes(pages),
     ]

@@ -34,9 +34,7 @@ class SessionPages:
         caller = view_rows(services.operators, viewer, request, operation="ui_read_session")
         cursor = request.query_params.get("cursor")
         position = decode_id_cursor(CursorList.CALLS, cursor)
-        page = await services.call_histories.list_marks(
-            caller, session_id, position=position, limit=SESSION_PAGE_SIZE
-        )
+        page = await services.call_histories.list_marks(caller, session_id, position=position, limit=SESSION_PAGE_SIZE)
         calls = list(reversed(list(page)))
         return self._renderer.render_page(
             "session.html",
