@@ -7,10 +7,13 @@ from ringback.ui.assets import ASSET_ROUTES
 from ringback.ui.call_pages import CallPages
 from ringback.ui.context import UiContext
 from ringback.ui.home_pages import HomePages
+from ringback.ui.live_pages import LivePages
+from ringback.ui.lookup_pages import LookupPages
 from ringback.ui.missing_pages import MissingPages
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.portal_pages import PortalPages
 from ringback.ui.rendering import Renderer
+from ringback.ui.session_pages import SessionPages
 from ringback.ui.sign_in_pages import SignInPages
 
 
@@ -22,6 +25,9 @@ def make_ui_routes(context: UiContext) -> list[BaseRoute]:
         *SignInPages(context, renderer, pages).make_routes(pages),
         *PortalPages(context, renderer, pages).make_routes(pages),
         *HomePages(context, renderer).make_routes(pages),
+        *LivePages(context, renderer).make_routes(pages),
         *CallPages(context, renderer).make_routes(pages),
+        *LookupPages(context, renderer).make_routes(pages),
+        *SessionPages(context, renderer).make_routes(pages),
         *MissingPages().make_routes(pages),
     ]
