@@ -20,4 +20,16 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     assets         style sheet, scripts and icon
     home_pages     the first page
     call_pages     the list of calls
+    webhook_pages  the webhooks: list, page, form that registers one
+    webhook_actions  the buttons of a webhook's page
+    delivery_pages   the deliveries: list with filters, page with attempts
+    redelivery_pages  sends all deliveries again that match a filter
+    upstream_pages   the upstreams: list, page with tools, pause and drain
+    tool_pages       the form that starts a call of a tool
+    schema_forms     the fields of that form, from the tool's inputSchema
+    form_values      the arguments, from what was typed into the fields
+    form_keys        idempotency keys of forms
+    event_pages      the event log
+    query_parameters  the filters of lists, with the checks of the REST API
+    notices          the sentences after an action
 """

@@ -9,10 +9,17 @@ from ringback.api.public_path import read_public_path
 from ringback.ui.assets import ASSET_ROUTES
 from ringback.ui.call_pages import CallPages
 from ringback.ui.context import UiContext
+from ringback.ui.delivery_pages import DeliveryPages
+from ringback.ui.event_pages import EventPages
 from ringback.ui.home_pages import HomePages
 from ringback.ui.page_routes import PageRoutes
+from ringback.ui.redelivery_pages import RedeliveryPages
 from ringback.ui.rendering import Renderer
 from ringback.ui.sign_in_pages import SignInPages
+from ringback.ui.tool_pages import ToolPages
+from ringback.ui.upstream_pages import UpstreamPages
+from ringback.ui.webhook_actions import WebhookActions
+from ringback.ui.webhook_pages import WebhookPages
 
 
 def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] = os.urandom) -> list[BaseRoute]:
@@ -23,4 +30,11 @@ def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] =
         *SignInPages(context, renderer, random_bytes).make_routes(pages),
         *HomePages(context, renderer).make_routes(pages),
         *CallPages(context, renderer).make_routes(pages),
+        *WebhookPages(context, renderer, random_bytes).make_routes(pages),
+        *WebhookActions(context, renderer).make_routes(pages),
+        *RedeliveryPages(context, renderer).make_routes(pages),
+        *DeliveryPages(context, renderer).make_routes(pages),
+        *UpstreamPages(context, renderer).make_routes(pages),
+        *ToolPages(context, renderer, random_bytes).make_routes(pages),
+        *EventPages(context, renderer).make_routes(pages),
     ]
