@@ -11,25 +11,31 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     page_routes    wraps a handler: viewer, errors as pages, form token
     context        the services and settings that handlers use
     viewer         who looks at a page, and what it may do there
-    viewer_cookie  the sealed cookie that remembers a viewer
+    viewers        finds the viewer of a request: viewer_cookies has the secrets of its browser
+    page_headers   the headers of every page, and those that let a product embed pages of a portal link
     sign_in_pages  sign in with an API key, and sign out
+    portal_pages   opens a portal link
     access         the caller of a list or of one object, for viewers that are operators
     rendering      templates, filters and headers
     formats        times, durations, sizes and counts as text
     navigation     the sections that a viewer may open
     assets         style sheet, scripts and icon
+    charts         bars and lines as values that a template draws
+    home_charts    the charts of the first page
     home_pages     the first page
-    call_pages     the list of calls
-    webhook_pages  the webhooks: list, page, form that registers one
-    webhook_actions  the buttons of a webhook's page
-    delivery_pages   the deliveries: list with filters, page with attempts
-    redelivery_pages  sends all deliveries again that match a filter
-    upstream_pages   the upstreams: list, page with tools, pause and drain
-    tool_pages       the form that starts a call of a tool
-    schema_forms     the fields of that form, from the tool's inputSchema
-    form_values      the arguments, from what was typed into the fields
-    form_keys        idempotency keys of forms
-    event_pages      the event log
+    call_pages     the list of calls, the page of one call
+    call_filters   the filter of the list in the query of its URL
+    timelines      the timeline of a call; drawings: lanes along an axis of time
+    contents       arguments and results as text
+    webhook_pages  the webhooks; webhook_actions has the buttons of one
+    delivery_pages  the deliveries; redelivery_pages sends all again that match a filter
+    upstream_pages  the upstreams and their tools
+    tool_pages     the form that starts a call of a tool
+    schema_forms   the fields of that form, from the tool's inputSchema
+    form_values    the arguments, from what was typed into the fields
+    form_keys      idempotency keys of forms
+    event_pages    the event log
     query_parameters  the filters of lists, with the checks of the REST API
-    notices          the sentences after an action
+    notices        the sentences after an action
+    missing_pages  what is shown at a path without a page
 """

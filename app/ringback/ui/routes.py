@@ -12,7 +12,9 @@ from ringback.ui.context import UiContext
 from ringback.ui.delivery_pages import DeliveryPages
 from ringback.ui.event_pages import EventPages
 from ringback.ui.home_pages import HomePages
+from ringback.ui.missing_pages import MissingPages
 from ringback.ui.page_routes import PageRoutes
+from ringback.ui.portal_pages import PortalPages
 from ringback.ui.redelivery_pages import RedeliveryPages
 from ringback.ui.rendering import Renderer
 from ringback.ui.sign_in_pages import SignInPages
@@ -23,11 +25,13 @@ from ringback.ui.webhook_pages import WebhookPages
 
 
 def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] = os.urandom) -> list[BaseRoute]:
-    renderer = Renderer(public_path=read_public_path(context.config.public_url))
+    """`random_bytes`: for the idempotency keys of forms."""
+    renderer = Renderer(public_path=read_public_path(context.config.public_url), portal_origins=context.portal_origins)
     pages = PageRoutes(context, renderer)
     return [
         *ASSET_ROUTES,
-        *SignInPages(context, renderer, random_bytes).make_routes(pages),
+        *SignInPages(context, renderer, pages).make_routes(pages),
+        *PortalPages(context, renderer, pages).make_routes(pages),
         *HomePages(context, renderer).make_routes(pages),
         *CallPages(context, renderer).make_routes(pages),
         *WebhookPages(context, renderer, random_bytes).make_routes(pages),
@@ -37,4 +41,5 @@ def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] =
         *UpstreamPages(context, renderer).make_routes(pages),
         *ToolPages(context, renderer, random_bytes).make_routes(pages),
         *EventPages(context, renderer).make_routes(pages),
+        *MissingPages().make_routes(pages),
     ]

@@ -93,7 +93,7 @@ class ToolPages:
         started = await self._context.services.calls.start_call(viewer.caller, body.to_request())
         path = f"{self._renderer.ui_path}/calls/{started.call.id}"
         if started.callback_secret is None:
-            return RedirectResponse(path, status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
+            return RedirectResponse(f"{path}?done=started", status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
         return self._renderer.render_page(
             "call_secret.html",
             viewer,
