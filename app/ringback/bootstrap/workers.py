@@ -1,5 +1,6 @@
 """Builds the background workers that the supervisor runs, by role.
 
+    api          the recorder of resumes
     runner       the runner, the recorders of upstreams' changes and events
     dispatcher   the verifier, the catch-up worker, the dispatcher
     janitor      the janitor, and the resealer while the key ring has more than one key
@@ -32,6 +33,8 @@ from ringback.upstreams.subscriptions.upstream_changes import CHANGES_DUTY, Upst
 def build_workers(components: Components, settings: Settings, retention: Retention) -> Mapping[Role, Sequence[Worker]]:
     """The workers of this node's roles, in the order in which they stop."""
     workers: dict[Role, Sequence[Worker]] = {}
+    if Role.API in settings.roles:
+        workers[Role.API] = [components.call_resumes]
     if Role.RUNNER in settings.roles:
         workers[Role.RUNNER] = [
             build_runner(components, settings),

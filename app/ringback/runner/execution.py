@@ -283,7 +283,7 @@ class CallExecution:
                 async with asyncio.timeout(CANCEL_TIMEOUT_SECONDS):
                     self._cancel_completion = await session.cancel_call(self.call)
             except (RequestFailed, TimeoutError):
-                log.info("call.cancel_not_told", extra={"call_id": self.call.id})
+                log.info("call.cancel_not_sent", extra={"call_id": self.call.id})
                 return None
             self._cancel_delivered = True
             return self._cancel_completion

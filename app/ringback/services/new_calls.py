@@ -166,5 +166,4 @@ def log_started_calls(started: Sequence[StartedCall]) -> None:
     """One line for each new call. It is the line that has both the ids of the request and the ids of the call."""
     for each in started:
         if each.is_new:
-            facts = {**call_facts(each.call), "tool": each.call.tool, "principal": each.call.principal}
-            log.info("call.started", extra=facts)
+            log.info("call.started", extra={**call_facts(each.call), "tool": each.call.tool})

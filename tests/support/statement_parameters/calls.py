@@ -99,6 +99,17 @@ CALL_PARAMETERS: Final[StatementParameters] = {
         "queue_due": [{}],
         "next": [{}],
     },
+    "call_histories": {
+        "events": [{"call_id": "call_rare"}, {"call_id": "call_none"}],
+        "deliveries": [{"ids": '["call_rare", "call_over"]'}],
+        "attempts": [{"ids": '["dlv_wh_rare-delivered-1", "dlv_none"]'}],
+    },
+    "call_resumes": {
+        "of_calls": [{"ids": '["call_rare", "call_none"]'}],
+        "add": [
+            {"call_id": each, "resumed_at": NOW, "surface": "tool", "resumes": 1} for each in ("call_rare", "call_none")
+        ],
+    },
     "tombstones": {
         "insert": [
             {"call_id": "call_bury", "idempotency_key": "key-bury", "request_hash": "hash", "expired_at": NOW}
