@@ -16,6 +16,7 @@ from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
+from ringback.notifier.attempts import WARNINGS_AT_ONCE_MAX
 from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.clock import START, FakeClock
 from tests.support.engine import Engine
@@ -150,6 +151,28 @@ async def test_the_owner_is_warned_at_50_70_and_90_percent_of_the_way_to_the_sus
     }
     lines = [(each.msg, each.__dict__["percent"]) for each in caplog.records if each.msg.startswith("webhook.")]
     assert lines == sent
+
+
+async def test_many_webhooks_that_reach_a_level_at_once_are_warned_of_a_few_at_a_time(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    since = fake_clock.now() - timedelta(hours=50)
+    webhooks = [
+        make_webhook(url=f"https://gone-{number}.example/", failing_since=since)
+        for number in range(4 * WARNINGS_AT_ONCE_MAX)
+    ]
+    await still.insert_webhooks(*webhooks)
+    dispatcher = still.make_dispatcher(ReceiversByHost(500))
+    raised: list[list[str]] = []
+    for _ in range(4):
+        await still.finish_call(make_call())
+        fake_clock.advance(60)
+        await dispatcher.run_once()
+        events = [event for event in await still.read_events() if event.name == EventName.WEBHOOK_FAILING]
+        raised.append([event.data["webhook_id"] for event in events])
+
+    assert WARNINGS_AT_ONCE_MAX <= len(raised[0]) < len(webhooks)
+    assert sorted(raised[-1]) == sorted(webhook.id for webhook in webhooks)
 
 
 async def test_an_event_about_a_webhook_says_nothing_of_its_url_or_secrets(still: Engine) -> None:
