@@ -13,7 +13,9 @@ from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.attempt_scheduling import AttemptScheduler
+from ringback.services.audit import AuditLog
 from ringback.services.bulk_redelivery import BulkRedeliveries
+from ringback.services.call_histories import CallHistories
 from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.calls import Calls
 from ringback.services.cancellation import BulkCancellations
@@ -30,10 +32,12 @@ from ringback.services.lifecycle import Lifecycle
 from ringback.services.log_tails import LogTails
 from ringback.services.login_revocations import LoginRevocations
 from ringback.services.operators import Operators
+from ringback.services.portal_links import PortalLinks
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
 from ringback.services.resume import CallResumption
+from ringback.services.sign_ins import SignIns
 from ringback.services.upstream_controls import UpstreamControls
 from ringback.services.upstream_logins import LoginConfig, UpstreamLogins
 from ringback.services.verification import VerificationPolicy, WebhookVerification
@@ -258,6 +262,8 @@ def build_services(components: Components, settings: Settings) -> Services:
         deliveries=Deliveries(store=store),
         replays=_build_replays(components, lifecycle, attempts),
         bulk_redeliveries=_build_bulk_redeliveries(components, lifecycle, attempts),
+        call_resumes=components.call_resumes,
+        call_histories=CallHistories(store=store),
         call_resumption=CallResumption(
             store=store,
             clock=clock,
@@ -266,6 +272,9 @@ def build_services(components: Components, settings: Settings) -> Services:
             wait_seconds_max=settings.wait_seconds_max,
         ),
         api_keys=ApiKeys(store=store, ids=components.ids),
+        sign_ins=SignIns(store=store, ids=components.ids),
+        portal_links=PortalLinks(store=store, ids=components.ids, public_url=settings.base_url),
+        audit_log=AuditLog(store=store),
         insights=_build_insights(components, settings, lifecycle, upstream_controls),
         upstream_controls=upstream_controls,
         upstream_logins=_build_upstream_logins(components, settings, lifecycle),

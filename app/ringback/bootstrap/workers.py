@@ -1,5 +1,6 @@
 """Builds the background workers that the supervisor runs, by role.
 
+    api          the recorder of resumes
     runner       the runner, the recorders of upstreams' changes and events
     dispatcher   the verifier, the catch-up worker, the dispatcher
     janitor      the janitor, and the resealer while the key ring has more than one key
@@ -15,6 +16,7 @@ from ringback.domain.roles import Role
 from ringback.janitor import Janitor, JanitorConfig, Retention
 from ringback.keyring import load_signing_keys
 from ringback.leadership import Leadership
+from ringback.notifier.attempt_spans import AttemptTracer
 from ringback.notifier.catch_up import CatchUpWorker
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.verifier import Verifier
@@ -31,6 +33,8 @@ from ringback.upstreams.subscriptions.upstream_changes import CHANGES_DUTY, Upst
 def build_workers(components: Components, settings: Settings, retention: Retention) -> Mapping[Role, Sequence[Worker]]:
     """The workers of this node's roles, in the order in which they stop."""
     workers: dict[Role, Sequence[Worker]] = {}
+    if Role.API in settings.roles:
+        workers[Role.API] = [components.call_resumes]
     if Role.RUNNER in settings.roles:
         workers[Role.RUNNER] = [
             build_runner(components, settings),
@@ -75,6 +79,7 @@ def build_runner(components: Components, settings: Settings) -> Runner:
         admission=components.admission,
         login_waits=components.login_waits,
         config=RunnerConfig(owner=components.owner, drain_seconds=settings.drain_seconds),
+        tracer=components.environment.tracer,
     )
 
 
@@ -117,7 +122,13 @@ def build_dispatcher(components: Components, settings: Settings) -> Dispatcher:
         admission=components.admission,
         config=DispatcherConfig(owner=components.owner),
         signing_keys=load_signing_keys(settings),
+        attempt_tracer=build_attempt_tracer(components, settings),
     )
+
+
+def build_attempt_tracer(components: Components, settings: Settings) -> AttemptTracer | None:
+    tracer = components.environment.tracer
+    return None if tracer is None else AttemptTracer(tracer, sends_context=settings.callback_traceparent)
 
 
 def build_verifier(components: Components, settings: Settings) -> Verifier:

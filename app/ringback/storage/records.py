@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ringback.domain import jsontext
+from ringback.domain.audit import AuditEntry
 from ringback.domain.call import Call, Handle, InputRequest, Progress
+from ringback.domain.call_resumes import CallResume
 from ringback.domain.call_rows import Tombstone
 from ringback.domain.callback_headers import CallbackHeaders
 from ringback.domain.catch_up import CatchUp
@@ -19,7 +21,9 @@ from ringback.domain.event_types import EventDemand, EventFollowing, PublishedEv
 from ringback.domain.failure_rate import FailureRate
 from ringback.domain.login_waits import LoginResumption
 from ringback.domain.mcp_sessions import McpSession, SessionState
+from ringback.domain.portal_links import PortalLink
 from ringback.domain.principal import ApiKey
+from ringback.domain.sign_ins import SignIn
 from ringback.domain.upstream_logins import UpstreamLogin
 from ringback.domain.upstream_rows import CatalogPart, ToolAlias, UpstreamControl
 from ringback.domain.verification import Challenge
@@ -51,6 +55,7 @@ class Records:
             stored_apart=("arguments", "meta"),
             sealed=("arguments", "meta"),
         )
+        self.call_resume = RowCodec(CallResume, types)
         self.tombstone = RowCodec(Tombstone, types)
         self.event = RowCodec(Event, types, columns={"name": ColumnType(decode=event_name)})
         self.event_type = RowCodec(PublishedEventType, types)
@@ -75,6 +80,9 @@ class Records:
         self.event_subscription = RowCodec(EventSubscription, types)
         self.challenge = RowCodec(Challenge, types)
         self.api_key = RowCodec(ApiKey, types)
+        self.sign_in = RowCodec(SignIn, types)
+        self.portal_link = RowCodec(PortalLink, types)
+        self.audit_entry = RowCodec(AuditEntry, types)
         self.catalog_part = RowCodec(CatalogPart, types)
         self.tool_alias = RowCodec(ToolAlias, types)
         self.upstream_control = RowCodec(UpstreamControl, types)

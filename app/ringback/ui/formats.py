@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 from typing import Final
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -62,6 +63,16 @@ def format_bytes(count: int | None) -> str | Markup:
 def format_count(count: int | None) -> str | Markup:
     """A whole number with commas between thousands: `12,345`."""
     return DASH if count is None else f"{count:,}"
+
+
+def quote_segment(text: str) -> str:
+    """A text as one segment of a URL's path: a client session may have slashes in its name."""
+    return quote(text, safe="")
+
+
+def shorten_text(text: str, length: int = 32) -> str:
+    """The text, or its beginning with an ellipsis: names that clients choose have up to 256 characters."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def _time_element(instant: datetime | None, element: str) -> Markup:

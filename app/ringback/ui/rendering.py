@@ -1,6 +1,6 @@
 """Templates, their filters, and the headers of every page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -8,23 +8,21 @@ from starlette.responses import Response
 
 from ringback import __version__
 from ringback.ui.assets import asset_path
-from ringback.ui.formats import format_age, format_bytes, format_count, format_duration, format_time
+from ringback.ui.formats import (
+    format_age,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_time,
+    quote_segment,
+    shorten_text,
+)
 from ringback.ui.navigation import list_sections
+from ringback.ui.page_headers import PAGE_HEADERS, PageHeaders
 from ringback.ui.viewer import Viewer
 
-CONTENT_SECURITY_POLICY: Final = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'"
-)
-"""Nothing inline, nothing from other hosts."""
-PAGE_HEADERS: Final = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Referrer-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
+__all__ = ["PAGE_HEADERS", "Renderer"]
+
 _TEMPLATES: Final = Environment(
     loader=PackageLoader("ringback.ui"),
     autoescape=True,
@@ -40,29 +38,42 @@ _FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "duration": format_duration,
     "bytes": format_bytes,
     "count_text": format_count,
+    "path_segment": quote_segment,
+    "shortened": shorten_text,
 }
 _TEMPLATES.filters.update(_FILTERS)
-_TEMPLATES.globals["version"] = __version__
 
 
 class Renderer:
     """Renders pages whose links begin with the path of the public URL."""
 
-    def __init__(self, *, public_path: str) -> None:
+    def __init__(self, *, public_path: str, portal_origins: Collection[str] = ()) -> None:
         self.ui_path = f"{public_path}/ui"
+        self.headers = PageHeaders(portal_origins)
 
     def render_page(
-        self, template: str, viewer: Viewer | None, *, title: str, status_code: int = 200, **values: object
+        self,
+        template: str,
+        viewer: Viewer | None,
+        *,
+        title: str,
+        status_code: int = 200,
+        in_portal: bool = False,
+        **values: object,
     ) -> Response:
+        """`in_portal`: the page may be in the frame of a product, also without a viewer."""
         html = _TEMPLATES.get_template(template).render(
             values,
             viewer=viewer,
+            in_portal=in_portal,
             title=title,
             ui=self.ui_path,
             asset=self._asset_url,
             sections=list_sections(viewer),
+            version=__version__,
         )
-        return Response(html, status_code=status_code, headers=PAGE_HEADERS, media_type="text/html")
+        headers = self.headers.portal if in_portal else self.headers.for_viewer(viewer)
+        return Response(html, status_code=status_code, headers=headers, media_type="text/html")
 
     def _asset_url(self, name: str) -> str:
         return f"{self.ui_path}{asset_path(name)}"

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from tests.support.filled_database import NOW
 from tests.support.statement_parameters.calls import CALL_PARAMETERS
+from tests.support.statement_parameters.dashboard import DASHBOARD_PARAMETERS
 from tests.support.statement_parameters.deliveries import DELIVERY_PARAMETERS
 from tests.support.statement_parameters.events import EVENT_PARAMETERS
 from tests.support.statement_parameters.logins import LOGIN_PARAMETERS
@@ -50,6 +51,7 @@ PARAMETERS: Final[StatementParameters] = (
     | PRINCIPAL_PARAMETERS
     | EVENT_PARAMETERS
     | LOGIN_PARAMETERS
+    | DASHBOARD_PARAMETERS
     | SERVICE_PARAMETERS
 )
 """Each statement's parameters, with which it finds a few rows among the filler rows. A statement with `scan` visits that many

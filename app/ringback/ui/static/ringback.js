@@ -38,7 +38,7 @@
 
   function nameZone() {
     const note = document.getElementById("zone-note");
-    if (note) note.textContent = `Times are in ${zone}; point at one to see UTC.`;
+    if (note && zone !== "UTC") note.textContent = `Times are in ${zone}; point at one to see UTC. Charts are in UTC.`;
   }
 
   // A button or form with data-confirm asks before it is sent.

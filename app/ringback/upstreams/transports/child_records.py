@@ -83,7 +83,7 @@ class ChildRecords:
 def _write_record(path: Path, record: ChildRecord) -> None:
     """Only the user reads it, also in a folder that was made with other rights."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(asdict(record), file)
 
 
