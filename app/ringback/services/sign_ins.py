@@ -76,7 +76,11 @@ class SignIns:
 
     async def sign_out(self, secret: str) -> None:
         """End the sign-in: a copy of its cookie is worth nothing from now on."""
-        await self._store.write(lambda tx: tx.sign_ins.delete(secrets.hash_browser_secret(secret)))
+        caller = await self.find_caller(secret)
+        if caller is not None:
+            await self._store.write_for(
+                caller.principal, lambda tx: tx.sign_ins.delete(secrets.hash_browser_secret(secret))
+            )
 
 
 async def find_viewing_caller(tx: Transaction, key_id: KeyId) -> Caller | None:
