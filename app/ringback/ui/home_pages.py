@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from ringback.domain.call import Call, CallStatus
+from ringback.domain.call_histories import CallMarks
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.principal import Caller
 from ringback.domain.webhook import Webhook, WebhookHealth
@@ -25,6 +26,7 @@ from ringback.ui.viewer import Viewer
 
 LISTED_ROWS: Final = 5
 """Of each of the short lists. Links lead to the whole ones."""
+NEWEST_CALLS: Final = 8
 DAY_HOURS: Final = 24
 WEEK_HOURS: Final = 7 * DAY_HOURS
 
@@ -33,7 +35,8 @@ WEEK_HOURS: Final = 7 * DAY_HOURS
 class ShortLists:
     """The newest rows of each kind."""
 
-    newest_calls: Sequence[Call]
+    newest_calls: Sequence[CallMarks]
+    """With their callbacks, and whether a client came back for them."""
     waiting_calls: Sequence[Call]
     failed_calls: Sequence[Call]
     failing_webhooks: Sequence[Webhook]
@@ -76,7 +79,7 @@ class HomePages:
         services = self._context.services
         waiting, failed = CallFilter(status=CallStatus.INPUT_REQUIRED), CallFilter(status=CallStatus.FAILED)
         return ShortLists(
-            newest_calls=await services.calls.list_calls(caller, CallFilter(), position=None, limit=LISTED_ROWS),
+            newest_calls=await services.call_histories.list_marks(caller, None, position=None, limit=NEWEST_CALLS),
             waiting_calls=await services.calls.list_calls(caller, waiting, position=None, limit=LISTED_ROWS),
             failed_calls=await services.calls.list_calls(caller, failed, position=None, limit=LISTED_ROWS),
             failing_webhooks=await services.webhooks.list_webhooks(
