@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -56,6 +56,7 @@ class HomePages:
             return RedirectResponse(place, status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
         caller = view_rows(self._context.services.operators, viewer, request, operation="ui_home")
         hours = WEEK_HOURS if request.query_params.get("hours") == str(WEEK_HOURS) else DAY_HOURS
+        principal = caller.principal if caller.operator is not None and not caller.sees_all_principals else None
         overview = await self._context.services.insights.read_overview(caller, hours=hours)
         return self._renderer.render_page(
             "home.html",
@@ -63,7 +64,8 @@ class HomePages:
             title="Overview",
             overview=overview,
             is_week=hours == WEEK_HOURS,
-            principal=caller.principal if caller.operator is not None and not caller.sees_all_principals else None,
+            principal=principal,
+            of_principal="" if principal is None else f"&{urlencode({'principal': principal})}",
             cards=draw_cards(overview, await self._read_status(caller)),
             sums=sum_hours(overview.hours),
             charts=draw_home_charts(overview.hours, shows_queues=caller.sees_all_principals),

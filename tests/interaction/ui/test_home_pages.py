@@ -59,6 +59,7 @@ async def test_an_operator_sees_the_work_of_all_principals_or_of_one(service: Se
     assert "Queue depth, the largest sample of each hour (UTC)" in everything
     assert "2 wait for a runner" in of_bob
     assert 'of the principal <code class="id">bob</code> only' in of_bob
+    assert "/ui/calls?status=working&amp;principal=bob" in of_bob
 
 
 async def test_a_queue_that_stands_still_and_a_failing_webhook_are_marked(service: ServiceUnderTest) -> None:
@@ -76,6 +77,22 @@ async def test_a_queue_that_stands_still_and_a_failing_webhook_are_marked(servic
     assert f'href="/ui/webhooks/{webhook}"' in page
     assert 'class="card stat bad"' in page
     assert 'class="card stat warn"' in page
+
+
+async def test_a_new_call_shows_its_callbacks_and_whether_its_client_came_back(service: ServiceUnderTest) -> None:
+    client = await service.create_client("alice")
+    started = (await client.post("/v1/calls", json={**CALL_BODY, "callback": {"url": CALLBACK_URL}})).json()
+    await service.finish_call(started["call"]["id"])
+    alice = await sign_in(service, "alice")
+
+    before = (await alice.open("")).text
+    await client.post("/v1/resume", json={"resume_token": started["resume_token"]})
+    await service.services.call_resumes.write_pending()
+    after = (await alice.open("")).text
+
+    assert '<span class="badge busy">pending</span>' in before
+    assert "not yet" in before
+    assert "not yet" not in after
 
 
 @pytest.mark.parametrize(
