@@ -7,6 +7,7 @@ agent 2 ── has one callback and its own API key ── resumes, reads the re
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import secrets
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+import webbrowser
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -30,6 +32,8 @@ SESSION = "inference-session-42"
 WAIT_SECONDS = 90.0
 MEASURE_ROUNDS = 1200
 """Makes the slow tool take several seconds for the demo's folder."""
+UI_PAUSE_SECONDS = 5.0
+"""Between two calls while someone looks at the dashboard."""
 
 
 class DemoFailed(Exception):
@@ -209,15 +213,60 @@ def read_callbacks(stage: DemoProcesses) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+# -- the dashboard ---------------------------------------------------------------------------------------------------------
+
+
+def show_dashboard(timeline: Timeline, url: str, key: str) -> None:
+    """Print where the dashboard is and the key to sign in with; open it if this machine has a desktop."""
+    timeline.print_line("dashboard", f"{url}/ui/calls")
+    timeline.print_line("dashboard", f"sign in with the agent's key, which ends with the demo: {key}")
+    if sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        webbrowser.open(f"{url}/ui/calls")  # never with the key, which would stay in the browser's history
+
+
+def repeat_calls(stage: DemoProcesses, timeline: Timeline, url: str, key: str) -> None:
+    """Start a call every few seconds, and resume each, until Ctrl-C."""
+    timeline.print_line("demo", "the dashboard stays open, with a new call every few seconds; Ctrl-C ends it")
+    arguments = {"folder": str(stage.path("to-measure")), "rounds": MEASURE_ROUNDS}
+    for number in itertools.count(1):
+        call = {"upstream": "files", "tool": "measure_files", "arguments": arguments, "client_session_id": SESSION}
+        call_id = start_call(url, key, call | {"correlation_id": f"measure-again-{number}"})
+        resume_calls(stage, timeline, url, wait_for_callback(stage, call_id), key)
+        time.sleep(UI_PAUSE_SECONDS)
+
+
+def start_call(url: str, key: str, call: dict[str, Any]) -> str:
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{url}/v1/calls", json.dumps(call).encode(), headers)  # noqa: S310 - on loopback
+    with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as response:  # noqa: S310 - as above
+        return str(json.load(response)["call"]["id"])
+
+
+def wait_for_callback(stage: DemoProcesses, call_id: str) -> dict[str, Any]:
+    arrived: list[dict[str, Any]] = []
+
+    def has_arrived() -> bool:
+        arrived.extend(each for each in read_callbacks(stage) if each["call_id"] == call_id)
+        return bool(arrived)
+
+    wait_for(has_arrived, "the callback", log=stage.path("ringback.log"))
+    return arrived[0]
+
+
 # -- the demo --------------------------------------------------------------------------------------------------------------
 
 
-def run_demo(stage: DemoProcesses, timeline: Timeline, report: dict[str, Any]) -> None:
+def run_demo(
+    stage: DemoProcesses, timeline: Timeline, report: dict[str, Any], *, with_dashboard: bool
+) -> tuple[str, str]:
+    """Returns the URL of the running service, and the agent's key."""
     make_repository(stage)
     files_url = start_files_server(stage)
     url, environment = start_ringback(stage, files_url)
     timeline.print_line("ringback", f"serves on {url}, auth on, SQLite; upstreams: git and time (stdio), files (HTTP)")
     key = json.loads(stage.run(*ringback("keys", "create", "demo-agent", "--json"), **environment))["key"]
+    if with_dashboard:
+        show_dashboard(timeline, url, key)
     callback_url = start_receiver(stage)
     timeline.print_line("receiver", f"listens on {callback_url}")
 
@@ -231,6 +280,7 @@ def run_demo(stage: DemoProcesses, timeline: Timeline, report: dict[str, Any]) -
         for call_id, correlation_id in started.items()
     )
     report["rejoined"] = sum(resume_calls(stage, timeline, url, callback, key) for callback in callbacks.values())
+    return url, key
 
 
 def print_callbacks(stage: DemoProcesses, timeline: Timeline, *, count: int) -> dict[str, dict[str, Any]]:
@@ -325,15 +375,21 @@ def resume_calls(stage: DemoProcesses, timeline: Timeline, url: str, callback: d
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument("--ui", action="store_true", help="leave the service running, and open its dashboard")
     options = parser.parse_args()
     timeline = Timeline(quiet=options.json)
     report: dict[str, Any] = {"ok": False, "calls": 0, "callbacks_verified": 0, "killed": False, "rejoined": 0}
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ringback-demo-"))
+        stage = DemoProcesses(folder=Path(folder), stack=stack)
         try:
-            run_demo(DemoProcesses(folder=Path(folder), stack=stack), timeline, report)
+            url, key = run_demo(stage, timeline, report, with_dashboard=options.ui)
+            if options.ui:
+                repeat_calls(stage, timeline, url, key)
         except DemoFailed as problem:
             timeline.print_line("demo", f"FAILED: {problem}")
+        except KeyboardInterrupt:
+            timeline.print_line("demo", "ends")
     expected = {"calls": 3, "callbacks_verified": 3, "killed": True, "rejoined": 3}
     report["ok"] = all(report[name] == value for name, value in expected.items())
     report["seconds"] = round(time.monotonic() - timeline.began, 1)

@@ -9,6 +9,7 @@ import os
 from collections.abc import Generator
 from itertools import chain, islice
 from math import ceil
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -47,6 +48,8 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+BROWSER_TESTS: Final = Path(__file__).parent / "browser"
+
 SLOW_FILES: Final = frozenset(
     {"test_soak.py", "test_installs.py", "test_chaos.py", "test_kill_behind_bridge.py", "test_benchmarks.py"}
 )
@@ -80,7 +83,7 @@ BOTH_STORES: Final = (
             *("runner_fairness", "scheduled_calls", "janitor", "post_commit_calls", "post_commit_deliveries"),
             *("completion_batcher", "recorder", "fan_out_steps", "ordered_webhooks", "catch_up_order"),
             *("cancelled_while_running", "verification_races", "encryption_key_rotation", "suspension"),
-            *("event_subscriptions",),
+            *("event_subscriptions", "event_subscription_challenges", "event_subscription_refreshes"),
         )
     ),
     # Checks that must hold for requests at the same time, waits that a commit ends, cursors, and counts that are shown.
@@ -117,6 +120,13 @@ STORE_FOLDERS: Final = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     kinds = [*StoreKind, "both"]
     parser.addoption("--store", choices=kinds, help="the store of all tests; by default, some files run on both")
+    parser.addoption("--browser", action="store_true", help="collect tests/browser, which need Chromium")
+    parser.addoption("--screenshots", help="the folder for the pictures of tests/browser (build/screenshots)")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Without --browser, leave out the tests that need one."""
+    return True if collection_path == BROWSER_TESTS and not config.getoption("--browser") else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

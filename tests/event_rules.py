@@ -236,6 +236,8 @@ _ENGINE: Final = "interaction/engine/test_"
 _ENDPOINT: Final = "unit/protocol/mcp_events/test_endpoint.py::test_"
 _MODES: Final = "unit/protocol/mcp_events/test_delivery_modes.py::test_"
 _SUBSCRIPTIONS: Final = f"{_ENGINE}event_subscriptions.py::test_"
+_SUBSCRIPTION_CHALLENGES: Final = f"{_ENGINE}event_subscription_challenges.py::test_"
+_SUBSCRIPTION_REFRESHES: Final = f"{_ENGINE}event_subscription_refreshes.py::test_"
 _DELIVERIES: Final = f"{_ENGINE}subscription_deliveries.py::test_"
 _ENDINGS: Final = f"{_ENGINE}subscription_endings.py::test_"
 _ENDS: Final = f"{_ENGINE}subscription_ends.py::test_"
@@ -247,7 +249,7 @@ _THREE_MODES: Final = (
     f"{_GATEWAY}subscriptions.py::test_a_webhook_a_poll_and_a_stream_have_the_same_events_in_the_same_order"
 )
 _RESTART: Final = f"{_SUBSCRIPTIONS}a_new_subscription_gets_the_events_after_it_and_an_id_that_a_restart_keeps"
-_FORBIDDEN: Final = f"{_SUBSCRIPTIONS}a_caller_without_the_scope_or_the_upstream_is_forbidden"
+_FORBIDDEN: Final = f"{_SUBSCRIPTION_CHALLENGES}a_caller_without_the_scope_or_the_upstream_is_forbidden"
 _REMOVED: Final = f"{_ENDINGS}the_receivers_of_a_removed_event_type_are_told_that_it_does_not_exist"
 _REMOVED_PUSH: Final = f"{_ENDPOINT}a_subscription_that_ends_is_terminated_with_its_error"
 _MODE: Final = f"{_ENDPOINT}an_unknown_event_type_is_not_found_and_a_mode_that_it_lacks_is_unsupported"
@@ -261,7 +263,7 @@ SHOWN: Final[Mapping[str, Sequence[str]]] = {
     "removal-terminates-subscriptions": (_REMOVED, _REMOVED_PUSH),
     "removal-error-not-found": (_REMOVED, _REMOVED_PUSH),
     "error-forbidden": (_FORBIDDEN, f"{_MODES}an_unauthenticated_caller_may_poll_and_stream_and_not_subscribe"),
-    "error-resource-exhausted": (f"{_SUBSCRIPTIONS}a_quota_is_checked_before_the_challenge",),
+    "error-resource-exhausted": (f"{_SUBSCRIPTION_CHALLENGES}a_quota_is_checked_before_the_challenge",),
     "error-unsupported": (_MODE, f"{_ENDPOINT}the_first_fault_in_the_order_of_the_specification_decides"),
     "poll-mode-unsupported": (_MODE,),
     "stream-mode-unsupported": (
@@ -276,7 +278,7 @@ SHOWN: Final[Mapping[str, Sequence[str]]] = {
     "stream-final-result-shape": (f"{_ENDPOINT}a_stream_has_the_frames_of_its_pages_and_a_final_result",),
     "stream-final-result-empty": (f"{_ENDPOINT}a_stream_has_the_frames_of_its_pages_and_a_final_result",),
     "subscribe-refresh-reactivates": (
-        f"{_SUBSCRIPTIONS}a_refresh_makes_a_suspended_subscription_active_and_sends_what_was_held",
+        f"{_SUBSCRIPTION_REFRESHES}a_refresh_makes_a_suspended_subscription_active_and_sends_what_was_held",
     ),
     "ttl-long-grant-retained": (_RESTART,),
     "ttl-no-expiry-persisted": (_RESTART,),
@@ -290,7 +292,7 @@ SHOWN: Final[Mapping[str, Sequence[str]]] = {
         f"{_GUARD}a_name_that_changes_with_every_lookup_never_reaches_a_blocked_address",
     ),
     "verification-uses-ssrf-hardened-path": (
-        f"{_SUBSCRIPTIONS}a_callback_that_fails_its_challenge_leaves_nothing",
+        f"{_SUBSCRIPTION_CHALLENGES}a_callback_that_fails_its_challenge_leaves_nothing",
         f"{_GUARD}the_socket_is_guarded_even_if_the_resolver_were_not",
     ),
     "server-identity-key-discovery": (
@@ -319,13 +321,15 @@ SHOWN: Final[Mapping[str, Sequence[str]]] = {
     "subscribe-order-of-checks": (
         f"{_ENDPOINT}the_first_fault_in_the_order_of_the_specification_decides",
         f"{_ENDPOINT}arguments_secret_and_url_are_checked_in_this_order_before_the_backend",
-        f"{_SUBSCRIPTIONS}a_quota_is_checked_before_the_challenge",
+        f"{_SUBSCRIPTION_CHALLENGES}a_quota_is_checked_before_the_challenge",
     ),
     "subscribe-cursor": (
         f"{_SUBSCRIPTIONS}a_cursor_replays_and_a_maximum_age_skips",
-        f"{_SUBSCRIPTIONS}a_lapsed_subscription_replays_what_it_had_already_under_the_same_message_ids",
+        f"{_SUBSCRIPTION_REFRESHES}a_lapsed_subscription_replays_what_it_had_already_under_the_same_message_ids",
     ),
-    "subscribe-failure-leaves-nothing": (f"{_SUBSCRIPTIONS}a_callback_that_fails_its_challenge_leaves_nothing",),
+    "subscribe-failure-leaves-nothing": (
+        f"{_SUBSCRIPTION_CHALLENGES}a_callback_that_fails_its_challenge_leaves_nothing",
+    ),
     "subscribe-result-first": (f"{_SUBSCRIPTIONS}no_delivery_leaves_before_the_client_has_the_result",),
     "subscribe-mode-absent": (f"{_MODES}a_subscribe_without_a_mode_is_one_by_webhook",),
     "unsubscribe-arguments-unchecked": (
@@ -350,7 +354,7 @@ SHOWN: Final[Mapping[str, Sequence[str]]] = {
     ),
     "delivery-suspended-time": (f"{_DELIVERIES}time_in_suspension_does_not_count_against_the_retry_window",),
     "verification-rate-limited": (
-        f"{_SUBSCRIPTIONS}receivers_that_do_not_answer_are_challenged_a_few_times_a_minute_at_most",
+        f"{_SUBSCRIPTION_CHALLENGES}receivers_that_do_not_answer_are_challenged_a_few_times_a_minute_at_most",
     ),
     "verification-before-id": (
         f"{_REGISTRY}a_verification_before_the_id_is_known_is_echoed_and_binds_the_secret_that_signed_it",

@@ -39,7 +39,7 @@ Three rules carry everything:
     storage/      the column codec, and rows and SQL of the SQLite store
     services/     the use cases: calls, webhooks, events, deliveries, replays
     notifier/     records events, fans them out and delivers them
-    telemetry     logging
+    telemetry/    log lines, traces and their metrics
     leadership    gives a duty to one node at a time
     measurements  what this process has counted, for its metrics
     attended_calls  the ends of calls whose client waits in this process

@@ -19,6 +19,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Coroutine, Generator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, cast
@@ -30,6 +31,7 @@ from fastapi import FastAPI
 from ringback import __version__
 from ringback.bootstrap import Application, Environment, ReadConfigs, open_application
 from ringback.bootstrap.idle_stop import IdleWatch
+from ringback.bootstrap.tracing import open_tracer
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import RingbackError
 from ringback.http_server import BoundedHttpProtocol, ConnectionLimiter, HttpLimits, compute_connections_max
@@ -135,8 +137,11 @@ def serve(
     limits = build_http_limits(settings, open_files_max=_raise_open_files_limit())
     with (
         ExitDeadline(seconds=settings.drain_seconds + exit_seconds) as deadline,
+        open_tracer(os.environ, node=f"{socket.gethostname()}:{os.getpid()}") as tracer,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
+        if tracer is not None:
+            environment = replace(environment or Environment(), tracer=tracer)
         runner.run(
             _serve(settings, upstreams, read_configs, environment, limits, deadline, on_listening, wait_for_change)
         )

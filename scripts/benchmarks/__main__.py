@@ -3,10 +3,10 @@
 import argparse
 import json
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import uvloop
 
@@ -14,6 +14,7 @@ from ringback.telemetry import configure_logging
 from scripts.benchmarks.calls import calls
 from scripts.benchmarks.cli import cli
 from scripts.benchmarks.clients import clients
+from scripts.benchmarks.dashboard import ui
 from scripts.benchmarks.databases import StoreKind
 from scripts.benchmarks.delivery import delivery
 from scripts.benchmarks.events import events
@@ -27,39 +28,34 @@ from scripts.benchmarks.sealing import seal
 
 def main() -> None:
     options = _options()
-    rounds, seconds = (1, 0.2) if options.quick else (options.rounds, options.seconds)
+    if options.quick:
+        options.rounds, options.seconds = 1, 0.2
     with _logging_as_in_production():
-        if options.what == "delivery":
-            measured = uvloop.run(delivery(options.store, rounds=rounds, seconds=seconds, quick=options.quick))
-        elif options.what == "calls":
-            measured = uvloop.run(calls(rounds=rounds, seconds=seconds, quick=options.quick))
-        elif options.what == "scale":
-            measured = uvloop.run(scale(options.store, rounds=rounds, quick=options.quick, deep=options.deep))
-        elif options.what == "events":
-            measured = uvloop.run(events(options.store, rounds=rounds, quick=options.quick))
-        elif options.what == "nodes":
-            measured = uvloop.run(nodes(rounds=rounds, seconds=seconds, quick=options.quick))
-        elif options.what == "gateway":
-            measured = uvloop.run(gateway(rounds=rounds, seconds=seconds))
-        elif options.what == "cli":
-            measured = cli(rounds=rounds)
-        elif options.what == "loop":
-            measured = uvloop.run(loop(rounds=rounds, seconds=seconds))
-        elif options.what == "seal":
-            measured = uvloop.run(seal(rounds=rounds, seconds=seconds))
-        else:
-            measured = uvloop.run(clients(rounds=rounds, seconds=seconds))
+        measured = cli(rounds=options.rounds) if options.what == "cli" else uvloop.run(RUNS[options.what](options))
     print(json.dumps(measured) if options.json else _format_readable(measured))
+
+
+RUNS: Final[Mapping[str, Callable[[argparse.Namespace], Coroutine[Any, Any, Json]]]] = {
+    "delivery": lambda o: delivery(o.store, rounds=o.rounds, seconds=o.seconds, quick=o.quick),
+    "scale": lambda o: scale(o.store, rounds=o.rounds, quick=o.quick, deep=o.deep),
+    "events": lambda o: events(o.store, rounds=o.rounds, quick=o.quick),
+    "nodes": lambda o: nodes(rounds=o.rounds, seconds=o.seconds, quick=o.quick),
+    "clients": lambda o: clients(rounds=o.rounds, seconds=o.seconds),
+    "calls": lambda o: calls(rounds=o.rounds, seconds=o.seconds, quick=o.quick),
+    "gateway": lambda o: gateway(rounds=o.rounds, seconds=o.seconds),
+    "loop": lambda o: loop(rounds=o.rounds, seconds=o.seconds),
+    "seal": lambda o: seal(rounds=o.rounds, seconds=o.seconds),
+    "ui": lambda o: ui(o.store, rounds=o.rounds, seconds=o.seconds, quick=o.quick),
+}
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench")
-    choices = ["delivery", "scale", "events", "nodes", "clients", "calls", "gateway", "loop", "seal", "cli"]
-    parser.add_argument("what", choices=choices)
+    parser.add_argument("what", choices=[*RUNS, "cli"])
     parser.add_argument("--rounds", type=int, default=7, help="number of rounds; each runs every variant (7)")
     parser.add_argument("--seconds", type=float, default=2.0, help="approximate time of each variant in each round (2)")
     parser.add_argument(
-        "--store", type=StoreKind, default=StoreKind.SQLITE, help="sqlite or postgres: delivery, scale, events"
+        "--store", type=StoreKind, default=StoreKind.SQLITE, help="sqlite or postgres: delivery, scale, events, ui"
     )
     parser.add_argument("--deep", action="store_true", help="a million rows, for scale")
     parser.add_argument("--quick", action="store_true", help="one short round with small numbers, as a smoke test")

@@ -64,6 +64,7 @@ FULL = {
     "last_error": "http_3xx",
     "last_error_detail": "status 302, Location: https://moved.example/hook",
     "failing_since": LATER,
+    "alerted_percent": 70,
     "breaker": CircuitBreaker(failures=7, openings=2, paused_until=LATER),
     "missed_from": 17,
 }
@@ -104,7 +105,7 @@ async def test_an_unknown_webhook_is_none_and_is_neither_updated_nor_deleted(sto
     assert not await store.write(lambda tx: tx.webhooks.delete(webhook.id))
 
 
-HEALTH = ("last_delivery_at", "last_error", "last_error_detail", "failing_since", "breaker")
+HEALTH = ("last_delivery_at", "last_error", "last_error_detail", "failing_since", "alerted_percent", "breaker")
 INDEPENDENT_PARTS = {"secrets", "headers", "state", "missed_from", *HEALTH}
 
 

@@ -10,6 +10,7 @@ export function describe(body: CallbackBody): string {
     case "call.progress":
       return `${body.data.progress.progress} of ${body.data.progress.total ?? "?"}`;
     case "webhook.test":
+    case "webhook.failing":
     case "webhook.suspended":
     case "webhook.recovered":
       return body.data.webhook_id;

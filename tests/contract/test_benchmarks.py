@@ -10,7 +10,7 @@ ROOT: Final = Path(__file__).parents[2]
 QUICKEST: Final = ("cli",)
 ALL: Final = (
     *("cli", "delivery", "delivery --store postgres", "scale", "scale --store postgres", "nodes"),
-    *("events", "events --store postgres"),
+    *("events", "events --store postgres", "ui", "ui --store postgres"),
     *("clients", "calls", "gateway", "loop", "seal"),
 )
 RUN_SECONDS: Final = 600.0

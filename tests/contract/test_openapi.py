@@ -214,7 +214,12 @@ def test_webhook_and_gap_envelopes_match_the_document() -> None:
     tokens = CallResumeTokens(ResumeTokenCodec([b"k" * 32], audience="test"), result_retention_seconds=1.0)
     bodies = PayloadBuilder(tokens=tokens, public_url="https://ringback.example")
     suspended = replace(WEBHOOK, state=WebhookState.SUSPENDED, failing_since=START, last_error="timeout")
-    for name, webhook in ((EventName.WEBHOOK_SUSPENDED, suspended), (EventName.WEBHOOK_RECOVERED, WEBHOOK)):
+    failing = replace(suspended, state=WebhookState.ACTIVE, alerted_percent=70)
+    for name, webhook in (
+        (EventName.WEBHOOK_FAILING, failing),
+        (EventName.WEBHOOK_SUSPENDED, suspended),
+        (EventName.WEBHOOK_RECOVERED, WEBHOOK),
+    ):
         event = build_webhook_event(webhook, name, event_id=EventId("evt_1"), seq=2, now=START)
         body = orjson.loads(
             bodies.build_event_body(

@@ -62,6 +62,8 @@ class WebhookModel:
     state: str = "active"
     ever_answered: bool = False
     failing_since: float | None = None
+    warned: int = 0
+    warnings: list[int] = field(default_factory=list[int])
     row: int = 0
     openings: int = 0
     paused_until: float = 0.0
@@ -74,7 +76,7 @@ class WebhookModel:
         return self.ever_answered and self.failing_since is None
 
     def succeed(self) -> None:
-        self.ever_answered, self.failing_since = True, None
+        self.ever_answered, self.failing_since, self.warned = True, None, 0
         self.row = self.openings = 0
         self.paused_until = 0.0
 
@@ -83,12 +85,20 @@ class WebhookModel:
             self.failing_since = now
         if self.state == "active" and now - self.failing_since >= HOURS_TO_SUSPENSION * 3600:
             self.state = "suspended"
+        elif self.state == "active":
+            self._warn((now - self.failing_since) / (HOURS_TO_SUSPENSION * 36))
         self.row += 1
         if now < self.paused_until or (self.state == "active" and self.openings == 0 and self.row < 5):
             return
         pause = PROBE_INTERVAL_SECONDS if self.state == "suspended" else PAUSES[min(self.openings, len(PAUSES) - 1)]
         self.openings += 1
         self.paused_until = now + pause
+
+    def _warn(self, percent: float) -> None:
+        level = max(each for each in (0, 50, 70, 90) if percent >= each)
+        if level > self.warned:
+            self.warned = level
+            self.warnings.append(level)
 
     def lose(self, seq: int) -> None:
         self.missed_from_seq = seq if self.missed_from_seq is None else min(self.missed_from_seq, seq)
@@ -139,7 +149,7 @@ class DeliveriesInStore(RuleBasedStateMachine):
     def receiver_changes(self, answers: int | str, data: st.DataObject) -> None:
         data.draw(st.sampled_from(list(self.boxes.values()))).answers = answers
 
-    @rule(seconds=st.sampled_from([1, 5, 31, 121, 601, 3601, HOURS_TO_SUSPENSION * 3600]))
+    @rule(seconds=st.sampled_from([1, 5, 31, 121, 601, 3601, 20 * 3600, 48 * 3600, HOURS_TO_SUSPENSION * 3600]))
     def time_passes(self, seconds: int) -> None:
         self.clock.advance(seconds)
 
@@ -188,7 +198,7 @@ class DeliveriesInStore(RuleBasedStateMachine):
 
         self._run(self.store.write(switch))
         if on and box.state != "active":
-            box.failing_since, box.row, box.openings, box.paused_until = None, 0, 0, 0.0
+            box.failing_since, box.warned, box.row, box.openings, box.paused_until = None, 0, 0, 0, 0.0
         box.state = str(wanted)
         self.clock.advance(RECHECK_AFTER_SECONDS)
 
@@ -218,6 +228,13 @@ class DeliveriesInStore(RuleBasedStateMachine):
             assert (
                 0.0 if paused is None else (paused - self.clock.now()).total_seconds() + self._now
             ) == pytest.approx(box.paused_until)
+
+    @invariant()
+    def each_level_of_a_failing_webhook_is_in_the_log_once(self) -> None:
+        events = [each for each in self._run(self.engine.read_events()) if each.name == "webhook.failing"]
+        for box in self.boxes.values():
+            mine = [each.data["percent"] for each in events if each.data["webhook_id"] == box.webhook.id]
+            assert mine == box.warnings
 
     # -- the model's rules --
 

@@ -243,6 +243,42 @@ INSERT INTO mcp_sessions (id, principal, upstreams, endpoint, state, created_at,
 VALUES ('session-rare', 'alice', NULL, '/mcp/rare', x'0101', :past, :future),
     ('session-over', 'alice', NULL, '/mcp/rare', x'0101', :past, :past);
 
+-- name: sign_ins
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO sign_ins (id, secret_hash, principal, key_id, scopes, upstreams, created_at, expires_at)
+SELECT printf('signin-%09d', n), printf('secret-%09d', n), iif(n % 10, 'alice', 'bob'), NULL, '[]', NULL, :past, :future
+FROM numbers;
+
+-- name: few sign_ins
+INSERT INTO sign_ins (id, secret_hash, principal, key_id, scopes, upstreams, created_at, expires_at)
+VALUES ('signin_rare', 'secret-rare', 'carol', NULL, '[]', NULL, :past, :future),
+    ('signin_over', 'secret-over', 'carol', NULL, '[]', NULL, :past, :past);
+
+-- name: portal_links
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO portal_links (
+    id, secret_hash, principal, client_session_id, upstreams, created_by, key_id, created_at, expires_at
+)
+SELECT printf('link-%09d', n), printf('secret-%09d', n), iif(n % 10, 'alice', 'bob'), 's', NULL, 'alice', NULL, :past, :future
+FROM numbers;
+
+-- name: few portal_links
+INSERT INTO portal_links (
+    id, secret_hash, principal, client_session_id, upstreams, created_by, key_id, created_at, expires_at
+)
+VALUES ('link_rare', 'secret-rare', 'carol', 's', NULL, 'carol', NULL, :past, :future),
+    ('link_over', 'secret-over', 'carol', 's', NULL, 'carol', NULL, :past, :past);
+
+-- name: audit_entries
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO audit_entries (at, principal, key_id, surface, operation, target, owner, detail)
+SELECT :past, 'alice', NULL, 'rest', 'remove_webhook', printf('wh-%09d', n), iif(n % 10, 'alice', 'bob'), NULL
+FROM numbers;
+
+-- name: few audit_entries
+INSERT INTO audit_entries (at, principal, key_id, surface, operation, target, owner, detail)
+VALUES (:past - 1, 'carol', NULL, 'rest', 'remove_webhook', 'wh_rare', 'carol', NULL);
+
 -- name: upstream_logins
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
 INSERT INTO upstream_logins (id, state_hash, upstream, owner, principal, key_id, request, created_at, expires_at)
@@ -301,6 +337,14 @@ INSERT INTO login_waits (call_id, upstream, owner, tokens_version) VALUES ('call
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
 INSERT INTO login_resumptions (upstream, owner, tokens_version, worked_at)
 SELECT 'busy', printf('owner-%09d', n), 1, :past + n FROM numbers;
+
+-- name: call_resumes
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO call_resumes (call_id, resumed_at, surface, resumes)
+SELECT printf('call_%09d', n), :past, 'rest_resume', 1 FROM numbers;
+
+-- name: few call_resumes
+INSERT INTO call_resumes (call_id, resumed_at, surface, resumes) VALUES ('call_rare', :past, 'rest_resume', 1);
 
 -- name: insight_hours
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)

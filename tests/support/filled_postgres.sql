@@ -217,6 +217,42 @@ INSERT INTO mcp_sessions (id, principal, upstreams, endpoint, state, created_at,
 VALUES ('session-rare', 'alice', NULL, '/mcp/rare', '\x0101', :past, :future),
     ('session-over', 'alice', NULL, '/mcp/rare', '\x0101', :past, :past);
 
+-- name: sign_ins
+INSERT INTO sign_ins (id, secret_hash, principal, key_id, scopes, upstreams, created_at, expires_at)
+SELECT 'signin-' || to_char(n, 'FM000000000'), 'secret-' || to_char(n, 'FM000000000'),
+    CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, NULL, '[]', NULL, :past, :future
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: few sign_ins
+INSERT INTO sign_ins (id, secret_hash, principal, key_id, scopes, upstreams, created_at, expires_at)
+VALUES ('signin_rare', 'secret-rare', 'carol', NULL, '[]', NULL, :past, :future),
+    ('signin_over', 'secret-over', 'carol', NULL, '[]', NULL, :past, :past);
+
+-- name: portal_links
+INSERT INTO portal_links (
+    id, secret_hash, principal, client_session_id, upstreams, created_by, key_id, created_at, expires_at
+)
+SELECT 'link-' || to_char(n, 'FM000000000'), 'secret-' || to_char(n, 'FM000000000'),
+    CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, 's', NULL, 'alice', NULL, :past, :future
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: few portal_links
+INSERT INTO portal_links (
+    id, secret_hash, principal, client_session_id, upstreams, created_by, key_id, created_at, expires_at
+)
+VALUES ('link_rare', 'secret-rare', 'carol', 's', NULL, 'carol', NULL, :past, :future),
+    ('link_over', 'secret-over', 'carol', 's', NULL, 'carol', NULL, :past, :past);
+
+-- name: audit_entries
+INSERT INTO audit_entries (at, principal, key_id, surface, operation, target, owner, detail)
+SELECT :past, 'alice', NULL, 'rest', 'remove_webhook', 'wh-' || to_char(n, 'FM000000000'),
+    CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, NULL
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: few audit_entries
+INSERT INTO audit_entries (at, principal, key_id, surface, operation, target, owner, detail)
+VALUES (:past - 1, 'carol', NULL, 'rest', 'remove_webhook', 'wh_rare', 'carol', NULL);
+
 -- name: upstream_logins
 INSERT INTO upstream_logins (id, state_hash, upstream, owner, principal, key_id, request, created_at, expires_at)
 SELECT 'login-' || to_char(n, 'FM000000000'), 'state-' || to_char(n, 'FM000000000'), 'busy', '',
@@ -272,6 +308,13 @@ INSERT INTO login_waits (call_id, upstream, owner, tokens_version) VALUES ('call
 -- name: login_resumptions
 INSERT INTO login_resumptions (upstream, owner, tokens_version, worked_at)
 SELECT 'busy', 'owner-' || to_char(n, 'FM000000000'), 1, :past + n FROM generate_series(0, :rows - 1) AS n;
+
+-- name: call_resumes
+INSERT INTO call_resumes (call_id, resumed_at, surface, resumes)
+SELECT 'call_' || to_char(n, 'FM000000000'), :past, 'rest_resume', 1 FROM generate_series(0, :rows - 1) AS n;
+
+-- name: few call_resumes
+INSERT INTO call_resumes (call_id, resumed_at, surface, resumes) VALUES ('call_rare', :past, 'rest_resume', 1);
 
 -- name: insight_hours
 INSERT INTO insight_hours (principal, upstream, hour, counts)

@@ -38,7 +38,10 @@ from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.attempt_scheduling import AttemptScheduler
+from ringback.services.audit import AuditLog
 from ringback.services.bulk_redelivery import BulkRedeliveries
+from ringback.services.call_histories import CallHistories
+from ringback.services.call_resumes import CallResumeRecorder
 from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.calls import Calls
 from ringback.services.cancellation import BulkCancellations
@@ -56,11 +59,13 @@ from ringback.services.log_tails import LogTails
 from ringback.services.login_revocations import LoginRevocations
 from ringback.services.login_waits import LoginWaits
 from ringback.services.operators import Operators
+from ringback.services.portal_links import PortalLinks
 from ringback.services.quotas import QuotaEnforcer, QuotaOverrides, Quotas
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
 from ringback.services.resume import CallResumption
+from ringback.services.sign_ins import SignIns
 from ringback.services.upstream_controls import UpstreamControls
 from ringback.services.upstream_logins import LoginConfig, UpstreamLogins
 from ringback.services.verification import VerificationPolicy, WebhookVerification
@@ -307,8 +312,13 @@ def _services(
         bulk_redeliveries=BulkRedeliveries(
             store=store, requested_deliveries=on_demand, attempts=attempts, quotas=keeper, lifecycle=lifecycle
         ),
+        call_resumes=CallResumeRecorder(store=store, clock=clock),
+        call_histories=CallHistories(store=store),
         call_resumption=CallResumption(store=store, clock=clock, tokens=tokens, lifecycle=lifecycle),
         api_keys=ApiKeys(store=store, ids=ids),
+        sign_ins=SignIns(store=store, ids=ids),
+        portal_links=PortalLinks(store=store, ids=ids, public_url=login_config.public_url),
+        audit_log=AuditLog(store=store),
         insights=Insights(
             store=store,
             clock=clock,

@@ -19,9 +19,11 @@ a rule that REST and MCP both need belongs to `ringback.services`.
     metrics             Prometheus' format; metric_families builds the metrics
     authentication      the caller of a request, and strict parsing of its body
     login_pages         the pages on which a person signs in to an upstream: page_templates, login_cookies
+    browser_forms       forms that browsers send: their origin, their size, the keys in them
     operator_access     what an operator does for other principals, with a line in the audit log
     context             the services and the settings that every request uses
     middleware          the drawing above
+    http_spans          the span of each request, if the service makes traces
     request_context     the ids of a request, in log lines and in its response
     forwarded_clients   addresses of clients behind trusted proxies
     public_path         the path of the public URL

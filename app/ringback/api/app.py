@@ -34,6 +34,7 @@ from ringback.api import (
 )
 from ringback.api.context import ApiConfig, Services
 from ringback.api.forwarded_clients import ForwardedClientMiddleware
+from ringback.api.http_spans import HttpSpanMiddleware
 from ringback.api.llms_endpoint import LlmsTextEndpoint
 from ringback.api.login_pages import LoginPageConfig, LoginPages
 from ringback.api.middleware import (
@@ -48,6 +49,7 @@ from ringback.api.problems import HTTP_METHODS, PROBLEM_SCHEMA, add_problem_hand
 from ringback.api.public_path import PublicPathMiddleware, read_public_path
 from ringback.api.request_context import REQUEST_ID_HEADER, RequestContextMiddleware
 from ringback.schemas.schema_examples import EXAMPLES_BY_SCHEMA
+from ringback.telemetry.spans import Tracer
 
 __all__ = ["ApiConfig", "Services", "create_app", "create_documented_app", "create_operations_app"]
 
@@ -121,6 +123,7 @@ def create_app(
     mcp: ASGIApp | None = None,
     login_pages: LoginPageConfig | None = None,
     ui_routes: Sequence[BaseRoute] = (),
+    tracer: Tracer | None = None,
 ) -> FastAPI:
     """The API over these services. It has no lifespan: the code that creates the services also closes them.
 
@@ -137,7 +140,7 @@ def create_app(
     if login_pages is not None:
         app.router.routes.extend(LoginPages(services, config, login_pages).make_routes())
     app.router.routes.extend(ui_routes)
-    return _connect_app(app, services, config)
+    return _connect_app(app, services, config, tracer)
 
 
 def create_operations_app(
@@ -147,6 +150,7 @@ def create_operations_app(
     mcp: ASGIApp | None = None,  # noqa: ARG001 - as `create_app`
     login_pages: LoginPageConfig | None = None,  # noqa: ARG001
     ui_routes: Sequence[BaseRoute] = (),  # noqa: ARG001
+    tracer: Tracer | None = None,
 ) -> FastAPI:
     """Health, readiness and metrics only: for a node without the role `api`."""
     app = _create_empty_app()
@@ -154,10 +158,10 @@ def create_operations_app(
     app.include_router(
         APIRouter(routes=[route for route in routes if isinstance(route, APIRoute) and route.path in OPERATIONS_PATHS])
     )
-    return _connect_app(app, services, config)
+    return _connect_app(app, services, config, tracer)
 
 
-def _connect_app(app: FastAPI, services: Services, config: ApiConfig) -> FastAPI:
+def _connect_app(app: FastAPI, services: Services, config: ApiConfig, tracer: Tracer | None) -> FastAPI:
     """Give the operations their services, and put the middleware around them."""
     app.state.services = services
     app.state.config = config
@@ -182,6 +186,8 @@ def _connect_app(app: FastAPI, services: Services, config: ApiConfig) -> FastAPI
             requests_max=config.client_requests_max,
         )
     app.add_middleware(RequestContextMiddleware, random_bytes=os.urandom)
+    if tracer is not None:
+        app.add_middleware(HttpSpanMiddleware, tracer=tracer)
     if public_path := read_public_path(config.public_url):
         app.add_middleware(PublicPathMiddleware, public_path=public_path)
     return app

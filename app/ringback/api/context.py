@@ -13,7 +13,10 @@ from ringback.domain.roles import ALL_ROLES, Role
 from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
+from ringback.services.audit import AuditLog
 from ringback.services.bulk_redelivery import BulkRedeliveries
+from ringback.services.call_histories import CallHistories
+from ringback.services.call_resumes import CallResumeRecorder
 from ringback.services.calls import Calls
 from ringback.services.cancellation import BulkCancellations
 from ringback.services.deliveries import Deliveries
@@ -27,10 +30,12 @@ from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.operators import Operators
+from ringback.services.portal_links import PortalLinks
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
 from ringback.services.resume import CallResumption
+from ringback.services.sign_ins import SignIns
 from ringback.services.upstream_controls import UpstreamControls
 from ringback.services.upstream_logins import UpstreamLogins
 from ringback.services.webhooks import Webhooks
@@ -53,8 +58,13 @@ class Services:
     deliveries: Deliveries
     replays: DeliveryReplays
     bulk_redeliveries: BulkRedeliveries
+    call_resumes: CallResumeRecorder
+    call_histories: CallHistories
     call_resumption: CallResumption
     api_keys: ApiKeys
+    sign_ins: SignIns
+    portal_links: PortalLinks
+    audit_log: AuditLog
     insights: Insights
     upstream_controls: UpstreamControls
     upstream_logins: UpstreamLogins

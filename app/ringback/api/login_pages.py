@@ -13,23 +13,27 @@ need no script, load nothing, and never show a text of a server.
 from collections.abc import Collection
 from dataclasses import dataclass
 from http import HTTPStatus
-from ipaddress import ip_address
 from typing import Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ringback.api.browser_forms import (
+    KEY_FORM_BYTES_MAX,
+    KEY_FORM_FIELDS_MAX,
+    KeyGuesses,
+    is_own_form,
+    read_form_fields,
+)
 from ringback.api.context import ApiConfig, Services
 from ringback.api.login_cookies import LoginCookies
-from ringback.api.middleware import read_origin
 from ringback.api.page_templates import render_page
 from ringback.api.problems import OriginNotAllowed, UnknownPath, problem_response, status_for
-from ringback.domain.client_address import identify_peer
 from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
-from ringback.domain.errors import QuotaExceeded, RingbackError, Unauthenticated, UnknownLogin
+from ringback.domain.errors import RingbackError, UnknownLogin
 from ringback.domain.login_urls import (
     CALLBACK_SEGMENT,
     CLIENT_METADATA_SEGMENT,
@@ -40,15 +44,10 @@ from ringback.domain.login_urls import (
 )
 from ringback.domain.principal import Caller
 from ringback.domain.protected_resource import REST_RESOURCE
-from ringback.domain.rate_limiter import RateLimit, RateLimiter
 from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.protocol.upstream_logins import UPSTREAM_NAME_PATTERN, login_command
 from ringback.services.upstream_logins import StartedLogin
 
-FORM_BYTES_MAX: Final = 32 * 1024
-"""A key has some fifty characters, an access token some thousand."""
-GUESS_RATE: Final = RateLimit(per_second=10 / 60, burst=10)
-"""Wrong keys of one address (IPv6: one /64). A key has 256 random bits, so the limit only keeps the log readable."""
 METADATA_MAX_AGE_SECONDS: Final = 3600
 """How long authorization servers may cache the document. It changes only with the settings."""
 
@@ -70,7 +69,7 @@ class LoginPages:
         self._config = config
         self._pages = pages
         self._cookies = LoginCookies(pages.sealer, is_secure=config.public_url.startswith("https:"))
-        self._guesses: RateLimiter[str] = RateLimiter()
+        self._guesses = KeyGuesses(config.authenticator, clock=pages.clock)
 
     def make_routes(self) -> list[Route]:
         """The document first: an upstream may have the name `callback`, and no name has a dot."""
@@ -91,7 +90,7 @@ class LoginPages:
         upstream: str = request.path_params["upstream"]
         if UPSTREAM_NAME_PATTERN.fullmatch(upstream) is None:
             return _show_problem(UnknownPath("There is no such page."))
-        if not self._is_own_form(request):
+        if not is_own_form(request, self._config.public_url):
             url = login_page_url(self._config.public_url, upstream)
             return _show_problem(
                 OriginNotAllowed(f"The form was sent from another page. Open {url} and send it from there.")
@@ -160,51 +159,12 @@ class LoginPages:
         self._cookies.set_cookie(page, upstream, started.login.id)
         return page
 
-    def _is_own_form(self, request: Request) -> bool:
-        """Whether a browser sent the form from this page, at the public URL.
-
-        A form of another site could sign its victim in to a login of its own. A browser decides by its own name of the host,
-        which proxies replace in the header Host.
-        """
-        site = request.headers.get("sec-fetch-site", "same-origin")
-        return site == "same-origin" and request.headers.get("origin") == read_origin(self._config.public_url)
-
     async def _authenticate(self, request: Request) -> Caller:
-        """The caller whose key is in the form. Wrong keys of one address are limited."""
-        key = await _read_key(request)
+        """The caller whose key is in the form."""
+        fields = await read_form_fields(request, fields_max=KEY_FORM_FIELDS_MAX, bytes_max=KEY_FORM_BYTES_MAX)
         if not self._pages.requires_key:
             return await self._config.authenticator.authenticate(None, resource=REST_RESOURCE)
-        now, peer = self._pages.clock.monotonic(), _identify_peer(request)
-        bucket = self._guesses.get_bucket(peer, GUESS_RATE, now=now)
-        if not bucket.try_acquire(now):
-            raise QuotaExceeded(
-                "Many wrong keys came from your address, so no key is looked at for a moment. Wait a minute.",
-                retry_after_seconds=1 + int(bucket.wait_seconds(now)),
-            )
-        caller = await self._config.authenticator.authenticate(key, resource=REST_RESOURCE)
-        self._guesses.refund_permit(peer)
-        return caller
-
-
-async def _read_key(request: Request) -> str | None:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > FORM_BYTES_MAX:
-            raise Unauthenticated("The form is too large. Enter your API key.")
-    try:
-        values = parse_qs(body.decode("ascii"), max_num_fields=10)
-    except ValueError:
-        values = {}
-    return values.get("key", [""])[0].strip() or None
-
-
-def _identify_peer(request: Request) -> str:
-    host = request.client.host if request.client is not None else ""
-    try:
-        return identify_peer(ip_address(host))
-    except ValueError:
-        return host
+        return await self._guesses.authenticate(request, fields.get("key", [""])[0].strip() or None)
 
 
 def _show_problem(problem: RingbackError) -> Response:

@@ -93,7 +93,7 @@ class HostOriginMiddleware:
                 "RINGBACK_PUBLIC_URL or RINGBACK_ALLOWED_HOSTS."
             )
         origin = headers.get("origin")
-        if origin is not None and origin not in self._origins and not _is_same_loopback_origin(origin, headers["host"]):
+        if origin is not None and origin not in self._origins and not is_same_loopback_origin(origin, headers["host"]):
             return OriginNotAllowed(
                 "Pages of this origin may not call the API. Let the operator add the origin to RINGBACK_ALLOWED_ORIGINS."
             )
@@ -180,7 +180,7 @@ class ResponseHookMiddleware:
                 await action()
 
 
-def _is_same_loopback_origin(origin: str, host: str) -> bool:
+def is_same_loopback_origin(origin: str, host: str) -> bool:
     """Whether Host is a loopback address and Origin is the same address.
 
     Clients on this machine send such an Origin (MCP 2026-07-28, transports: servers accept valid local origins).

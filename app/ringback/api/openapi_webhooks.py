@@ -162,12 +162,29 @@ class WebhookData(CallbackPart):
     )
 
 
+class FailingData(WebhookData):
+    state: Literal["active"]
+    percent: Literal[50, 70, 90] = Field(
+        description="How much of the 96 hours without a success has passed. Each level is raised at most once until the "
+        "webhook succeeds; levels that pass between two attempts raise one event, with the highest."
+    )
+    suspends_at: Timestamp = Field(
+        description="The first attempt that fails from then on suspends the webhook: `webhook.suspended`."
+    )
+    advice: str | None = Field(description="What to do about `last_error`, in one sentence.")
+
+
 class SuspendedData(WebhookData):
     state: Literal["suspended"]
 
 
 class RecoveredData(WebhookData):
     state: Literal["active"]
+
+
+class FailingCallback(CallbackBase):
+    name: Literal["webhook.failing"]
+    data: FailingData
 
 
 class SuspendedCallback(CallbackBase):
@@ -282,6 +299,11 @@ def call_progress(body: ProgressCallback, headers: CallbackHeadersParam) -> None
 @router.post("webhook.test", operation_id="on_webhook_test", status_code=204)
 def webhook_test(body: TestCallback, headers: CallbackHeadersParam) -> None:
     """A test of this webhook: POST /v1/webhooks/{id}/test. It has no call and is not in the event log."""
+
+
+@router.post("webhook.failing", operation_id="on_webhook_failing", status_code=204)
+def webhook_failing(body: FailingCallback, headers: CallbackHeadersParam) -> None:
+    """Another webhook of yours has failed for 50, 70 or 90 % of the 96 hours after which it is suspended."""
 
 
 @router.post("webhook.suspended", operation_id="on_webhook_suspended", status_code=204)

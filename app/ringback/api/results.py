@@ -11,6 +11,7 @@ from ringback.api.context import ServicesDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, RangeNotSatisfiable, problem_responses
 from ringback.api.responses import JSON_MEDIA_TYPE
 from ringback.domain import errors
+from ringback.domain.call_resumes import ResumeSurface
 from ringback.schemas import examples
 
 # The Range header of RFC 9110 §14, for one range of bytes.
@@ -97,6 +98,7 @@ async def read_result(
 ) -> Response:
     """Read the result. For a call without a result, the response is 409 with the reason."""
     call, result = await services.calls.get_result(caller, call_id)
+    services.call_resumes.record_read(call, ResumeSurface.REST_RESULT)
     headers = _result_headers(call.result_sha256)
     if _etag_matches(if_none_match, headers["ETag"]):
         return Response(status_code=304, headers=headers)

@@ -8,6 +8,7 @@ from ringback.api.context import ServicesDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
 from ringback.api.responses import build_result_response
 from ringback.domain import errors
+from ringback.domain.call_resumes import ResumeSurface
 from ringback.schemas.events import ResumeBody, ResumedView, ResumeTokenBody, ResumeTokenView
 
 router = APIRouter(prefix="/v1", tags=["calls"], route_class=AuthenticatedRoute)
@@ -28,6 +29,7 @@ async def resume_call(body: ResumeBody, services: ServicesDep, caller: CallerDep
     With `wait_seconds`, the response waits until the call has ended or that time has passed.
     """
     resumed = await services.call_resumption.resume_call(caller, body.resume_token, wait_seconds=body.wait_seconds)
+    services.call_resumes.record_resume(resumed.call, ResumeSurface.REST_RESUME)
     return build_result_response(ResumedView.from_resumed(resumed), resumed.result)
 
 

@@ -17,6 +17,7 @@ children_folder  where this process records the upstreams' child processes
 workers        the background workers of this node's roles
 entrypoints    authentication, REST and the MCP endpoints
 idle_stop      notices that a service has had nothing to do for a while
+tracing        the tracer that `OTEL_` variables ask for; trace_export: its exports, with the SDK
 application    opens and closes a whole service
 """
 

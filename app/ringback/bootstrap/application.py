@@ -107,6 +107,7 @@ async def open_application(
                     mcp=mcp,
                     login_pages=build_login_pages(components, settings),
                     ui_routes=build_ui_routes(components, services, settings, config),
+                    tracer=components.environment.tracer,
                 ),
                 services=services,
                 store=components.store,

@@ -40,6 +40,7 @@ from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
 from ringback.runner.drivers import predict_driver_name
 from ringback.service_database.key_ring import build_sealer, load_service_key_ring, require_key_ring
+from ringback.services.call_resumes import CallResumeRecorder
 from ringback.services.login_waits import LoginWaits
 from ringback.services.quotas import QuotaEnforcer
 from ringback.settings import Settings
@@ -76,6 +77,7 @@ class Components:
     resume_tokens: CallResumeTokens
     recorder: Recorder
     login_waits: LoginWaits
+    call_resumes: CallResumeRecorder
     post_commit: CallHandoff
     admission: AdmissionGate
     target_guard: TargetGuard
@@ -140,6 +142,7 @@ async def open_components(
             owner=ids.new_lease_token(),
             resume_tokens=tokens,
             recorder=recorder,
+            call_resumes=CallResumeRecorder(store=store, clock=environment.clock),
             login_waits=LoginWaits(recorder=recorder, public_url=settings.base_url),
             post_commit=CallHandoff(),
             admission=AdmissionGate(),

@@ -49,6 +49,7 @@ def build_retention(settings: Settings) -> Retention:
             result_seconds=settings.result_retention_seconds,
             event_seconds=settings.event_retention_seconds,
             tombstone_seconds=settings.tombstone_retention_seconds,
+            audit_seconds=settings.audit_retention_seconds,
         )
     except ValueError as problem:
         raise SettingsError(f"RINGBACK_RESULT|EVENT|TOMBSTONE_RETENTION_SECONDS: {problem}") from None

@@ -84,6 +84,7 @@ async def open_mcp_server(
         find_argument_error=ArgumentSchemas().find_error,
         find_callback_url_error=partial(find_target_error, build_target_policy(settings)),
         resume=services.call_resumption,
+        call_resumes=services.call_resumes,
         lifecycle=services.lifecycle,
         quotas=components.quotas,
         catalog=components.upstreams.tool_catalog,
@@ -167,5 +168,6 @@ def build_ui_routes(
             sealer=components.sealer,
             clock=components.environment.clock,
             requires_key=settings.auth != "off",
+            portal_origins=settings.portal_origins,
         )
     )

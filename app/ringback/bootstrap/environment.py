@@ -11,6 +11,7 @@ from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.ports import Store
 from ringback.notifier.fan_out import SelectWebhooks, select_matching_webhooks
 from ringback.notifier.http.resolver import Resolver
+from ringback.telemetry.spans import Tracer
 from ringback.upstreams.registry import UpstreamEntry
 
 ReadConfigs = Callable[[], Sequence[UpstreamEntry]]
@@ -37,3 +38,5 @@ class Environment:
     """Whether callbacks contain the API's URLs. A Ringback within another server may not serve its API."""
     select_webhooks: SelectWebhooks = select_matching_webhooks
     """Selects the webhooks that get an event. A server with events of its own decides by the events' data."""
+    tracer: Tracer | None = None
+    """Starts the spans of traces; None for a service without traces."""

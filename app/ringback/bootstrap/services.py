@@ -13,7 +13,9 @@ from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.attempt_scheduling import AttemptScheduler
+from ringback.services.audit import AuditLog
 from ringback.services.bulk_redelivery import BulkRedeliveries
+from ringback.services.call_histories import CallHistories
 from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.calls import Calls
 from ringback.services.cancellation import BulkCancellations
@@ -30,10 +32,12 @@ from ringback.services.lifecycle import Lifecycle
 from ringback.services.log_tails import LogTails
 from ringback.services.login_revocations import LoginRevocations
 from ringback.services.operators import Operators
+from ringback.services.portal_links import PortalLinks
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
 from ringback.services.resume import CallResumption
+from ringback.services.sign_ins import SignIns
 from ringback.services.upstream_controls import UpstreamControls
 from ringback.services.upstream_logins import LoginConfig, UpstreamLogins
 from ringback.services.verification import VerificationPolicy, WebhookVerification
@@ -156,6 +160,32 @@ def _build_calls(
     )
 
 
+def _build_task_adoption(
+    components: Components, lifecycle: Lifecycle, registrations: WebhookRegistrations
+) -> TaskAdoption:
+    return TaskAdoption(
+        store=components.store,
+        ids=components.ids,
+        tasks=UpstreamTaskLookup(components.upstreams.connections),
+        tokens=components.resume_tokens,
+        registrations=registrations,
+        quotas=components.quotas,
+        lifecycle=lifecycle,
+    )
+
+
+def _build_reports(components: Components, lifecycle: Lifecycle, registrations: WebhookRegistrations) -> CallReports:
+    return CallReports(
+        store=components.store,
+        ids=components.ids,
+        recorder=components.recorder,
+        tokens=components.resume_tokens,
+        registrations=registrations,
+        quotas=components.quotas,
+        lifecycle=lifecycle,
+    )
+
+
 def _build_replays(components: Components, lifecycle: Lifecycle, attempts: AttemptScheduler) -> DeliveryReplays:
     return DeliveryReplays(
         store=components.store,
@@ -228,24 +258,8 @@ def build_services(components: Components, settings: Settings) -> Services:
         calls=_build_calls(components, settings, lifecycle, registrations, upstream_controls),
         bulk_cancellations=BulkCancellations(store=store, recorder=components.recorder, quotas=quotas),
         input_answers=InputAnswers(store, components.recorder),
-        task_adoption=TaskAdoption(
-            store=store,
-            ids=components.ids,
-            tasks=UpstreamTaskLookup(components.upstreams.connections),
-            tokens=components.resume_tokens,
-            registrations=registrations,
-            quotas=quotas,
-            lifecycle=lifecycle,
-        ),
-        reports=CallReports(
-            store=store,
-            ids=components.ids,
-            recorder=components.recorder,
-            tokens=components.resume_tokens,
-            registrations=registrations,
-            quotas=quotas,
-            lifecycle=lifecycle,
-        ),
+        task_adoption=_build_task_adoption(components, lifecycle, registrations),
+        reports=_build_reports(components, lifecycle, registrations),
         registrations=registrations,
         webhooks=_build_webhooks(components, lifecycle, verification, attempts, event_types),
         events=Events(store=store, clock=clock, lifecycle=lifecycle, wait_seconds_max=settings.wait_seconds_max),
@@ -258,6 +272,8 @@ def build_services(components: Components, settings: Settings) -> Services:
         deliveries=Deliveries(store=store),
         replays=_build_replays(components, lifecycle, attempts),
         bulk_redeliveries=_build_bulk_redeliveries(components, lifecycle, attempts),
+        call_resumes=components.call_resumes,
+        call_histories=CallHistories(store=store),
         call_resumption=CallResumption(
             store=store,
             clock=clock,
@@ -266,6 +282,9 @@ def build_services(components: Components, settings: Settings) -> Services:
             wait_seconds_max=settings.wait_seconds_max,
         ),
         api_keys=ApiKeys(store=store, ids=components.ids),
+        sign_ins=SignIns(store=store, ids=components.ids),
+        portal_links=PortalLinks(store=store, ids=components.ids, public_url=settings.base_url),
+        audit_log=AuditLog(store=store),
         insights=_build_insights(components, settings, lifecycle, upstream_controls),
         upstream_controls=upstream_controls,
         upstream_logins=_build_upstream_logins(components, settings, lifecycle),

@@ -1,5 +1,6 @@
 """Builds the background workers that the supervisor runs, by role.
 
+    api          the recorder of resumes
     runner       the runner, the recorders of upstreams' changes and events
     dispatcher   the verifier, the catch-up worker, the dispatcher
     janitor      the janitor, the counter of hourly rows, and the resealer while the key ring has more than one key
@@ -16,6 +17,7 @@ from ringback.janitor import HourCounter, Janitor, JanitorConfig, Retention
 from ringback.janitor.hour_counter import COUNT_DUTY
 from ringback.keyring import load_signing_keys
 from ringback.leadership import Leadership
+from ringback.notifier.attempt_spans import AttemptTracer
 from ringback.notifier.catch_up import CatchUpWorker
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.verifier import Verifier
@@ -32,6 +34,8 @@ from ringback.upstreams.subscriptions.upstream_changes import CHANGES_DUTY, Upst
 def build_workers(components: Components, settings: Settings, retention: Retention) -> Mapping[Role, Sequence[Worker]]:
     """The workers of this node's roles, in the order in which they stop."""
     workers: dict[Role, Sequence[Worker]] = {}
+    if Role.API in settings.roles:
+        workers[Role.API] = [components.call_resumes]
     if Role.RUNNER in settings.roles:
         workers[Role.RUNNER] = [
             build_runner(components, settings),
@@ -83,6 +87,7 @@ def build_runner(components: Components, settings: Settings) -> Runner:
         admission=components.admission,
         login_waits=components.login_waits,
         config=RunnerConfig(owner=components.owner, drain_seconds=settings.drain_seconds),
+        tracer=components.environment.tracer,
     )
 
 
@@ -125,7 +130,13 @@ def build_dispatcher(components: Components, settings: Settings) -> Dispatcher:
         admission=components.admission,
         config=DispatcherConfig(owner=components.owner),
         signing_keys=load_signing_keys(settings),
+        attempt_tracer=build_attempt_tracer(components, settings),
     )
+
+
+def build_attempt_tracer(components: Components, settings: Settings) -> AttemptTracer | None:
+    tracer = components.environment.tracer
+    return None if tracer is None else AttemptTracer(tracer, sends_context=settings.callback_traceparent)
 
 
 def build_verifier(components: Components, settings: Settings) -> Verifier:

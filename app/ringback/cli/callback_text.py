@@ -35,9 +35,18 @@ def format_callback(callback: Callback) -> str:
     return json.dumps(body, ensure_ascii=False)
 
 
-def _describe_call(data: Mapping[str, Any]) -> str:
-    """The callback's call: `git/git_log completed (result)`; empty for a test."""
-    if "call_id" not in data:
+def describe_webhook_event(data: Mapping[str, Any]) -> str:
+    """The webhook that an event is about, and how it fares: `wh_… suspended: timeout`. Empty for other events."""
+    if "webhook_id" not in data or "state" not in data:
         return ""
+    percent, error, advice = (data.get(member) for member in ("percent", "last_error", "advice"))
+    state = data["state"] if percent is None else f"{percent} % of the way to suspension at {data.get('suspends_at')}"
+    return " ".join([f"{data['webhook_id']} {state}{f': {error}.' if error else ''}", *([advice] if advice else [])])
+
+
+def _describe_call(data: Mapping[str, Any]) -> str:
+    """The callback's call: `git/git_log completed (result)`, or its webhook; empty for a test."""
+    if "call_id" not in data:
+        return describe_webhook_event(data)
     outcome = f" ({data['outcome']})" if data.get("outcome") else ""
     return f"{data.get('upstream')}/{data.get('tool')} {data.get('status')}{outcome}"

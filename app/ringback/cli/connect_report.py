@@ -55,6 +55,11 @@ def print_plan(plan: Plan, client: Client, path: Path, way: Way) -> None:
             print_output(f"  {server.name}: through {way.url.rstrip('/')}/mcp/{server.upstream}")
         else:
             print_output(f"  {server.name}: through `ringback mcp --upstream {server.upstream}`")
+        if server.tool_filter is not None:
+            print_output(
+                f"    Its '{server.tool_filter}' leaves out Ringback's tools. Add ringback_get_call, ringback_wait_for_call "
+                "and ringback_cancel_call to it, so that slow tools can be waited for."
+            )
 
 
 def print_next_steps(plan: Plan, client: Client, path: Path, config_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ringback.cli.arguments import parse_arguments, parse_object
+from ringback.cli.callback_text import describe_webhook_event
 from ringback.cli.client_options import (
     URL_DEFAULT,
     ApiKey,
@@ -97,7 +98,9 @@ def _print_event(event: Event, *, as_json: bool) -> None:
 
 
 def describe_data(data: Mapping[str, Any]) -> str:
-    """The event's call on one line: `git/git_log completed (result) call_… correlation_id=c1`."""
+    """The event's call on one line: `git/git_log completed (result) call_… correlation_id=c1`. Or its webhook."""
+    if webhook := describe_webhook_event(data):
+        return webhook
     outcome = f" ({data['outcome']})" if data.get("outcome") else ""
     tool = "/".join(str(data[member]) for member in ("upstream", "tool") if data.get(member))
     head = f"{tool} {data.get('status') or ''}{outcome}".strip()
@@ -171,7 +174,11 @@ def declare_event_type(
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
 ) -> None:
-    """Declare a type of events of your own, so that clients subscribe to it before its first event."""
+    """Declare a type of events of your own, so that clients subscribe to it before its first event.
+
+    Subscribers filter its events by client_session_id, correlation_id and upstream: what a publisher may give each event.
+    Change a schema by addition only, because subscribers know the older one; an incompatible change needs a new name.
+    """
     payload_schema = None if payload is None else parse_object(payload, option="--payload")
     declared = run_with_client(
         url,

@@ -5,6 +5,7 @@ that several surfaces need is written here once and tested by properties.
 
     ids  clock  errors  cursor  jsontext  validation   shared small types and checks
     call  call_outcome  call_completion  inputs  tool_result         a call, how it ends, its input requests, its result
+    call_histories  call_resumes                       what happened to a call, when its client came back for it
     webhook  webhook_health  circuit_breaker           which events a webhook matches; when it is suspended or paused
     webhook_text                                       the sentences that say so to its owner
     callback_headers                                   headers that a webhook's owner adds to its callbacks
@@ -17,6 +18,7 @@ that several surfaces need is written here once and tested by properties.
     erasure                                            what is erased on request, and what remains of it
     mcp_sessions  client_address  roles                stored MCP sessions, clients behind proxies, what a node does
     login_waits                                        calls that wait until somebody signs in to their upstream
+    sign_ins  portal_links  audit                      who looks at the dashboard, and who changed what
     cancel_keys                                        how a 2026-07-28 client cancels a waiting request over HTTP
     upstream_logins  login_urls                        logins to upstreams by OAuth, the tokens of their owners, their URLs
     upstreams  change_subscriptions  encryption        ports to upstreams, subscriptions to their changes, sealed columns

@@ -181,6 +181,8 @@ class Call:
     deadline_at: datetime
     expires_at: datetime | None = None
     """When the result and the resume tokens expire. Set when the call ends."""
+    traceparent: str | None = field(default=None, repr=False)
+    """The trace context of the request that started the call (W3C); None without traces."""
 
     @property
     def is_final(self) -> bool:

@@ -26,6 +26,7 @@ _POSITION_PATTERN: Final = re.compile(
     r"([0-9]{1,18})(?:\.([0-9a-f]{8}))?"
 )  # below 2**63, which is where both stores end
 
+_NUMBER_PATTERN: Final = re.compile(r"[0-9]{1,18}")
 _MILLISECONDS_PATTERN: Final = re.compile(r"[0-9]{1,15}")
 
 
@@ -41,6 +42,8 @@ class CursorList(StrEnum):
     REDELIVERIES = "redeliveries"
     """The deliveries that one bulk redelivery sends again, over several requests."""
     KEYS = "keys"
+    PORTAL_LINKS = "portal-links"
+    AUDIT = "audit"
     SESSIONS = "sessions"
     """The client sessions of a principal. The position is the newest call of a session."""
 
@@ -50,6 +53,7 @@ _ID_PREFIX_BY_LIST: Final = {
     CursorList.WEBHOOKS: "wh",
     CursorList.DELIVERIES: "dlv",
     CursorList.KEYS: "key",
+    CursorList.PORTAL_LINKS: "link",
     CursorList.SESSIONS: "call",
 }
 """Prefixes of the ids that are positions in these lists."""
@@ -105,6 +109,16 @@ def decode_log_position(cursor: str) -> LogPosition:
     if found is None:
         raise InvalidCursor("This cursor names no place in the event log. Start without one.")
     return LogPosition(int(found[1]), found[2])
+
+
+def decode_number_cursor(cursor_list: CursorList, cursor: str | None) -> int | None:
+    """The number of the row after which the page begins, or None for the first page. Raises `InvalidCursor`."""
+    if cursor is None:
+        return None
+    found = _NUMBER_PATTERN.fullmatch(decode_cursor(cursor_list, cursor))
+    if found is None:
+        raise InvalidCursor("This is not a cursor of ours. Start without one.")
+    return int(found[0])
 
 
 class EventTime(NamedTuple):

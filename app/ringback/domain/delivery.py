@@ -111,6 +111,8 @@ class Delivery:
     last_category: AttemptCategory | None = None
     created_at: datetime
     finished_at: datetime | None = None
+    traceparent: str | None = field(default=None, repr=False)
+    """As `Call.traceparent`, of the event's call."""
 
     @property
     def is_unreadable(self) -> bool:

@@ -23,6 +23,7 @@ class EventName(StrEnum):
     CALL_FINISHED = "call.finished"
     CALL_INPUT_REQUIRED = "call.input_required"
     CALL_PROGRESS = "call.progress"
+    WEBHOOK_FAILING = "webhook.failing"
     WEBHOOK_SUSPENDED = "webhook.suspended"
     WEBHOOK_RECOVERED = "webhook.recovered"
     UPSTREAM_CHANGED = "upstream.changed"

@@ -12,6 +12,10 @@ An upstream is asked for the events of a type with arguments, which only the ups
 topic: the digest of the arguments for which it was sent. A reader with the same arguments, whatever the order of their keys,
 has the same topic.
 
+The specification asks that the schema of a type changes by addition only. The service cannot judge whether a change is one: it
+shows the new schema and ends no subscription, so it never sends the reason `schema_changed`. A publisher gives an incompatible
+schema a new name; an upstream that ends its subscriptions is asked again.
+
 `services.event_types.EventTypes` serves readers:
 
     list_event_types(caller, upstream)              what events/list shows; lists again what is minutes old

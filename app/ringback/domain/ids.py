@@ -20,6 +20,8 @@ AttemptId = NewType("AttemptId", str)
 KeyId = NewType("KeyId", str)
 LoginId = NewType("LoginId", str)
 ErasureId = NewType("ErasureId", str)
+SignInId = NewType("SignInId", str)
+PortalLinkId = NewType("PortalLinkId", str)
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _CROCKFORD_PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]
@@ -62,6 +64,12 @@ class IdGenerator:
 
     def new_erasure_id(self) -> ErasureId:
         return ErasureId(self._new_id("era"))
+
+    def new_sign_in_id(self) -> SignInId:
+        return SignInId(self._new_id("signin"))
+
+    def new_portal_link_id(self) -> PortalLinkId:
+        return PortalLinkId(self._new_id("link"))
 
     def new_lease_token(self) -> str:
         """A fencing token: a write succeeds only while the row has it."""

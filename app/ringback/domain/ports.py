@@ -58,6 +58,7 @@ that is removed; two batches with the same keys) are noticed after a second, and
     catch-up                                 the webhook, its catch-up, then the log
     verification                             units that lease challenges come one after the other, so limits are exact. Those of
                                              events/subscribe too: their last lock is this one, which all principals share
+    recorded resumes                         their calls, skipping locked ones: a call that is deleted gets no row
     sessions, sealed values                  the row, so no change is lost
     login to an upstream                     its start counts the principal's logins under the log; a completion takes the row
                                              before it exchanges the code, so one completion does that, and deletes it with the
@@ -82,6 +83,9 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final, Protocol, TypeVar
 
+from ringback.domain.audit import AuditRows
+from ringback.domain.call_histories import CallHistoryRows
+from ringback.domain.call_resumes import CallResumeRows
 from ringback.domain.call_rows import CallCompletionRows, CallQueue, CallRows, ScheduledCalls, TombstoneRows
 from ringback.domain.catch_up import CatchUpRows
 from ringback.domain.change_subscriptions import ChangeSubscriptionRows
@@ -102,7 +106,9 @@ from ringback.domain.insight_rows import ClientSessionRows, InsightRows, OpenWor
 from ringback.domain.login_waits import LoginWaitRows
 from ringback.domain.mcp_sessions import McpSessionRows
 from ringback.domain.node_rows import LeaderRows, WebhookRateRows
+from ringback.domain.portal_links import PortalLinkRows
 from ringback.domain.principal import ApiKeyRows, Principal
+from ringback.domain.sign_ins import SignInRows
 from ringback.domain.signals import Signals
 from ringback.domain.upstream_logins import OAuthClientRows, UpstreamLoginRows, UpstreamTokenRows
 from ringback.domain.upstream_rows import CatalogRows, OwnedCatalogRows, ToolAliasRows, UpstreamControlRows
@@ -158,6 +164,10 @@ class Transaction(Protocol):
     def call_queue(self) -> CallQueue: ...
     @property
     def scheduled_calls(self) -> ScheduledCalls: ...
+    @property
+    def call_histories(self) -> CallHistoryRows: ...
+    @property
+    def call_resumes(self) -> CallResumeRows: ...
     @property
     def tombstones(self) -> TombstoneRows: ...
     @property
@@ -238,6 +248,13 @@ class Transaction(Protocol):
     def upstream_tokens(self) -> UpstreamTokenRows: ...
     @property
     def oauth_clients(self) -> OAuthClientRows: ...
+
+    @property
+    def sign_ins(self) -> SignInRows: ...
+    @property
+    def portal_links(self) -> PortalLinkRows: ...
+    @property
+    def audit_entries(self) -> AuditRows: ...
 
     @property
     def erasures(self) -> ErasureRows: ...

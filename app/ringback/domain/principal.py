@@ -36,6 +36,16 @@ class Scope(StrEnum):
     """All scopes, and the view of an operator over all principals."""
 
 
+class Surface(StrEnum):
+    """Where a request arrives."""
+
+    REST = "rest"
+    MCP = "mcp"
+    UI = "ui"
+    CLI = "cli"
+    """The command line with access to the database. Without it, the command line sends REST requests."""
+
+
 DEFAULT_SCOPES = frozenset({Scope.CALLS, Scope.WEBHOOKS, Scope.READ})
 ALL_SCOPES = frozenset(Scope)
 
@@ -66,6 +76,8 @@ class Caller:
     """Set if the request names a principal and its key has the scope `admin`."""
     sees_all_principals: bool = False
     """Whether an operator lists the rows of all principals. `principal` is then the operator's own."""
+    surface: Surface = Surface.REST
+    """For the audit log."""
 
     @property
     def listed_principal(self) -> Principal | None:

@@ -183,6 +183,8 @@ class Webhook(WebhookSpec):
     last_error_detail: str | None = None
     """The status code and the fact beside the category, for the owner (`AttemptResult.error_detail`)."""
     failing_since: datetime | None = None
+    alerted_percent: int = 0
+    """The highest level of `webhook.failing` raised since `failing_since` (`webhook_health.FAILING_PERCENTS`); 0 if none."""
     breaker: CircuitBreaker = CLOSED_BREAKER
     failure_rate: FailureRate = NO_FAILURES
     """Counted for subscriptions only."""
@@ -221,7 +223,7 @@ def matches_event(webhook: Webhook, event: Event, *, now: datetime) -> bool:
         webhook.principal == event.principal
         and webhook.state is not WebhookState.DISABLED
         and not _is_expired(webhook, now)
-        and event.data.get("webhook_id") != webhook.id  # an unreachable webhook cannot receive its own suspension
+        and event.data.get("webhook_id") != webhook.id  # an unreachable webhook cannot receive events about itself
         and event.name in webhook.events
         and _matches_outcome(webhook, event)
         and _matches_filter(webhook.upstream, event.upstream)
@@ -284,6 +286,7 @@ def with_state(webhook: Webhook, state: WebhookState) -> Webhook:
             webhook,
             state=state,
             failing_since=None,
+            alerted_percent=0,
             last_error=None,
             last_error_detail=None,
             breaker=CLOSED_BREAKER,
@@ -309,6 +312,7 @@ def with_url(webhook: Webhook, url: str) -> Webhook:
         last_error=None,
         last_error_detail=None,
         failing_since=None,
+        alerted_percent=0,
         last_delivery_at=None,
         breaker=CLOSED_BREAKER,
         failure_rate=NO_FAILURES,

@@ -14,6 +14,10 @@ Its deliveries are given up at their age, which bounds what waits for it. A name
 A subscription is also suspended by the rule of the events specification: more than 95 % of at least 100 attempts failed within
 60 minutes (`failure_rate`). The circuit breaker keeps a receiver that only fails below a hundred attempts an hour, so the rule
 finds those that fail most of the time; the others are suspended after 96 hours.
+
+The owner is warned on the way (`FAILING_PERCENTS`). As with the suspension, a failed attempt decides, not the clock: a webhook
+without traffic has not failed further. The level is a column of the webhook, written with the attempt that reached it, so
+each level is raised once for each failing period, whichever nodes send. Levels that pass between two attempts raise one event.
 """
 
 from collections.abc import Mapping
@@ -39,6 +43,8 @@ from ringback.domain.webhook import Webhook, WebhookState
 
 SUSPEND_AFTER_SECONDS: Final = 96 * HOUR
 """The give-up age of the longest schedule: every delivery that waited when the failures began has been given up by then."""
+FAILING_PERCENTS: Final = (50, 70, 90)
+"""Parts of `SUSPEND_AFTER_SECONDS` without a success at which `webhook.failing` is raised: after 48 h, 67.2 h and 86.4 h."""
 LAST_DELIVERY_RESOLUTION_SECONDS: Final = 1.0
 """`last_delivery_at` is exact to a second. Writing it for every delivery would make each webhook a hot row."""
 HELD_DELIVERIES_MAX: Final = 10_000
@@ -70,6 +76,7 @@ def webhook_after_success(webhook: Webhook, *, now: datetime) -> Webhook:
         last_error=None,
         last_error_detail=None,
         failing_since=None,
+        alerted_percent=0,
         breaker=CLOSED_BREAKER,
         failure_rate=NO_FAILURES if webhook.state is WebhookState.SUSPENDED else rate,
     )
@@ -93,6 +100,7 @@ def webhook_after_failure(webhook: Webhook, result: AttemptResult, *, now: datet
         last_error=str(result.category),
         last_error_detail=result.error_detail,
         failing_since=failing_since,
+        alerted_percent=_alerted_percent(webhook, is_warned=is_receiver_failure and not should_suspend, now=now),
         breaker=breaker_after_failure(webhook.breaker, policy, now=now, random_fraction=random_fraction),
         failure_rate=NO_FAILURES if should_suspend else rate,
     )
@@ -112,8 +120,10 @@ def webhook_after_loss(webhook: Webhook, seq: int) -> Webhook:
 
 
 def health_event_name(previous: Webhook, updated: Webhook) -> EventName | None:
-    """The event for the owner if the webhook was suspended or recovered."""
+    """The event for the owner if the webhook was suspended, has recovered, or has come closer to its suspension."""
     match previous.state, updated.state:
+        case WebhookState.ACTIVE, WebhookState.ACTIVE if updated.alerted_percent > previous.alerted_percent:
+            return EventName.WEBHOOK_FAILING
         case WebhookState.ACTIVE, WebhookState.SUSPENDED:
             return EventName.WEBHOOK_SUSPENDED
         case WebhookState.SUSPENDED, WebhookState.ACTIVE:
@@ -133,19 +143,35 @@ def build_webhook_event(webhook: Webhook, name: EventName, *, event_id: EventId,
         correlation_id=webhook.correlation_id,
         upstream=None,
         tool=None,
-        data=_webhook_event_data(webhook),
+        data=_webhook_event_data(webhook, name),
         created_at=now,
     )
 
 
-def _webhook_event_data(webhook: Webhook) -> Mapping[str, Any]:
+def _webhook_event_data(webhook: Webhook, name: EventName) -> Mapping[str, Any]:
     """The data has the id and not the URL, which may contain a secret of the owner, and the reason of the specification."""
-    return {
+    data: dict[str, Any] = {
         "webhook_id": webhook.id,
         "state": str(webhook.state),
         "last_error": None if webhook.last_error is None else wire_reason(webhook.last_error),
         "failing_since": None if webhook.failing_since is None else format_iso(webhook.failing_since),
     }
+    if name is EventName.WEBHOOK_FAILING and webhook.failing_since is not None:
+        data["percent"] = webhook.alerted_percent
+        data["suspends_at"] = format_iso(webhook.failing_since + seconds(SUSPEND_AFTER_SECONDS))
+        data["advice"] = webhook.last_error_advice
+    return data
+
+
+def _alerted_percent(webhook: Webhook, *, is_warned: bool, now: datetime) -> int:
+    """The highest level raised in this failing period, this failure included. A webhook that fails first is at 0."""
+    if webhook.failing_since is None:
+        return 0
+    if not is_warned or webhook.state is not WebhookState.ACTIVE:
+        return webhook.alerted_percent
+    failing = now - webhook.failing_since
+    reached = [each for each in FAILING_PERCENTS if failing * 100 >= seconds(SUSPEND_AFTER_SECONDS) * each]
+    return max([webhook.alerted_percent, *reached])
 
 
 def _is_recent(instant: datetime | None, now: datetime) -> bool:

@@ -25,7 +25,7 @@ class WebhookPart(StrEnum):
     STATE = "state"
     """The state, and whether the owner has paused the webhook."""
     HEALTH = "health"
-    """Results of attempts: last delivery, last error, failing since, breaker, failure rate."""
+    """Results of attempts: last delivery, last error, failing since, alert level, breaker, failure rate."""
     MISSED = "missed"
     """The position from which the receiver has missed events."""
 
@@ -40,6 +40,7 @@ _DECIDED_ELSEWHERE: Final = frozenset(
         "last_error",
         "last_error_detail",
         "failing_since",
+        "alerted_percent",
         "breaker",
         "failure_rate",
         "missed_from",
@@ -67,6 +68,7 @@ def _part_value(webhook: Webhook, part: WebhookPart) -> object:
                 webhook.last_error,
                 webhook.last_error_detail,
                 webhook.failing_since,
+                webhook.alerted_percent,
                 webhook.breaker,
                 webhook.failure_rate,
             )

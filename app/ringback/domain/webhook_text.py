@@ -1,7 +1,12 @@
 """The sentences that say which events a webhook receives, for its owner."""
 
+from typing import Final
+
 from ringback.domain.event import EventName
 from ringback.domain.webhook import DeliveryCondition, Webhook, WebhookState
+
+WEBHOOK_EVENTS: Final = frozenset({EventName.WEBHOOK_FAILING, EventName.WEBHOOK_SUSPENDED, EventName.WEBHOOK_RECOVERED})
+"""Events about webhooks. They belong to no call, upstream or tool."""
 
 
 def describe_webhook(webhook: Webhook) -> str:
@@ -12,11 +17,13 @@ def describe_webhook(webhook: Webhook) -> str:
         return "Receives nothing until the URL has answered its challenge. Deliveries are held until then."
     if webhook.paused_at is not None:
         return "Receives nothing while it is paused. Deliveries are held until you resume it."
-    call_events = {name for name in webhook.events if name in set(EventName)} - {EventName.UPSTREAM_CHANGED}
+    call_events = (webhook.events & set(EventName)) - WEBHOOK_EVENTS - {EventName.UPSTREAM_CHANGED}
     external_events = webhook.events - set(EventName)
     sentences = [_describe_upstream_events(webhook)] if EventName.UPSTREAM_CHANGED in webhook.events else []
     if external_events:
         sentences.append(_describe_external_events(webhook, ", ".join(sorted(external_events))))
+    if webhook_events := webhook.events & WEBHOOK_EVENTS:
+        sentences.append(_describe_webhook_events(webhook, ", ".join(sorted(webhook_events))))
     if call_events:
         names = [_describe_event_name(webhook, name) for name in sorted(call_events)]
         sentences.insert(0, _describe_call_events(webhook, ", ".join(names)))
@@ -46,6 +53,13 @@ def _describe_inline_exception(webhook: Webhook) -> str:
 def _describe_upstream_events(webhook: Webhook) -> str:
     what = "its tools, resources or prompts change" if webhook.resource_uri is None else "the resource you name changes"
     return f"Receives upstream.changed when upstream '{webhook.upstream}' reports that {what}, from now on."
+
+
+def _describe_webhook_events(webhook: Webhook, names: str) -> str:
+    if webhook.call_id or webhook.upstream or webhook.tool:
+        return f"Receives no {names}: they belong to no call, upstream or tool."
+    conditions = _describe_conditions(webhook)
+    return f"Receives {names} about your other webhooks{f' with {conditions}' if conditions else ''}, from now on."
 
 
 def _describe_external_events(webhook: Webhook, names: str) -> str:

@@ -25,6 +25,8 @@ class Retention:
     result_seconds: float = 7 * 24 * 3600.0
     event_seconds: float = 14 * 24 * 3600.0
     tombstone_seconds: float = 30 * 24 * 3600.0
+    audit_seconds: float = 90 * 24 * 3600.0
+    """Of the audit log, since the change."""
 
     def __post_init__(self) -> None:
         if not GIVE_UP_SECONDS_MAX < self.result_seconds <= self.event_seconds <= self.tombstone_seconds:

@@ -30,6 +30,8 @@ class RemovalTasks:
             self._remove_proofs,
             self._remove_expired_sessions,
             self._remove_expired_logins,
+            self._remove_expired_viewers,
+            self._remove_audit_entries,
             self._remove_old_hours,
         )
 
@@ -91,6 +93,15 @@ class RemovalTasks:
 
     async def _remove_expired_logins(self, tx: Transaction) -> bool:
         return self._is_full_batch(await tx.upstream_logins.remove_expired(now=tx.now(), limit=self._config.batch_size))
+
+    async def _remove_expired_viewers(self, tx: Transaction) -> bool:
+        sign_ins = await tx.sign_ins.remove_expired(now=tx.now(), limit=self._config.batch_size)
+        links = await tx.portal_links.remove_expired(now=tx.now(), limit=self._config.batch_size)
+        return self._is_full_batch(max(sign_ins, links))
+
+    async def _remove_audit_entries(self, tx: Transaction) -> bool:
+        old = tx.now() - seconds(self._config.retention.audit_seconds)
+        return self._is_full_batch(await tx.audit_entries.remove(cutoff=old, limit=self._config.batch_size))
 
     async def _remove_old_hours(self, tx: Transaction) -> bool:
         old = hour_of(tx.now()) - OVERVIEW_HOURS_MAX * HOUR

@@ -11,6 +11,7 @@ from ringback.janitor.config import JanitorConfig, MaintenanceTask
 from ringback.notifier.attempts import record_losses
 from ringback.notifier.recorder import Recorder
 from ringback.services.subscription_ends import terminate_abandoned, terminate_of_keys
+from ringback.services.subscription_log import log_expired
 
 RELEASE_WEBHOOKS_MAX: Final = 4
 """Webhooks in one batch, with up to `RELEASE_BATCH_SIZE` deliveries each: some tens of milliseconds."""
@@ -86,6 +87,7 @@ class WebhookTasks:
         removed = await tx.webhooks.remove_expired(
             now=tx.now(), limit=self._config.batch_size, after=self._expiry_cursor
         )
+        await log_expired(tx, removed)
 
         def advance_cursor() -> None:
             self._expiry_cursor = removed.next_position

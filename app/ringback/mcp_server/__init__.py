@@ -55,6 +55,7 @@ Beside the drawing:
     single_responses             a modern response as one JSON body, or as a stream if the client has to wait
     direct_streams               modern streams of MCP Events, without the SDK's tasks and models
     poll_limiter, tool_advice    advice to models: wait instead of polling; tools instead of REST paths
+    method_spans                 the span of each request, below that of the client or of the HTTP request
     jsonrpc_errors               errors of the service as JSON-RPC errors
     events                       MCP Events; event_backend: the log behind them, event_types: Ringback's own types
     event_source, event_tools    how a task names its event; the tools of models that are woken by one

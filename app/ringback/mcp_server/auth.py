@@ -6,6 +6,7 @@ another caller's session looks unknown. The token itself stays in this module.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -44,7 +45,8 @@ _BUILTIN_TOOL_PREFIX: Final = "ringback_"
 async def authenticate_request(scope: Scope, authenticator: Authenticator) -> Caller:
     """Authenticate, and store the caller in the ASGI scope for the SDK and the handlers; raises `Unauthenticated`."""
     bearer = parse_bearer_token(Headers(scope=scope).get("authorization"))
-    caller = await authenticator.authenticate(bearer, resource=resource_for_path(scope["path"]))
+    authenticated = await authenticator.authenticate(bearer, resource=resource_for_path(scope["path"]))
+    caller = replace(authenticated, surface=principal.Surface.MCP)
     scope.setdefault("state", {})[_CALLER_KEY] = caller
     scope["user"] = AuthenticatedUser(_build_session_owner(caller))
     return caller

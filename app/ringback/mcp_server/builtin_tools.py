@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from ringback.domain import jsontext
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.call_resumes import ResumeSurface
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.clock import format_iso
 from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor, encode_log_position
@@ -44,6 +45,7 @@ from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.single_responses import note_wait
 from ringback.mcp_server.wait_windows import WaitWindows
 from ringback.schemas.validation_errors import describe_validation_errors
+from ringback.services.call_resumes import CallResumeRecorder
 from ringback.services.calls import Calls
 from ringback.services.input_answers import InputAnswers
 from ringback.services.resume import CallResumption
@@ -61,7 +63,11 @@ ChooseWait = Callable[[float | None], float]
 
 def build_feature(gateway: Gateway, *, wait_windows: WaitWindows) -> Feature:
     tools = BuiltinToolHandler(
-        calls=gateway.calls, input_answers=gateway.input_answers, resume=gateway.resume, poll_limiter=PollLimiter()
+        calls=gateway.calls,
+        input_answers=gateway.input_answers,
+        resume=gateway.resume,
+        call_resumes=gateway.call_resumes,
+        poll_limiter=PollLimiter(),
     )
     return Feature(builtin_tools=[_bind_tool(tools, name, wait_windows) for name in BuiltinToolName])
 
@@ -80,8 +86,15 @@ def _bind_tool(tools: "BuiltinToolHandler", name: BuiltinToolName, wait_windows:
 
 class BuiltinToolHandler:
     def __init__(
-        self, *, calls: Calls, input_answers: InputAnswers, resume: CallResumption, poll_limiter: PollLimiter
+        self,
+        *,
+        calls: Calls,
+        input_answers: InputAnswers,
+        resume: CallResumption,
+        call_resumes: CallResumeRecorder,
+        poll_limiter: PollLimiter,
     ) -> None:
+        self._call_resumes = call_resumes
         self._calls = calls
         self._input_answers = input_answers
         self._resume = resume
@@ -133,6 +146,7 @@ class BuiltinToolHandler:
         poll_limit_reached = self._poll_limiter.poll_limit_reached(caller.principal, call)
         if wait_seconds > 0 and not poll_limit_reached and call.status is CallStatus.WORKING:
             call = await self._calls.get_call(caller, call_id, wait_seconds=wait_seconds)
+        self._call_resumes.record_read(call, ResumeSurface.TOOL)
         return await self._read_call_result(caller, call)
 
     async def _read_call_result(self, caller: Caller, call: Call) -> dict[str, Any]:
@@ -164,6 +178,7 @@ class BuiltinToolHandler:
         self, caller: Caller, arguments: ResumeCallArguments, *, wait_seconds: float
     ) -> dict[str, Any]:
         resumed = await self._resume.resume_call(caller, arguments.resume_token, wait_seconds=wait_seconds)
+        self._call_resumes.record_resume(resumed.call, ResumeSurface.TOOL)
         return self._build_call_response(
             caller,
             resumed.call,

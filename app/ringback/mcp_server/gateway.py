@@ -24,6 +24,7 @@ from ringback.domain.signals import Signals
 from ringback.domain.upstreams import CallNotifications, DisconnectAction, ToolCatalog, UpstreamProxyPort
 from ringback.mcp_server.elicitation_ids import ElicitationIds
 from ringback.mcp_server.request_context import RequestContext
+from ringback.services.call_resumes import CallResumeRecorder
 from ringback.services.calls import Calls
 from ringback.services.change_demands import ChangeDemands
 from ringback.services.event_lookups import EventLookups
@@ -86,6 +87,7 @@ class Gateway:
     find_callback_url_error: Callable[[str], str | None]
     """Checks a callback URL against the operator's policy: one sentence, or None if it is allowed."""
     resume: CallResumption
+    call_resumes: CallResumeRecorder
     lifecycle: Lifecycle
     quotas: QuotaEnforcer
     catalog: ToolCatalog

@@ -30,6 +30,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
 from ringback.domain.call import Call
+from ringback.domain.call_resumes import ResumeSurface
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
 from ringback.domain.errors import CallEnded, ShuttingDown
@@ -120,6 +121,7 @@ class LegacyTasks:
                 "The service is shutting down. The task continues; send the request again in a few seconds."
             )
         stored_result = await self._gateway.read_stored_result(context.caller, call)
+        self._gateway.call_resumes.record_read(call, ResumeSurface.MCP_TASK)
         return meta.with_meta(build_call_result(call, stored_result), related_task_meta(call))
 
     async def list_tasks(self, context: RequestContext, params: types.PaginatedRequestParams) -> Result:

@@ -20,6 +20,7 @@ from ringback.domain.upstreams import UpstreamErrorResponse
 from ringback.mcp_server.auth import get_caller
 from ringback.mcp_server.gateway import Era, Feature, MethodBinding, Result
 from ringback.mcp_server.jsonrpc_errors import method_not_found, to_mcp_error, upstream_mcp_error
+from ringback.mcp_server.method_spans import trace_method
 from ringback.mcp_server.request_context import Endpoint, RequestContext
 
 _MODERN_ONLY_FIELDS: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
@@ -34,12 +35,18 @@ class MethodDispatcher:
             (method.name, era): method for feature in features for method in feature.methods for era in method.eras
         }
         self._method_names = {name for name, _ in self._methods}
+        self._traced_methods = self._method_names | methods.SPEC_CLIENT_METHODS
         self._notification_handlers = {
             method: handler for feature in features for method, handler in feature.notification_handlers.items()
         }
         self._server_info = server_info
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        if ctx.request_id is None:
+            return await self._dispatch(ctx, call_next)
+        return await trace_method(ctx, self._traced_methods, lambda: self._dispatch(ctx, call_next))
+
+    async def _dispatch(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         if ctx.request_id is None and (handle_notification := self._notification_handlers.get(ctx.method)):
             await handle_notification(RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx))
         if ctx.request_id is None or ctx.method not in self._method_names:

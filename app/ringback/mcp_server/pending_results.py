@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ringback.domain import jsontext
 from ringback.domain.call import CALL_RESOURCE_URI_PREFIX, Call, call_resource_uri
+from ringback.domain.call_resumes import ResumeSurface
 from ringback.domain.errors import CallExpired, NotFound
 from ringback.domain.upstreams import UpstreamInfo
 from ringback.mcp_server import meta
@@ -70,6 +71,7 @@ async def read_call_resource(gateway: Gateway, context: RequestContext, uri: str
     except NotFound:
         raise NotFound("You have no call with this URI. List your calls with ringback_list_calls.", uri=uri) from None
     stored = await gateway.read_stored_result(context.caller, call)
+    gateway.call_resumes.record_read(call, ResumeSurface.MCP_RESOURCE)
     text = jsontext.dumps(describe_call(call, stored)).decode()
     contents = {"uri": uri, "mimeType": "application/json", "text": text, "_meta": meta.build_call_meta(call)}
     return {"contents": [contents], "ttlMs": 0, "cacheScope": "private", "_meta": meta.build_call_meta(call)}

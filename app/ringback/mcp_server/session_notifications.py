@@ -95,7 +95,7 @@ class _PublisherTask:
         try:
             await publisher()
         except Exception:  # an error must not affect other work: no client relies on these notifications
-            log.exception("session.not_told")
+            log.exception("session.not_notified")
 
 
 def get_session_notifications(gateway: Gateway, context: RequestContext) -> SessionNotifications:

@@ -28,6 +28,7 @@ from pydantic import Field
 from starlette.requests import Request
 
 from ringback.domain.call import Call
+from ringback.domain.call_resumes import ResumeSurface
 from ringback.domain.errors import CallEnded, Gone, NotFound
 from ringback.domain.principal import Caller
 from ringback.mcp_server import meta
@@ -80,6 +81,7 @@ class ModernTasks:
     async def get_task(self, context: RequestContext, params: types.GetTaskRequestParams) -> Result:
         call = await self._read_task(context, params.task_id)
         task = await build_detailed_task(self._gateway, self._serializer, context.caller, call)
+        self._gateway.call_resumes.record_read(call, ResumeSurface.MCP_TASK)
         return {**await self._event_sources.add_to_meta(task, call), **COMPLETE_RESULT}
 
     async def update_task(self, context: RequestContext, params: UpdateTaskParams) -> Result:

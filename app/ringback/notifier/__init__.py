@@ -31,6 +31,7 @@ Where each rule is:
     when a webhook is suspended               domain.webhook_health; a subscription also by domain.failure_rate
     how long a suspended window stops         domain.delivery.suspended_window
     which webhook-id a message has            payload.choose_message_id
+    what a trace shows of an attempt          attempt_spans
     when an origin is paused                  domain.circuit_breaker
     how many attempts at once, which rate     concurrency_limiter, with domain.rate_limiter
     which events a webhook gets               domain.webhook.matches_event

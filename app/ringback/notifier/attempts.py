@@ -155,6 +155,7 @@ class AttemptRecorder:
         if name is None:
             return
         await self._recorder.record_webhook_event(tx, name, updated)
+        tx.on_commit(partial(_log_state_change, name, updated))
         if name is EventName.WEBHOOK_SUSPENDED and updated.is_subscription:
             await tx.webhook_deliveries.hold_pending(updated.id, limit=health.RELEASE_BATCH_SIZE, suspended=True)
         if name is EventName.WEBHOOK_RECOVERED and not updated.holds_deliveries():
@@ -207,13 +208,39 @@ def redact_result(result: AttemptResult, headers: CallbackHeaders) -> AttemptRes
     )
 
 
+def _log_state_change(name: EventName, webhook: Webhook) -> None:
+    """Log one line, named as the event that the owner gets."""
+    level = logging.INFO if name is EventName.WEBHOOK_RECOVERED else logging.WARNING
+    facts = {
+        "webhook_id": webhook.id,
+        "principal": webhook.principal,
+        "category": webhook.last_error,
+        "failing_since": None if webhook.failing_since is None else webhook.failing_since.isoformat(),
+        "percent": webhook.alerted_percent if name is EventName.WEBHOOK_FAILING else None,
+    }
+    log.log(level, str(name), extra=facts)
+
+
 async def record_losses(tx: Transaction, deliveries: Collection[Delivery], measurements: Measurements) -> None:
     """Record that receivers have missed deliveries that were given up without an attempt."""
     tx.on_commit(partial(measurements.record_given_up, len(deliveries)))
+    tx.on_commit(partial(_log_given_up, deliveries))
     lost = [delivery for delivery in deliveries if leaves_gap(delivery, None)]
     for webhook in await tx.webhooks.get_many({delivery.webhook_id for delivery in lost}, lock=True):
         first = min(delivery.seq or 0 for delivery in lost if delivery.webhook_id == webhook.id)
         await tx.webhooks.update(health.webhook_after_loss(webhook, first), WebhookPart.MISSED)
+
+
+def _log_given_up(deliveries: Collection[Delivery]) -> None:
+    for delivery in deliveries:
+        facts = {
+            "delivery_id": delivery.id,
+            "webhook_id": delivery.webhook_id,
+            "call_id": delivery.call_id,
+            "principal": delivery.principal,
+            "message_id": delivery.message_id,
+        }
+        log.info("delivery.given_up", extra=facts)
 
 
 def _webhook_after_failed_gap(webhook: Webhook, result: AttemptResult, update: DeliveryUpdate) -> Webhook:
@@ -266,6 +293,7 @@ def log_attempts(batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[Fini
                 "delivery_id": outcome.delivery.id,
                 "webhook_id": outcome.delivery.webhook_id,
                 "call_id": outcome.delivery.call_id,
+                "principal": outcome.delivery.principal,
                 "message_id": outcome.delivery.message_id,
                 "number": attempt.number,
                 "category": str(result.category),

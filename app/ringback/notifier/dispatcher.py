@@ -8,7 +8,7 @@ leasing ── due, leased ─────────────────�
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,6 +25,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, Waiter
 from ringback.domain.webhook import Webhook, signing_secrets
 from ringback.log_context import log_facts
+from ringback.notifier.attempt_spans import AttemptTracer, end_attempt_span
 from ringback.notifier.attempts import (
     AttemptRecorder,
     FinishedAttempt,
@@ -35,7 +36,7 @@ from ringback.notifier.attempts import (
 from ringback.notifier.batcher import Batcher
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits, Permit
 from ringback.notifier.http.sender import ATTEMPT_SECONDS, Sender
-from ringback.notifier.http.target import TargetCache, TargetPolicy
+from ringback.notifier.http.target import Target, TargetCache, TargetPolicy
 from ringback.notifier.leasing import DeliveryLeasing, LeasedBatch, LeasedDelivery
 from ringback.notifier.payload import build_callback_headers, choose_message_id
 from ringback.notifier.recorder import Recorder
@@ -81,6 +82,7 @@ class Dispatcher:
         admission: AdmissionGate | None = None,
         config: DispatcherConfig,
         signing_keys: Sequence[SigningKey] = (),
+        attempt_tracer: AttemptTracer | None = None,
     ) -> None:
         self._config = config
         self._store = store
@@ -88,6 +90,7 @@ class Dispatcher:
         self._ids = ids
         self._sender = sender
         self._signing_keys = signing_keys
+        self._attempt_tracer = attempt_tracer
         self._admission = admission or AdmissionGate()
         self._post_commit = recorder.post_commit
         self._measurements = recorder.measurements
@@ -264,17 +267,28 @@ class Dispatcher:
                 signing_keys=self._signing_keys,
                 now=signed_at,
             )
-            result = await self._sender.post(
-                target,
-                dict(webhook.headers) | headers,
-                delivery.body,
-                principal=delivery.principal,
-                deadline_seconds=ATTEMPT_SECONDS,
-            )
+            result = await self._post_traced(leased, target, dict(webhook.headers) | headers)
             return redact_result(result, webhook.headers)
         except Exception:  # a bug in the sender, which may be the user's own, must not affect other deliveries
             log.exception("delivery.sender_failed")
             return AttemptResult(category=AttemptCategory.INTERNAL_ERROR)
+
+    async def _post_traced(self, leased: LeasedDelivery, target: Target, headers: Mapping[str, str]) -> AttemptResult:
+        if self._attempt_tracer is None:
+            return await self._post(leased.delivery, target, headers)
+        span = self._attempt_tracer.start_span(leased, target)
+        result = AttemptResult(category=AttemptCategory.INTERNAL_ERROR)
+        try:
+            traced = {**headers, **self._attempt_tracer.build_headers(span, headers)}
+            result = await self._post(leased.delivery, target, traced)
+            return result
+        finally:
+            end_attempt_span(span, result)
+
+    async def _post(self, delivery: Delivery, target: Target, headers: Mapping[str, str]) -> AttemptResult:
+        return await self._sender.post(
+            target, headers, delivery.body, principal=delivery.principal, deadline_seconds=ATTEMPT_SECONDS
+        )
 
     def _complete_recorded(
         self, batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]

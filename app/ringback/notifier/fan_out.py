@@ -258,6 +258,7 @@ class FanOut:
             due_at=delivery_due_at(webhook, event, call, now=now),
             order_key=(event.client_session_id or event.call_id) if webhook.ordered else None,
             lease=lease,
+            traceparent=None if call is None else call.traceparent,
         )
         if lease is not None:
             lease.hand_off(delivery)

@@ -48,6 +48,7 @@ def new_delivery(
     due_at: datetime | None = None,
     order_key: str | None = None,
     lease: DeliveryLease | None = None,
+    traceparent: str | None = None,
 ) -> Delivery:
     """The first generation of a delivery: leased, or held while the webhook holds deliveries, or pending."""
     is_ordered = webhook.ordered and kind not in CONTROL_ENVELOPES
@@ -72,6 +73,7 @@ def new_delivery(
         give_up_at=now + stopped + seconds(give_up_seconds(kind, webhook.retry_schedule, ordered=is_ordered)),
         order_key=order_key,
         created_at=now,
+        traceparent=traceparent,
     )
 
 

@@ -118,7 +118,7 @@ class Verifier:
         try:
             due = await self._store.write(self._lease_due)
         except StoreUnavailable:
-            log.debug("challenges.take_failed")
+            log.debug("challenges.claim_failed")
             return _DueChallenges([], [], due_count=0)
         self._in_flight += len(due.leased)
         for challenge in due.proven:
@@ -230,6 +230,7 @@ class Verifier:
             "webhook.challenged",
             extra={
                 "webhook_id": webhook.id,
+                "principal": webhook.principal,
                 "attempt": challenge.attempts,
                 "category": str(failure.category) if failure else "proven",
             },

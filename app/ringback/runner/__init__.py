@@ -8,6 +8,7 @@
     lease_writer  repeats these writes while the store is unavailable
     drivers       carry one call over a session (`upstreams` opens it)
     lost_leases   recovers calls that are leased to this process although it never began to run them
+    run_spans     the span of a run
     throttled_writer  writes the newest progress at most once an interval
     task_lookup   finds a task that another client started, for adoption
 

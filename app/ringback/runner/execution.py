@@ -44,6 +44,7 @@ from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSen
 from ringback.runner.call_sessions import CallSessionProvider
 from ringback.runner.drivers import BoundDriverPort, LeaseLost, ParkedCall, RefusedForLogin
 from ringback.runner.leased_call import LeasedCall
+from ringback.runner.run_spans import note_completion
 from ringback.services.login_waits import LoginWaits
 from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamNotConfigured, UpstreamUnreachable
 from ringback.upstreams.notification_hub import NotificationHub
@@ -145,7 +146,9 @@ class CallExecution:
             if not await self._leased_call.was_cancelled():
                 log.warning("call.lease_lost", extra={"call_id": self.call.id})
         elif isinstance(outcome, CallCompletion):
-            await self._leased_call.finish_call(completion_after_runs(self.call, outcome))
+            completion = completion_after_runs(self.call, outcome)
+            note_completion(completion)
+            await self._leased_call.finish_call(completion)
         elif isinstance(outcome, ParkedCall):
             await self._leased_call.park_call(outcome)
         elif isinstance(outcome, RefusedForLogin):
@@ -280,7 +283,7 @@ class CallExecution:
                 async with asyncio.timeout(CANCEL_TIMEOUT_SECONDS):
                     self._cancel_completion = await session.cancel_call(self.call)
             except (RequestFailed, TimeoutError):
-                log.info("call.cancel_not_told", extra={"call_id": self.call.id})
+                log.info("call.cancel_not_sent", extra={"call_id": self.call.id})
                 return None
             self._cancel_delivered = True
             return self._cancel_completion

@@ -24,8 +24,10 @@ from ringback.runner.call_sessions import CallSessionProvider
 from ringback.runner.execution import CallExecution, ShutdownSignal
 from ringback.runner.leasing import CallLeasing, RunnerConfig
 from ringback.runner.lost_leases import LostLeases
+from ringback.runner.run_spans import trace_run
 from ringback.services.login_waits import LoginWaits
 from ringback.telemetry import call_facts
+from ringback.telemetry.spans import Tracer
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import LocalWaiter, wait_first
 
@@ -59,6 +61,7 @@ class Runner:
         admission: AdmissionGate,
         login_waits: LoginWaits,
         config: RunnerConfig,
+        tracer: Tracer | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -70,6 +73,7 @@ class Runner:
         self._admission = admission
         self._login_waits = login_waits
         self._config = config
+        self._tracer = tracer
         self._executions: dict[CallId, CallExecution] = {}
         self._execution_ended = LocalWaiter()
         self._start_execution: Callable[[Call, float], None] | None = None
@@ -171,7 +175,7 @@ class Runner:
             previous.abandon_lease()  # it still waits for a store that was unavailable for longer than its lease
         self._executions[call.id] = execution
         try:
-            with log_facts(call_facts(call)):
+            with log_facts(call_facts(call)), trace_run(self._tracer, call):
                 if not is_dispatched_by_lease(call):
                     await self._admission.wait_for_background_turn()
                 await execution.run()

@@ -69,6 +69,19 @@ _WEBHOOK_DATA: Final[dict[str, Any]] = {
     "subscription_id": OTHER_WEBHOOK_ID,
     "webhook_correlation_id": "inbox-3",
 }
+FAILING_CALLBACK: Final[dict[str, Any]] = {
+    **EVENT,
+    "name": "webhook.failing",
+    "data": {
+        **_WEBHOOK_DATA,
+        "state": "active",
+        "last_error": "timeout",
+        "failing_since": "2026-11-16T17:00:00.000Z",
+        "percent": 70,
+        "suspends_at": "2026-11-20T17:00:00.000Z",
+        "advice": "Answer with 2xx within 10 seconds, and do the work afterwards.",
+    },
+}
 SUSPENDED_CALLBACK: Final[dict[str, Any]] = {
     **EVENT,
     "name": "webhook.suspended",

@@ -144,6 +144,7 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "InputRequiredCallback": [callback_examples.INPUT_REQUIRED_CALLBACK],
     "ProgressCallback": [callback_examples.PROGRESS_CALLBACK],
     "TestCallback": [callback_examples.TEST_CALLBACK],
+    "FailingCallback": [callback_examples.FAILING_CALLBACK],
     "SuspendedCallback": [callback_examples.SUSPENDED_CALLBACK],
     "RecoveredCallback": [callback_examples.RECOVERED_CALLBACK],
     "UpstreamChangedCallback": [callback_examples.UPSTREAM_CHANGED_CALLBACK],

@@ -37,11 +37,16 @@ and then does everything or nothing.
     replays         send deliveries again
     bulk_redelivery  send the ended deliveries again that match a filter
     attempt_scheduling  make the pending deliveries of a webhook due now
+    call_histories  read the history of a call, and the calls of a session for a chart
+    call_resumes    record when clients came back for their calls
     resume          exchange a resume token for a call, its result and its events; issue and revoke tokens
     quotas          limits for each principal
     erasures        erase a call, a session or a principal; erasure_batches: one transaction each
     operators       act for another principal, or read the rows of all
     api_keys        create, list, revoke and authenticate API keys
+    sign_ins        sign-ins to the dashboard
+    portal_links    links to pages of the dashboard that need no key
+    audit           who changed what
     mcp_sessions    keep legacy MCP sessions
     tool_aliases    names of tools when several upstreams share one endpoint
     insights        read models: upstreams, tools, status and readiness; hour by hour; client sessions

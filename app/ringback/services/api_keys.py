@@ -183,15 +183,6 @@ class ApiKeys:
             )
         return key.to_caller()
 
-    async def find_caller(self, key_id: KeyId) -> Caller | None:
-        """The caller of the key with this id; None if the key is unknown, revoked or expired."""
-
-        async def find(tx: Transaction) -> Caller | None:
-            key = await tx.api_keys.get(key_id)
-            return key.to_caller() if key is not None and key.is_valid(tx.now()) else None
-
-        return await self._store.read(find)
-
     def _generate_text(self) -> str:
         return secrets.generate_api_key(self._ids.random_bytes(secrets.API_KEY_RANDOM_BYTES))
 

@@ -21,6 +21,7 @@ from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistration, WebhookRegistrations
 from ringback.services.shared_webhooks import get_named_webhook
 from ringback.telemetry import call_facts
+from ringback.telemetry.spans import current_traceparent
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ class CallRequest:
     callback: WebhookRegistration | None = None
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
     """The call's deadline, counted from the creation of the call, or from its `not_before`."""
+    traceparent: str | None = field(default_factory=current_traceparent, repr=False)
+    """The trace context of the request that is handled now."""
 
     def require_allowed(self, caller: Caller, scope: Scope) -> None:
         """Raise `Forbidden` without the scope. A callback is a webhook, so it also needs the scope `webhooks`."""
@@ -113,6 +116,7 @@ class NewCallWriter:
             tool=request.tool,
             client_session_id=request.client_session_id,
             correlation_id=request.correlation_id,
+            traceparent=request.traceparent,
             created_at=now,
             updated_at=now,
             deadline_at=starts_at + seconds(request.timeout_seconds),
@@ -162,5 +166,4 @@ def log_started_calls(started: Sequence[StartedCall]) -> None:
     """One line for each new call. It is the line that has both the ids of the request and the ids of the call."""
     for each in started:
         if each.is_new:
-            facts = {**call_facts(each.call), "tool": each.call.tool, "principal": each.call.principal}
-            log.info("call.started", extra=facts)
+            log.info("call.started", extra={**call_facts(each.call), "tool": each.call.tool})

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from ringback.domain.errors import Forbidden, NotFound
-from ringback.domain.ids import CallId, DeliveryId, WebhookId, is_subscription_id, is_well_formed_id
+from ringback.domain.ids import CallId, DeliveryId, PortalLinkId, WebhookId, is_subscription_id, is_well_formed_id
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import ALL_PRINCIPALS, Caller, Operator, Principal, Scope
 from ringback.telemetry import AUDIT_LOGGER
@@ -94,6 +94,11 @@ async def _delivery_owner(tx: Transaction, target: str) -> Principal | None:
     return None if delivery is None else delivery.principal
 
 
+async def _portal_link_owner(tx: Transaction, target: str) -> Principal | None:
+    link = await tx.portal_links.get(PortalLinkId(target))
+    return None if link is None else link.principal
+
+
 async def _call_owner(tx: Transaction, target: str) -> Principal | None:
     call = await tx.calls.get(CallId(target))
     return None if call is None else call.principal
@@ -103,4 +108,5 @@ _OWNER_BY_PREFIX: Final[Mapping[str, Callable[[Transaction, str], Awaitable[Prin
     "wh": _webhook_owner,
     "dlv": _delivery_owner,
     "call": _call_owner,
+    "link": _portal_link_owner,
 }

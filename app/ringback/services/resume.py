@@ -24,6 +24,8 @@ from ringback.services.events import read_event_page
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
 from ringback.signing.resume_token import ExpiredResumeToken, InvalidResumeToken, ResumeClaims
+from ringback.telemetry.names import Attribute
+from ringback.telemetry.spans import link_to_current_span
 
 RESUME_EVENTS_MAX = 100
 """Events in one response. The fresh token stands after the last of them, so the next resume returns the rest."""
@@ -62,7 +64,7 @@ class CallResumption:
         """Return the state of the call; with `wait_seconds`, when it has ended or that time has passed."""
         caller.require_scope(Scope.READ)
         claims = self._read_claims(caller, token)
-        return await poll_until(
+        resumed = await poll_until(
             lambda: self._store.read(lambda tx: self._read_resumed_call(tx, caller.principal, claims)),
             lambda resumed: resumed.call.is_final,
             signals=self._store.signals,
@@ -71,6 +73,8 @@ class CallResumption:
             clock=self._clock,
             lifecycle=self._lifecycle,
         )
+        link_to_current_span(resumed.call.traceparent, {Attribute.CALL_ID: resumed.call.id})
+        return resumed
 
     async def issue_token(self, caller: Caller, call_id: str, *, revoke_previous: bool = False) -> str:
         """Issue a token of the call, placed at the end of the log. With `revoke_previous`, all other tokens become invalid.

@@ -6,13 +6,15 @@ No line has a secret, an argument, or a URL: paths and queries of receivers may 
 """
 
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from ringback.domain.event_subscriptions import EventSubscription, SubscriptionEnd
+from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Caller
+from ringback.domain.webhook import SUBSCRIPTION_ID_PREFIX
 from ringback.protocol.mcp_events.backend import SubscriptionGrant, SubscriptionRequest
 from ringback.protocol.mcp_events.errors import EventError
 
@@ -50,11 +52,20 @@ def log_end(tx: Transaction, subscription: EventSubscription, end: SubscriptionE
     facts = {
         "subscription_id": subscription.id,
         "principal": subscription.principal,
-        "event_name": subscription.event_name,
+        "event_name": subscription.event_name or None,  # a tombstone has none
         "end": str(end),
         "reason": reason,
     }
     tx.on_commit(lambda: log.info("subscription.ended", extra=facts))
+
+
+async def log_expired(tx: Transaction, removed: Sequence[WebhookId]) -> None:
+    """Log the subscriptions among these webhooks, which the janitor has removed because they were not refreshed."""
+    for webhook_id in removed:
+        if webhook_id.startswith(SUBSCRIPTION_ID_PREFIX):
+            subscription = await tx.subscriptions.get(webhook_id)
+            if subscription is not None and subscription.end is SubscriptionEnd.EXPIRED:
+                log_end(tx, subscription, SubscriptionEnd.EXPIRED)
 
 
 def _describe(caller: Caller, request: SubscriptionRequest) -> dict[str, str | None]:

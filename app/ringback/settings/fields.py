@@ -14,6 +14,7 @@ from ringback.settings.values import (
     IssuerUrl,
     LogLevels,
     Networks,
+    Origins,
     PublicUrl,
     RedirectUrls,
     Roles,
@@ -66,6 +67,11 @@ class Settings(BaseSettings):
     ui: bool = Field(
         default=True, description="Whether the dashboard is served, at /ui below the public URL: on or off."
     )
+    portal_origins: Origins = Field(
+        default=(),
+        description="Origins of products that may embed the dashboard's pages by a portal link, comma-separated: https://HOST, "
+        "optionally with a port. None by default: links open in a tab of their own.",
+    )
     oidc_issuer: IssuerUrl = Field(
         default=None,
         description="Issuer whose access tokens are accepted besides API keys: https://…, exactly as in the tokens' iss.",
@@ -101,6 +107,14 @@ class Settings(BaseSettings):
         default=86400,
         gt=0,
         description="Longest remaining lifetime (exp) of an accepted access token, in seconds.",
+    )
+    ui_oidc_client_id: Annotated[str | None, EmptyIsUnset] = Field(
+        default=None,
+        description="The dashboard's client id at the issuer, so that people can sign in there: authorization code with PKCE, "
+        "redirect URI PUBLIC_URL/ui/sign-in/callback. By default they sign in with an API key only.",
+    )
+    ui_oidc_client_secret: Annotated[SecretStr | None, EmptyIsUnset] = Field(
+        default=None, description="Its secret, if the issuer gave it one."
     )
     secret_keys: Annotated[SecretStr | None, EmptyIsUnset] = Field(
         default=None,
@@ -229,6 +243,9 @@ class Settings(BaseSettings):
         gt=0,
         description="Seconds that an idempotency key is kept after its call. At least as long as events.",
     )
+    audit_retention_seconds: float = Field(
+        default=90 * 86400, gt=0, description="Seconds that entries of the audit log are kept."
+    )
     quota_open_calls: int = Field(default=10_000, ge=1, description="Queued and running calls of one principal.")
     quota_result_bytes: int = Field(
         default=1024**3, ge=1, description="Bytes of stored results at which a principal can start no more calls."
@@ -288,6 +305,10 @@ class Settings(BaseSettings):
         "service: api, mcp_server, runner, notifier, upstreams, storage, janitor, ...",
     )
     log_format: Literal["text", "json"] = Field(default="text", description="'text' for people, 'json' for machines.")
+    callback_traceparent: bool = Field(
+        default=True,
+        description="Whether callbacks have the headers traceparent and tracestate, if the service makes traces (OTEL_*).",
+    )
     disconnect: None = Field(default=None, deprecated="Renamed to on_disconnect.", exclude=True, repr=False)
     """The old name of `on_disconnect`, which a start refuses."""
 

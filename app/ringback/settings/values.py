@@ -2,6 +2,7 @@
 
 import ipaddress
 import pkgutil
+import re
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -74,6 +75,14 @@ def _check_redirect_urls(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def _check_origins(value: tuple[str, ...]) -> tuple[str, ...]:
+    """They are written into a header of every page, so each is exactly an origin."""
+    for each in value:
+        if _ORIGIN.fullmatch(each) is None:
+            raise ValueError("write each as https://HOST, optionally with a port, and without a path.")
+    return value
+
+
 def _check_issuer(value: str | None) -> str | None:
     """OpenID Connect Discovery 1.0 §2: https without query and fragment; plain http on this machine only."""
     url = urlsplit(value or "https://unset")
@@ -82,6 +91,10 @@ def _check_issuer(value: str | None) -> str | None:
         raise ValueError("write it as https://HOST, optionally with a port and a path, exactly as in its tokens' iss.")
     return value
 
+
+_ORIGIN = re.compile(
+    r"https://[a-z0-9](?:[a-z0-9.-]{0,250}[a-z0-9])?(?::[0-9]{1,5})?|http://(?:localhost|127\.0\.0\.1)(?::[0-9]{1,5})?"
+)
 
 EmptyIsUnset = BeforeValidator(_empty_to_none)
 """An empty variable counts as unset."""
@@ -92,4 +105,5 @@ Roles = Annotated[tuple[Role, ...], NoDecode, BeforeValidator(_parse_roles)]
 LogLevels = Annotated[tuple[tuple[str, LogLevel], ...], NoDecode, BeforeValidator(_parse_log_levels)]
 PublicUrl = Annotated[str | None, EmptyIsUnset, AfterValidator(_check_public_url)]
 IssuerUrl = Annotated[str | None, EmptyIsUnset, AfterValidator(_check_issuer)]
+Origins = Annotated[Texts, AfterValidator(_check_origins)]
 RedirectUrls = Annotated[Texts, AfterValidator(_check_redirect_urls)]

@@ -1,9 +1,10 @@
-"""Webhook secrets (`whsec_…`) and API keys (`rbk_…`).
+"""Webhook secrets (`whsec_…`), API keys (`rbk_…`), and the secrets of browsers that look at the dashboard.
 
-A webhook secret signs, so it is stored (sealed), in the text form of Standard Webhooks. An API key is only compared, so only
-its hash is stored. Random bytes are parameters, and no error text contains a secret.
+A webhook secret signs, so it is stored (sealed), in the text form of Standard Webhooks. An API key and the secret of a browser
+are only compared, so only their hashes are stored. Random bytes are parameters, and no error text contains a secret.
 """
 
+import base64
 import hashlib
 import string
 import zlib
@@ -27,6 +28,10 @@ _BASE62: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _API_KEY_DIGITS: Final = 33  # 24 bytes in base62
 _CHECKSUM_DIGITS: Final = 6  # 32 bits in base62
 _API_KEY_LENGTH: Final = len(API_KEY_PREFIX) + _API_KEY_DIGITS + _CHECKSUM_DIGITS
+
+
+BROWSER_SECRET_BYTES: Final = 32
+_BROWSER_SECRET_LENGTH: Final = 43  # 32 bytes in unpadded base64url
 
 
 class InvalidSecret(ValueError):
@@ -82,6 +87,23 @@ def hash_api_key(text: str) -> str:
     Slow, salted hashes protect texts that people choose. The 192 random bits of a key cannot be guessed, and an index finds a
     plain hash.
     """
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def generate_browser_secret(random_bytes: bytes) -> str:
+    """The secret of a sign-in or a portal link, from `BROWSER_SECRET_BYTES` random bytes: base64url, for cookies and URLs."""
+    if len(random_bytes) != BROWSER_SECRET_BYTES:
+        raise ValueError(f"A new secret takes {BROWSER_SECRET_BYTES} random bytes.")
+    return base64.urlsafe_b64encode(random_bytes).decode().rstrip("=")
+
+
+def is_well_formed_browser_secret(text: str) -> bool:
+    """Whether the text has the form of such a secret. Other texts are never looked up."""
+    return len(text) == _BROWSER_SECRET_LENGTH and text.isascii() and text.isprintable()
+
+
+def hash_browser_secret(text: str) -> str:
+    """SHA-256 in hex, the only form in which it is stored; a plain hash for the reason of `hash_api_key`."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ringback.domain import jsontext
+from ringback.domain.audit import AuditEntry
 from ringback.domain.call import Call, Handle, InputRequest, Progress
+from ringback.domain.call_resumes import CallResume
 from ringback.domain.call_rows import Tombstone
 from ringback.domain.callback_headers import CallbackHeaders
 from ringback.domain.catch_up import CatchUp
@@ -19,7 +21,9 @@ from ringback.domain.event_types import EventDemand, EventFollowing, PublishedEv
 from ringback.domain.failure_rate import FailureRate
 from ringback.domain.login_waits import LoginResumption
 from ringback.domain.mcp_sessions import McpSession, SessionState
+from ringback.domain.portal_links import PortalLink
 from ringback.domain.principal import ApiKey
+from ringback.domain.sign_ins import SignIn
 from ringback.domain.upstream_logins import UpstreamLogin
 from ringback.domain.upstream_rows import CatalogPart, ToolAlias, UpstreamControl
 from ringback.domain.verification import Challenge
@@ -36,21 +40,8 @@ class Records:
     """
 
     def __init__(self, types: ColumnTypes) -> None:
-        json = types.json
-        self.call = RowCodec(
-            Call,
-            types,
-            columns={
-                "progress": json.storing(progress_data, lambda values: Progress(**values)),
-                "handle": json.storing(
-                    lambda handle: [handle.driver, handle.data], lambda pair: Handle(driver=pair[0], data=pair[1])
-                ),
-                "input_requests": json.storing(_encode_input_requests, _decode_input_requests, empty_is_null=True),
-                "input_responses": json.storing(dict, dict, empty_is_null=True),
-            },
-            stored_apart=("arguments", "meta"),
-            sealed=("arguments", "meta"),
-        )
+        self.call = _make_call_codec(types)
+        self.call_resume = RowCodec(CallResume, types)
         self.tombstone = RowCodec(Tombstone, types)
         self.event = RowCodec(Event, types, columns={"name": ColumnType(decode=event_name)})
         self.event_type = RowCodec(PublishedEventType, types)
@@ -59,22 +50,15 @@ class Records:
         self.delivery = RowCodec(Delivery, types, stored_apart=("body",), sealed=("body",))
         self.attempt = RowCodec(Attempt, types)
         self.circuit_breaker = RowCodec(CircuitBreaker, types)
-        self.webhook = RowCodec(
-            Webhook,
-            types,
-            columns={
-                "secrets": ColumnType(encode=_encode_secrets, decode=_decode_secrets),
-                "retry_steps": json.storing(list, tuple),
-            },
-            embedded={"breaker": self.circuit_breaker, "failure_rate": RowCodec(FailureRate, types)},
-            sealed=("secrets",),
-            stored_within=("headers",),
-        )
+        self.webhook = _make_webhook_codec(types, self.circuit_breaker)
         self.catch_up = RowCodec(CatchUp, types)
         self.change_subscription = RowCodec(ChangeSubscription, types)
         self.event_subscription = RowCodec(EventSubscription, types)
         self.challenge = RowCodec(Challenge, types)
         self.api_key = RowCodec(ApiKey, types)
+        self.sign_in = RowCodec(SignIn, types)
+        self.portal_link = RowCodec(PortalLink, types)
+        self.audit_entry = RowCodec(AuditEntry, types)
         self.catalog_part = RowCodec(CatalogPart, types)
         self.tool_alias = RowCodec(ToolAlias, types)
         self.upstream_control = RowCodec(UpstreamControl, types)
@@ -98,6 +82,37 @@ class Records:
     def by_name(self) -> Mapping[str, RowCodec[Any]]:
         """The codecs under the names that statements use."""
         return vars(self)
+
+
+def _make_call_codec(types: ColumnTypes) -> RowCodec[Call]:
+    return RowCodec(
+        Call,
+        types,
+        columns={
+            "progress": types.json.storing(progress_data, lambda values: Progress(**values)),
+            "handle": types.json.storing(
+                lambda handle: [handle.driver, handle.data], lambda pair: Handle(driver=pair[0], data=pair[1])
+            ),
+            "input_requests": types.json.storing(_encode_input_requests, _decode_input_requests, empty_is_null=True),
+            "input_responses": types.json.storing(dict, dict, empty_is_null=True),
+        },
+        stored_apart=("arguments", "meta"),
+        sealed=("arguments", "meta"),
+    )
+
+
+def _make_webhook_codec(types: ColumnTypes, circuit_breaker: RowCodec[CircuitBreaker]) -> RowCodec[Webhook]:
+    return RowCodec(
+        Webhook,
+        types,
+        columns={
+            "secrets": ColumnType(encode=_encode_secrets, decode=_decode_secrets),
+            "retry_steps": types.json.storing(list, tuple),
+        },
+        embedded={"breaker": circuit_breaker, "failure_rate": RowCodec(FailureRate, types)},
+        sealed=("secrets",),
+        stored_within=("headers",),
+    )
 
 
 def _encode_input_requests(requests: Mapping[str, InputRequest]) -> dict[str, Any]:

@@ -11,10 +11,21 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     page_routes    wraps a handler: viewer, errors as pages, form token
     context        the services and settings that handlers use
     viewer         who looks at a page, and what it may do there
-    viewer_cookie  the sealed cookie that remembers a viewer
+    viewers        finds the viewer of a request: viewer_cookies has the secrets of its browser
+    page_headers   the headers of every page, and those that let a product embed pages of a portal link
     sign_in_pages  sign in with an API key, and sign out
+    portal_pages   opens a portal link
     access         the caller of a list or of one object, for viewers that are operators
     rendering      templates, filters and headers
+    formats        times, durations, sizes and counts as text
+    navigation     the sections that a viewer may open
+    assets         style sheet, scripts and icon
+    charts         bars and lines as values that a template draws
+    home_charts    the charts of the first page
     home_pages     the first page
-    call_pages     the list of calls
+    call_pages     the list of calls, the page of one call
+    call_filters   the filter of the list in the query of its URL
+    timelines      the timeline of a call; drawings: lanes along an axis of time
+    contents       arguments and results as text
+    missing_pages  what is shown at a path without a page
 """

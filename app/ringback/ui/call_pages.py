@@ -1,18 +1,37 @@
-"""The list of calls."""
+"""The list of calls, and the page of one call."""
+
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import urlencode
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from ringback.domain.call_rows import CallFilter
+from ringback.api.responses import encode_next_cursor
+from ringback.domain.call import Call, CallStatus
+from ringback.domain.call_histories import CallHistory
 from ringback.domain.cursor import CursorList, decode_id_cursor
-from ringback.ui.access import view_rows
+from ringback.domain.errors import ContentUnreadable, ResultNotReady
+from ringback.domain.ids import is_well_formed_id
+from ringback.domain.principal import Caller, Scope
+from ringback.ui.access import act_for_owner, view_rows
+from ringback.ui.call_filters import CallQuery, list_choices, read_call_query
+from ringback.ui.contents import READ_BYTES_MAX, ShownContent, show_json, show_value
 from ringback.ui.context import UiContext
-from ringback.ui.page_routes import PageRoutes
-from ringback.ui.rendering import Renderer
+from ringback.ui.page_routes import Form, PageRoutes
+from ringback.ui.rendering import PAGE_HEADERS, Renderer
+from ringback.ui.timelines import describe_state, draw_timeline, list_entries
 from ringback.ui.viewer import Viewer
 
 PAGE_SIZE = 50
+SETTLED_AFTER: Final = timedelta(minutes=10)
+"""A page refreshes itself while the call or a callback is open, and so long after its end: the client may return."""
+_DONE_TEXTS: Final = {
+    "cancelled": "The end of the call was requested.",
+    "started": "The call was started.",
+}
 
 
 class CallPages:
@@ -21,12 +40,111 @@ class CallPages:
         self._renderer = renderer
 
     def make_routes(self, pages: PageRoutes) -> list[Route]:
-        return [pages.page("/calls", self.list_calls)]
+        return [
+            pages.page("/calls", self.list_calls, in_session_portal=True),
+            pages.page("/calls/{call_id}", self.show_call, in_session_portal=True),
+            pages.page("/calls/{call_id}/state", self.show_state, in_session_portal=True),
+            pages.action("/calls/{call_id}/cancel", self.cancel_call),
+        ]
 
     async def list_calls(self, request: Request, viewer: Viewer) -> Response:
         services = self._context.services
+        search = request.query_params.get("q", "").strip()
+        if search:
+            return self._redirect(f"/calls/{search}" if is_well_formed_id("call", search) else _lookup_path(search))
+        query = read_call_query(request.query_params, viewer)
         caller = view_rows(services.operators, viewer, request, operation="ui_list_calls")
-        position = decode_id_cursor(CursorList.CALLS, request.query_params.get("cursor"))
-        call_filter = CallFilter(client_session_id=viewer.client_session_id)
-        page = await services.calls.list_calls(caller, call_filter, position=position, limit=PAGE_SIZE)
-        return self._renderer.render_page("calls.html", viewer, title="Calls", calls=page)
+        cursor = request.query_params.get("cursor")
+        position = decode_id_cursor(CursorList.CALLS, cursor)
+        page = await services.calls.list_calls(caller, query.call_filter, position=position, limit=PAGE_SIZE)
+        return self._renderer.render_page(
+            "calls.html",
+            viewer,
+            title="Calls",
+            calls=page,
+            query=query,
+            is_filtered=query.is_filtered,
+            shows_owner=viewer.is_operator,
+            statuses=list_choices(CallStatus, "Any status"),
+            is_first=cursor is None,
+            older=_older_link(query, encode_next_cursor(CursorList.CALLS, page)),
+        )
+
+    async def show_call(self, request: Request, viewer: Viewer) -> Response:
+        caller, history = await self._read_history(request, viewer, operation="ui_read_call")
+        call = history.call
+        return self._renderer.render_page(
+            "call.html",
+            viewer,
+            title=f"Call of {call.tool}",
+            done=_DONE_TEXTS.get(request.query_params.get("done", "")),
+            arguments=show_value(call.arguments),
+            result=await self._read_result(caller, call),
+            **self._state_values(history, viewer),
+        )
+
+    async def show_state(self, request: Request, viewer: Viewer) -> Response:
+        """The part of the page that changes. The script reloads the page once the call has ended."""
+        _, history = await self._read_history(request, viewer, operation="ui_read_call")
+        response = self._renderer.render_page(
+            "call_state.html", viewer, title="", **self._state_values(history, viewer)
+        )
+        if history.call.is_final and request.query_params.get("status") != history.call.status:
+            response.headers["HX-Refresh"] = "true"
+        return response
+
+    async def cancel_call(self, request: Request, viewer: Viewer, form: Form) -> Response:
+        del form
+        services, call_id = self._context.services, request.path_params["call_id"]
+        caller = await act_for_owner(services.operators, viewer, call_id, operation="ui_cancel_call")
+        call = await services.calls.cancel_call(caller, call_id)
+        return self._redirect(f"/calls/{call.id}?done=cancelled")
+
+    async def _read_history(self, request: Request, viewer: Viewer, *, operation: str) -> tuple[Caller, CallHistory]:
+        services, call_id = self._context.services, request.path_params["call_id"]
+        caller = await act_for_owner(services.operators, viewer, call_id, operation=operation)
+        history = await services.call_histories.read_history(caller, call_id)
+        viewer.require_client_session(history.call.client_session_id)
+        return caller, history
+
+    def _state_values(self, history: CallHistory, viewer: Viewer) -> dict[str, Any]:
+        now = self._context.clock.now()
+        entries = list_entries(history)
+        return {
+            "history": history,
+            "call": history.call,
+            "state_text": describe_state(history.call),
+            "entries": entries,
+            "drawing": draw_timeline(history, entries, now=now),
+            "may_cancel": viewer.may(Scope.CALLS) and not history.call.is_final,
+            "may_answer": viewer.may(Scope.CALLS),
+            "is_refreshed": _may_change(history, now - SETTLED_AFTER),
+            "refresh_seconds": 2 if not history.call.is_final else 5,
+        }
+
+    async def _read_result(self, caller: Caller, call: Call) -> ShownContent | None:
+        """None without a result, and for one that is too long for a page."""
+        if call.result_bytes is None or call.result_bytes > READ_BYTES_MAX:
+            return None
+        try:
+            _, result = await self._context.services.calls.get_result(caller, call.id)
+        except (ResultNotReady, ContentUnreadable):
+            return None
+        return show_json(result)
+
+    def _redirect(self, path: str) -> Response:
+        return RedirectResponse(f"/ui{path}", status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
+
+
+def _lookup_path(search: str) -> str:
+    return f"/lookup?{urlencode({'q': search})}"
+
+
+def _older_link(query: CallQuery, cursor: str | None) -> str | None:
+    return None if cursor is None else query.link(cursor=cursor)
+
+
+def _may_change(history: CallHistory, settled_since: datetime) -> bool:
+    """Whether the call or a callback is open, or ended a moment ago, so that the client may return."""
+    ends = [history.call.finished_at, *(each.delivery.finished_at for each in history.deliveries)]
+    return any(end is None or end > settled_since for end in ends)

@@ -1,5 +1,6 @@
 """The services and settings that page handlers use."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ringback.api.context import ApiConfig, Services
@@ -12,10 +13,13 @@ class UiContext:
     services: Services
     config: ApiConfig
     sealer: Sealer
-    """Seals the cookies."""
+    """Seals the cookie of a sign-in that is on its way to the issuer."""
     clock: Clock
     requires_key: bool
     """False while authentication is off: every viewer is then the anonymous principal."""
+
+    portal_origins: Collection[str] = ()
+    """Origins whose pages may embed those of a portal link."""
 
     @property
     def is_secure(self) -> bool:

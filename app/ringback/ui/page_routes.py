@@ -1,42 +1,37 @@
 """Routes whose handlers get a viewer. Errors become pages.
 
 page    GET   without a viewer: 303 to the sign-in page, which comes back
-action  POST  without a viewer: 401; with a wrong form token, or from another site: 403
+action  POST  without a viewer: 401; with a wrong form token, from another site, or by a portal link: 403
 """
 
 import hmac
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import parse_qs, quote
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from ringback.api.middleware import read_origin
+from ringback.api.browser_forms import is_own_form, read_form_fields
 from ringback.api.problems import status_for
-from ringback.domain.errors import Forbidden, InvalidRequest, RingbackError, Unauthenticated
-from ringback.domain.principal import Caller
-from ringback.domain.protected_resource import REST_RESOURCE
+from ringback.domain.errors import Forbidden, NotFound, RingbackError, Unauthenticated
 from ringback.ui.context import UiContext
 from ringback.ui.rendering import PAGE_HEADERS, Renderer
 from ringback.ui.viewer import Viewer
-from ringback.ui.viewer_cookie import ViewerCookie
-
-log = logging.getLogger(__name__)
+from ringback.ui.viewers import Viewers
 
 FORM_FIELDS_MAX: Final = 200
 FORM_TOKEN_FIELD: Final = "form_token"  # noqa: S105 - the name of a field
-ANONYMOUS_FORM_TOKEN: Final = "anonymous"  # noqa: S105 - no secret, see below
-"""Without authentication a form is protected by the Origin check alone, as the REST API is."""
+NEXT_LENGTH_MAX: Final = 2_000
+"""Characters of the page that the sign-in page comes back to. A longer one is not remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """The fields of a form, without its form token."""
+    """The fields of a form."""
 
     fields: Mapping[str, list[str]]
 
@@ -55,18 +50,22 @@ class PageRoutes:
     def __init__(self, context: UiContext, renderer: Renderer) -> None:
         self._context = context
         self._renderer = renderer
-        self._cookie = ViewerCookie(context.sealer, is_secure=context.is_secure)
+        self.viewers = Viewers(context)
 
-    def page(self, path: str, handler: PageHandler) -> Route:
+    def page(self, path: str, handler: PageHandler, *, in_session_portal: bool = False) -> Route:
+        """`in_session_portal`: a link to one client session shows this page too. Its handler filters by that session."""
+
         async def show(request: Request) -> Response:
             viewer = None
             try:
-                viewer = await self.find_viewer(request)
+                viewer = await self.viewers.find_viewer(request)
                 if viewer is None:
-                    return self._send_to_sign_in(request)
+                    return self._refuse_stranger(request)
+                if not in_session_portal:
+                    viewer.require_client_session(None)
                 return await handler(request, viewer)
             except RingbackError as problem:
-                return self._show_problem(problem, viewer)
+                return self.show_problem(problem, viewer)
 
         return Route(f"/ui{path}", show, methods=["GET"])
 
@@ -74,59 +73,52 @@ class PageRoutes:
         async def act(request: Request) -> Response:
             viewer = None
             try:
-                viewer = await self.find_viewer(request)
-                form = await read_form(request)
-                self._require_own_form(request, viewer, form)
+                viewer = await self.viewers.find_viewer(request)
                 if viewer is None:
                     raise Unauthenticated("You are signed out. Sign in and try again.")
+                if viewer.is_portal:
+                    raise Forbidden("A link only shows pages. Sign in with an API key to change anything.")
+                form = await read_form(request)
+                self._require_own_form(request, viewer, form)
                 return await handler(request, viewer, form)
             except RingbackError as problem:
-                return self._show_problem(problem, viewer)
+                return self.show_problem(problem, viewer)
 
         return Route(f"/ui{path}", act, methods=["POST"])
 
-    async def find_viewer(self, request: Request) -> Viewer | None:
-        """The viewer of this request; None if nobody is signed in."""
-        if not self._context.requires_key:
-            caller = await self._context.config.authenticator.authenticate(None, resource=REST_RESOURCE)
-            return Viewer(caller=caller, form_token=ANONYMOUS_FORM_TOKEN)
-        now = self._context.clock.now().timestamp()
-        remembered = self._cookie.read_cookie(request.cookies, now=now)
-        if remembered is None:
-            return None
-        caller: Caller | None = await self._context.services.api_keys.find_caller(remembered.key_id)
-        return None if caller is None else Viewer(caller=caller, form_token=remembered.form_token)
-
-    def _require_own_form(self, request: Request, viewer: Viewer | None, form: Form) -> None:
-        """Raise `Forbidden` unless a page of the dashboard sent this form."""
-        site = request.headers.get("sec-fetch-site", "same-origin")
-        origin = request.headers.get("origin")
-        is_own = site == "same-origin" and origin == read_origin(self._context.config.public_url)
-        expected = "" if viewer is None else viewer.form_token
-        if not is_own or not expected or not hmac.compare_digest(form.get_text(FORM_TOKEN_FIELD), expected):
-            raise Forbidden("This form was not sent from a page of the dashboard. Open the page again and repeat it.")
-
-    def _send_to_sign_in(self, request: Request) -> Response:
-        query = f"?{request.url.query}" if request.url.query else ""
-        place = quote(f"{request.url.path.removeprefix('/ui')}{query}", safe="")
-        return RedirectResponse(f"/ui/sign-in?next={place}", status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
-
-    def _show_problem(self, problem: RingbackError, viewer: Viewer | None) -> Response:
+    def show_problem(self, problem: RingbackError, viewer: Viewer | None, *, in_portal: bool = False) -> Response:
+        """`in_portal`: in the frame of a product, whose link does not count any more."""
         return self._renderer.render_page(
             "problem.html",
             viewer,
             title=problem.title(),
             status_code=status_for(type(problem)),
+            in_portal=in_portal or (viewer is not None and viewer.is_portal),
             detail=problem.detail,
         )
+
+    def _require_own_form(self, request: Request, viewer: Viewer, form: Form) -> None:
+        """Raise `Forbidden` unless a page of the dashboard for this viewer sent the form."""
+        token, expected = form.get_text(FORM_TOKEN_FIELD).encode(), viewer.form_token.encode()
+        is_own = is_own_form(request, self._context.config.public_url)
+        if not is_own or not expected or not hmac.compare_digest(token, expected):
+            raise Forbidden("This form was not sent from a page of the dashboard. Open the page again and repeat it.")
+
+    def _refuse_stranger(self, request: Request) -> Response:
+        """In the frame of a product, the sign-in page cannot be shown."""
+        if self.viewers.has_portal_cookie(request):
+            return self.show_problem(ENDED_LINK, None, in_portal=True)
+        query = f"?{request.url.query}" if request.url.query else ""
+        place = f"{request.url.path.removeprefix('/ui')}{query}"
+        back = f"?next={quote(place, safe='')}" if len(place) <= NEXT_LENGTH_MAX else ""
+        return RedirectResponse(f"/ui/sign-in{back}", status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
+
+
+ENDED_LINK: Final = NotFound(
+    "This link has expired, or it was deleted. Open the page again from where you found the link."
+)
 
 
 async def read_form(request: Request) -> Form:
     """The middleware bounds the bytes of the body."""
-    try:
-        fields = parse_qs(
-            (await request.body()).decode("utf-8"), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX
-        )
-    except ValueError:
-        raise InvalidRequest("The form cannot be read. Open the page again and repeat it.") from None
-    return Form(fields=fields)
+    return Form(fields=await read_form_fields(request, fields_max=FORM_FIELDS_MAX))

@@ -1,29 +1,28 @@
 """Templates, their filters, and the headers of every page."""
 
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
 from starlette.responses import Response
 
-from ringback.domain.clock import format_iso
+from ringback import __version__
+from ringback.ui.assets import asset_path
+from ringback.ui.formats import (
+    format_age,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_time,
+    quote_segment,
+    shorten_text,
+)
+from ringback.ui.navigation import list_sections
+from ringback.ui.page_headers import PAGE_HEADERS, PageHeaders
 from ringback.ui.viewer import Viewer
 
-CONTENT_SECURITY_POLICY: Final = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'"
-)
-"""Nothing inline, nothing from other hosts."""
-PAGE_HEADERS: Final = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Referrer-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
+__all__ = ["PAGE_HEADERS", "Renderer"]
+
 _TEMPLATES: Final = Environment(
     loader=PackageLoader("ringback.ui"),
     autoescape=True,
@@ -33,27 +32,48 @@ _TEMPLATES: Final = Environment(
 )
 
 
-def _format_time(instant: datetime | None) -> Markup:
-    """An element `time`. A script shows it in the viewer's zone; without it, the page shows UTC."""
-    if instant is None:
-        return Markup("&ndash;")
-    text = format_iso(instant)
-    shown = escape(text[:19].replace("T", " ") + " UTC")
-    return Markup('<time datetime="{}">{}</time>').format(text, shown)
-
-
-_FILTERS: Final[dict[str, Callable[..., Any]]] = {"time": _format_time}
+_FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    "time": format_time,
+    "age": format_age,
+    "duration": format_duration,
+    "bytes": format_bytes,
+    "count_text": format_count,
+    "path_segment": quote_segment,
+    "shortened": shorten_text,
+}
 _TEMPLATES.filters.update(_FILTERS)
 
 
 class Renderer:
     """Renders pages whose links begin with the path of the public URL."""
 
-    def __init__(self, *, public_path: str) -> None:
+    def __init__(self, *, public_path: str, portal_origins: Collection[str] = ()) -> None:
         self.ui_path = f"{public_path}/ui"
+        self.headers = PageHeaders(portal_origins)
 
     def render_page(
-        self, template: str, viewer: Viewer | None, *, title: str, status_code: int = 200, **values: object
+        self,
+        template: str,
+        viewer: Viewer | None,
+        *,
+        title: str,
+        status_code: int = 200,
+        in_portal: bool = False,
+        **values: object,
     ) -> Response:
-        html = _TEMPLATES.get_template(template).render(values, viewer=viewer, title=title, ui=self.ui_path)
-        return Response(html, status_code=status_code, headers=PAGE_HEADERS, media_type="text/html")
+        """`in_portal`: the page may be in the frame of a product, also without a viewer."""
+        html = _TEMPLATES.get_template(template).render(
+            values,
+            viewer=viewer,
+            in_portal=in_portal,
+            title=title,
+            ui=self.ui_path,
+            asset=self._asset_url,
+            sections=list_sections(viewer),
+            version=__version__,
+        )
+        headers = self.headers.portal if in_portal else self.headers.for_viewer(viewer)
+        return Response(html, status_code=status_code, headers=headers, media_type="text/html")
+
+    def _asset_url(self, name: str) -> str:
+        return f"{self.ui_path}{asset_path(name)}"

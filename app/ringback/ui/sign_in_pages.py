@@ -1,75 +1,87 @@
 """Sign in with an API key, and sign out."""
 
-from base64 import urlsafe_b64encode
-from collections.abc import Callable
 from http import HTTPStatus
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from ringback.api.middleware import read_origin
+from ringback.api.browser_forms import (
+    KEY_FORM_BYTES_MAX,
+    KEY_FORM_FIELDS_MAX,
+    KeyGuesses,
+    is_own_form,
+    read_form_fields,
+)
 from ringback.api.problems import status_for
 from ringback.domain.errors import Forbidden, RingbackError, Unauthenticated
-from ringback.domain.principal import Scope
-from ringback.domain.protected_resource import REST_RESOURCE
+from ringback.domain.principal import Caller
+from ringback.domain.sign_ins import SIGN_IN_SECONDS
 from ringback.ui.context import UiContext
-from ringback.ui.page_routes import PageRoutes, read_form
+from ringback.ui.page_routes import NEXT_LENGTH_MAX, Form, PageRoutes
 from ringback.ui.rendering import PAGE_HEADERS, Renderer
-from ringback.ui.viewer_cookie import COOKIE_SECONDS, RememberedViewer, ViewerCookie
+from ringback.ui.viewer import Viewer
 
 
 class SignInPages:
-    def __init__(self, context: UiContext, renderer: Renderer, random_bytes: Callable[[int], bytes]) -> None:
+    def __init__(self, context: UiContext, renderer: Renderer, pages: PageRoutes) -> None:
         self._context = context
         self._renderer = renderer
-        self._random_bytes = random_bytes
-        self._cookie = ViewerCookie(context.sealer, is_secure=context.is_secure)
+        self._viewers = pages.viewers
+        self._guesses = KeyGuesses(context.config.authenticator, clock=context.clock)
 
     def make_routes(self, pages: PageRoutes) -> list[Route]:
-        del pages
         return [
             Route("/ui/sign-in", self.show_form, methods=["GET"]),
             Route("/ui/sign-in", self.sign_in, methods=["POST"]),
-            Route("/ui/sign-out", self.sign_out, methods=["POST"]),
+            pages.action("/sign-out", self.sign_out),
         ]
 
     async def show_form(self, request: Request) -> Response:
+        if not self._context.requires_key:
+            return _redirect("/ui")
         return self._render_form(request)
 
     async def sign_in(self, request: Request) -> Response:
         try:
-            if request.headers.get("origin") != read_origin(self._context.config.public_url):
-                raise Forbidden("This form was not sent from a page of the dashboard.")
-            form = await read_form(request)
-            key = form.get_text("key").strip() or None
-            caller = await self._context.config.authenticator.authenticate(key, resource=REST_RESOURCE)
-            caller.require_scope(Scope.READ)
-            if caller.key_id is None:
-                raise Unauthenticated("Enter an API key: rbk_…")
+            if not is_own_form(request, self._context.config.public_url):
+                raise Forbidden("This form was not sent from the sign-in page. Open it again and repeat it.")
+            caller = await self._read_caller(request)
+            started = await self._context.services.sign_ins.sign_in(caller)
         except RingbackError as problem:
             return self._render_form(request, error=problem.detail, status=status_for(type(problem)))
-        remembered = RememberedViewer(
-            key_id=caller.key_id,
-            form_token=urlsafe_b64encode(self._random_bytes(24)).decode(),
-            expires_at=self._context.clock.now().timestamp() + COOKIE_SECONDS,
-        )
-        response = RedirectResponse(f"/ui{_read_next(request)}", status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
-        self._cookie.set_cookie(response, remembered)
+        response = _redirect(f"/ui{read_next(request.query_params.get('next'))}")
+        await self._viewers.end_sign_in(request, response)
+        self._viewers.cookies.sign_in.set_secret(response, started.secret, max_age_seconds=SIGN_IN_SECONDS)
         return response
 
-    async def sign_out(self, request: Request) -> Response:
-        del request
-        response = RedirectResponse("/ui/sign-in", status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
-        self._cookie.delete_cookie(response)
+    async def sign_out(self, request: Request, viewer: Viewer, form: Form) -> Response:
+        del viewer, form
+        response = _redirect("/ui/sign-in")
+        await self._viewers.end_sign_in(request, response)
         return response
+
+    async def _read_caller(self, request: Request) -> Caller:
+        """The caller of the API key in the form. An access token is no key: its browser comes from the issuer."""
+        fields = await read_form_fields(request, fields_max=KEY_FORM_FIELDS_MAX, bytes_max=KEY_FORM_BYTES_MAX)
+        caller = await self._guesses.authenticate(request, fields.get("key", [""])[0].strip() or None)
+        if self._context.requires_key and caller.key_id is None:
+            raise Unauthenticated("Enter an API key: rbk_…")
+        return caller
 
     def _render_form(self, request: Request, *, error: str | None = None, status: int = HTTPStatus.OK) -> Response:
-        del request
-        return self._renderer.render_page("sign_in.html", None, title="Sign in", status_code=status, error=error)
+        place = read_next(request.query_params.get("next"))
+        return self._renderer.render_page(
+            "sign_in.html", None, title="Sign in", status_code=status, error=error, next=place
+        )
 
 
-def _read_next(request: Request) -> str:
-    """The page to show after the sign-in: a path of the dashboard."""
-    place = request.query_params.get("next", "/")
-    return place if place.startswith("/") and not place.startswith(("//", "/\\")) else "/"
+def read_next(place: str | None) -> str:
+    """The page to show after the sign-in: a path below the dashboard's own, so it cannot lead elsewhere."""
+    if place is None or not place.startswith("/") or len(place) > NEXT_LENGTH_MAX or not place.isprintable():
+        return ""
+    return "" if place.startswith(("//", "/\\")) else place
+
+
+def _redirect(path: str) -> Response:
+    return RedirectResponse(path, status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)

@@ -25,6 +25,7 @@
     instances       finds upstreams that lead back to it, at the handshake
     skipped         its entries that are not served, with the reason
 
+    upstream_spans  the span of each request, and its context on the way upstream
     session_ports   what drivers see of a session
     errors          why a request or a connection failed; `connection_problems` names causes for users,
                     `connection_state` the states of connections; `connection_status` has those of one connection

@@ -30,6 +30,7 @@ from ringback.domain.upstreams import Listing, ToolConfig, ToolInfo, UpstreamCha
 from ringback.log_context import leave_log_context
 from ringback.notifier.configured_hosts import LookUp
 from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
+from ringback.telemetry.spans import leave_span
 from ringback.upstreams.call_session import CallSession
 from ringback.upstreams.catalog.catalog_cache import OwnerCaches
 from ringback.upstreams.catalog.upstream_lists import UpstreamLists
@@ -249,6 +250,7 @@ class UpstreamConnection:
     async def run(self) -> None:
         """Keep the connection open until cancelled."""
         leave_log_context()
+        leave_span()
         self._status.state = ConnectionState.CONNECTING
         async with aclosing(self._login_gate), anyio.create_task_group() as tasks:
             self._starter.tasks = tasks

@@ -114,6 +114,7 @@ async def open_session(
             forwards_meta_key=config.forwards_meta_key,
             is_dedicated=options.is_dedicated,
             request_id_prefix=options.request_id_prefix,
+            upstream=config.name,
         )
         upstream_session.check_list = options.instances.require_elsewhere
         try:

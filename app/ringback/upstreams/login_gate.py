@@ -35,10 +35,13 @@ class LoginGate:
         return self._required is not None
 
     def note_failure(self, error: BaseException) -> None:
-        """Close the gate if the attempt to connect failed for want of a login."""
+        """Close the gate if the attempt to connect failed for want of a login.
+
+        The version is that of the refused request: a login may have been stored since then, and its tokens were not refused.
+        """
         cause = find_cause(error)
         self._required = cause if isinstance(cause, LoginRequired) else None
-        self._version = None if self._tokens is None else self._tokens.version
+        self._version = None if self._required is None else self._required.tokens_version
 
     def open(self) -> None:
         self._required = None

@@ -33,6 +33,7 @@ from ringback.upstreams.legacy_session import LegacySession
 from ringback.upstreams.session_dispatcher import NotificationStream, OnLogMessage, SessionDispatcher
 from ringback.upstreams.session_ports import NotificationStreamPort
 from ringback.upstreams.transports.child_process import ChildProcess
+from ringback.upstreams.upstream_spans import UpstreamPeer, add_trace_context, end_with_response, start_upstream_span
 
 log = logging.getLogger(__name__)
 
@@ -59,12 +60,14 @@ class UpstreamSession:
         forwards_meta_key: Callable[[str], bool],
         is_dedicated: bool,
         request_id_prefix: str,
+        upstream: str,
     ) -> None:
         """An HTTP session has a `transport`, a stdio session a `child`; the other one is None.
 
         `forwards_meta_key` decides which `_meta` keys the upstream receives. `SessionOptions` documents the rest.
         """
         self.profile = profile
+        self._upstream = upstream
         self.child = child
         self._forwards_meta_key = forwards_meta_key
         self._session = session
@@ -203,6 +206,16 @@ class UpstreamSession:
             await asyncio.gather(streaming, return_exceptions=True)
 
     async def _send_raw(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
+        if (span := start_upstream_span(method, stamped, self._describe_peer())) is None:
+            return await self._send_untraced(method, stamped, options)
+        stamped, headers = add_trace_context(stamped, span, self._forwards_meta_key)
+        options["headers"] = {**options.get("headers", {}), **headers}
+        return await end_with_response(span, self._send_untraced(method, stamped, options))
+
+    def _describe_peer(self) -> UpstreamPeer:
+        return UpstreamPeer(name=self._upstream, protocol_version=self.protocol_version or "", is_stdio=self._is_stdio)
+
+    async def _send_untraced(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
         if self._is_modern:  # it asks in its response, and not with a request of its own
             return await self._send_once(method, stamped, options)
         with self._dispatcher.elicitation_router.track_request(method, stamped) as note_result:

@@ -6,6 +6,8 @@ from contextlib import suppress
 import pytest
 
 from ringback.protocol.mcp_events.errors import EventError
+from tests.support.builders import make_webhook
+from tests.support.clock import FakeClock
 from tests.support.engine import Engine
 from tests.support.subscriptions import HOOK, SECRET, SubscriptionStage
 from tests.support.verifications import respond_with
@@ -36,6 +38,23 @@ async def test_a_subscription_that_begins_is_refreshed_and_ends_has_a_line_for_e
     assert lines[0]["expires_at"] == grant.refresh_before.isoformat()
     assert lines[2]["end"] == "unsubscribed"
     assert not any(SECRET in str(each) or "hidden" in str(each) for each in lines)
+
+
+async def test_a_subscription_that_is_not_refreshed_has_one_line_at_its_end(
+    still: Engine, fake_clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger=LOGGER)
+    grant = await SubscriptionStage(still).subscribe()
+    assert grant.refresh_before is not None
+    await still.insert_webhooks(make_webhook(expires_at=grant.refresh_before))
+
+    fake_clock.advance((grant.refresh_before - fake_clock.now()).total_seconds() + 1)
+    for _ in range(3):
+        await still.make_janitor().run_once()
+
+    ends = [each.__dict__ for each in caplog.records if each.msg == "subscription.ended"]
+    facts = ("subscription_id", "principal", "end", "event_name")
+    assert [tuple(end[name] for name in facts) for end in ends] == [(grant.id, "alice", "expired", None)]
 
 
 async def test_a_refused_subscribe_has_a_line_with_its_reason(still: Engine, caplog: pytest.LogCaptureFixture) -> None:

@@ -120,6 +120,38 @@ async def test_the_owner_learns_of_suspension_and_recovery_from_the_log_and_othe
     assert {body["name"] for body in board.bodies(AGENT)} == {"call.finished"}, "no webhook gets an event about itself"
 
 
+async def test_the_owner_is_warned_at_50_70_and_90_percent_of_the_way_to_the_suspension(
+    still: Engine, fake_clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="ringback.notifier.attempts")
+    board = ReceiversByHost(500)
+    board.set_response(OTHER_WEBHOOK, 204)
+    warned = {EventName.WEBHOOK_FAILING, EventName.WEBHOOK_SUSPENDED}
+    webhook = make_webhook(events=frozenset(warned | {EventName.CALL_FINISHED}))
+    await still.insert_webhooks(webhook, make_webhook(url=f"https://{OTHER_WEBHOOK}/", events=frozenset(warned)))
+
+    for hours in (0, 47, 1, 1, 18.2, 0.1, 19.1, 9.6, 0):
+        fake_clock.advance(hours * 3600)
+        await still.finish_call(make_call())
+        await run_rounds(still, board)
+
+    sent = [(body["name"], body["data"].get("percent")) for body in board.bodies(OTHER_WEBHOOK)]
+    assert sent == [*(("webhook.failing", percent) for percent in (50, 70, 90)), ("webhook.suspended", None)]
+    assert {body["name"] for body in board.bodies(AGENT)} == {"call.finished"}, "no webhook gets an event about itself"
+    first = next(event for event in await still.read_events() if event.name == EventName.WEBHOOK_FAILING)
+    assert first.data == {
+        "webhook_id": webhook.id,
+        "state": "active",
+        "last_error": "http_5xx",
+        "failing_since": "2026-11-20T17:00:00.000Z",
+        "percent": 50,
+        "suspends_at": "2026-11-24T17:00:00.000Z",
+        "advice": "The receiver failed; look at its log.",
+    }
+    lines = [(each.msg, each.__dict__["percent"]) for each in caplog.records if each.msg.startswith("webhook.")]
+    assert lines == sent
+
+
 async def test_an_event_about_a_webhook_says_nothing_of_its_url_or_secrets(still: Engine) -> None:
     board = ReceiversByHost(500)
     await suspend_webhook(still, board)

@@ -1,15 +1,124 @@
-"""The list of calls in the dashboard."""
+"""The list of calls and the page of a call in the dashboard."""
 
-from tests.support.service import CALL_BODY, ServiceUnderTest
+from typing import Any
+
+import httpx
+
+from ringback.domain.call import Progress
+from ringback.domain.delivery import DeliveryState
+from ringback.domain.principal import Scope
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 from tests.support.viewer_browser import sign_in
+
+ATTACK = "<img src=x onerror=alert(1)>\"'{{7*7}}"
+
+
+async def start(client: httpx.AsyncClient, **body: Any) -> str:
+    started = await client.post("/v1/calls", json=CALL_BODY | body)
+    assert started.status_code == 202, started.text
+    return started.json()["call"]["id"]
 
 
 async def test_the_list_shows_the_calls_of_the_viewer_and_none_of_others(service: ServiceUnderTest) -> None:
     alice, bob = await service.create_client("alice"), await service.create_client("bob")
-    own = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
-    foreign = (await bob.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+    own, foreign = await start(alice), await start(bob)
 
     page = (await (await sign_in(service, "alice")).open("/calls")).text
 
     assert own in page
     assert foreign not in page
+
+
+async def test_the_list_is_filtered_paged_and_searched_without_a_script(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    calls = [await start(alice, correlation_id=f"report-{number}") for number in range(52)]
+    browser = await sign_in(service, "alice")
+
+    first = (await browser.open("/calls")).text
+    older = first.split('rel="next" href="')[1].split('"')[0].replace("&amp;", "&").removeprefix("/ui")
+    second = (await browser.http.get(f"/ui{older}")).text
+    one = (await browser.open("/calls", correlation_id="report-7", status="working")).text
+    none = (await browser.open("/calls", status="failed")).text
+    found = await browser.open("/calls", q=calls[3])
+    odd = await browser.open("/calls", status="odd")
+
+    assert calls[51] in first
+    assert calls[2] in first
+    assert calls[1] not in first
+    assert calls[1] in second
+    assert calls[0] in second
+    assert calls[7] in one
+    assert calls[8] not in one
+    assert "No call matches these filters." in none
+    assert found.headers["location"] == f"/ui/calls/{calls[3]}"
+    assert (odd.status_code, "is none of" in odd.text) == (422, True)
+
+
+async def test_the_page_of_a_call_shows_its_way_from_the_start_to_the_return_of_the_client(
+    service: ServiceUnderTest,
+) -> None:
+    alice = await service.create_client("alice")
+    started = await alice.post(
+        "/v1/calls",
+        json=CALL_BODY
+        | {"arguments": {"repo_path": ATTACK}, "correlation_id": "c/1", "callback": {"url": CALLBACK_URL}},
+    )
+    call_id, token = started.json()["call"]["id"], started.json()["resume_token"]
+    await service.mark_dispatched(call_id)
+    await service.record_progress(call_id, Progress(progress=3, total=10, message=ATTACK))
+    browser = await sign_in(service, "alice")
+    running = (await browser.open(f"/calls/{call_id}")).text
+    await service.finish_call(call_id)
+    await service.settle_deliveries(await service.read_deliveries("alice"), DeliveryState.DELIVERED)
+    await alice.post("/v1/resume", json={"resume_token": token})
+    await service.services.call_resumes.write_pending()
+
+    ended = (await browser.open(f"/calls/{call_id}")).text
+    state = await browser.open(f"/calls/{call_id}/state", status="working")
+
+    assert "Progress: 3 of 10" in running
+    assert "Cancel the call" in running
+    assert ATTACK not in running
+    assert "&lt;img src=x onerror=alert(1)&gt;" in running
+    assert "{{7*7}}" in running
+    for text in ("Call stored", "Ended: result", "Callback to agent.example", "Client returned for a resume token"):
+        assert text in ended, text
+    assert "<svg" in ended
+    assert 'hx-trigger="every 5s' in ended
+    assert "Cancel the call" not in ended
+    assert state.headers["hx-refresh"] == "true"
+    assert "style=" not in ended
+
+
+async def test_a_call_is_cancelled_by_its_button_which_a_reader_does_not_have(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    call_id = await start(alice)
+    reader = await sign_in(service, "alice", scopes=frozenset({Scope.READ}))
+    browser = await sign_in(service, "alice")
+
+    assert "Cancel the call" not in (await reader.open(f"/calls/{call_id}")).text
+    refused = await reader.send(f"/calls/{call_id}/cancel", on=f"/calls/{call_id}")
+    cancelled = await browser.send(f"/calls/{call_id}/cancel", on=f"/calls/{call_id}")
+
+    assert refused.status_code == 403
+    assert cancelled.headers["location"] == f"/ui/calls/{call_id}?done=cancelled"
+    assert "The end of the call was requested." in (await browser.http.get(cancelled.headers["location"])).text
+    assert (await service.read_call(call_id)).status == "cancelled"
+
+
+async def test_foreign_and_unknown_calls_look_alike_and_an_expired_one_says_so(service: ServiceUnderTest) -> None:
+    alice, bob = await service.create_client("alice"), await service.create_client("bob")
+    foreign, own = await start(bob), await start(alice)
+    await service.finish_call(own)
+    browser = await sign_in(service, "alice")
+    unknown = f"call_{'0' * 26}"
+
+    pages = [await browser.open(f"/calls/{call_id}") for call_id in (foreign, unknown, "odd%00", "call_é")]
+    service.clock.advance(8 * 86400)
+    await service.run_janitor()
+    browser = await sign_in(service, "alice")
+    expired = await browser.open(f"/calls/{own}")
+
+    assert [page.status_code for page in pages] == [404] * 4
+    assert len({page.text.replace(foreign, "").replace(unknown, "") for page in pages[:2]}) == 1
+    assert expired.status_code == 410

@@ -110,6 +110,7 @@ def test_a_process_that_only_has_the_number_of_one_that_was_recorded_is_let_go(
     try:
         records = ChildRecords(tmp_path)
         record = records.add(stranger.pid, "mark")
+        assert (tmp_path / f"{stranger.pid}.json").stat().st_mode & 0o077 == 0  # the mark is for this user
         (tmp_path / f"{stranger.pid}.json").unlink()
         changed = replace(record, **change)
         (tmp_path / "1.json").write_text(json.dumps({name: getattr(changed, name) for name in ChildRecord.__slots__}))

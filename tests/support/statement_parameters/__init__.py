@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from tests.support.filled_database import NOW
 from tests.support.statement_parameters.calls import CALL_PARAMETERS
+from tests.support.statement_parameters.dashboard import DASHBOARD_PARAMETERS
 from tests.support.statement_parameters.deliveries import DELIVERY_PARAMETERS
 from tests.support.statement_parameters.events import EVENT_PARAMETERS
 from tests.support.statement_parameters.insights import INSIGHT_PARAMETERS
@@ -51,6 +52,7 @@ PARAMETERS: Final[StatementParameters] = (
     | PRINCIPAL_PARAMETERS
     | EVENT_PARAMETERS
     | LOGIN_PARAMETERS
+    | DASHBOARD_PARAMETERS
     | SERVICE_PARAMETERS
     | INSIGHT_PARAMETERS
 )

@@ -29,7 +29,7 @@ A_CALL: Final = {
         ["outcome", "progress", "error", "result_bytes", "result_sha256", "handle", "input_requests", "input_responses"]
     ),
     **dict.fromkeys(["lease_owner", "lease_token", "lease_until", "dispatched_at", "attended_until", "finished_at"]),
-    **dict.fromkeys(["not_before", "expires_at"]),
+    **dict.fromkeys(["not_before", "expires_at", "traceparent"]),
 }
 A_CHANGED_CALL: Final = A_CALL | {"id": "call_-3", "expected": "working", "held_token": None, "status": "failed"}
 CALL_CHANGES: Final = [
@@ -98,6 +98,17 @@ CALL_PARAMETERS: Final[StatementParameters] = {
     "scheduled_calls": {
         "queue_due": [{}],
         "next": [{}],
+    },
+    "call_histories": {
+        "events": [{"call_id": "call_rare"}, {"call_id": "call_none"}],
+        "deliveries": [{"ids": '["call_rare", "call_over"]'}],
+        "attempts": [{"ids": '["dlv_wh_rare-delivered-1", "dlv_none"]'}],
+    },
+    "call_resumes": {
+        "of_calls": [{"ids": '["call_rare", "call_none"]'}],
+        "add": [
+            {"call_id": each, "resumed_at": NOW, "surface": "tool", "resumes": 1} for each in ("call_rare", "call_none")
+        ],
     },
     "tombstones": {
         "insert": [

@@ -22,7 +22,9 @@ A_DELIVERY: Final = {
     "due_at": NOW,
     "give_up_at": FUTURE,
     "created_at": NOW,
-    **dict.fromkeys(["order_key", "lease_owner", "lease_token", "lease_until", "last_category", "finished_at"]),
+    **dict.fromkeys(
+        ["order_key", "lease_owner", "lease_token", "lease_until", "last_category", "finished_at", "traceparent"]
+    ),
 }
 ENDED: Final = {"webhook_id": "wh_crowd", "state": "dead", "until": FUTURE, "category": None}
 

@@ -69,6 +69,8 @@ PRINCIPAL_PARAMETERS: Final[StatementParameters] = {
         "delete_events": [{"principal": "dave", "head": 100}],
         "raise_retention_floor": [{"seq": 1}],
         "delete_keys": [{"principal": "dave", "until": NOW}],
+        "delete_sign_ins": [{"principal": "dave", "until": NOW}],
+        "delete_portal_links": [{"principal": "dave", "until": NOW}],
         "delete_sessions": [{"principal": "dave", "until": NOW}],
         "delete_logins": [{"principal": "dave", "until": NOW}],
         "delete_tokens": [{"principal": "dave", "until": NOW}],

@@ -30,6 +30,7 @@ A_WEBHOOK: Final = {
     "message_ids": "event",
     "counted_attempts": 0,
     "counted_failures": 0,
+    "alerted_percent": 0,
     **dict.fromkeys(["topic", "shown_event_name", "counted_since"]),
     **dict.fromkeys(["resource_uri", "rate_per_second", "description", "expires_at", "last_delivery_at", "last_error"]),
     **dict.fromkeys(["paused_at", "retry_steps", "last_error_detail", "topic", "shown_event_name"]),

@@ -9,7 +9,9 @@ import pytest
 import respx
 from typer.testing import Result
 
-from ringback.schemas import examples
+from ringback.cli.callback_text import describe_callback
+from ringback.receiver.envelopes import Callback, parse
+from ringback.schemas import callback_examples, examples
 from tests.support.mocked_requests import get_last_request, list_requests, parse_body, parse_query
 
 Run = Callable[..., Result]
@@ -147,6 +149,28 @@ def test_events_are_printed_with_the_cursor_to_continue_from(run: Run, service: 
         "call_id": "call_1",
         "client_session_id": "s1",
     }
+
+
+@pytest.mark.parametrize(
+    ("example", "words"),
+    [
+        (
+            callback_examples.FAILING_CALLBACK,
+            "70 % of the way to suspension at 2026-11-20T17:00:00.000Z: timeout. Answer",
+        ),
+        (callback_examples.SUSPENDED_CALLBACK, "suspended: timeout."),
+        (callback_examples.RECOVERED_CALLBACK, "active"),
+    ],
+)
+def test_an_event_about_a_webhook_says_how_the_webhook_fares(
+    run: Run, service: respx.MockRouter, example: dict[str, Any], words: str
+) -> None:
+    service.get(EVENTS).mock(return_value=events("a", events=[example]))
+    callback = parse(json.dumps(example).encode())
+    assert isinstance(callback, Callback)
+
+    for text in (run("events").stdout, describe_callback(callback)):
+        assert f"{example['name']} {example['data']['webhook_id']} {words}" in text
 
 
 def test_events_are_json_lines_in_the_form_of_the_rest_api(run: Run, service: respx.MockRouter) -> None:

@@ -100,6 +100,30 @@ def test_write_names_what_to_do_next_and_shows_no_secret(run_connect: Connect, h
     assert list(config) == ["github", "linear", "db"]
 
 
+@pytest.mark.parametrize(
+    ("client", "file", "text", "member"),
+    [
+        (
+            "gemini",
+            ".gemini/settings.json",
+            '{"mcpServers": {"db": {"command": "x", "includeTools": ["a"]}}}',
+            "includeTools",
+        ),
+        ("codex", ".codex/config.toml", '[mcp_servers.db]\ncommand = "x"\nenabled_tools = ["a"]\n', "enabled_tools"),
+    ],
+    ids=["gemini", "codex"],
+)
+def test_a_list_of_tools_that_would_leave_out_ringback_s_own_is_named(
+    run_connect: Connect, home: Path, client: str, file: str, text: str, member: str
+) -> None:
+    (home / file).parent.mkdir()
+    (home / file).write_text(text)
+
+    shown = run_connect(client)
+
+    assert f"Its '{member}' leaves out Ringback's tools" in shown.output.replace("\n", " ")
+
+
 def test_variables_that_the_service_has_in_its_file_are_not_asked_for(run_connect: Connect, home: Path) -> None:
     environment = home / ".config" / "ringback" / "environment"
     environment.parent.mkdir(parents=True)

@@ -74,6 +74,16 @@ def test_events_that_belong_to_no_call_are_described_without_calls() -> None:
     )
 
 
+def test_events_about_webhooks_are_described_as_such() -> None:
+    watching = replace(WEBHOOK, events=frozenset({EventName.WEBHOOK_FAILING, EventName.CALL_FINISHED}))
+
+    assert describe_webhook(watching) == (
+        "Receives call.finished of every call of yours, from now on. "
+        "Receives webhook.failing about your other webhooks, from now on."
+    )
+    assert "Receives no webhook.failing" in describe_webhook(replace(watching, upstream="git"))
+
+
 def test_the_description_has_its_filters_and_not_its_labels() -> None:
     finished = frozenset({EventName.CALL_FINISHED})
     filtered = replace(WEBHOOK, events=finished, upstream="git", tool="git_log", correlation_id="report-1")

@@ -1,9 +1,11 @@
 """What an answer, or none, changes about a webhook."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ringback.domain import webhook_health as health
 from ringback.domain.attempt_category import AttemptCategory
@@ -20,7 +22,7 @@ from ringback.domain.delivery import (
 from ringback.domain.event import EventName
 from ringback.domain.ids import EventId
 from ringback.domain.retry import PROGRESS_SCHEDULE, RETRY_SCHEDULES, RetryProfile
-from ringback.domain.webhook import Webhook, WebhookState, matches_event, with_url
+from ringback.domain.webhook import Webhook, WebhookState, matches_event, with_state, with_url
 from tests.support.builders import make_delivery
 from tests.support.clock import START
 from tests.support.examples import WEBHOOK
@@ -28,10 +30,8 @@ from tests.support.examples import WEBHOOK
 LONG_AGO = START - timedelta(seconds=health.SUSPEND_AFTER_SECONDS)
 
 
-def fail(webhook: Webhook) -> Webhook:
-    return health.webhook_after_failure(
-        webhook, AttemptResult(category=AttemptCategory.TIMEOUT), now=START, random_fraction=0.5
-    )
+def fail(webhook: Webhook, *, now: datetime = START, category: AttemptCategory = AttemptCategory.TIMEOUT) -> Webhook:
+    return health.webhook_after_failure(webhook, AttemptResult(category=category), now=now, random_fraction=0.5)
 
 
 def test_a_success_ends_every_failure() -> None:
@@ -72,6 +72,55 @@ def test_only_suspension_and_recovery_are_reported_to_the_owner() -> None:
         (WebhookState.ACTIVE, WebhookState.SUSPENDED): EventName.WEBHOOK_SUSPENDED,
         (WebhookState.SUSPENDED, WebhookState.ACTIVE): EventName.WEBHOOK_RECOVERED,
     }
+
+
+@given(
+    hours=st.lists(st.one_of(st.floats(0, 60), st.sampled_from([0.0, 19.2, 48.0])), max_size=20),
+    successes=st.sets(st.integers(0, 19), max_size=2),
+)
+def test_each_level_is_raised_once_until_a_success_and_never_after_the_suspension(
+    hours: list[float], successes: set[int]
+) -> None:
+    webhook, now, since = WEBHOOK, START, None
+    raised: list[int] = []
+    for number, pause in enumerate(hours):
+        now += timedelta(hours=pause)
+        if number in successes:
+            webhook, since, raised = health.webhook_after_success(webhook, now=now), None, []
+            continue
+        since = since or now
+        before, webhook = webhook, fail(webhook, now=now)
+        percent = (now - since) / timedelta(seconds=health.SUSPEND_AFTER_SECONDS) * 100
+        if health.health_event_name(before, webhook) is EventName.WEBHOOK_FAILING:
+            raised.append(webhook.alerted_percent)
+            assert 50 <= raised[-1] <= percent < 100
+        assert raised == sorted(set(raised))
+        if webhook.state is WebhookState.ACTIVE:
+            assert max([0, *raised]) == max(each for each in (0, *health.FAILING_PERCENTS) if percent >= each - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("state", "category"),
+    [(WebhookState.ACTIVE, AttemptCategory.LOOK_UP_FAILED), (WebhookState.DISABLED, AttemptCategory.TIMEOUT)],
+    ids=["a failure of ours", "a disabled webhook"],
+)
+def test_no_warning_is_raised_for_what_would_suspend_nothing(state: WebhookState, category: AttemptCategory) -> None:
+    webhook = replace(WEBHOOK, state=state, failing_since=START - timedelta(hours=60))
+    assert fail(webhook, category=category).alerted_percent == 0
+
+
+def test_a_new_failing_period_begins_without_a_warning() -> None:
+    """A node of an older version resets `failing_since` without the level."""
+    warned = replace(WEBHOOK, failing_since=START - timedelta(hours=60), alerted_percent=50)
+    for reset in (
+        health.webhook_after_success(warned, now=START),
+        with_url(warned, "https://elsewhere.example/"),
+        with_state(replace(warned, state=WebhookState.DISABLED), WebhookState.ACTIVE),
+        fail(replace(warned, failing_since=None)),
+    ):
+        assert reset.alerted_percent == 0
+    again = fail(fail(health.webhook_after_success(warned, now=START)), now=START + timedelta(hours=60))
+    assert again.alerted_percent == 50
 
 
 def test_no_webhook_gets_an_event_about_itself() -> None:

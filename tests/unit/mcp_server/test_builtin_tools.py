@@ -56,6 +56,7 @@ async def harness(tmp_path: Path) -> AsyncGenerator[BuiltinToolsHarness]:
             calls=behind.calls,
             input_answers=behind.input_answers,
             resume=behind.call_resumption,
+            call_resumes=behind.call_resumes,
             poll_limiter=PollLimiter(),
         )
         yield BuiltinToolsHarness(service, tools)

@@ -105,7 +105,7 @@ async def test_a_failure_is_logged_and_affects_no_other(
     returned.start_publisher("a", fail)
     other = await start_subscription(returned, "b")
     await failed.wait()
-    assert [record.message for record in caplog.records] == ["session.not_told"]
+    assert [record.message for record in caplog.records] == ["session.not_notified"]
     assert not other.over.is_set()
 
 

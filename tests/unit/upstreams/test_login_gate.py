@@ -50,7 +50,7 @@ class VersionedTokens:
 def make_gate() -> tuple[LoginGate, VersionedTokens, ManualClock]:
     tokens, clock = VersionedTokens(), ManualClock()
     gate = LoginGate(tokens, upstream="hosted", clock=clock)
-    gate.note_failure(ExceptionGroup("of the SDK", [LoginRequired("sign in", scope="tools")]))
+    gate.note_failure(ExceptionGroup("of the SDK", [LoginRequired("sign in", scope="tools", tokens_version=1)]))
     return gate, tokens, clock
 
 
@@ -67,6 +67,15 @@ async def test_a_request_after_a_login_passes_before_the_notification_arrives() 
     tokens.sign_in(notifies=False)
 
     await gate.require_open()
+    await gate.require_open()
+    assert not gate.is_closed
+
+
+async def test_a_login_that_was_stored_while_the_refused_attempt_ended_opens_the_gate() -> None:
+    tokens = VersionedTokens()
+    gate = LoginGate(tokens, upstream="hosted", clock=ManualClock())
+    gate.note_failure(LoginRequired("sign in", tokens_version=None))
+
     await gate.require_open()
     assert not gate.is_closed
 

@@ -5,7 +5,7 @@ client's document ──▶ each server ──translate──▶ Ringback's conf
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -28,6 +28,8 @@ from ringback.upstreams.config.names import NAME_LENGTH_MAX, map_name
 _NAME_DEFAULT: Final = "server"
 """For a name without a letter or digit that an upstream's name may have."""
 _PROJECTS: Final = "projects"
+_TOOL_FILTERS: Final = ("includeTools", "enabled_tools")
+"""Of Gemini CLI and of Codex. A client with a list of tools leaves out those that Ringback adds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,8 @@ class PlannedServer:
     """Why it stays as it is."""
     is_ringback: bool = False
     """Whether it is Ringback already."""
+    tool_filter: str | None = None
+    """The member of the entry with which the client names the tools that it uses; None if it uses all."""
     settings: dict[str, Any] | None = None
     """The entry of Ringback's configuration. Its values may be secret."""
 
@@ -132,7 +136,8 @@ def _read_server(
         translated = translate_entry(settings, client=client, surroundings=surroundings)
     except ServerKept as kept:
         return PlannedServer(path=path, reason=str(kept))
-    return PlannedServer(path=path, settings=translated)
+    tool_filter = next((key for key in _TOOL_FILTERS if settings.get(key)), None)
+    return PlannedServer(path=path, settings=translated, tool_filter=tool_filter)
 
 
 def _needs_mapping(server: PlannedServer) -> bool:
@@ -150,7 +155,7 @@ def _assign_name(server: PlannedServer, taken: dict[str, Any]) -> PlannedServer:
     if name not in taken and len(taken) >= UPSTREAMS_MAX:
         return PlannedServer(path=server.path, reason=f"Ringback serves at most {UPSTREAMS_MAX} servers")
     taken[name] = server.settings
-    return PlannedServer(path=server.path, upstream=name, settings=server.settings)
+    return replace(server, upstream=name)
 
 
 def _replace_servers(document: Document, servers: Sequence[PlannedServer], client: Client, way: Way) -> str:

@@ -126,12 +126,6 @@ def unsupported(detail: str, *, feature: str, value: Any) -> EventError:
     return EventError(EventErrorName.UNSUPPORTED, detail, {"feature": feature, "value": value})
 
 
-def schema_changed(name: str) -> EventError:
-    """The reason why a subscription ends when the schema of its event type has changed incompatibly."""
-    detail = f"The schema of the event type {name!r} has changed. List the event types and subscribe again."
-    return EventError(EventErrorName.UNSUPPORTED, detail, {"feature": name, "reason": "schema_changed"})
-
-
 def callback_endpoint_error(reason: CallbackFailure, detail: str) -> EventError:
     return EventError(EventErrorName.CALLBACK_ENDPOINT_ERROR, detail, {"reason": str(reason)})
 

@@ -84,6 +84,10 @@ class CopyTarget:
             await self._connection.execute(
                 "SELECT setval('turn_tickets', 1 + (SELECT coalesce(max(ticket), 0) FROM turns))"
             )
+            await self._connection.execute(
+                "SELECT setval(pg_get_serial_sequence('audit_entries', 'seq'),"
+                " 1 + (SELECT coalesce(max(seq), 0) FROM audit_entries))"
+            )
             comment = await self._connection.fetchval(
                 "SELECT format('COMMENT ON TABLE calls IS %L', $1 || source) FROM unfinished_copy", _FINISHED
             )

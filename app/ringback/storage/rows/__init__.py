@@ -12,6 +12,8 @@ on which connection it runs. Each row class names its file under sql/ (challenge
     paging           pages of bounded work
 
     calls            calls, their queue, tombstones of expired calls; call_content: their arguments and results
+    call_resumes     when clients came back for their calls
+    call_histories   the events, deliveries and attempts of calls
     events           events, and the log of each principal
     webhooks         webhooks, the calls that name them, catch-ups, change subscriptions, breakers of origins;
                      webhook_matching: an event's webhooks; webhook_reader: decoded webhooks
@@ -23,6 +25,7 @@ on which connection it runs. Each row class names its file under sql/ (challenge
     upstream_logins  logins to upstreams, their tokens, registered OAuth clients
     encryption       sealed values and their keys
     api_keys         hashes of API keys
+    dashboard_access  sign-ins to the dashboard, portal links, the audit log
     erasures         erasures, and the rows that they remove
     event_types      types of external events, and the demand for them
     nodes            what nodes decide together: duties and rates

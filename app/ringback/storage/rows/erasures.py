@@ -16,6 +16,8 @@ LAST_ROWS_VISITED: Final = 100
 
 _IDENTITY_STATEMENTS: Final = (
     "delete_keys",
+    "delete_sign_ins",
+    "delete_portal_links",
     "delete_sessions",
     "delete_proofs",
     "delete_event_types",

@@ -5,7 +5,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
 from ringback.storage.rows.api_keys import SqlApiKeys
+from ringback.storage.rows.call_histories import SqlCallHistories
+from ringback.storage.rows.call_resumes import SqlCallResumes
 from ringback.storage.rows.calls import SqlCallCompletions, SqlCallQueue, SqlCalls, SqlScheduledCalls, SqlTombstones
+from ringback.storage.rows.dashboard_access import SqlAuditEntries, SqlPortalLinks, SqlSignIns
 from ringback.storage.rows.deliveries import (
     SqlCallDeliveries,
     SqlDeliveries,
@@ -54,6 +57,8 @@ class SqlTransaction:
     call_completions: SqlCallCompletions
     call_queue: SqlCallQueue
     scheduled_calls: SqlScheduledCalls
+    call_resumes: SqlCallResumes
+    call_histories: SqlCallHistories
     tombstones: SqlTombstones
     events: SqlEvents
     event_log: SqlEventLog
@@ -93,6 +98,9 @@ class SqlTransaction:
     upstream_logins: SqlUpstreamLogins
     upstream_tokens: SqlUpstreamTokens
     oauth_clients: SqlOAuthClients
+    sign_ins: SqlSignIns
+    portal_links: SqlPortalLinks
+    audit_entries: SqlAuditEntries
     erasures: SqlErasures
     erased_rows: SqlErasedRows
     erased_deliveries: SqlErasedDeliveries

@@ -193,7 +193,7 @@ class ArgumentValidator:
             for error in islice(self._schema.iter_errors(arguments), ERRORS_MAX):
                 found.append(_format_error(error))  # noqa: PERF401 - errors found before the step limit are kept
         except StepLimitExceeded:
-            log.info("tool.arguments_not_judged", extra=self._log_context)  # the errors found so far are valid
+            log.info("tool.arguments_not_validated", extra=self._log_context)  # the errors found so far are valid
         except Exception:  # noqa: BLE001 - the same boundary: a `$ref` without a target, or a cycle
             self._disable()
             return []

@@ -21,6 +21,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.log_context import leave_log_context
 from ringback.protocol.errors import RequestFailed
 from ringback.protocol.mcp_events.names import EventNotification
+from ringback.telemetry.spans import leave_span
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.events.event_frames import EventFrames, Frame
 from ringback.upstreams.events.occurrences import (
@@ -97,6 +98,7 @@ class Following:
     async def run(self) -> None:
         """Follow until cancelled."""
         leave_log_context()
+        leave_span()
         while True:
             pause = RETRY_SECONDS
             try:

@@ -284,8 +284,11 @@ class StoredTokenSource:
             return None
         if token is not None:
             return await self._explain_refused_token(refusal, token)
-        scope = parse_scope(refusal.scope)
-        return self._require_login(scope) if await self._offers.offers_login(refusal) else None
+        if not await self._offers.offers_login(refusal):
+            return None
+        if (tokens := await self._get_tokens()) is not None and tokens.access_token is not None:
+            return TokenReplaced("A login was stored after the request was sent. Try again.")
+        return self._require_login(parse_scope(refusal.scope))
 
     async def _explain_refused_token(self, refusal: Refusal, token: str) -> RequestNotSent:
         """The upstream refused a token that could not be replaced, or its replacement.

@@ -56,7 +56,7 @@ class ChildRecords:
         record = ChildRecord(pid=pid, started=status.started if status else 0, boot_id=read_boot_id(), mark=mark)
         if self._folder is not None and record.boot_id:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            _record_path(self._folder, record).write_text(json.dumps(asdict(record)), encoding="utf-8")
+            _write_record(_record_path(self._folder, record), record)
         return record
 
     def remove(self, record: ChildRecord) -> None:
@@ -78,6 +78,13 @@ class ChildRecords:
         if ended:
             log.warning("upstream.orphans_ended", extra={"processes": ended})
         return ended
+
+
+def _write_record(path: Path, record: ChildRecord) -> None:
+    """Only the user reads it, also in a folder that was made with other rights."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(asdict(record), file)
 
 
 def signal_processes(record: ChildRecord, number: signal.Signals = signal.SIGKILL) -> int:

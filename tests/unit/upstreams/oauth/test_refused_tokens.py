@@ -38,6 +38,15 @@ async def test_a_refused_request_without_a_token_requires_a_login() -> None:
     assert failure.scope == "read write"
 
 
+async def test_a_refusal_without_a_token_says_to_try_again_if_a_login_was_stored_since_then() -> None:
+    stage = TokenStage(None)
+    assert await stage.node.get_token() is None
+    stage.store.tokens = LOGGED_IN
+    stage.node.notify_changed()
+
+    assert isinstance(await explain(stage.node, UNAUTHORISED, None), TokenReplaced)
+
+
 async def test_a_refusal_of_an_upstream_without_a_login_stands_for_itself() -> None:
     stage = TokenStage(None)
     del stage.servers.answers[RESOURCE_METADATA]

@@ -1,14 +1,14 @@
--- A row is [id, principal, webhook_id, …, finished_at].
+-- A row is [id, principal, webhook_id, …, traceparent].
 -- name: insert
 INSERT INTO deliveries (
     id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, order_key,
-    lease_owner, lease_token, lease_until, last_category, created_at, finished_at
+    lease_owner, lease_token, lease_until, last_category, created_at, finished_at, traceparent
 )
 SELECT
     new.row ->> 0, new.row ->> 1, new.row ->> 2, new.row ->> 3, new.row ->> 4, new.row ->> 5, (new.row ->> 6)::bigint,
     (new.row ->> 7)::bigint, new.row ->> 8, (new.row ->> 9)::bigint, (new.row ->> 10)::bigint, (new.row ->> 11)::bigint,
     new.row ->> 12, new.row ->> 13, new.row ->> 14, (new.row ->> 15)::bigint, new.row ->> 16, (new.row ->> 17)::bigint,
-    (new.row ->> 18)::bigint
+    (new.row ->> 18)::bigint, new.row ->> 19
 FROM json_array_elements(:rows::json) AS new (row);
 
 -- name: insert_body

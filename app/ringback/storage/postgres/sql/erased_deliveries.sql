@@ -67,6 +67,18 @@ DELETE FROM api_keys USING (
 ) AS erased
 WHERE api_keys.id = erased.id;
 
+-- name: delete_sign_ins
+DELETE FROM sign_ins USING (
+    SELECT id FROM sign_ins WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit
+) AS erased
+WHERE sign_ins.id = erased.id;
+
+-- name: delete_portal_links
+DELETE FROM portal_links USING (
+    SELECT id FROM portal_links WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit
+) AS erased
+WHERE portal_links.id = erased.id;
+
 -- name: delete_sessions
 DELETE FROM mcp_sessions USING (
     SELECT id FROM mcp_sessions WHERE principal = :principal AND created_at <= :until LIMIT :limit

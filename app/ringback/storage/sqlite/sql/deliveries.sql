@@ -1,12 +1,13 @@
--- A row is [id, principal, webhook_id, …, finished_at].
+-- A row is [id, principal, webhook_id, …, traceparent].
 -- name: insert
 INSERT INTO deliveries (
     id, principal, webhook_id, event_id, kind, call_id, seq, generation, state, attempts, due_at, give_up_at, order_key,
-    lease_owner, lease_token, lease_until, last_category, created_at, finished_at
+    lease_owner, lease_token, lease_until, last_category, created_at, finished_at, traceparent
 )
 SELECT
     value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8, value ->> 9,
-    value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14, value ->> 15, value ->> 16, value ->> 17, value ->> 18
+    value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14, value ->> 15, value ->> 16, value ->> 17, value ->> 18,
+    value ->> 19
 FROM json_each(:rows);
 
 -- name: insert_body

@@ -45,6 +45,16 @@ UPDATE log_heads SET horizon = max(horizon, :seq) WHERE principal = :principal;
 -- name: delete_keys
 DELETE FROM api_keys WHERE id IN (SELECT id FROM api_keys WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit);
 
+-- name: delete_sign_ins
+DELETE FROM sign_ins WHERE id IN (
+    SELECT id FROM sign_ins WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit
+);
+
+-- name: delete_portal_links
+DELETE FROM portal_links WHERE id IN (
+    SELECT id FROM portal_links WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit
+);
+
 -- name: delete_sessions
 DELETE FROM mcp_sessions WHERE id IN (SELECT id FROM mcp_sessions WHERE principal = :principal AND created_at <= :until LIMIT :limit);
 

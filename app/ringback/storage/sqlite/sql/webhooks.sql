@@ -82,7 +82,7 @@ UPDATE webhooks SET state = :state, paused_at = :paused_at, updated_at = max(upd
 -- name: update_health
 UPDATE webhooks SET
     last_delivery_at = :last_delivery_at, last_error = :last_error, last_error_detail = :last_error_detail,
-    failing_since = :failing_since, failures = :failures, openings = :openings, paused_until = :paused_until,
+    failing_since = :failing_since, alerted_percent = :alerted_percent, failures = :failures, openings = :openings, paused_until = :paused_until,
     counted_since = :counted_since, counted_attempts = :counted_attempts, counted_failures = :counted_failures
 WHERE id = :id;
 

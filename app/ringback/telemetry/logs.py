@@ -86,6 +86,7 @@ def call_facts(call: Call) -> dict[str, object]:
     """The ids of a call for its log lines: ours, and those that its client gave it."""
     return {
         "call_id": call.id,
+        "principal": call.principal,
         "client_session_id": call.client_session_id,
         "correlation_id": call.correlation_id,
         "upstream": call.upstream,

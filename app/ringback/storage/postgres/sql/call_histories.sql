@@ -1,0 +1,21 @@
+-- Each reads the latest rows of an index of the call, and no more than its limit.
+
+-- name: events
+SELECT {event in found}
+FROM (SELECT * FROM events WHERE call_id = :call_id ORDER BY seq DESC LIMIT :limit) AS found
+ORDER BY found.seq;
+
+-- name: deliveries
+SELECT {delivery in found}
+FROM unnest(:ids::text[]) AS wanted (call_id) CROSS JOIN LATERAL (
+    SELECT deliveries.*, NULL AS body FROM deliveries
+    WHERE deliveries.call_id = wanted.call_id ORDER BY deliveries.id DESC LIMIT :limit
+) AS found
+ORDER BY found.id;
+
+-- name: attempts
+SELECT {attempt in found}
+FROM unnest(:ids::text[]) AS wanted (delivery_id) CROSS JOIN LATERAL (
+    SELECT * FROM attempts WHERE attempts.delivery_id = wanted.delivery_id ORDER BY id DESC LIMIT :limit
+) AS found
+ORDER BY found.delivery_id, found.number, found.id;

@@ -1,0 +1,37 @@
+"""The events, deliveries and attempts of calls, for their histories."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from ringback.domain.delivery import Attempt, Delivery
+from ringback.domain.event import Event
+from ringback.domain.ids import CallId, DeliveryId
+from ringback.storage.rows.columns import RECORDS
+from ringback.storage.rows.unit import SqlRows
+
+_DELIVERY: Final = RECORDS.delivery
+
+
+class SqlCallHistories(SqlRows, noun="call_histories"):
+    """Implements `domain.call_histories.CallHistoryRows`."""
+
+    async def list_events(self, call_id: CallId, *, limit: int) -> Sequence[Event]:
+        return await self._sql.fetch_records("events", RECORDS.event, call_id=call_id, limit=limit)
+
+    async def list_deliveries(self, call_ids: Collection[CallId], *, limit: int) -> Mapping[CallId, Sequence[Delivery]]:
+        rows = await self._sql.fetch_all("deliveries", ids=self._sql.array(list(call_ids)), limit=limit)
+        found: defaultdict[CallId, list[Delivery]] = defaultdict(list)
+        for delivery in [_DELIVERY.decode(row, body=b"") for row in rows]:
+            if delivery.call_id is not None:
+                found[delivery.call_id].append(delivery)
+        return found
+
+    async def list_attempts(
+        self, delivery_ids: Collection[DeliveryId], *, limit: int
+    ) -> Mapping[DeliveryId, Sequence[Attempt]]:
+        ids = self._sql.array(list(delivery_ids))
+        found: defaultdict[DeliveryId, list[Attempt]] = defaultdict(list)
+        for attempt in await self._sql.fetch_records("attempts", RECORDS.attempt, ids=ids, limit=limit):
+            found[attempt.delivery_id].append(attempt)
+        return found

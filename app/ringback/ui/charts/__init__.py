@@ -1,0 +1,10 @@
+"""Charts as values: coordinates, labels and tables that the template `charts.html` writes as SVG.
+
+Pure functions from numbers to drawings. Nothing here knows Jinja or HTML, so no text is markup before the template escapes it.
+
+    drawing       what the template draws: bars, lines, ticks, a legend, and the same numbers as a table
+    scales        linear and logarithmic axes with round labels, and the labels of hours
+    stacked_bars  one bar for each hour, a part of it for each series
+    line_charts   one line for each series, with gaps where there is no value
+    sparklines    a small line without axes
+"""

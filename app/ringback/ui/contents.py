@@ -1,0 +1,34 @@
+"""Arguments and results on pages: pretty JSON, and at most so much of it that a browser shows it at once."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+CONTENT_CHARACTERS_MAX: Final = 64 * 1024
+"""The REST API has all of it."""
+PRETTY_BYTES_MAX: Final = 256 * 1024
+"""Longer JSON is shown as it is: to read and write it again takes the event loop a millisecond for each 256 KiB."""
+READ_BYTES_MAX: Final = 1024 * 1024
+"""A longer result is not read for a page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownContent:
+    text: str
+    size: int
+    """Bytes of the stored JSON."""
+    is_cut: bool
+
+
+def show_value(value: Any) -> ShownContent:
+    return show_json(orjson.dumps(value))
+
+
+def show_json(content: bytes) -> ShownContent:
+    """The JSON indented, unless it is long."""
+    shown = content
+    if len(content) <= PRETTY_BYTES_MAX:
+        shown = orjson.dumps(orjson.loads(content), option=orjson.OPT_INDENT_2)
+    text = shown[: 4 * CONTENT_CHARACTERS_MAX].decode("utf-8", errors="replace")[:CONTENT_CHARACTERS_MAX]
+    return ShownContent(text=text, size=len(content), is_cut=len(text.encode()) < len(shown))

@@ -1,0 +1,51 @@
+"""Opens a portal link: its secret moves from the URL into a cookie, and the browser goes on to the pages of the link."""
+
+from http import HTTPStatus
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from ringback.domain.errors import Conflict, RingbackError
+from ringback.services.portal_links import PORTAL_PATH, PortalCaller
+from ringback.ui.context import UiContext
+from ringback.ui.page_routes import ENDED_LINK, PageRoutes
+from ringback.ui.rendering import Renderer
+
+
+class PortalPages:
+    def __init__(self, context: UiContext, renderer: Renderer, pages: PageRoutes) -> None:
+        self._context = context
+        self._renderer = renderer
+        self._pages = pages
+
+    def make_routes(self, pages: PageRoutes) -> list[Route]:
+        del pages
+        return [Route(PORTAL_PATH, self.open_link, methods=["GET"])]
+
+    async def open_link(self, request: Request) -> Response:
+        secret = request.query_params.get("link", "")
+        try:
+            found = await self._context.services.portal_links.find_caller(secret)
+            if found is None:
+                raise ENDED_LINK
+            viewer = await self._pages.viewers.find_viewer(request)
+            if viewer is not None and not viewer.is_portal and self._context.requires_key:
+                raise Conflict(
+                    f"You are signed in as {viewer.caller.principal} in this browser, so the link is not opened. Sign out "
+                    "first, or open the link in a private window."
+                )
+        except RingbackError as problem:
+            return self._pages.show_problem(problem, None, in_portal=True)
+        return self._send_to_pages(found, secret)
+
+    def _send_to_pages(self, found: PortalCaller, secret: str) -> Response:
+        session = found.client_session_id
+        path = "/ui" if session is None else f"/ui/sessions/{quote(session, safe='')}"
+        # The URL has the secret, so no page learns it as the referrer.
+        headers = {**self._renderer.headers.portal, "Referrer-Policy": "no-referrer"}
+        response = RedirectResponse(path, status_code=HTTPStatus.SEE_OTHER, headers=headers)
+        left = (found.expires_at - self._context.clock.now()).total_seconds()
+        self._pages.viewers.cookies.portal.set_secret(response, secret, max_age_seconds=left)
+        return response

@@ -1,0 +1,138 @@
+"use strict";
+// Times in the viewer's zone, confirmations, and lists that pause while the page is hidden. Pages work without this file.
+
+(() => {
+  const SECOND = 1000;
+  const AGE_REFRESH_MS = 10 * SECOND;
+  const AGE_UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+  const ages = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" });
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "local time";
+
+  const two = (number) => String(number).padStart(2, "0");
+
+  function formatLocal(instant) {
+    const day = `${instant.getFullYear()}-${two(instant.getMonth() + 1)}-${two(instant.getDate())}`;
+    return `${day} ${two(instant.getHours())}:${two(instant.getMinutes())}:${two(instant.getSeconds())}`;
+  }
+
+  function formatAge(instant) {
+    const seconds = Math.round((instant.getTime() - Date.now()) / SECOND);
+    const [unit, size] = AGE_UNITS.find(([, length]) => Math.abs(seconds) >= length) || ["second", 1];
+    return ages.format(Math.trunc(seconds / size), unit);
+  }
+
+  function showTime(element) {
+    const instant = new Date(element.dateTime);
+    if (Number.isNaN(instant.getTime())) return;
+    const utc = `${instant.toISOString().slice(0, 19).replace("T", " ")} UTC`;
+    const local = formatLocal(instant);
+    const isAge = element.hasAttribute("data-age");
+    element.textContent = isAge ? formatAge(instant) : local;
+    element.title = isAge ? `${local} ${zone}\n${utc}` : utc;
+  }
+
+  function showTimes(root) {
+    if (root instanceof Element && root.matches("time[datetime]")) showTime(root);
+    root.querySelectorAll("time[datetime]").forEach(showTime);
+  }
+
+  function nameZone() {
+    const note = document.getElementById("zone-note");
+    if (note && zone !== "UTC") note.textContent = `Times are in ${zone}; point at one to see UTC. Charts are in UTC.`;
+  }
+
+  // A button or form with data-confirm asks before it is sent.
+  const confirmed = new WeakSet();
+
+  function askFirst(event) {
+    const form = event.target;
+    const button = event.submitter;
+    const question = (button && button.dataset.confirm) || form.dataset.confirm;
+    const dialog = document.getElementById("confirm-dialog");
+    if (!question || !dialog || confirmed.delete(form)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    dialog.querySelector("p").textContent = question;
+    dialog.querySelector("[value=yes]").textContent = button ? button.textContent.trim() : "Continue";
+    dialog.returnValue = "";
+    dialog.addEventListener("close", () => {
+      if (dialog.returnValue !== "yes" || !form.isConnected) return;
+      confirmed.add(form);
+      form.requestSubmit(button && button.isConnected ? button : null);
+    }, { once: true });
+    dialog.showModal();
+  }
+
+  // An EventSource that is closed while the page is hidden. The htmx extension for SSE makes all of its sources with it.
+  class PausingEventSource {
+    constructor(url) {
+      this.url = url;
+      this.listeners = [];
+      this.ended = false;
+      this.onVisibility = () => (document.hidden ? this.pause() : this.resume());
+      document.addEventListener("visibilitychange", this.onVisibility);
+      this.resume();
+    }
+
+    get readyState() {
+      return this.source ? this.source.readyState : (this.ended ? EventSource.CLOSED : EventSource.CONNECTING);
+    }
+
+    resume() {
+      if (this.source || this.ended || document.hidden) return;
+      this.source = new EventSource(this.url, { withCredentials: true });
+      this.source.onopen = (event) => this.onopen && this.onopen(event);
+      this.source.onerror = (event) => this.fail(event);
+      this.listeners.forEach(([name, listener]) => this.source.addEventListener(name, listener));
+    }
+
+    pause() {
+      if (this.source) this.source.close();
+      this.source = null;
+    }
+
+    fail(event) {
+      if (this.source && this.source.readyState === EventSource.CLOSED) this.stop();
+      if (this.onerror) this.onerror(event);
+    }
+
+    stop() {
+      this.ended = true;
+      document.removeEventListener("visibilitychange", this.onVisibility);
+    }
+
+    close() {
+      this.stop();
+      this.pause();
+    }
+
+    addEventListener(name, listener) {
+      this.listeners.push([name, listener]);
+      if (this.source) this.source.addEventListener(name, listener);
+    }
+
+    removeEventListener(name, listener) {
+      this.listeners = this.listeners.filter(([known, other]) => known !== name || other !== listener);
+      if (this.source) this.source.removeEventListener(name, listener);
+    }
+  }
+
+  function pauseRequests(event) {
+    if (document.hidden) event.preventDefault();
+  }
+
+  function refreshOnReturn() {
+    if (!document.hidden && window.htmx) window.htmx.trigger(document.body, "page-visible");
+  }
+
+  if (window.htmx) window.htmx.createEventSource = (url) => new PausingEventSource(url);
+  document.addEventListener("submit", askFirst, true);
+  document.addEventListener("visibilitychange", refreshOnReturn);
+  document.addEventListener("htmx:beforeRequest", pauseRequests);
+  document.addEventListener("htmx:load", (event) => showTimes(event.target));
+  setInterval(() => {
+    if (!document.hidden) document.querySelectorAll("time[data-age]").forEach(showTime);
+  }, AGE_REFRESH_MS);
+  nameZone();
+  showTimes(document);
+})();

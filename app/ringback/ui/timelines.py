@@ -1,0 +1,204 @@
+"""The timeline of a call: its entries in the order of time, and a drawing of them. Pure functions.
+
+Call          ░░░░▓▓▓▓▓▓▓▓▓▓●▓▓▓▓▓▓▓│          waiting for a runner, running, progress, the end
+evt… → host                         ▒▒▒▒│▒▒▒│    a delivery: from its making to its end, with its attempts
+Resumed                                      ◆   when the client came back
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.call import Call, CallPhase, CallStatus
+from ringback.domain.call_histories import CallHistory, DeliveryHistory
+from ringback.domain.call_outcome import CallOutcome, describe_error
+from ringback.domain.call_resumes import CallResume, ResumeSurface
+from ringback.domain.delivery import Attempt, DeliveryState
+from ringback.domain.event import Event, EventName
+from ringback.ui.drawings import Bar, Drawing, Lane, Mark, TimeScale, draw_lanes
+
+DRAWN_DELIVERIES_MAX: Final = 12
+"""Lanes of deliveries. The list below the drawing has all."""
+PROGRESS_TEXT_MAX: Final = 500
+"""Characters of an upstream's progress message."""
+
+SURFACE_NAMES: Final = {
+    ResumeSurface.REST_RESUME: "a resume token (POST /v1/resume)",
+    ResumeSurface.REST_RESULT: "the result (GET /v1/calls/{id}/result)",
+    ResumeSurface.MCP_TASK: "the MCP task",
+    ResumeSurface.MCP_RESOURCE: "the MCP resource",
+    ResumeSurface.TOOL: "a built-in tool",
+}
+OUTCOME_TONES: Final = {
+    CallOutcome.RESULT: "good",
+    CallOutcome.TOOL_ERROR: "warn",
+    CallOutcome.CANCELLED: "quiet",
+}
+STATE_TONES: Final = {
+    DeliveryState.DELIVERED: "good",
+    DeliveryState.DEAD: "bad",
+    DeliveryState.HELD: "warn",
+    DeliveryState.CANCELLED: "quiet",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineEntry:
+    at: datetime
+    text: str
+    tone: str = "quiet"
+    """good, warn, bad, busy or quiet."""
+    detail: str | None = None
+    """What to do next, or what a client or an upstream wrote."""
+    delivery_id: str | None = None
+    """The delivery that the entry is about."""
+
+
+def list_entries(history: CallHistory) -> Sequence[TimelineEntry]:
+    """Everything that is known to have happened, oldest first."""
+    entries = [
+        *_call_entries(history.call),
+        *(entry for event in history.events for entry in _event_entries(event)),
+        *(entry for delivery in history.deliveries for entry in _delivery_entries(delivery)),
+        *(_resume_entry(resume) for resume in history.resumes),
+    ]
+    return sorted(entries, key=lambda entry: entry.at)
+
+
+def draw_timeline(history: CallHistory, entries: Sequence[TimelineEntry], *, now: datetime) -> Drawing:
+    """The drawing of these entries. An open call and open deliveries last until now."""
+    call = history.call
+    deliveries = history.deliveries[-DRAWN_DELIVERIES_MAX:]
+    is_open = not call.is_final or any(each.delivery.finished_at is None for each in deliveries)
+    instants = [entry.at for entry in entries]
+    scale = TimeScale([*instants, now] if is_open else instants)
+    lanes = [_call_lane(history, now), *(_delivery_lane(each, now) for each in deliveries)]
+    if history.resumes:
+        marks = [Mark(at=resume.resumed_at, tone="busy", text=_resume_entry(resume).text) for resume in history.resumes]
+        lanes.append(Lane(label="Client returned", marks=marks))
+    return draw_lanes(lanes, scale)
+
+
+def bar_of_call(call: Call, now: datetime) -> Sequence[Bar]:
+    """The bars of a call: while it was scheduled or queued, and while it ran."""
+    end = call.finished_at or now
+    sent = min(call.dispatched_at or end, end)
+    tone = "busy" if call.outcome is None else OUTCOME_TONES.get(call.outcome, "bad")
+    waiting = Bar(start=call.created_at, end=sent, tone="quiet", text="Scheduled or queued")
+    if call.dispatched_at is None:
+        return [waiting]
+    return [waiting, Bar(start=sent, end=end, tone=tone, text=call.outcome or "Running")]
+
+
+def describe_state(call: Call) -> str:
+    """One sentence about what the call does now."""
+    if call.outcome is not None:
+        error = describe_error(call.outcome)
+        return "The tool returned a result." if error is None else error.message
+    if call.status is CallStatus.INPUT_REQUIRED:
+        return "The tool waits for input."
+    waits = {CallPhase.SCHEDULED: "The call starts later.", CallPhase.QUEUED: "The call waits for its upstream."}
+    return waits.get(call.phase, "The tool runs.")
+
+
+def _call_entries(call: Call) -> Iterator[TimelineEntry]:
+    yield TimelineEntry(at=call.created_at, text="Call stored", detail=f"{call.upstream} / {call.tool}")
+    if call.dispatched_at is not None:
+        text = "Sent to the upstream" if call.runs <= 1 else f"Sent to the upstream (run {call.runs})"
+        yield TimelineEntry(at=call.dispatched_at, text=text, tone="busy")
+    if call.finished_at is not None and call.outcome is not None:
+        tone = OUTCOME_TONES.get(call.outcome, "bad")
+        text = f"Ended: {call.outcome.replace('_', ' ')}"
+        yield TimelineEntry(at=call.finished_at, text=text, tone=tone, detail=describe_state(call))
+
+
+def _event_entries(event: Event) -> Iterator[TimelineEntry]:
+    match event.name:
+        case EventName.CALL_PROGRESS:
+            progress: Mapping[str, Any] = event.data.get("progress") or {}
+            yield TimelineEntry(
+                at=event.created_at,
+                text=_progress_text(progress.get("progress"), progress.get("total")),
+                tone="busy",
+                detail=str(progress.get("message") or "")[:PROGRESS_TEXT_MAX] or None,
+            )
+        case EventName.CALL_INPUT_REQUIRED:
+            keys = ", ".join(map(str, event.data.get("input_keys", ())))
+            yield TimelineEntry(at=event.created_at, text="Input required", tone="warn", detail=keys or None)
+        case _:
+            return
+
+
+def _progress_text(progress: object, total: object) -> str:
+    return f"Progress: {progress}" if total is None else f"Progress: {progress} of {total}"
+
+
+def _delivery_entries(history: DeliveryHistory) -> Iterator[TimelineEntry]:
+    delivery = history.delivery
+    to = _receiver(history)
+    repeat = "" if delivery.generation == 1 else f" (redelivery {delivery.generation - 1})"
+    yield TimelineEntry(at=delivery.created_at, text=f"Callback to {to}{repeat}", delivery_id=delivery.id)
+    for attempt in history.attempts:
+        yield TimelineEntry(
+            at=attempt.started_at,
+            text=f"Attempt {attempt.number} to {to}: {_attempt_result(attempt)}",
+            tone=_attempt_tone(attempt),
+            detail=attempt.advice,
+            delivery_id=delivery.id,
+        )
+    if delivery.finished_at is not None and delivery.state is not DeliveryState.DELIVERED:
+        text = f"Callback to {to} ended: {delivery.state}"
+        tone = STATE_TONES.get(delivery.state, "quiet")
+        yield TimelineEntry(at=delivery.finished_at, text=text, tone=tone, delivery_id=delivery.id)
+
+
+def _resume_entry(resume: CallResume) -> TimelineEntry:
+    times = "" if resume.resumes == 1 else f", {resume.resumes} times from then on"
+    return TimelineEntry(
+        at=resume.resumed_at, text=f"Client returned for {SURFACE_NAMES[resume.surface]}{times}", tone="busy"
+    )
+
+
+def _receiver(history: DeliveryHistory) -> str:
+    """The receiver's host: a path can hold a secret, and a portal link shows this page to others."""
+    if history.webhook is None:
+        return history.delivery.webhook_id
+    parts = urlsplit(history.webhook.url)
+    return parts.hostname or history.delivery.webhook_id
+
+
+def _attempt_result(attempt: Attempt) -> str:
+    status = "" if attempt.status_code is None else f"{attempt.status_code}, "
+    return f"{status}{attempt.category.replace('_', ' ')} after {attempt.duration_ms} ms"
+
+
+def _attempt_tone(attempt: Attempt) -> str:
+    return "good" if attempt.category is AttemptCategory.DELIVERED else "bad"
+
+
+def _call_lane(history: CallHistory, now: datetime) -> Lane:
+    marks = [
+        Mark(at=entry.at, tone=entry.tone, text=entry.text)
+        for event in history.events
+        for entry in _event_entries(event)
+    ]
+    return Lane(label="Call", bars=bar_of_call(history.call, now), marks=marks)
+
+
+def _delivery_lane(history: DeliveryHistory, now: datetime) -> Lane:
+    delivery = history.delivery
+    bar = Bar(
+        start=delivery.created_at,
+        end=delivery.finished_at or now,
+        tone=STATE_TONES.get(delivery.state, "busy"),
+        text=f"Callback: {delivery.state}",
+        is_light=True,
+    )
+    marks = [
+        Mark(at=attempt.started_at, tone=_attempt_tone(attempt), text=f"Attempt {attempt.number}")
+        for attempt in history.attempts
+    ]
+    return Lane(label=_receiver(history), bars=[bar], marks=marks)

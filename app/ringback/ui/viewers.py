@@ -1,0 +1,61 @@
+"""Finds the viewer of a request by its cookies.
+
+    cookie of a sign-in      the caller of its key, or of its access token
+    authentication is off    the anonymous principal
+    cookie of a portal link  reads what the link shows
+
+A sign-in comes first: a link that somebody sends to a person who is signed in shows that person nothing else than before.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ringback.domain.principal import Surface
+from ringback.domain.protected_resource import REST_RESOURCE
+from ringback.ui.context import UiContext
+from ringback.ui.viewer import Viewer
+from ringback.ui.viewer_cookies import ViewerCookies, derive_form_token
+
+ANONYMOUS_FORM_TOKEN: Final = "anonymous"  # noqa: S105 - no secret, see below
+"""Without authentication a form is protected by the Origin check alone, as the REST API is."""
+
+
+class Viewers:
+    def __init__(self, context: UiContext) -> None:
+        self._context = context
+        self.cookies = ViewerCookies(is_secure=context.is_secure)
+
+    async def find_viewer(self, request: Request) -> Viewer | None:
+        """The viewer of this request; None without a cookie that counts."""
+        if not self._context.requires_key:
+            caller = await self._context.config.authenticator.authenticate(None, resource=REST_RESOURCE)
+            return Viewer(caller=replace(caller, surface=Surface.UI), form_token=ANONYMOUS_FORM_TOKEN)
+        return await self._find_signed_in(request.cookies) or await self._find_portal(request.cookies)
+
+    def has_portal_cookie(self, request: Request) -> bool:
+        return self.cookies.portal.read_secret(request.cookies) is not None
+
+    async def end_sign_in(self, request: Request, response: Response) -> None:
+        """End the sign-in of this browser, if it has one, in the store and in the browser."""
+        secret = self.cookies.sign_in.read_secret(request.cookies)
+        if secret is not None:
+            await self._context.services.sign_ins.sign_out(secret)
+            self.cookies.sign_in.delete(response)
+
+    async def _find_signed_in(self, cookies: Mapping[str, str]) -> Viewer | None:
+        secret = self.cookies.sign_in.read_secret(cookies)
+        caller = None if secret is None else await self._context.services.sign_ins.find_caller(secret)
+        if secret is None or caller is None:
+            return None
+        return Viewer(caller=caller, form_token=derive_form_token(secret))
+
+    async def _find_portal(self, cookies: Mapping[str, str]) -> Viewer | None:
+        secret = self.cookies.portal.read_secret(cookies)
+        found = None if secret is None else await self._context.services.portal_links.find_caller(secret)
+        if found is None:
+            return None
+        return Viewer(caller=found.caller, form_token="", client_session_id=found.client_session_id, is_portal=True)
