@@ -45,6 +45,8 @@ RESPONSE_TYPES: dict[type[BaseModel], str] = {
     published_event_models.EventTypeList: "EventTypesView",
     published_event_models.PublishedEvent: "PublishedEventView",
     published_event_models.PublishedEvents: "PublishedEventsView",
+    models.CallHistory: "CallHistoryView",
+    models.CallResume: "CallResumeView",
     models.InputRequest: "InputRequestView",
     insight_models.Insights: "InsightsView",
     insight_models.HourInsights: "HourView",

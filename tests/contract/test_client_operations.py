@@ -75,6 +75,7 @@ METHODS: Final[Mapping[str, Callable[[RingbackClient], Sent]]] = {
     "remove_event_type": lambda client: client.remove_event_type("id"),
     "put_webhook": lambda client: client.put_webhook("id", "https://agent.example/"),
     "read_call": lambda client: client.call("id"),
+    "read_call_history": lambda client: client.call_history("id"),
     "read_delivery": lambda client: client.delivery("id"),
     "read_erasure": lambda client: client.erasure("id"),
     "list_sessions": lambda client: client.sessions(),

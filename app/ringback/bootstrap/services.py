@@ -29,8 +29,10 @@ from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.live_calls import LiveCalls
 from ringback.services.log_tails import LogTails
 from ringback.services.login_revocations import LoginRevocations
+from ringback.services.lookups import Lookups
 from ringback.services.operators import Operators
 from ringback.services.portal_links import PortalLinks
 from ringback.services.registrations import WebhookRegistrations
@@ -160,32 +162,6 @@ def _build_calls(
     )
 
 
-def _build_task_adoption(
-    components: Components, lifecycle: Lifecycle, registrations: WebhookRegistrations
-) -> TaskAdoption:
-    return TaskAdoption(
-        store=components.store,
-        ids=components.ids,
-        tasks=UpstreamTaskLookup(components.upstreams.connections),
-        tokens=components.resume_tokens,
-        registrations=registrations,
-        quotas=components.quotas,
-        lifecycle=lifecycle,
-    )
-
-
-def _build_reports(components: Components, lifecycle: Lifecycle, registrations: WebhookRegistrations) -> CallReports:
-    return CallReports(
-        store=components.store,
-        ids=components.ids,
-        recorder=components.recorder,
-        tokens=components.resume_tokens,
-        registrations=registrations,
-        quotas=components.quotas,
-        lifecycle=lifecycle,
-    )
-
-
 def _build_replays(components: Components, lifecycle: Lifecycle, attempts: AttemptScheduler) -> DeliveryReplays:
     return DeliveryReplays(
         store=components.store,
@@ -246,6 +222,32 @@ def _build_insights(
     )
 
 
+def _build_task_adoption(
+    components: Components, lifecycle: Lifecycle, registrations: WebhookRegistrations
+) -> TaskAdoption:
+    return TaskAdoption(
+        store=components.store,
+        ids=components.ids,
+        tasks=UpstreamTaskLookup(components.upstreams.connections),
+        tokens=components.resume_tokens,
+        registrations=registrations,
+        quotas=components.quotas,
+        lifecycle=lifecycle,
+    )
+
+
+def _build_reports(components: Components, lifecycle: Lifecycle, registrations: WebhookRegistrations) -> CallReports:
+    return CallReports(
+        store=components.store,
+        ids=components.ids,
+        recorder=components.recorder,
+        tokens=components.resume_tokens,
+        registrations=registrations,
+        quotas=components.quotas,
+        lifecycle=lifecycle,
+    )
+
+
 def build_services(components: Components, settings: Settings) -> Services:
     store, clock, lifecycle = components.store, components.environment.clock, Lifecycle()
     quotas = components.quotas
@@ -274,6 +276,8 @@ def build_services(components: Components, settings: Settings) -> Services:
         bulk_redeliveries=_build_bulk_redeliveries(components, lifecycle, attempts),
         call_resumes=components.call_resumes,
         call_histories=CallHistories(store=store),
+        lookups=Lookups(store=store, catalog=components.upstreams.tool_catalog),
+        live_calls=LiveCalls(store=store, clock=clock, quotas=quotas, lifecycle=lifecycle),
         call_resumption=CallResumption(
             store=store,
             clock=clock,

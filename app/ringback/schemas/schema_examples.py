@@ -64,6 +64,16 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "DeclareEventTypeBody": [{"description": "A customer paid an order.", "payload_schema": {"type": "object"}}],
     "EventTypeView": [examples.EVENT_TYPE],
     "EventTypesView": [{"event_types": [examples.EVENT_TYPE]}],
+    "CallHistoryView": [
+        {
+            "call": examples.FINISHED_CALL,
+            "events": [examples.EVENT],
+            "deliveries": [{**examples.DELIVERY, "attempts": [examples.ATTEMPT]}],
+            "resumes": [{"resumed_at": "2026-11-20T17:00:09.000Z", "surface": "rest_resume", "resumes": 1}],
+            "resume_count": 1,
+            "truncated": False,
+        }
+    ],
     "DeliveryPageView": [{"deliveries": [examples.DELIVERY], "next_cursor": None}],
     "DeliveryView": [examples.DELIVERY],
     "DeliveryWithAttemptsView": [{**examples.DELIVERY, "attempts": [examples.ATTEMPT]}],

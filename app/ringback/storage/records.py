@@ -85,23 +85,24 @@ class Records:
 
 
 def _make_call_codec(types: ColumnTypes) -> RowCodec[Call]:
+    json = types.json
     return RowCodec(
         Call,
         types,
         columns={
-            "progress": types.json.storing(progress_data, lambda values: Progress(**values)),
-            "handle": types.json.storing(
+            "progress": json.storing(progress_data, lambda values: Progress(**values)),
+            "handle": json.storing(
                 lambda handle: [handle.driver, handle.data], lambda pair: Handle(driver=pair[0], data=pair[1])
             ),
-            "input_requests": types.json.storing(_encode_input_requests, _decode_input_requests, empty_is_null=True),
-            "input_responses": types.json.storing(dict, dict, empty_is_null=True),
+            "input_requests": json.storing(_encode_input_requests, _decode_input_requests, empty_is_null=True),
+            "input_responses": json.storing(dict, dict, empty_is_null=True),
         },
         stored_apart=("arguments", "meta"),
         sealed=("arguments", "meta"),
     )
 
 
-def _make_webhook_codec(types: ColumnTypes, circuit_breaker: RowCodec[CircuitBreaker]) -> RowCodec[Webhook]:
+def _make_webhook_codec(types: ColumnTypes, breaker: RowCodec[CircuitBreaker]) -> RowCodec[Webhook]:
     return RowCodec(
         Webhook,
         types,
@@ -109,7 +110,7 @@ def _make_webhook_codec(types: ColumnTypes, circuit_breaker: RowCodec[CircuitBre
             "secrets": ColumnType(encode=_encode_secrets, decode=_decode_secrets),
             "retry_steps": types.json.storing(list, tuple),
         },
-        embedded={"breaker": circuit_breaker, "failure_rate": RowCodec(FailureRate, types)},
+        embedded={"breaker": breaker, "failure_rate": RowCodec(FailureRate, types)},
         sealed=("secrets",),
         stored_within=("headers",),
     )

@@ -21,6 +21,7 @@ OPERATIONS = [
     ("POST", "/v1/calls/wait", Scope.READ),
     ("POST", "/v1/calls/adopt", Scope.ADOPT),
     ("POST", "/v1/calls/report", Scope.ADOPT),
+    ("GET", "/v1/calls/call_1/history", Scope.READ),
     ("GET", "/v1/calls/call_1/result", Scope.READ),
     ("HEAD", "/v1/calls/call_1/result", Scope.READ),
     ("POST", "/v1/calls/call_1/resume-token", Scope.CALLS),

@@ -152,6 +152,7 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("webhooks", "expired", "webhooks_expiring"),
         ("change_subscriptions", "all", "webhooks_watching"),
         ("deliveries", "watermarks", "deliveries_open"),
+        ("deliveries", "undelivered", "deliveries_dead_of_webhook"),
         ("deliveries", "page_of_dead", "deliveries_dead"),
         ("deliveries", "page_of_webhook", "deliveries_of_webhook"),
         ("deliveries", "page_of_dead_of_webhook", "deliveries_dead_of_webhook"),
