@@ -18,6 +18,7 @@ from ringback.client.http_transport import (
     SystemClientClock,
     check_header_value,
 )
+from ringback.client.insights import InsightMethods
 from ringback.client.keys import KeyMethods
 from ringback.client.models import (
     Answered,
@@ -50,7 +51,14 @@ IDEMPOTENCY_KEY_BYTES: Final = 16
 
 
 class RingbackClient(
-    WebhookMethods, EventMethods, ResultMethods, UpstreamMethods, ErasureMethods, KeyMethods, OperationMethods
+    WebhookMethods,
+    EventMethods,
+    ResultMethods,
+    UpstreamMethods,
+    InsightMethods,
+    ErasureMethods,
+    KeyMethods,
+    OperationMethods,
 ):
     """A typed client of one Ringback. Use it as an async context manager, in one event loop.
 
