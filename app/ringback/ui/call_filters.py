@@ -40,15 +40,9 @@ class CallQuery:
     def is_filtered(self) -> bool:
         return bool(self.fields)
 
-    @property
-    def query_string(self) -> str:
-        """As in a link to this list: `status=failed&tool=report`."""
-        return urlencode(self.fields)
-
     def link(self, **changes: str) -> str:
         """The query string with these fields changed; an empty text removes a field. With its question mark."""
-        fields = {name: text for name, text in {**self.fields, **changes}.items() if text}
-        return f"?{urlencode(fields)}" if fields else ""
+        return write_query({**self.fields, **changes})
 
     def describe(self) -> str:
         """For a sentence: `status failed, tool report`."""
@@ -71,6 +65,17 @@ def read_call_query(query: Mapping[str, str], viewer: Viewer) -> CallQuery:
         viewer.require_client_session(call_filter.client_session_id or viewer.client_session_id)
         call_filter = replace(call_filter, client_session_id=viewer.client_session_id)
     return CallQuery(fields=fields, call_filter=call_filter)
+
+
+def write_query(fields: Mapping[str, str]) -> str:
+    """The fields that are not empty as the query of a URL, with its question mark."""
+    filled = {name: text for name, text in fields.items() if text}
+    return f"?{urlencode(filled)}" if filled else ""
+
+
+def read_principal(query: Mapping[str, str]) -> str:
+    """The principal whose rows an operator asks for; empty for all. Raises `InvalidRequest`."""
+    return _read_text(query, "principal")
 
 
 def list_choices(choices: type[StrEnum], any_text: str) -> Sequence[tuple[str, str]]:

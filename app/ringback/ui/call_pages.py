@@ -109,13 +109,12 @@ class CallPages:
 
     def _state_values(self, history: CallHistory, viewer: Viewer) -> dict[str, Any]:
         now = self._context.clock.now()
-        entries = list_entries(history)
         return {
             "history": history,
             "call": history.call,
             "state_text": describe_state(history.call),
-            "entries": entries,
-            "drawing": draw_timeline(history, entries, now=now),
+            "entries": list_entries(history),
+            "drawing": draw_timeline(history, now=now),
             "may_cancel": viewer.may(Scope.CALLS) and not history.call.is_final,
             "may_answer": viewer.may(Scope.CALLS),
             "is_refreshed": _may_change(history, now - SETTLED_AFTER),
