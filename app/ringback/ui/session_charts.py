@@ -31,7 +31,7 @@ def _draw_call(marks: CallMarks, now: datetime) -> Lane:
         Mark(
             at=resume.resumed_at,
             tone="busy",
-            text=f"Client returned for {SURFACE_NAMES[resume.surface]}",
+            text=f"Client returned {SURFACE_NAMES[resume.surface]}",
             is_diamond=True,
         )
         for resume in marks.resumes

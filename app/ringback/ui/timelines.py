@@ -28,11 +28,11 @@ PROGRESS_TEXT_MAX: Final = 500
 """Characters of an upstream's progress message."""
 
 SURFACE_NAMES: Final = {
-    ResumeSurface.REST_RESUME: "a resume token (POST /v1/resume)",
-    ResumeSurface.REST_RESULT: "the result (GET /v1/calls/{id}/result)",
-    ResumeSurface.MCP_TASK: "the MCP task",
-    ResumeSurface.MCP_RESOURCE: "the MCP resource",
-    ResumeSurface.TOOL: "a built-in tool",
+    ResumeSurface.REST_RESUME: "with a resume token (POST /v1/resume)",
+    ResumeSurface.REST_RESULT: "for the result (GET /v1/calls/{id}/result)",
+    ResumeSurface.MCP_TASK: "for the MCP task",
+    ResumeSurface.MCP_RESOURCE: "for the MCP resource",
+    ResumeSurface.TOOL: "with a built-in tool",
 }
 OUTCOME_TONES: Final = {
     CallOutcome.RESULT: "good",
@@ -166,7 +166,7 @@ def _delivery_entries(history: DeliveryHistory) -> Iterator[TimelineEntry]:
 def _resume_entry(resume: CallResume) -> TimelineEntry:
     times = "" if resume.resumes == 1 else f", {resume.resumes} times from then on"
     return TimelineEntry(
-        at=resume.resumed_at, text=f"Client returned for {SURFACE_NAMES[resume.surface]}{times}", tone="busy"
+        at=resume.resumed_at, text=f"Client returned {SURFACE_NAMES[resume.surface]}{times}", tone="busy"
     )
 
 

@@ -81,7 +81,7 @@ async def test_the_page_of_a_call_shows_its_way_from_the_start_to_the_return_of_
     assert ATTACK not in running
     assert "&lt;img src=x onerror=alert(1)&gt;" in running
     assert "{{7*7}}" in running
-    for text in ("Call stored", "Ended: result", "Callback to agent.example", "Client returned for a resume token"):
+    for text in ("Call stored", "Ended: result", "Callback to agent.example", "Client returned with a resume token"):
         assert text in ended, text
     assert "<svg" in ended
     assert 'hx-trigger="every 5s' in ended
