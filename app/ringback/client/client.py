@@ -33,6 +33,7 @@ from ringback.client.models import (
 )
 from ringback.client.operations import OperationMethods
 from ringback.client.options import AdoptOptions, CallbackOptions, CallOptions, ReportOptions
+from ringback.client.portal_links import PortalLinkMethods
 from ringback.client.resource_client import (
     LONG_POLL_SPACING_SECONDS,
     WAIT_SECONDS_MAX,
@@ -49,7 +50,14 @@ IDEMPOTENCY_KEY_BYTES: Final = 16
 
 
 class RingbackClient(
-    WebhookMethods, EventMethods, ResultMethods, UpstreamMethods, ErasureMethods, KeyMethods, OperationMethods
+    WebhookMethods,
+    EventMethods,
+    ResultMethods,
+    UpstreamMethods,
+    ErasureMethods,
+    KeyMethods,
+    PortalLinkMethods,
+    OperationMethods,
 ):
     """A typed client of one Ringback. Use it as an async context manager, in one event loop.
 

@@ -27,5 +27,6 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     call_filters   the filter of the list in the query of its URL
     timelines      the timeline of a call; drawings: lanes along an axis of time
     contents       arguments and results as text
+    audit_pages    who changed what
     missing_pages  what is shown at a path without a page
 """

@@ -4,6 +4,7 @@ from starlette.routing import BaseRoute
 
 from ringback.api.public_path import read_public_path
 from ringback.ui.assets import ASSET_ROUTES
+from ringback.ui.audit_pages import AuditPages
 from ringback.ui.call_pages import CallPages
 from ringback.ui.context import UiContext
 from ringback.ui.home_pages import HomePages
@@ -23,5 +24,6 @@ def make_ui_routes(context: UiContext) -> list[BaseRoute]:
         *PortalPages(context, renderer, pages).make_routes(pages),
         *HomePages(context, renderer).make_routes(pages),
         *CallPages(context, renderer).make_routes(pages),
+        *AuditPages(context, renderer).make_routes(pages),
         *MissingPages().make_routes(pages),
     ]
