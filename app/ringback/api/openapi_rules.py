@@ -50,6 +50,7 @@ TAG_DESCRIPTIONS: Final[Mapping[str, str]] = {
     "portal links": "Links to pages of the dashboard that need no key.",
     "audit": "Who changed what.",
     "erasures": "Removal of stored calls, sessions and principals.",
+    "insights": "What happens hour by hour, what is open now, and client sessions.",
     "usage": "Your limits, and what you use of them.",
     "operations": "Health, readiness, metrics, signing keys and problem types.",
     "callbacks": "Requests that Ringback sends to your webhooks.",

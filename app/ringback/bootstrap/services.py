@@ -29,8 +29,10 @@ from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.live_calls import LiveCalls
 from ringback.services.log_tails import LogTails
 from ringback.services.login_revocations import LoginRevocations
+from ringback.services.lookups import Lookups
 from ringback.services.operators import Operators
 from ringback.services.portal_links import PortalLinks
 from ringback.services.registrations import WebhookRegistrations
@@ -274,6 +276,8 @@ def build_services(components: Components, settings: Settings) -> Services:
         bulk_redeliveries=_build_bulk_redeliveries(components, lifecycle, attempts),
         call_resumes=components.call_resumes,
         call_histories=CallHistories(store=store),
+        lookups=Lookups(store=store, catalog=components.upstreams.tool_catalog),
+        live_calls=LiveCalls(store=store, clock=clock, quotas=quotas, lifecycle=lifecycle),
         call_resumption=CallResumption(
             store=store,
             clock=clock,

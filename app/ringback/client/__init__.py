@@ -11,6 +11,7 @@
     events              … the event log
     upstreams           … upstreams and their tools
     erasures            … erasures
+    insights            … insights and client sessions
     keys                … API keys
     portal_links        … portal links and the audit log
     operations          … health, metrics, public keys
@@ -23,6 +24,7 @@
     service_models      … about results and the service itself
     published_event_models  … about events that clients publish
     administration_models  … about API keys, portal links, the audit log, erasures and quotas
+    insight_models         … about insights and client sessions
     upstream_models        … about upstreams and their tools
     problems            the errors, one tree
     sync                SyncRingbackClient: the same methods without `await`, generated from RingbackClient
@@ -55,11 +57,21 @@ if typing.TYPE_CHECKING:
         SQLiteRequestState,
     )
     from ringback.client.event_stream import EventStream
+    from ringback.client.insight_models import (
+        ClientSession,
+        HourInsights,
+        Insights,
+        Latency,
+        SessionInsights,
+        UpstreamInsights,
+    )
     from ringback.client.models import (
         Answered,
         Attempt,
         BatchedCall,
         Call,
+        CallHistory,
+        CallResume,
         Cancellation,
         ChangedWebhook,
         Delivery,
@@ -129,11 +141,14 @@ __all__ = [
     "BatchedCall",
     "Call",
     "CallHandle",
+    "CallHistory",
     "CallOptions",
+    "CallResume",
     "CallbackOptions",
     "Cancellation",
     "ChangedWebhook",
     "ClientError",
+    "ClientSession",
     "CompletedLogin",
     "Conflict",
     "ConnectionFailed",
@@ -150,8 +165,11 @@ __all__ = [
     "EventType",
     "Forbidden",
     "Gone",
+    "HourInsights",
     "InputRequest",
+    "Insights",
     "InvalidRequest",
+    "Latency",
     "Listener",
     "LoginState",
     "MemoryRequestState",
@@ -185,6 +203,7 @@ __all__ = [
     "RotatedWebhook",
     "SQLiteRequestState",
     "ServiceStatus",
+    "SessionInsights",
     "Started",
     "StartedLogin",
     "SyncEventStream",
@@ -194,6 +213,7 @@ __all__ = [
     "Unavailable",
     "UnexpectedAnswer",
     "Upstream",
+    "UpstreamInsights",
     "UpstreamIntake",
     "UsedLimit",
     "Webhook",
@@ -222,6 +242,14 @@ _NAMES_BY_MODULE: typing.Final = {
         "UsedLimit",
     ),
     "client": ("RingbackClient",),
+    "insight_models": (
+        "ClientSession",
+        "HourInsights",
+        "Insights",
+        "Latency",
+        "SessionInsights",
+        "UpstreamInsights",
+    ),
     "durable": (
         "CallHandle",
         "DurableCaller",
@@ -236,6 +264,8 @@ _NAMES_BY_MODULE: typing.Final = {
         "Attempt",
         "BatchedCall",
         "Call",
+        "CallHistory",
+        "CallResume",
         "Cancellation",
         "ChangedWebhook",
         "Delivery",
