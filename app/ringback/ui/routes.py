@@ -13,6 +13,7 @@ from ringback.ui.context import UiContext
 from ringback.ui.delivery_pages import DeliveryPages
 from ringback.ui.event_pages import EventPages
 from ringback.ui.home_pages import HomePages
+from ringback.ui.issuer_pages import IssuerPages
 from ringback.ui.live_pages import LivePages
 from ringback.ui.lookup_pages import LookupPages
 from ringback.ui.missing_pages import MissingPages
@@ -35,6 +36,7 @@ def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] =
     return [
         *ASSET_ROUTES,
         *SignInPages(context, renderer, pages).make_routes(pages),
+        *IssuerPages(context, pages).make_routes(pages),
         *PortalPages(context, renderer, pages).make_routes(pages),
         *HomePages(context, renderer).make_routes(pages),
         *LivePages(context, renderer).make_routes(pages),
