@@ -14,6 +14,7 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     viewers        finds the viewer of a request: viewer_cookies has the secrets of its browser
     page_headers   the headers of every page, and those that let a product embed pages of a portal link
     sign_in_pages  sign in with an API key, and sign out
+    issuer_pages   sign in at the issuer of access tokens
     portal_pages   opens a portal link
     access         the caller of a list or of one object, for viewers that are operators
     rendering      templates, filters and headers
@@ -31,6 +32,7 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     call_filters   the filter of the list in the query of its URL
     timelines      the timeline of a call; drawings: lanes along an axis of time
     contents       arguments and results as text
+    audit_pages    who changed what
     webhook_pages  the webhooks; webhook_actions has the buttons of one
     delivery_pages  the deliveries; redelivery_pages sends all again that match a filter
     upstream_pages  the upstreams and their tools
