@@ -5,9 +5,11 @@ span, because they would be most of all spans and say nothing.
 """
 
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from starlette.datastructures import Headers
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringback.telemetry.names import HTTP_SERVER_DURATION, OTHER, Attribute, AttributeValue, SpanKind
@@ -26,12 +28,16 @@ METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "
 """The conventions write every other method as `_OTHER`."""
 _UNTRACED_PATHS: Final = re.compile(r"/(healthz|readyz|metrics|ui/assets/.*)")
 _SERVER_ERROR: Final = 500
+_RouteKey = tuple[Callable[..., Any], frozenset[str]]
+"""An endpoint, and the names in the path: `/mcp` and `/mcp/{upstream}` have one endpoint."""
 
 
 class HttpSpanMiddleware:
     def __init__(self, app: ASGIApp, *, tracer: Tracer) -> None:
         self._app = app
         self._tracer = tracer
+        self._templates: dict[_RouteKey, str] | None = None
+        """Paths of routes that do not name themselves in the scope; None before the first request."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or _UNTRACED_PATHS.fullmatch(scope["path"]):
@@ -52,7 +58,7 @@ class HttpSpanMiddleware:
             span.set_error(type(error).__name__)
             raise
         finally:
-            _note_route(span, scope)
+            self._note_route(span, scope)
             span.end(HTTP_SERVER_DURATION)
 
     def _start_span(self, scope: Scope) -> Span:
@@ -65,6 +71,22 @@ class HttpSpanMiddleware:
         return self._tracer.start_span(
             _name_method(method), SpanKind.SERVER, attributes, parent=read_trace_context(Headers(scope=scope))
         )
+
+    def _note_route(self, span: Span, scope: Scope) -> None:
+        """The route is known after the request was dispatched; a path without a route leaves the name `GET`."""
+        if template := self._find_template(scope):
+            span.set_attributes({Attribute.HTTP_ROUTE: template})
+            span.rename(f"{_name_method(_known_method(scope))} {template}")
+
+    def _find_template(self, scope: Scope) -> str | None:
+        """The path of the route: FastAPI's routes are in the scope, Starlette's are found by their endpoints."""
+        if (route := scope.get("route")) is not None:
+            return getattr(route, "path_format", None)
+        if "endpoint" not in scope:
+            return None
+        if self._templates is None:
+            self._templates = _list_templates(scope)
+        return self._templates.get((scope["endpoint"], frozenset(scope["path_params"])))
 
 
 def read_trace_context(headers: Headers) -> TraceContext | None:
@@ -87,9 +109,6 @@ def _note_status(span: Span, status: int) -> None:
         span.set_error(str(status))
 
 
-def _note_route(span: Span, scope: Scope) -> None:
-    """The route is known after the request was dispatched; a path that has none leaves the name `GET`."""
-    route = getattr(scope.get("route"), "path", None)
-    if isinstance(route, str) and route:
-        span.set_attributes({Attribute.HTTP_ROUTE: route})
-        span.rename(f"{_name_method(_known_method(scope))} {route}")
+def _list_templates(scope: Scope) -> dict[_RouteKey, str]:
+    routes = [route for route in scope["app"].routes if isinstance(route, Route)]
+    return {(route.endpoint, frozenset(route.param_convertors)): route.path_format for route in routes}

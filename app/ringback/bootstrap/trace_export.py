@@ -5,17 +5,18 @@ The providers are not made global: libraries that look for a global one start no
 
 import logging
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from time import monotonic
+from typing import Any, Final
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
 from ringback import __version__
 from ringback.telemetry.opentelemetry_tracer import OpenTelemetryTracer
@@ -25,16 +26,67 @@ log = logging.getLogger(__name__)
 LAST_EXPORT_SECONDS: Final = 5.0
 """For the last export. A collector that is away must not delay the restart of the service."""
 SERVICE_NAME: Final = "ringback"
+FAILURE_LOG_SECONDS: Final = 300.0
+"""Between two log lines about exports that fail."""
+_SDK_LOGGER: Final = "opentelemetry"
+"""It logs each failed request; `ExportFailures` says so once in a while."""
+
+
+class ExportFailures:
+    """Logs that exports fail, at most once in `FAILURE_LOG_SECONDS`. The exporters call it in their threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._logged_at: float | None = None
+
+    def note_failure(self, signal: str) -> None:
+        with self._lock:
+            self._count += 1
+            now = monotonic()
+            if self._logged_at is not None and now - self._logged_at < FAILURE_LOG_SECONDS:
+                return
+            self._logged_at, count, self._count = now, self._count, 0
+        log.warning("traces.export_failed", extra={"signal": signal, "exports": count})
+
+
+class ReportingSpanExporter(OTLPSpanExporter):
+    def __init__(self, failures: ExportFailures) -> None:
+        super().__init__()
+        self._failures = failures
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = super().export(spans)
+        if result is not SpanExportResult.SUCCESS:
+            self._failures.note_failure("traces")
+        return result
+
+
+class ReportingMetricExporter(OTLPMetricExporter):
+    def __init__(self, failures: ExportFailures) -> None:
+        super().__init__()
+        self._failures = failures
+
+    def export(
+        self, metrics_data: MetricsData, timeout_millis: float | None = 10_000, **kwargs: Any
+    ) -> MetricExportResult:
+        result = super().export(metrics_data, timeout_millis, **kwargs)  # pyright: ignore[reportUnknownMemberType] - `kwargs`
+        if result is not MetricExportResult.SUCCESS:
+            self._failures.note_failure("metrics")
+        return result
 
 
 @contextmanager
 def open_exporting_tracer(variables: Mapping[str, str], *, node: str) -> Generator[OpenTelemetryTracer]:
     """A tracer that exports to the collector of the variables; the end of the context exports what is left."""
-    resource = make_resource(node=node)
+    logging.getLogger(_SDK_LOGGER).setLevel(logging.CRITICAL)
+    failures, resource = ExportFailures(), make_resource(node=node)
     tracer_provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     if _is_exported(variables, "TRACES"):
-        tracer_provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    readers = [PeriodicExportingMetricReader(OTLPMetricExporter())] if _is_exported(variables, "METRICS") else []
+        tracer_provider.add_span_processor(BatchSpanProcessor(ReportingSpanExporter(failures)))
+    readers = [PeriodicExportingMetricReader(ReportingMetricExporter(failures))]
+    if not _is_exported(variables, "METRICS"):
+        readers.clear()
     meter_provider = MeterProvider(metric_readers=readers, resource=resource, shutdown_on_exit=False)
     log.info("traces.exported", extra={"traces": _is_exported(variables, "TRACES"), "metrics": bool(readers)})
     try:

@@ -24,6 +24,9 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     home_charts    the charts of the first page
     home_pages     the first page
     call_pages     the list of calls, the page of one call
+    session_pages  the page of one client session; session_charts: its calls as a chart
+    lookup_pages   one box for every id and key
+    live_pages     the list of calls as server-sent events
     call_filters   the filter of the list in the query of its URL
     timelines      the timeline of a call; drawings: lanes along an axis of time
     contents       arguments and results as text

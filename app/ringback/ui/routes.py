@@ -12,11 +12,14 @@ from ringback.ui.context import UiContext
 from ringback.ui.delivery_pages import DeliveryPages
 from ringback.ui.event_pages import EventPages
 from ringback.ui.home_pages import HomePages
+from ringback.ui.live_pages import LivePages
+from ringback.ui.lookup_pages import LookupPages
 from ringback.ui.missing_pages import MissingPages
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.portal_pages import PortalPages
 from ringback.ui.redelivery_pages import RedeliveryPages
 from ringback.ui.rendering import Renderer
+from ringback.ui.session_pages import SessionPages
 from ringback.ui.sign_in_pages import SignInPages
 from ringback.ui.tool_pages import ToolPages
 from ringback.ui.upstream_pages import UpstreamPages
@@ -33,7 +36,10 @@ def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] =
         *SignInPages(context, renderer, pages).make_routes(pages),
         *PortalPages(context, renderer, pages).make_routes(pages),
         *HomePages(context, renderer).make_routes(pages),
+        *LivePages(context, renderer).make_routes(pages),
         *CallPages(context, renderer).make_routes(pages),
+        *LookupPages(context, renderer).make_routes(pages),
+        *SessionPages(context, renderer).make_routes(pages),
         *WebhookPages(context, renderer, random_bytes).make_routes(pages),
         *WebhookActions(context, renderer).make_routes(pages),
         *RedeliveryPages(context, renderer).make_routes(pages),

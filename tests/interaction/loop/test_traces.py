@@ -1,18 +1,22 @@
 """Traces of whole calls: spans, their parents and their links, from the request that starts a call to its resume."""
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
-from opentelemetry.trace import SpanKind
+import pytest
+from opentelemetry.trace import SpanKind, StatusCode
 
 from ringback.bootstrap import Environment
 from ringback.domain.principal import DEFAULT_SCOPES
-from tests.support.application import PUBLIC_URL, SECRET, RunningApplication, running_application
+from tests.support.application import PUBLIC_URL, SECRET, running_application
+from tests.support.clock import OffsetClock
+from tests.support.mcp_wire import Json, JsonRpcErrorResponse, ModernClient, legacy_session
 from tests.support.traces import RecordedTraces, is_child, linked_to
 from tests.support.upstreams import ControlledUpstream, Message, Receive, Scope, Send, make_http_config, serving
 
@@ -52,11 +56,15 @@ class Stage:
     upstream_headers: list[dict[str, str]]
     receiver: TracedReceiver
     receiver_url: str
-    ringback: RunningApplication
+    upstream_port: int
     http: httpx.AsyncClient
 
-    async def start_call(self, tool: str = "echo", **body: Any) -> Any:
-        request = {"upstream": "stage", "tool": tool, "arguments": {"text": PAYLOAD}}
+    @property
+    def key(self) -> str:
+        return self.http.headers["authorization"].removeprefix("Bearer ")
+
+    async def start_call(self, **body: Any) -> Any:
+        request = {"upstream": "stage", "tool": "echo", "arguments": {"text": PAYLOAD}}
         callback = {"url": f"{self.receiver_url}/{PAYLOAD}?token={PAYLOAD}", "secret": SECRET}
         response = await self.http.post(
             "/v1/calls", json={**request, "callback": callback, **body}, headers=CLIENT_CONTEXT
@@ -65,7 +73,10 @@ class Stage:
 
 
 @asynccontextmanager
-async def traced_service(folder: Path, *, refusals: int = 0, pass_meta: Any = None) -> AsyncGenerator[Stage]:
+async def traced_service(
+    folder: Path, *, refusals: int = 0, strict: bool = False, port: int = 0, clock: OffsetClock | None = None
+) -> AsyncGenerator[Stage]:
+    """A service with the upstream `stage`; with `strict`, also `strict`, which is the same server and gets no `traceparent`."""
     traces, upstream, receiver = RecordedTraces(), ControlledUpstream(), TracedReceiver(refusals)
     seen: list[dict[str, str]] = []
     served = upstream.app()
@@ -74,9 +85,11 @@ async def traced_service(folder: Path, *, refusals: int = 0, pass_meta: Any = No
         seen.append({name.decode(): value.decode() for name, value in scope.get("headers", [])})
         await served(scope, receive, send)
 
-    async with serving(observe) as upstream_server, serving(receiver) as receiver_server:
+    async with serving(observe, port=port) as upstream_server, serving(receiver) as receiver_server:
         config = make_http_config(upstream_server.url)
-        async with running_application(folder, config, environment=Environment(tracer=traces.tracer)) as ringback:
+        configs = [config, replace(config, name="strict", forwarded_meta_keys=("tracestate",))][: 1 + strict]
+        environment = Environment(tracer=traces.tracer, clock=clock or OffsetClock())
+        async with running_application(folder, *configs, environment=environment) as ringback:
             _, key = await ringback.app.services.api_keys.create_key(
                 "alice", name="t", scopes=DEFAULT_SCOPES, upstreams=None
             )
@@ -85,7 +98,7 @@ async def traced_service(folder: Path, *, refusals: int = 0, pass_meta: Any = No
                 base_url=PUBLIC_URL,
                 headers={"Authorization": f"Bearer {key}"},
             ) as http:
-                yield Stage(traces, upstream, seen, receiver, receiver_server.origin, ringback, http)
+                yield Stage(traces, upstream, seen, receiver, receiver_server.origin, upstream_server.port, http)
 
 
 async def test_a_call_over_rest_is_traced_from_its_start_to_its_resume(tmp_path: Path) -> None:
@@ -119,3 +132,86 @@ async def test_a_call_over_rest_is_traced_from_its_start_to_its_resume(tmp_path:
             call["id"]
         }
         assert PAYLOAD not in "".join(span.to_json() for span in traces.spans)
+
+
+async def test_a_call_over_mcp_is_traced_in_both_eras(tmp_path: Path) -> None:
+    async with traced_service(tmp_path) as stage:
+        traces, modern = stage.traces, ModernClient(stage.http, "/mcp/stage", stage.key)
+        await modern.request(
+            "tools/call", {"name": "fail", "arguments": {}, "_meta": CLIENT_CONTEXT}, headers={"traceparent": "odd"}
+        )
+        async with legacy_session(stage.http, "/mcp/stage", key=stage.key) as session:
+            await session.request("tools/call", {"name": "echo", "arguments": {"text": PAYLOAD}})
+        await traces.wait_for_span(RUN)
+        print(traces.draw())  # noqa: T201
+
+        (failed, requested), (run,) = traces.named("tools/call fail"), traces.named("execute_tool fail")
+        posted = traces.named("POST /mcp/{upstream}")[0]
+        assert failed.parent is not None
+        assert f"{failed.parent.trace_id:032x}" == CLIENT_TRACE
+        assert linked_to(failed, posted)
+        assert linked_to(run, failed)
+        assert is_child(requested, run)
+        for span in (failed, requested, run):
+            assert dict(span.attributes or {})["error.type"] == "tool_error"
+            assert span.status.status_code is StatusCode.ERROR
+        legacy, requested = traces.named("tools/call echo")
+        attributes = dict(legacy.attributes or {})
+        assert is_child(legacy, traces.named("POST /mcp/{upstream}")[-1])
+        assert attributes["gen_ai.operation.name"] == "execute_tool"
+        assert attributes["mcp.protocol.version"] == "2025-11-25"
+        assert attributes["mcp.session.id"] == session.headers["mcp-session-id"]
+        assert PAYLOAD not in "".join(span.to_json() for span in traces.spans)
+
+
+async def test_names_that_clients_invent_make_no_series_of_metrics(tmp_path: Path) -> None:
+    async with traced_service(tmp_path) as stage:
+        modern = ModernClient(stage.http, "/mcp/stage", stage.key)
+        invented: Sequence[Json] = ({"name": "invented-1", "arguments": {}}, {"name": "x" * 5_000, "arguments": {}}, {})
+        for params in invented:
+            with pytest.raises(JsonRpcErrorResponse):
+                await modern.request("tools/call" if params else "invented/method", params)
+        await stage.http.request("INVENTED", "/v1/invented")
+        await stage.http.get("/v1/invented")
+
+        labels = [dict(point.attributes) for point in stage.traces.list_points("mcp.server.operation.duration")]
+        assert {each["mcp.method.name"] for each in labels} == {"tools/call", "_OTHER"}
+        assert not any("gen_ai.tool.name" in each for each in labels)
+        requests = [dict(point.attributes) for point in stage.traces.list_points("http.server.request.duration")]
+        assert {each["http.request.method"] for each in requests} == {"POST", "GET", "_OTHER"}
+        assert {each.get("http.route") for each in requests} == {"/mcp/{upstream}", None}
+        assert max(len(span.name) for span in stage.traces.spans) < 200
+
+
+async def test_an_upstream_gets_the_context_of_its_request_if_its_meta_policy_allows_it(tmp_path: Path) -> None:
+    async with traced_service(tmp_path, strict=True) as stage:
+        for upstream in ("stage", "strict"):
+            await stage.start_call(upstream=upstream)
+        await stage.traces.wait_for_span(RUN, count=2)
+
+        sent, withheld = stage.upstream.calls
+        (requested, _) = stage.traces.named("tools/call echo")
+        assert requested.context is not None
+        expected = f"00-{requested.context.trace_id:032x}-{requested.context.span_id:016x}-01"
+        assert dict(sent.meta or {})["traceparent"] == expected
+        assert "traceparent" not in dict(withheld.meta or {})
+        assert [headers.get("traceparent") for headers in stage.upstream_headers if "traceparent" in headers] == [
+            expected
+        ]
+
+
+async def test_a_run_in_another_process_is_linked_to_the_request_that_started_the_call(tmp_path: Path) -> None:
+    async with traced_service(tmp_path) as stage:
+        later = (OffsetClock().now() + timedelta(hours=1)).isoformat()
+        call = await stage.start_call(not_before=later)
+        (started,) = stage.traces.named("POST /v1/calls")
+        port = stage.upstream_port
+
+    clock = OffsetClock()
+    clock.advance(3_700.0)
+    async with traced_service(tmp_path, clock=clock, port=port) as stage:
+        run, attempt = await stage.traces.wait_for_span(RUN), await stage.traces.wait_for_span(SEND)
+
+    assert dict(run.attributes or {})["gen_ai.tool.call.id"] == call["id"]
+    assert linked_to(run, started)
+    assert linked_to(attempt, started)

@@ -1,0 +1,102 @@
+"""When the service makes traces, and what a collector gets."""
+
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from ringback.bootstrap import trace_export
+from ringback.bootstrap.tracing import open_tracer, wants_traces
+from ringback.telemetry.names import HTTP_SERVER_DURATION, Attribute, SpanKind
+
+
+@dataclass(slots=True)
+class Collector:
+    url: str
+    bodies: dict[str, bytes] = field(default_factory=dict[str, bytes])
+
+
+@contextmanager
+def collecting() -> Generator[Collector]:
+    """A collector of OpenTelemetry on a real socket, which keeps the last body of each path."""
+    bodies: dict[str, bytes] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            bodies[self.path] = self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield Collector(f"http://127.0.0.1:{server.server_port}", bodies)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("variables", "wanted"),
+    [
+        ({}, False),
+        ({"OTEL_SERVICE_NAME": "x"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}, True),
+        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://collector:4318"}, True),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
+        ({"OTEL_TRACES_EXPORTER": "none"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", "OTEL_SDK_DISABLED": "TRUE"}, False),
+    ],
+)
+def test_traces_are_made_only_if_a_variable_says_where_to_send_them(
+    variables: Mapping[str, str], *, wanted: bool
+) -> None:
+    assert wants_traces(variables) is wanted
+
+
+def test_without_the_sdk_the_service_starts_and_its_log_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def find_nothing(_name: str) -> None:
+        return None
+
+    monkeypatch.setattr("ringback.bootstrap.tracing.find_spec", find_nothing)
+    with open_tracer({"OTEL_TRACES_EXPORTER": "otlp"}, node="n") as tracer:
+        assert tracer is None
+    assert [record.getMessage() for record in caplog.records] == ["traces.sdk_missing"]
+
+
+def test_a_collector_gets_spans_and_metrics_with_the_name_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    with collecting() as collector:
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_SERVICE_NAME": "callbacks"}
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        with open_tracer(variables, node="host:17") as tracer:
+            assert tracer is not None
+            span = tracer.start_span("GET /v1/calls", SpanKind.SERVER, {Attribute.HTTP_REQUEST_METHOD: "GET"})
+            span.end(HTTP_SERVER_DURATION)
+
+    assert collector.bodies.keys() == {"/v1/traces", "/v1/metrics"}
+    assert b"GET /v1/calls" in collector.bodies["/v1/traces"]
+    assert b"http.server.request.duration" in collector.bodies["/v1/metrics"]
+    assert all(b"callbacks" in body and b"host:17" in body for body in collector.bodies.values())
+
+
+def test_a_collector_that_is_away_does_not_hold_up_the_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(trace_export, "LAST_EXPORT_SECONDS", 0.05)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    with open_tracer({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}, node="n") as tracer:
+        assert tracer is not None
+        tracer.start_span("work", SpanKind.INTERNAL, {}).end()
+
+    assert "traces.not_exported" in [record.getMessage() for record in caplog.records]
