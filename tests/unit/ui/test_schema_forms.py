@@ -173,6 +173,52 @@ def test_arguments_that_no_schema_describes_are_written_as_json() -> None:
         assert read_arguments(root, {"arguments": ["[1]"]}).errors.keys() == {"arguments"}
 
 
+LONG, SHORT = {"type": "string"}, {"type": "string", "maxLength": 20}
+BOXES = {"type": "array", "items": {"enum": ["a", "b"]}}
+LINES = {"type": "array", "items": {"type": "string"}}
+GROUP = {"type": "object", "properties": {"a": LONG, "b": LONG}, "required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (LONG, ""),
+        (LONG, "a\rb"),
+        (SHORT, "a\nb"),
+        (LONG, 7),
+        (BOXES, []),
+        (BOXES, ["b", "a"]),
+        (BOXES, ["a", "a"]),
+        (BOXES, ["c"]),
+        (LINES, []),
+        (LINES, [" "]),
+        (LINES, ["a", ""]),
+        (LINES, ["a\nb"]),
+        (LINES, ["a", 7]),
+        ({"type": "integer"}, 1.0),
+        ({"type": "integer"}, True),
+        ({"type": "boolean"}, 1),
+        (GROUP, {}),
+        (GROUP, {"b": "without a"}),
+        (GROUP, {"a": "1", "c": "unknown"}),
+        ({"type": ["string", "null"]}, None),
+    ],
+)
+def test_a_value_that_its_field_cannot_show_is_left_to_json(schema: Schema, value: object) -> None:
+    assert write_arguments(make_form({"x": schema}), {"x": value}) is None
+
+
+def test_properties_whose_names_contain_slashes_have_fields_of_their_own() -> None:
+    root = make_form({"a": {"type": "object", "properties": {"b": LONG}}, "a/b": LONG, "a~1b": LONG})
+    arguments = {"a": {"b": "1"}, "a/b": "2", "a~1b": "3"}
+
+    typed = write_arguments(root, arguments)
+
+    assert typed is not None
+    assert len(typed) == 3
+    assert read_arguments(root, typed).arguments == arguments
+
+
 # -- hostile schemas --------------------------------------------------------------------------------------------------------
 
 
