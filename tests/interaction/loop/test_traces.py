@@ -1,7 +1,7 @@
 """Traces of whole calls: spans, their parents and their links, from the request that starts a call to its resume."""
 
 import json
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -103,6 +103,10 @@ async def traced_service(
                 headers={"Authorization": f"Bearer {key}"},
             ) as http:
                 yield Stage(traces, upstream, seen, receiver, receiver_server.origin, upstream_server.port, http)
+
+
+def parse_openmetrics(text: str) -> Sequence[Metric]:
+    return list(parser.text_string_to_metric_families(text))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
 
 
 async def test_a_call_over_rest_is_traced_from_its_start_to_its_resume(tmp_path: Path) -> None:
@@ -231,8 +235,7 @@ async def test_openmetrics_shows_the_trace_of_a_call_of_each_bucket(tmp_path: Pa
                 "/metrics", headers={"accept": "application/openmetrics-text;version=1.0.0"}
             )
             assert response.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
-            families: Iterable[Metric] = parser.text_string_to_metric_families(response.text)  # pyright: ignore[reportUnknownMemberType]
-            samples = [each for family in families for each in family.samples]
+            samples = [each for family in parse_openmetrics(response.text) for each in family.samples]
             return {each.name: each.exemplar.labels["trace_id"] for each in samples if each.exemplar is not None}
 
         async def is_measured() -> bool:
