@@ -265,4 +265,4 @@ async def _create_one_of_each(service: ServiceUnderTest, alice: httpx.AsyncClien
     await alice.put("/v1/webhooks/by-name/git", json={"url": CALLBACK_URL})
     erasure = (await alice.delete("/v1/sessions/none")).json()["id"]
     ids = {"webhook_id": webhook, "call_id": call, "delivery_id": delivery, "key_id": key, "erasure_id": erasure}
-    return {**ids, "name": "git", "slug": "unknown-tool"}
+    return {**ids, "name": "git", "slug": "unknown-tool", "client_session_id": "none"}

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Final
 
+import httpx
 import pytest
 
 from ringback.bootstrap import open_application
@@ -102,6 +103,21 @@ async def test_the_curl_session_registers_calls_receives_a_callback_and_resumes(
     shown = re.search(r"```json\n(\{\"eventId\".*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     assert shown is not None
     assert json.loads(callback.body)["data"].keys() == json.loads(shown[1])["data"].keys()
+
+
+async def test_the_snippets_about_what_happens_are_answered(service_url: str, tmp_path: Path) -> None:
+    (insights,), (alerts,) = snippets("insights"), snippets("alerts")
+
+    overview = json.loads(await run_snippet("sh", "-ec", insights, folder=tmp_path, RINGBACK_URL=service_url))
+    webhook = json.loads(await run_snippet("sh", "-ec", alerts, folder=tmp_path, RINGBACK_URL=service_url))
+    async with httpx.AsyncClient(base_url=service_url, follow_redirects=True) as browser:
+        pages = [await browser.get(path) for path in ("/ui", "/ui/calls")]
+
+    assert len(overview["hours"]) == 24
+    assert webhook["hears"].endswith(
+        "webhook.failing, webhook.recovered, webhook.suspended about your other webhooks, from now on."
+    )
+    assert [(page.status_code, "<h1" in page.text) for page in pages] == [(200, True)] * 2
 
 
 async def test_the_connect_snippet_moves_the_servers_of_a_client_and_an_undo_gives_the_same_bytes(

@@ -40,7 +40,7 @@ SERVICE_UNITS = {
     "api_keys.py": 3,  # one row of a key, by an operator
     "call_resumes.py": 1,  # a batch of all principals; it skips calls that are locked
     "login_waits.py": 1,  # tokens of a shared login, and calls of all principals that waited for it
-    "insights.py": 1,  # the probe's row
+    "readiness.py": 1,  # the probe's row
     "mcp_sessions.py": 1,  # sessions of all principals that had requests
     "node_signals.py": 1,  # a notification; no row
     "tool_aliases.py": 1,  # names that all principals share
@@ -91,7 +91,7 @@ def test_files_functions_and_protocols_stay_small() -> None:
 
 def test_units_that_lock_rows_of_one_principal_run_on_its_share_of_the_connections() -> None:
     """A unit for a request of a principal is run by `store.write_for`."""
-    texts = {path.name: path.read_text(encoding="utf-8") for path in SOURCES if path.parent.name == "services"}
+    texts = {path.name: path.read_text(encoding="utf-8") for path in SOURCES if "services" in path.parts}
     found = {name: len(_SERVICE_UNIT.findall(text)) for name, text in texts.items()}
 
     assert {name: number for name, number in found.items() if number} == SERVICE_UNITS

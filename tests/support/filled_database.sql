@@ -345,3 +345,15 @@ SELECT printf('call_%09d', n), :past, 'rest_resume', 1 FROM numbers;
 
 -- name: few call_resumes
 INSERT INTO call_resumes (call_id, resumed_at, surface, resumes) VALUES ('call_rare', :past, 'rest_resume', 1);
+
+-- name: insight_hours
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO insight_hours (principal, upstream, hour, counts)
+SELECT iif(n % 10, 'alice', 'bob'), iif(n % 2, '', 'busy'), :future + n, '{"started": 1}' FROM numbers;
+
+-- name: few insight_hours
+INSERT INTO insight_hours (principal, upstream, hour, counts)
+VALUES ('alice', '', :past, '{"started": 1}'), ('dave', 'rare', :past, '{}');
+
+-- name: insight_positions
+INSERT INTO insight_positions (id, positions) VALUES (1, '{}');

@@ -315,3 +315,16 @@ SELECT 'call_' || to_char(n, 'FM000000000'), :past, 'rest_resume', 1 FROM genera
 
 -- name: few call_resumes
 INSERT INTO call_resumes (call_id, resumed_at, surface, resumes) VALUES ('call_rare', :past, 'rest_resume', 1);
+
+-- name: insight_hours
+INSERT INTO insight_hours (principal, upstream, hour, counts)
+SELECT
+    CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, CASE WHEN n % 2 > 0 THEN '' ELSE 'busy' END, :future + n, '{"started": 1}'
+FROM generate_series(0, :rows - 1) AS n;
+
+-- name: few insight_hours
+INSERT INTO insight_hours (principal, upstream, hour, counts)
+VALUES ('alice', '', :past, '{"started": 1}'), ('dave', 'rare', :past, '{}');
+
+-- name: insight_positions
+INSERT INTO insight_positions (id, positions) VALUES (1, '{}');

@@ -15,6 +15,7 @@ from ringback.domain import errors
 from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.domain.principal import Caller
 from ringback.schemas import examples
+from ringback.schemas.call_histories import CallHistoryView
 from ringback.schemas.call_requests import (
     AnswerBody,
     CallListQuery,
@@ -173,6 +174,15 @@ async def read_call(
     """Read a call. With `wait_seconds`, the response waits for a change of its status."""
     call = await services.calls.get_call(caller, call_id, wait_seconds=query.wait_seconds)
     return CallView.from_call(call, shows_owner=caller.operator is not None)
+
+
+@router.get(
+    "/{call_id}/history", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.NotFound, errors.CallExpired)
+)
+async def read_call_history(call_id: CallIdPath, services: ServicesDep, caller: OwnerCallerDep) -> CallHistoryView:
+    """Read what happened to a call: its events, its deliveries with their attempts, and when its client came back."""
+    history = await services.call_histories.read_history(caller, call_id)
+    return CallHistoryView.from_history(history, shows_owner=caller.operator is not None)
 
 
 @router.post(

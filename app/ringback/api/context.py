@@ -29,6 +29,8 @@ from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.live_calls import LiveCalls
+from ringback.services.lookups import Lookups
 from ringback.services.operators import Operators
 from ringback.services.portal_links import PortalLinks
 from ringback.services.registrations import WebhookRegistrations
@@ -60,6 +62,8 @@ class Services:
     bulk_redeliveries: BulkRedeliveries
     call_resumes: CallResumeRecorder
     call_histories: CallHistories
+    live_calls: LiveCalls
+    lookups: Lookups
     call_resumption: CallResumption
     api_keys: ApiKeys
     sign_ins: SignIns

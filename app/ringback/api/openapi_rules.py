@@ -48,6 +48,7 @@ TAG_DESCRIPTIONS: Final[Mapping[str, str]] = {
     "upstreams": "The MCP servers whose tools can be called.",
     "keys": "API keys.",
     "erasures": "Removal of stored calls, sessions and principals.",
+    "insights": "What happens hour by hour, what is open now, and client sessions.",
     "usage": "Your limits, and what you use of them.",
     "operations": "Health, readiness, metrics, signing keys and problem types.",
     "callbacks": "Requests that Ringback sends to your webhooks.",

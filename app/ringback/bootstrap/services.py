@@ -29,8 +29,10 @@ from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.live_calls import LiveCalls
 from ringback.services.log_tails import LogTails
 from ringback.services.login_revocations import LoginRevocations
+from ringback.services.lookups import Lookups
 from ringback.services.operators import Operators
 from ringback.services.portal_links import PortalLinks
 from ringback.services.registrations import WebhookRegistrations
@@ -220,6 +222,32 @@ def _build_insights(
     )
 
 
+def _build_task_adoption(
+    components: Components, lifecycle: Lifecycle, registrations: WebhookRegistrations
+) -> TaskAdoption:
+    return TaskAdoption(
+        store=components.store,
+        ids=components.ids,
+        tasks=UpstreamTaskLookup(components.upstreams.connections),
+        tokens=components.resume_tokens,
+        registrations=registrations,
+        quotas=components.quotas,
+        lifecycle=lifecycle,
+    )
+
+
+def _build_reports(components: Components, lifecycle: Lifecycle, registrations: WebhookRegistrations) -> CallReports:
+    return CallReports(
+        store=components.store,
+        ids=components.ids,
+        recorder=components.recorder,
+        tokens=components.resume_tokens,
+        registrations=registrations,
+        quotas=components.quotas,
+        lifecycle=lifecycle,
+    )
+
+
 def build_services(components: Components, settings: Settings) -> Services:
     store, clock, lifecycle = components.store, components.environment.clock, Lifecycle()
     quotas = components.quotas
@@ -232,24 +260,8 @@ def build_services(components: Components, settings: Settings) -> Services:
         calls=_build_calls(components, settings, lifecycle, registrations, upstream_controls),
         bulk_cancellations=BulkCancellations(store=store, recorder=components.recorder, quotas=quotas),
         input_answers=InputAnswers(store, components.recorder),
-        task_adoption=TaskAdoption(
-            store=store,
-            ids=components.ids,
-            tasks=UpstreamTaskLookup(components.upstreams.connections),
-            tokens=components.resume_tokens,
-            registrations=registrations,
-            quotas=quotas,
-            lifecycle=lifecycle,
-        ),
-        reports=CallReports(
-            store=store,
-            ids=components.ids,
-            recorder=components.recorder,
-            tokens=components.resume_tokens,
-            registrations=registrations,
-            quotas=quotas,
-            lifecycle=lifecycle,
-        ),
+        task_adoption=_build_task_adoption(components, lifecycle, registrations),
+        reports=_build_reports(components, lifecycle, registrations),
         registrations=registrations,
         webhooks=_build_webhooks(components, lifecycle, verification, attempts, event_types),
         events=Events(store=store, clock=clock, lifecycle=lifecycle, wait_seconds_max=settings.wait_seconds_max),
@@ -264,6 +276,8 @@ def build_services(components: Components, settings: Settings) -> Services:
         bulk_redeliveries=_build_bulk_redeliveries(components, lifecycle, attempts),
         call_resumes=components.call_resumes,
         call_histories=CallHistories(store=store),
+        lookups=Lookups(store=store, catalog=components.upstreams.tool_catalog),
+        live_calls=LiveCalls(store=store, clock=clock, quotas=quotas, lifecycle=lifecycle),
         call_resumption=CallResumption(
             store=store,
             clock=clock,

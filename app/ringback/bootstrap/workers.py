@@ -3,7 +3,7 @@
     api          the recorder of resumes
     runner       the runner, the recorders of upstreams' changes and events
     dispatcher   the verifier, the catch-up worker, the dispatcher
-    janitor      the janitor, and the resealer while the key ring has more than one key
+    janitor      the janitor, the counter of hourly rows, and the resealer while the key ring has more than one key
 
 The order is the one in which they stop: what makes work stops before what does it.
 """
@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from ringback.bootstrap.components import Components
 from ringback.bootstrap.configuration import build_target_policy
 from ringback.domain.roles import Role
-from ringback.janitor import Janitor, JanitorConfig, Retention
+from ringback.janitor import HourCounter, Janitor, JanitorConfig, Retention
+from ringback.janitor.hour_counter import COUNT_DUTY
 from ringback.keyring import load_signing_keys
 from ringback.leadership import Leadership
 from ringback.notifier.attempt_spans import AttemptTracer
@@ -55,7 +56,14 @@ def build_workers(components: Components, settings: Settings, retention: Retenti
 def build_maintenance(components: Components, retention: Retention) -> Sequence[Worker]:
     store, clock = components.store, components.environment.clock
     config = JanitorConfig(retention=retention, exclusive_owner=components.owner if store.is_exclusive else None)
-    workers: list[Worker] = [Janitor(store=store, recorder=components.recorder, clock=clock, config=config)]
+    workers: list[Worker] = [
+        Janitor(store=store, recorder=components.recorder, clock=clock, config=config),
+        HourCounter(
+            store=store,
+            clock=clock,
+            leadership=Leadership(store=store, clock=clock, owner=components.owner, duty=COUNT_DUTY),
+        ),
+    ]
     if components.key_count > 1:
         workers.append(Resealer(store=store, sleep=clock.sleep))
     return workers

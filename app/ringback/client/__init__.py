@@ -11,6 +11,7 @@
     events              … the event log
     upstreams           … upstreams and their tools
     erasures            … erasures
+    insights            … insights and client sessions
     keys                … API keys
     operations          … health, metrics, public keys
     resource_client     the base class of these groups of methods
@@ -22,6 +23,7 @@
     service_models      … about results and the service itself
     published_event_models  … about events that clients publish
     administration_models  … about API keys, erasures and quotas
+    insight_models         … about insights and client sessions
     upstream_models        … about upstreams and their tools
     problems            the errors, one tree
     sync                SyncRingbackClient: the same methods without `await`, generated from RingbackClient
@@ -45,11 +47,21 @@ if typing.TYPE_CHECKING:
         SQLiteRequestState,
     )
     from ringback.client.event_stream import EventStream
+    from ringback.client.insight_models import (
+        ClientSession,
+        HourInsights,
+        Insights,
+        Latency,
+        SessionInsights,
+        UpstreamInsights,
+    )
     from ringback.client.models import (
         Answered,
         Attempt,
         BatchedCall,
         Call,
+        CallHistory,
+        CallResume,
         Cancellation,
         ChangedWebhook,
         Delivery,
@@ -118,11 +130,14 @@ __all__ = [
     "BatchedCall",
     "Call",
     "CallHandle",
+    "CallHistory",
     "CallOptions",
+    "CallResume",
     "CallbackOptions",
     "Cancellation",
     "ChangedWebhook",
     "ClientError",
+    "ClientSession",
     "CompletedLogin",
     "Conflict",
     "ConnectionFailed",
@@ -138,8 +153,11 @@ __all__ = [
     "EventType",
     "Forbidden",
     "Gone",
+    "HourInsights",
     "InputRequest",
+    "Insights",
     "InvalidRequest",
+    "Latency",
     "Listener",
     "LoginState",
     "MemoryRequestState",
@@ -172,6 +190,7 @@ __all__ = [
     "RotatedWebhook",
     "SQLiteRequestState",
     "ServiceStatus",
+    "SessionInsights",
     "Started",
     "StartedLogin",
     "SyncEventStream",
@@ -181,6 +200,7 @@ __all__ = [
     "Unavailable",
     "UnexpectedAnswer",
     "Upstream",
+    "UpstreamInsights",
     "UpstreamIntake",
     "UsedLimit",
     "Webhook",
@@ -206,6 +226,14 @@ _NAMES_BY_MODULE: typing.Final = {
         "UsedLimit",
     ),
     "client": ("RingbackClient",),
+    "insight_models": (
+        "ClientSession",
+        "HourInsights",
+        "Insights",
+        "Latency",
+        "SessionInsights",
+        "UpstreamInsights",
+    ),
     "durable": (
         "CallHandle",
         "DurableCaller",
@@ -220,6 +248,8 @@ _NAMES_BY_MODULE: typing.Final = {
         "Attempt",
         "BatchedCall",
         "Call",
+        "CallHistory",
+        "CallResume",
         "Cancellation",
         "ChangedWebhook",
         "Delivery",

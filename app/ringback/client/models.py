@@ -340,6 +340,31 @@ class DeliveryDetail(Delivery):
     attempts: tuple[Attempt, ...] = ()
 
 
+class CallResume(ClientModel):
+    """When the client of a call came back for it."""
+
+    resumed_at: datetime
+    surface: str
+    """rest_resume | rest_result | mcp_task | mcp_resource | tool"""
+    resumes: int = 1
+    """How many there were within about a second. The last of 20 also counts all later ones."""
+
+
+class CallHistory(ClientModel):
+    """What happened to a call, from its start to the return of its client."""
+
+    call: Call
+    events: tuple[Event, ...] = ()
+    """The latest ones, oldest first."""
+    deliveries: tuple[DeliveryDetail, ...] = ()
+    """The latest ones, oldest first."""
+    resumes: tuple[CallResume, ...] = ()
+    """Oldest first."""
+    resume_count: int = 0
+    truncated: bool = False
+    """Whether the call has more events or deliveries than these."""
+
+
 class ListPage(ClientModel):
     next_cursor: str | None = None
     """The cursor of the next page; None on the last."""

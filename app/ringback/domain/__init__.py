@@ -14,7 +14,7 @@ that several surfaces need is written here once and tested by properties.
     event_types  event_subscriptions                   types of external events, subscriptions of MCP clients
     catch_up  verification  suspension  liveness       old cursors, proof of a URL, sleep of the machine, frozen children
     principal  protected_resource  usage  meta         callers and scopes, OAuth resources, quotas, reserved `_meta` keys
-    insights                                           what happened hour by hour, for charts
+    insights, insight_rows                             what happened hour by hour, for charts; open work; client sessions
     erasure                                            what is erased on request, and what remains of it
     mcp_sessions  client_address  roles                stored MCP sessions, clients behind proxies, what a node does
     login_waits                                        calls that wait until somebody signs in to their upstream

@@ -47,6 +47,9 @@ class CallStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+OPEN_CALL_STATUSES: Final = (CallStatus.WORKING, CallStatus.INPUT_REQUIRED)
+
+
 class CallPhase(StrEnum):
     SCHEDULED = "scheduled"
     QUEUED = "queued"

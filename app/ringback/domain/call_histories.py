@@ -8,7 +8,8 @@ from ringback.domain.call import Call
 from ringback.domain.call_resumes import CallResume
 from ringback.domain.delivery import Attempt, Delivery
 from ringback.domain.event import Event
-from ringback.domain.ids import CallId, DeliveryId
+from ringback.domain.ids import CallId, DeliveryId, EventId
+from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook
 
 HISTORY_EVENTS_MAX: Final = 200
@@ -63,6 +64,10 @@ class CallHistoryRows(Protocol):
 
     async def list_deliveries(self, call_ids: Collection[CallId], *, limit: int) -> Mapping[CallId, Sequence[Delivery]]:
         """The latest deliveries of each call, at most `limit` of each, oldest first. Their bodies are not read."""
+        ...
+
+    async def list_of_event(self, principal: Principal | None, event_id: EventId, *, limit: int) -> Sequence[Delivery]:
+        """Deliveries of one event of the principal; None: of any. Their bodies are not read."""
         ...
 
     async def list_attempts(

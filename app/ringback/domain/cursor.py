@@ -44,6 +44,8 @@ class CursorList(StrEnum):
     KEYS = "keys"
     PORTAL_LINKS = "portal-links"
     AUDIT = "audit"
+    SESSIONS = "sessions"
+    """The client sessions of a principal. The position is the newest call of a session."""
 
 
 _ID_PREFIX_BY_LIST: Final = {
@@ -52,6 +54,7 @@ _ID_PREFIX_BY_LIST: Final = {
     CursorList.DELIVERIES: "dlv",
     CursorList.KEYS: "key",
     CursorList.PORTAL_LINKS: "link",
+    CursorList.SESSIONS: "call",
 }
 """Prefixes of the ids that are positions in these lists."""
 

@@ -48,6 +48,15 @@ class OpenDeliveryCounts:
     """When the first pending delivery is due; None without one."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndeliveredCounts:
+    """The deliveries of one webhook that did not arrive, counted up to the limit of the query."""
+
+    held: int
+    dead: int
+    """Also those that were sent again since."""
+
+
 class DeliveryRows(Protocol):
     async def insert(self, deliveries: Sequence[Delivery]) -> None: ...
 
@@ -64,6 +73,12 @@ class DeliveryRows(Protocol):
 
         Replays and gaps are not counted: a replayed delivery was delivered or given up before.
         """
+        ...
+
+    async def count_undelivered(
+        self, webhook_ids: Collection[WebhookId], *, limit: int
+    ) -> Mapping[WebhookId, UndeliveredCounts]:
+        """For each of these webhooks, its held and dead deliveries, each counted up to the limit."""
         ...
 
     async def list_attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:

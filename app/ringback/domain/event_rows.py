@@ -113,6 +113,13 @@ class EventLogRows(Protocol):
         """
         ...
 
+    async def list_before(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Page[Event, int]:
+        """Events before this position, newest first. `seq` is the `next_position` of the previous page.
+
+        `topic` and `resource_uris` of the filter do not count.
+        """
+        ...
+
     async def find_event(self, principal: Principal, event_id: str, *, after_seq: int, until_seq: int) -> Event | None:
         """The event with this id at one of these positions. An external event is found at any position.
 

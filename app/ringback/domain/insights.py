@@ -1,22 +1,36 @@
-"""Values of the read models: what happened hour by hour, and what is open now.
+"""Values of the read models: what happened hour by hour, what is open now, and client sessions.
 
-The janitor counts ends and attempts into hourly rows, so a chart of a month reads some hundred rows, however many calls there
-were. Percentiles come from histograms with fixed bounds, which can be added up.
+The janitor counts starts, ends and attempts into hourly rows, so a chart of a month reads some hundred rows, however many calls
+there were. Percentiles come from histograms with fixed bounds, which can be added up.
 """
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import accumulate
-from typing import Final
+from typing import Final, TypeVar
 
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.call import CallStatus
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.delivery import DeliveryState
+from ringback.domain.ids import CallId
+from ringback.domain.principal import Principal
 
+T = TypeVar("T")
+
+HOUR: Final = timedelta(hours=1)
+OVERVIEW_HOURS_MAX: Final = 90 * 24
+"""How long hourly rows are kept: a quarter of a year."""
 LATENCY_BOUNDS_MS: Final = tuple(round(10 ** (exponent / 5)) for exponent in range(43))
 """Upper bounds of the buckets: five for each power of ten, from 1 ms to about 3 days. A last bucket has what is longer."""
+
+
+def latency_bucket(milliseconds: int) -> int:
+    """The bucket of a duration. A negative one, which two clocks can make, is in the first."""
+    return bisect_left(LATENCY_BOUNDS_MS, milliseconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,25 +72,147 @@ class HourInsights:
     call_duration: LatencyHistogram = LatencyHistogram()
     """From the creation of a call to its end."""
     delivery_latency: LatencyHistogram = LatencyHistogram()
-    """From the creation of a delivery to the receiver's 2xx, of deliveries that were never held."""
+    """From the creation of a delivery to the receiver's 2xx, the time on hold included."""
     queued_calls_max: int = 0
-    """The longest queue of calls that a sample of this hour saw, of all principals."""
+    """The longest queue of calls that a sample of this hour saw, of all principals. 0 for a caller that sees one principal."""
     pending_deliveries_max: int = 0
+    """The same for deliveries that wait for an attempt."""
+
+    @property
+    def calls_ended(self) -> int:
+        return sum(self.calls_by_outcome.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InsightsOverview:
+class UpstreamInsights:
+    """The calls to one upstream in the hours of an overview, of its last day at most."""
+
+    upstream: str
+    calls_started: int
+    calls_by_outcome: Mapping[CallOutcome, int]
+    call_duration: LatencyHistogram
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenWork:
+    """What is open now, of one principal or of all. Each count but `open_calls` ends at `OPEN_COUNTED_MAX`."""
+
+    open_calls: Mapping[CallStatus, int]
+    queued_calls: int
+    """Calls that wait for a runner."""
+    open_deliveries: Mapping[DeliveryState, int]
+    """Held, pending and leased ones. For one principal: those of its registered webhooks and of its newest other ones."""
+    dead_deliveries: int
+    """Of the stored ones."""
+    failing_webhooks: int
+    """Webhooks whose last attempt or challenge failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsightsOverview(OpenWork):
     """What the home page, `ringback top` and GET /v1/insights show."""
 
     since: datetime
     until: datetime
     hours: Sequence[HourInsights]
     """Oldest first, without gaps. The last one is not over."""
-    open_calls: Mapping[CallStatus, int]
-    """Now."""
-    queued_calls: int
-    """Calls that wait for a runner now, counted up to a limit."""
-    open_deliveries: Mapping[DeliveryState, int]
-    dead_deliveries: int
-    """Of the stored ones, counted up to a limit."""
-    failing_webhooks: int
+    upstreams: Sequence[UpstreamInsights]
+    """Those with calls, the slowest first by the 95th percentile of its calls' durations."""
+
+
+# -- client sessions --
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSession:
+    """A client's inference session, as its calls show it."""
+
+    client_session_id: str
+    principal: Principal
+    first_call_at: datetime
+    last_call_at: datetime
+    """When its newest call was created."""
+    last_call_id: CallId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionCounts:
+    """The calls of one session. The newest ones are counted up to a limit."""
+
+    first_call_at: datetime
+    last_call_at: datetime
+    calls: int
+    is_complete: bool
+    """False if the session has more calls than are counted."""
+    calls_by_status: Mapping[CallStatus, int]
+    calls_by_outcome: Mapping[CallOutcome, int]
+
+
+# -- hourly rows --
+
+CountedLabel = str
+"""What is counted: one of the names below, or a name, a colon and an outcome, a category or the number of a bucket."""
+STARTED: Final = "started"
+DELIVERED: Final = "delivered"
+DEAD: Final = "dead"
+OUTCOME: Final = "outcome"
+CATEGORY: Final = "category"
+DURATION: Final = "duration"
+LATENCY: Final = "latency"
+QUEUED_MAX: Final = "queued_max"
+PENDING_MAX: Final = "pending_max"
+MAXIMA: Final = frozenset({QUEUED_MAX, PENDING_MAX})
+"""Labels whose numbers are not added up: the larger one counts."""
+
+
+def hour_of(instant: datetime) -> datetime:
+    """The beginning of the hour."""
+    return instant.replace(minute=0, second=0, microsecond=0)
+
+
+def merge_counts(counts: Counter[CountedLabel], more: Mapping[CountedLabel, int]) -> None:
+    """Add the numbers of an hour to others of the same hour."""
+    for label, number in more.items():
+        counts[label] = max(counts[label], number) if label in MAXIMA else counts[label] + number
+
+
+def describe_hour(hour: datetime, counts: Mapping[CountedLabel, int]) -> HourInsights:
+    """The hour of these counts. Labels that a newer version wrote are left out."""
+    return HourInsights(
+        hour=hour,
+        calls_by_outcome=_members_of(counts, OUTCOME, CallOutcome),
+        calls_started=counts.get(STARTED, 0),
+        attempts_by_category=_members_of(counts, CATEGORY, AttemptCategory),
+        deliveries_delivered=counts.get(DELIVERED, 0),
+        deliveries_dead=counts.get(DEAD, 0),
+        call_duration=_histogram_of(counts, DURATION),
+        delivery_latency=_histogram_of(counts, LATENCY),
+        queued_calls_max=counts.get(QUEUED_MAX, 0),
+        pending_deliveries_max=counts.get(PENDING_MAX, 0),
+    )
+
+
+def describe_upstream(upstream: str, counts: Mapping[CountedLabel, int]) -> UpstreamInsights:
+    return UpstreamInsights(
+        upstream=upstream,
+        calls_started=counts.get(STARTED, 0),
+        calls_by_outcome=_members_of(counts, OUTCOME, CallOutcome),
+        call_duration=_histogram_of(counts, DURATION),
+    )
+
+
+def _members_of(counts: Mapping[CountedLabel, int], name: str, to_member: Callable[[str], T]) -> dict[T, int]:
+    members: dict[T, int] = {}
+    for label, number in counts.items():
+        head, _, value = label.partition(":")
+        if head == name:
+            try:
+                members[to_member(value)] = number
+            except ValueError:
+                continue
+    return members
+
+
+def _histogram_of(counts: Mapping[CountedLabel, int], name: str) -> LatencyHistogram:
+    buckets = _members_of(counts, name, int)
+    return LatencyHistogram(counts=tuple(buckets.get(bucket, 0) for bucket in range(len(LATENCY_BOUNDS_MS) + 1)))

@@ -69,6 +69,7 @@ that is removed; two batches with the same keys) are noticed after a second, and
     retention of events                      the logs in the order of principals
     published events, declared types         the log, so an id and the number of types are counted once
     events of an upstream, and the cursor    the logs in the order of principals; one node follows (`leadership`)
+    hourly counts                            the row of positions, then the hours: one unit at a time adds to them
     batch of an erasure                      the erasure, skipping locked ones; the calls, the webhooks, then the log, so that
                                              nothing inserts a delivery of what is erased
 
@@ -101,6 +102,7 @@ from ringback.domain.erasure import ErasedDeliveries, ErasedRows, ErasureRows
 from ringback.domain.event_rows import EventLogRows, EventRows
 from ringback.domain.event_subscriptions import SubscriptionRows
 from ringback.domain.event_types import EventDemandRows, EventFollowingRows, EventTypeRows
+from ringback.domain.insight_rows import ClientSessionRows, InsightRows, OpenWorkRows
 from ringback.domain.login_waits import LoginWaitRows
 from ringback.domain.mcp_sessions import McpSessionRows
 from ringback.domain.node_rows import LeaderRows, WebhookRateRows
@@ -202,6 +204,12 @@ class Transaction(Protocol):
     def delivery_maintenance(self) -> DeliveryMaintenance: ...
     @property
     def origin_breakers(self) -> OriginBreakerRows: ...
+    @property
+    def insights(self) -> InsightRows: ...
+    @property
+    def open_work(self) -> OpenWorkRows: ...
+    @property
+    def client_sessions(self) -> ClientSessionRows: ...
     @property
     def usage(self) -> UsageRows: ...
     @property

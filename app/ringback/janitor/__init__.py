@@ -10,10 +10,12 @@ batch in every round. A task that fails only loses its own turn.
     config           how long rows are kept, and how much is done at once
     recovery         calls and deliveries whose process died; calls beyond their deadline
     webhook_upkeep   held deliveries, expired webhooks, subscriptions that end
+    hour_counter     counts what happened into hourly rows, beside the rounds
     removal          expired calls, old rows, and what is erased on request
 """
 
 from ringback.janitor.config import GIVE_UP_SECONDS_MAX, JanitorConfig, Retention
+from ringback.janitor.hour_counter import HourCounter
 from ringback.janitor.janitor import ROUND_PAUSE_SECONDS, Janitor
 from ringback.janitor.recovery import (
     LEASE_GRACE_SECONDS,
@@ -28,6 +30,7 @@ __all__ = [
     "OVERDUE_GRACE_SECONDS",
     "RESUME_GRACE_SECONDS",
     "ROUND_PAUSE_SECONDS",
+    "HourCounter",
     "Janitor",
     "JanitorConfig",
     "Retention",

@@ -7,6 +7,7 @@ from ringback.domain.call_rows import Tombstone
 from ringback.domain.clock import seconds
 from ringback.domain.erasure import ErasureState
 from ringback.domain.event_subscriptions import TOMBSTONE_SECONDS
+from ringback.domain.insights import HOUR, OVERVIEW_HOURS_MAX, hour_of
 from ringback.domain.ports import Transaction
 from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, PROOF_VALID_SECONDS
 from ringback.janitor.config import JanitorConfig, MaintenanceTask
@@ -31,6 +32,7 @@ class RemovalTasks:
             self._remove_expired_logins,
             self._remove_expired_viewers,
             self._remove_audit_entries,
+            self._remove_old_hours,
         )
 
     async def _archive_expired_calls(self, tx: Transaction) -> bool:
@@ -100,6 +102,10 @@ class RemovalTasks:
     async def _remove_audit_entries(self, tx: Transaction) -> bool:
         old = tx.now() - seconds(self._config.retention.audit_seconds)
         return self._is_full_batch(await tx.audit_entries.remove(cutoff=old, limit=self._config.batch_size))
+
+    async def _remove_old_hours(self, tx: Transaction) -> bool:
+        old = hour_of(tx.now()) - OVERVIEW_HOURS_MAX * HOUR
+        return self._is_full_batch(await tx.insights.remove(cutoff=old, limit=self._config.batch_size))
 
     def _event_cutoff(self, tx: Transaction) -> datetime:
         return tx.now() - seconds(self._config.retention.event_seconds)

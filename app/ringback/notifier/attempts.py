@@ -52,6 +52,10 @@ log = logging.getLogger(__name__)
 _LOGGED_IDS_MAX: Final = 10
 """Delivery ids in one log line."""
 
+WARNINGS_AT_ONCE_MAX: Final = 4
+"""Webhooks whose owners are warned in one transaction. Each warning may match a thousand webhooks, which takes 0.1 s, and all
+webhooks at an origin reach a level at the same time. The others are warned at their next attempt."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedAttempt:
@@ -114,7 +118,7 @@ class AttemptRecorder:
         self, tx: Transaction, groups: Sequence[tuple[Webhook, Sequence[tuple[FinishedAttempt, DeliveryUpdate]]]]
     ) -> None:
         """Update the webhooks' health, and insert the gaps and the webhook events that follow from it."""
-        pairs = [(webhook, await self._update_health(tx, webhook, group)) for webhook, group in groups]
+        pairs = _limit_warnings([(webhook, await self._update_health(tx, webhook, group)) for webhook, group in groups])
         changes = [(after, changed) for webhook, after in pairs if (changed := changed_parts(webhook, after))]
         await tx.webhook_batches.update_many(changes)
         for webhook, after in pairs:
@@ -206,6 +210,18 @@ def redact_result(result: AttemptResult, headers: CallbackHeaders) -> AttemptRes
         excerpt=None if result.excerpt is None else redact_header_values(result.excerpt, headers),
         detail=None if result.detail is None else redact_header_values(result.detail, headers),
     )
+
+
+def _limit_warnings(pairs: Sequence[tuple[Webhook, Webhook]]) -> Sequence[tuple[Webhook, Webhook]]:
+    """The webhooks before and after their attempts. Beyond the limit they keep their level, and reach it again later."""
+    warned = [
+        after.id for before, after in pairs if health.health_event_name(before, after) is EventName.WEBHOOK_FAILING
+    ]
+    later = set(warned[WARNINGS_AT_ONCE_MAX:])
+    return [
+        (before, replace(after, alerted_percent=before.alerted_percent) if after.id in later else after)
+        for before, after in pairs
+    ]
 
 
 def _log_state_change(name: EventName, webhook: Webhook) -> None:

@@ -364,3 +364,44 @@ ERASURE: Final[dict[str, Any]] = {
     "events": 5,
     "webhooks": 1,
 }
+
+LATENCY: Final[dict[str, Any]] = {"count": 12, "p50_ms": 1585, "p95_ms": 6310, "p99_ms": 10000}
+INSIGHTS: Final[dict[str, Any]] = {
+    "since": "2026-11-20T17:00:00.000Z",
+    "until": "2026-11-20T17:42:00.000Z",
+    "open_calls": {"working": 3, "input_required": 1},
+    "queued_calls": 0,
+    "open_deliveries": {"held": 0, "pending": 2, "leased": 0},
+    "dead_deliveries": 1,
+    "failing_webhooks": 1,
+    "call_duration": LATENCY,
+    "delivery_latency": LATENCY,
+    "hours": [
+        {
+            "hour": "2026-11-20T17:00:00.000Z",
+            "calls_started": 14,
+            "calls_by_outcome": {"result": 11, "tool_error": 1},
+            "call_duration": LATENCY,
+            "attempts_by_category": {"delivered": 12, "http_5xx": 3},
+            "deliveries_delivered": 12,
+            "deliveries_dead": 1,
+            "delivery_latency": LATENCY,
+            "queued_calls_max": 0,
+            "pending_deliveries_max": 0,
+        }
+    ],
+    "upstreams": [
+        {
+            "upstream": "git",
+            "calls_started": 14,
+            "calls_by_outcome": {"result": 11, "tool_error": 1},
+            "call_duration": LATENCY,
+        }
+    ],
+}
+SESSION: Final[dict[str, Any]] = {
+    "client_session_id": "session-7",
+    "first_call_at": "2026-11-20T16:58:00.000Z",
+    "last_call_at": "2026-11-20T17:00:00.000Z",
+    "last_call_id": CALL_ID,
+}

@@ -64,6 +64,16 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "DeclareEventTypeBody": [{"description": "A customer paid an order.", "payload_schema": {"type": "object"}}],
     "EventTypeView": [examples.EVENT_TYPE],
     "EventTypesView": [{"event_types": [examples.EVENT_TYPE]}],
+    "CallHistoryView": [
+        {
+            "call": examples.FINISHED_CALL,
+            "events": [examples.EVENT],
+            "deliveries": [{**examples.DELIVERY, "attempts": [examples.ATTEMPT]}],
+            "resumes": [{"resumed_at": "2026-11-20T17:00:09.000Z", "surface": "rest_resume", "resumes": 1}],
+            "resume_count": 1,
+            "truncated": False,
+        }
+    ],
     "DeliveryPageView": [{"deliveries": [examples.DELIVERY], "next_cursor": None}],
     "DeliveryView": [examples.DELIVERY],
     "DeliveryWithAttemptsView": [{**examples.DELIVERY, "attempts": [examples.ATTEMPT]}],
@@ -84,6 +94,21 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "RotatedKeyView": [examples.ROTATED_KEY],
     "ErasureView": [examples.ERASURE],
     "UsageView": [{"limits": [{"name": "open_calls", "limit": 10000, "used": 12, "scope": "service"}]}],
+    "InsightsView": [examples.INSIGHTS],
+    "SessionPageView": [{"sessions": [examples.SESSION], "next_cursor": None}],
+    "SessionInsightsView": [
+        {
+            "client_session_id": "session-7",
+            "first_call_at": "2026-11-20T16:58:00.000Z",
+            "last_call_at": "2026-11-20T17:00:00.000Z",
+            "call_count": 1,
+            "is_complete": True,
+            "calls_by_status": {"completed": 1},
+            "calls_by_outcome": {"result": 1},
+            "calls": [examples.FINISHED_CALL],
+            "next_cursor": None,
+        }
+    ],
     "UpstreamsView": [{"upstreams": [examples.UPSTREAM, examples.HOSTED_UPSTREAM]}],
     "StartLoginBody": [{"redirect_uri": "https://app.example.com/signed-in"}, {"scope": "tickets:read tickets:write"}],
     "StartedLoginView": [examples.STARTED_LOGIN],

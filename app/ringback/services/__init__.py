@@ -38,6 +38,8 @@ and then does everything or nothing.
     bulk_redelivery  send the ended deliveries again that match a filter
     attempt_scheduling  make the pending deliveries of a webhook due now
     call_histories  read the history of a call, and the calls of a session for a chart
+    lookups         find what an id or a key names
+    live_calls      lists of calls that follow what happens, read once for all their viewers
     call_resumes    record when clients came back for their calls
     resume          exchange a resume token for a call, its result and its events; issue and revoke tokens
     quotas          limits for each principal
@@ -49,7 +51,7 @@ and then does everything or nothing.
     audit           who changed what
     mcp_sessions    keep legacy MCP sessions
     tool_aliases    names of tools when several upstreams share one endpoint
-    insights        read models: upstreams, tools, status and readiness
+    insights        read models: upstreams, tools, status and readiness; hour by hour; client sessions
     administration  reload the configuration of upstreams
     upstream_controls  pause, drain and resume upstreams
     upstream_logins sign in to upstreams and out; login_redirects: the redirect back, login_states: who is signed in,

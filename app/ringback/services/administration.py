@@ -5,6 +5,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.domain.upstreams import Reloaded, ToolCatalog, UpstreamConfiguration
+from ringback.services.audit import record_change
 from ringback.services.login_waits import resume_orphans
 
 
@@ -25,6 +26,8 @@ class Administration:
                 raise Forbidden("Your key may use only some upstreams, and the configuration is that of all of them.")
         reloaded = self._configuration.reload_configuration()
         await self.resume_waiting_calls()
+        if caller is not None:
+            await self._store.write_for(caller.principal, lambda tx: record_change(tx, caller, "reload_upstreams"))
         return reloaded
 
     async def resume_waiting_calls(self) -> None:

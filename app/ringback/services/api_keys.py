@@ -24,6 +24,7 @@ from ringback.domain.principal import (
     Principal,
     Scope,
 )
+from ringback.services.audit import record_change
 from ringback.signing import secrets
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ class ApiKeys:
                 expires_at=ends_at,
             )
             await tx.api_keys.insert(key)
+            await record_change(tx, caller, "create_key", key.id, owner=key.principal, detail=_describe_scopes(key))
             return key
 
         key = await self._store.write(insert)
@@ -128,6 +130,9 @@ class ApiKeys:
             if not await tx.api_keys.replace(replaced.id, replaced_by=key.id, expires_at=ends_at, now=now):
                 raise _refuse_rotation(replaced)
             await tx.api_keys.insert(key)
+            await record_change(
+                tx, caller, "rotate_key", replaced.id, owner=key.principal, detail=f"replaced by {key.id}"
+            )
             return RotatedKey(key=key, text=text, replaced_id=replaced.id, overlap_ends_at=ends_at)
 
         rotated = await self._store.write(rotate)
@@ -160,6 +165,7 @@ class ApiKeys:
             _require_grantable(caller, key.upstreams)
             if not await tx.api_keys.revoke(key.id, now=tx.now()):
                 raise NotFound(_NO_VALID_KEY)
+            await record_change(tx, caller, "revoke_key", key.id, owner=key.principal)
             return key
 
         _log_change("api_key.revoked", await self._store.write(revoke), caller)
@@ -214,6 +220,10 @@ def _refuse_rotation(key: ApiKey) -> RingbackError:
     if key.replaced_by is not None:
         return Conflict(f"This key was rotated before. Rotate the key that replaced it: {key.replaced_by}")
     return NotFound(_NO_VALID_KEY)
+
+
+def _describe_scopes(key: ApiKey) -> str:
+    return f"scopes: {', '.join(sorted(key.scopes))}"
 
 
 def _require_admin(caller: Caller | None) -> None:

@@ -21,6 +21,7 @@ from ringback.domain.principal import Caller, Scope
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.services.attempt_scheduling import AttemptScheduler, OpenDeliveries
+from ringback.services.audit import record_own_change
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.replays import REPLAY_BATCH_SIZE
@@ -111,6 +112,8 @@ class BulkRedeliveries:
         async def replay(tx: Transaction) -> dict[WebhookId, int]:
             found = await tx.webhooks.get_many({each.webhook_id for each in page}, lock=not dry_run)
             replayed = {each.id: await self._replay(tx, each, page, dry_run=dry_run) for each in _enabled(found)}
+            if any(replayed.values()) and not sent and not dry_run:
+                await record_own_change(tx, caller, "redeliver_many")
             return {webhook_id: number for webhook_id, number in replayed.items() if number}
 
         run = self._store.scan if dry_run else self._store.write_for

@@ -12,6 +12,7 @@ from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
+from ringback.telemetry import call_facts
 from ringback.waits import LocalWaiter, wait_first
 
 log = logging.getLogger(__name__)
@@ -37,17 +38,21 @@ class CallResumeRecorder:
 
     def record_resume(self, call: Call, surface: ResumeSurface) -> None:
         """Count a resume of this call now. It is written later; a crash can lose it."""
+        self._count_resume(call, surface, logging.INFO)
+
+    def record_read(self, call: Call, surface: ResumeSurface) -> None:
+        """The same for a read of the call by its client, which is a resume if the call has ended."""
+        if call.is_final:
+            self._count_resume(call, surface, logging.DEBUG)  # some clients poll a result all day
+
+    def _count_resume(self, call: Call, surface: ResumeSurface, log_level: int) -> None:
         key = call.id, surface
         if (waiting := self._pending.get(key)) is not None:
             self._pending[key] = replace(waiting, resumes=waiting.resumes + 1)
         elif len(self._pending) < PENDING_RESUMES_MAX:
             self._pending[key] = CallResume(call_id=call.id, resumed_at=self._clock.now(), surface=surface)
+            log.log(log_level, "call.resumed", extra={**call_facts(call), "surface": str(surface)})
         self._waiter.notify()
-
-    def record_read(self, call: Call, surface: ResumeSurface) -> None:
-        """The same for a read of the call by its client, which is a resume if the call has ended."""
-        if call.is_final:
-            self.record_resume(call, surface)
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():

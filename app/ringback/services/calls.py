@@ -19,6 +19,7 @@ from ringback.domain.upstreams import ToolCatalog
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
+from ringback.services.audit import record_own_change
 from ringback.services.call_starts import CallStarter, PreparedCall, StartCallRequest, naming_call
 from ringback.services.cancellation import cancel_open_call
 from ringback.services.lifecycle import Lifecycle
@@ -250,7 +251,11 @@ class Calls:
 
         async def cancel(tx: Transaction) -> Call:
             call = await get_own_call(tx, caller.principal, call_id)
-            return call if call.is_final else await cancel_open_call(tx, self._recorder, call)
+            if call.is_final:
+                return call
+            if not call.cancel_requested:
+                await record_own_change(tx, caller, "cancel_call", call.id)
+            return await cancel_open_call(tx, self._recorder, call)
 
         return await self._store.write_for(caller.principal, cancel)
 
@@ -265,6 +270,7 @@ class Calls:
             call = await get_own_call(tx, caller.principal, call_id)
             if call.is_final:
                 raise CallEnded(f"The call has ended as {call.status}.", call_id=call.id)
+            await record_own_change(tx, caller, "cancel_call", call.id)
             tx.notify(call_cancel_topic(call.id))
             return (
                 await self._recorder.finish_call(

@@ -21,6 +21,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.signals import call_cancel_topic, call_changed_topic
 from ringback.notifier.recorder import CompletionRequest, Recorder
+from ringback.services.audit import record_own_change
 from ringback.services.quotas import QuotaEnforcer
 
 CANCELLATIONS_MAX: Final = 1_000
@@ -76,7 +77,7 @@ class BulkCancellations:
             if limit <= 0:
                 return True
             page = await self._find(caller, where, position=position, limit=limit)
-            counts.update(await self._cancel_page(caller, page, dry_run=dry_run))
+            counts.update(await self._cancel_page(caller, page, is_first=not counts.total(), dry_run=dry_run))
             position = page.next_position
             if position is None:
                 return False
@@ -87,16 +88,24 @@ class BulkCancellations:
             caller.principal, lambda tx: tx.calls.list_page(caller.principal, where, position=position, limit=limit)
         )
 
-    async def _cancel_page(self, caller: Caller, page: Sequence[Call], *, dry_run: bool) -> Counter[bool]:
+    async def _cancel_page(
+        self, caller: Caller, page: Sequence[Call], *, is_first: bool, dry_run: bool
+    ) -> Counter[bool]:
         wanted = [call.id for call in page if not call.cancel_requested]
         if dry_run:
             return Counter(ends_when_cancelled(call) for call in page if not call.cancel_requested)
         if not wanted:
             return Counter()
-        return await self._store.write_for(caller.principal, lambda tx: self._cancel_batch(tx, wanted))
+        return await self._store.write_for(
+            caller.principal, lambda tx: self._cancel_batch(tx, caller, wanted, is_first=is_first)
+        )
 
-    async def _cancel_batch(self, tx: Transaction, call_ids: Sequence[CallId]) -> Counter[bool]:
+    async def _cancel_batch(
+        self, tx: Transaction, caller: Caller, call_ids: Sequence[CallId], *, is_first: bool
+    ) -> Counter[bool]:
         calls = [call for call in await tx.calls.get_many(call_ids) if not call.is_final and not call.cancel_requested]
+        if is_first and calls:
+            await record_own_change(tx, caller, "cancel_calls")
         return Counter(call.is_final for call in await cancel_open_calls(tx, self._recorder, calls))
 
 

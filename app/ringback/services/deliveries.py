@@ -1,14 +1,19 @@
 """Read deliveries and their attempts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Attempt, Delivery
-from ringback.domain.delivery_rows import DeliveryFilter
+from ringback.domain.delivery_rows import DeliveryFilter, UndeliveredCounts
 from ringback.domain.errors import NotFound
-from ringback.domain.ids import DeliveryId, is_well_formed_id
+from ringback.domain.ids import DeliveryId, WebhookId, is_well_formed_id
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.webhook import Webhook
+
+UNDELIVERED_COUNTED_MAX: Final = 200
+"""Dead or held deliveries of one webhook that a page counts: a page of 50 webhooks visits 10,000 entries of an index."""
 
 
 class Deliveries:
@@ -24,6 +29,16 @@ class Deliveries:
             lambda tx: tx.deliveries.list_page(
                 caller.listed_principal, delivery_filter, position=position, limit=limit
             ),
+        )
+
+    async def count_undelivered(
+        self, caller: Caller, webhooks: Sequence[Webhook]
+    ) -> Mapping[WebhookId, UndeliveredCounts]:
+        """For each of these webhooks, its held and dead deliveries, each counted up to `UNDELIVERED_COUNTED_MAX`."""
+        caller.require_scope(Scope.READ)
+        own = [each.id for each in webhooks if caller.listed_principal in {None, each.principal}]
+        return await self._store.scan(
+            caller.principal, lambda tx: tx.deliveries.count_undelivered(own, limit=UNDELIVERED_COUNTED_MAX)
         )
 
     async def get_delivery(self, caller: Caller, delivery_id: str) -> tuple[Delivery, Sequence[Attempt]]:

@@ -245,9 +245,9 @@ async def _bury_call_with_late_rows(tx: Transaction, erasure: Erasure, call: Cal
 
 
 async def erase_identity(tx: Transaction, erasure: Erasure) -> bool:
-    """Erase a batch of the principal's keys, MCP sessions, event types, proven URLs and logins to upstreams, with their tokens.
+    """Erase a batch of the principal's keys, MCP sessions, event types, proven URLs, hourly counts and logins to upstreams.
 
-    Return whether there were any.
+    Their tokens are erased too. Return whether there were any.
     """
     if await tx.erased_deliveries.delete_identity(erasure, limit=ERASE_BATCH_SIZE) == 0:
         return False

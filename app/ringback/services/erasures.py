@@ -17,6 +17,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import PRINCIPAL_LENGTH_MAX, Caller, Principal, Scope
 from ringback.domain.upstream_logins import UpstreamTokens
 from ringback.notifier.recorder import Recorder
+from ringback.services.audit import record_change
 from ringback.services.calls import get_own_call
 from ringback.services.erasure_batches import erase_batch, erase_identity
 from ringback.services.lifecycle import Lifecycle
@@ -166,6 +167,7 @@ class Erasures:
             worked_at=tx.now(),
         )
         await tx.erasures.insert(erasure)
+        await record_change(tx, caller, f"erase_{kind}", erasure.id, owner=principal)
         tx.on_commit(partial(_log_requested, erasure))
         return erasure
 

@@ -14,6 +14,7 @@ REST. The permission is checked again when the key ends: the janitor then ends i
 
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from ringback.domain.attempt_category import wire_reason
@@ -52,6 +53,7 @@ from ringback.protocol.mcp_events.errors import CallbackFailure, event_not_found
 from ringback.protocol.mcp_events.grants import TtlPolicy
 from ringback.services.api_keys import require_held_key
 from ringback.services.attempt_scheduling import AttemptScheduler
+from ringback.services.audit import record_own_change
 from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.event_errors import raising_event_errors
 from ringback.services.event_types import EventTypes
@@ -142,12 +144,14 @@ class EventSubscriptions:
             caller.require_scope(Scope.WEBHOOKS)
             subscription_id = get_subscription_id(caller.principal, key)
             is_first = True
-            while not await self._store.write_for(
-                caller.principal,
-                lambda tx, is_first=is_first: unsubscribe_batch(
-                    tx, caller.principal, subscription_id, is_first=is_first
-                ),
-            ):
+
+            async def end(tx: Transaction, *, is_first: bool) -> bool:
+                has_ended = await unsubscribe_batch(tx, caller.principal, subscription_id, is_first=is_first)
+                if is_first:
+                    await record_own_change(tx, caller, "remove_webhook", subscription_id)
+                return has_ended
+
+            while not await self._store.write_for(caller.principal, partial(end, is_first=is_first)):
                 is_first = False
 
     async def _check_quota(self, tx: Transaction, wanted: Webhook) -> bool:
@@ -207,6 +211,7 @@ class EventSubscriptions:
             await tx.webhook_deliveries.cancel_open(wanted.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
         webhook = await self._insert_or_revive(tx, wanted, lapsed)
         await tx.subscriptions.save(_build_subscription(caller, request, webhook))
+        await record_own_change(tx, caller, "register_webhook", webhook.id)
         if start.after_seq < head:
             await self._recorder.catch_ups.begin_catch_up(tx, webhook, after_seq=start.after_seq)
         return SubscriptionGrant(

@@ -30,6 +30,7 @@ from ringback.domain.event_types import (
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.services.api_keys import require_held_key
+from ringback.services.audit import record_own_change
 from ringback.services.event_demands import renew_demand, require_room_to_follow
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import poll_until
@@ -120,15 +121,22 @@ class EventTypes:
 
         async def save(tx: Transaction) -> PublishedEventType:
             await require_held_key(tx, caller)
-            return await save_event_type(tx, caller.principal, declaration)
+            declared = await save_event_type(tx, caller.principal, declaration)
+            await record_own_change(tx, caller, "declare_event_type", declared.name)
+            return declared
 
         return await self._store.write_for(caller.principal, save)
 
     async def remove_event_type(self, caller: Caller, name: str) -> None:
         """Remove the declaration. Its events and webhooks stay; the next published event declares it again."""
         require_publisher(caller)
-        if not await self._store.write_for(caller.principal, lambda tx: tx.event_types.remove(caller.principal, name)):
-            raise NotFound("You have declared no event type of this name. List yours: GET /v1/event-types")
+
+        async def remove(tx: Transaction) -> None:
+            if not await tx.event_types.remove(caller.principal, name):
+                raise NotFound("You have declared no event type of this name. List yours: GET /v1/event-types")
+            await record_own_change(tx, caller, "remove_event_type", name)
+
+        await self._store.write_for(caller.principal, remove)
 
     # -- subscriptions --
 

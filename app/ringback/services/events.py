@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ringback.domain.clock import Clock
 from ringback.domain.cursor import (
@@ -20,6 +21,9 @@ from ringback.domain.signals import log_appended_topic
 from ringback.notifier.log_positions import log_contains_position, read_log_position
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
+
+LAST_SEQ: Final = 2**62
+"""After every position of a log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +87,21 @@ class Events:
         return await self._store.scan(
             caller.principal, lambda tx: tx.events.list_latest(event_filter, position=position, limit=limit)
         )
+
+    async def list_own_latest(
+        self, caller: Caller, event_filter: EventFilter, *, cursor: str | None, limit: int
+    ) -> Page[Event, str]:
+        """Return events of the caller's own log, newest first. The next position is the cursor of the next page."""
+        caller.require_scope(Scope.READ)
+        before = decode_log_position(cursor).seq if cursor else LAST_SEQ
+
+        async def read(tx: Transaction) -> Page[Event, str]:
+            page = await tx.event_log.list_before(caller.principal, before, event_filter, limit=limit)
+            seq = page.next_position
+            following = None if seq is None else await read_log_position(tx, caller.principal, seq)
+            return Page(page, next_position=None if following is None else encode_log_position(following))
+
+        return await self._store.scan(caller.principal, read)
 
 
 async def read_event_page(

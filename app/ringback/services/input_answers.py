@@ -13,6 +13,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC, call_answered_topic
 from ringback.notifier.recorder import Recorder
+from ringback.services.audit import record_own_change
 from ringback.services.calls import get_own_call
 
 INPUT_RESPONSES_MAX: Final = 64
@@ -39,9 +40,11 @@ class InputAnswers:
                 raise CallEnded(f"The call has ended as {call.status}; it has no open questions.", call_id=call.id)
             answer = inputs.answer_input(call, responses, now=tx.now())
             if answer.declines_login:
+                await record_own_change(tx, caller, "answer_call", call.id)
                 return await self._end_without_login(tx, answer)
             if answer.call is not call:
                 _check_responses_size(answer.call.input_responses)
+                await record_own_change(tx, caller, "answer_call", call.id)
                 await self.recorder.record_input_requests(tx, call, answer.call, lease_token=None)
                 tx.notify(call_answered_topic(call.id))
                 if answer.call.phase is CallPhase.QUEUED:

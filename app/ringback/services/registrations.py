@@ -29,6 +29,7 @@ from ringback.notifier.log_positions import log_contains_position
 from ringback.notifier.recorder import Recorder
 from ringback.services.api_keys import require_held_key
 from ringback.services.attempt_scheduling import AttemptScheduler
+from ringback.services.audit import record_own_change
 from ringback.services.event_types import EventTypes
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
@@ -158,6 +159,7 @@ class WebhookRegistrations:
             if changed != existing:
                 changed = (await update_webhook(tx, self._verification, self._attempts, existing, changed)).webhook
                 tx.on_commit(partial(rescheduled.add, changed.id))
+                await record_own_change(tx, caller, "put_webhook", changed.id)
             return RegisteredWebhook(webhook=changed, is_new=False)
 
         rescheduled: set[WebhookId] = set()
@@ -290,6 +292,7 @@ class WebhookRegistrations:
             await self._recorder.enqueue_gap(tx, webhook)
         if after_seq < head:
             await self._recorder.catch_ups.begin_catch_up(tx, webhook, after_seq=after_seq)
+        await record_own_change(tx, caller, "register_webhook" if webhook.name is None else "put_webhook", webhook.id)
         return webhook
 
 

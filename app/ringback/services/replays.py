@@ -24,6 +24,7 @@ from ringback.domain.webhook import Webhook, WebhookOrigin
 from ringback.notifier.log_positions import log_contains_position, read_log_position
 from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.services.attempt_scheduling import AttemptScheduler, OpenDeliveries
+from ringback.services.audit import record_own_change
 from ringback.services.deliveries import get_own_delivery
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
@@ -152,9 +153,11 @@ class DeliveryReplays:
         replay_batch = self._count_batch if request.dry_run else self._replay_batch
         run = self._store.scan if request.dry_run else self._store.write_for
         replayed = still_open = 0
+        is_first = True
         while source is not None and replayed < REPLAY_DELIVERIES_MAX:
             limit = min(REPLAY_BATCH_SIZE, REPLAY_DELIVERIES_MAX - replayed)
-            batch = await run(caller.principal, partial(replay_batch, caller.principal, webhook_id, source, limit))
+            work = partial(replay_batch, caller, webhook_id, source, limit, is_first=is_first)
+            batch, is_first = await run(caller.principal, work), False
             replayed += len(batch.finished)
             still_open += batch.still_open
             source = batch.next_source
@@ -189,6 +192,7 @@ class DeliveryReplays:
             (latest,) = found
             if latest.state not in OPEN_STATES:
                 (latest,) = await self._requested_deliveries.insert_replays(tx, webhook, [latest])
+            await record_own_change(tx, caller, "redeliver", delivery.id)
             scheduled = await self._attempts.schedule_now(tx, webhook)
             return RequestedDelivery(delivery=await tx.deliveries.get(latest.id) or latest, deliveries=scheduled)
 
@@ -202,19 +206,22 @@ class DeliveryReplays:
         self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
 
     async def _replay_batch(
-        self, principal: Principal, webhook_id: str, source: _ReplaySource, limit: int, tx: Transaction
+        self, caller: Caller, webhook_id: str, source: _ReplaySource, limit: int, tx: Transaction, *, is_first: bool
     ) -> _ReplayBatch:
-        webhook = await get_own_webhook(tx, principal, webhook_id)
+        webhook = await get_own_webhook(tx, caller.principal, webhook_id)
         require_enabled(webhook)
+        if is_first:
+            await record_own_change(tx, caller, "replay_webhook", webhook.id)
         await self._requested_deliveries.lock(tx, webhook)
         batch = await source.read_batch(tx, webhook, limit=limit)
         await self._requested_deliveries.insert_replays(tx, webhook, batch.finished)
         return batch
 
     async def _count_batch(
-        self, principal: Principal, webhook_id: str, source: _ReplaySource, limit: int, tx: Transaction
+        self, caller: Caller, webhook_id: str, source: _ReplaySource, limit: int, tx: Transaction, *, is_first: bool
     ) -> _ReplayBatch:
-        return await source.read_batch(tx, await get_own_webhook(tx, principal, webhook_id), limit=limit)
+        del is_first
+        return await source.read_batch(tx, await get_own_webhook(tx, caller.principal, webhook_id), limit=limit)
 
 
 async def _require_known_position(tx: Transaction, principal: Principal, cursor: str) -> LogPosition:

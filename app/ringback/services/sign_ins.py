@@ -1,5 +1,6 @@
 """Sign-ins to the dashboard (`domain.sign_ins`): start one, find its caller with each request, end it."""
 
+import logging
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -12,6 +13,8 @@ from ringback.domain.principal import Caller, Scope, Surface
 from ringback.domain.sign_ins import SIGN_IN_SECONDS, SIGN_INS_KEPT, SignIn
 from ringback.services.api_keys import require_held_key
 from ringback.signing import secrets
+
+log = logging.getLogger(__name__)
 
 VIEWING_SCOPES: Final = frozenset({Scope.READ, Scope.ADMIN})
 """A viewer has one of these."""
@@ -56,6 +59,8 @@ class SignIns:
             return sign_in
 
         sign_in = await self._store.write_for(caller.principal, insert)
+        facts = {"sign_in_id": sign_in.id, "principal": caller.principal, "key_id": caller.key_id}
+        log.info("viewer.signed_in", extra=facts)
         return StartedSignIn(secret=secret, expires_at=sign_in.expires_at)
 
     async def find_caller(self, secret: str) -> Caller | None:
@@ -76,7 +81,11 @@ class SignIns:
 
     async def sign_out(self, secret: str) -> None:
         """End the sign-in: a copy of its cookie is worth nothing from now on."""
-        await self._store.write(lambda tx: tx.sign_ins.delete(secrets.hash_browser_secret(secret)))
+        caller = await self.find_caller(secret)
+        if caller is not None:
+            await self._store.write_for(
+                caller.principal, lambda tx: tx.sign_ins.delete(secrets.hash_browser_secret(secret))
+            )
 
 
 async def find_viewing_caller(tx: Transaction, key_id: KeyId) -> Caller | None:

@@ -15,11 +15,19 @@ from ringback.domain.principal import Caller, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.domain.upstream_rows import UpstreamControl, UpstreamIntake
 from ringback.domain.upstreams import ToolCatalog
+from ringback.services.audit import record_change
 
 log = logging.getLogger(__name__)
 
 REREAD_SECONDS: Final = 1.0
 """How long another node may go on accepting calls of an upstream that is drained. Starting a call costs no query for it."""
+
+
+_OPERATIONS: Final = {
+    UpstreamIntake.OPEN: "resume_upstream",
+    UpstreamIntake.PAUSED: "pause_upstream",
+    UpstreamIntake.DRAINING: "drain_upstream",
+}
 
 
 class UpstreamControls:
@@ -44,6 +52,7 @@ class UpstreamControls:
                 await tx.upstream_controls.remove(upstream)
             else:
                 await tx.upstream_controls.save(UpstreamControl(upstream=upstream, intake=intake, changed_at=tx.now()))
+            await record_change(tx, caller, _OPERATIONS[intake], upstream)
             tx.notify(CALL_QUEUED_TOPIC)  # the runners lease what was queued meanwhile
             return await tx.upstream_controls.list_all()
 

@@ -29,7 +29,7 @@ from ringback.domain.errors import (
 from ringback.domain.ids import IdGenerator, KeyId, LoginId
 from ringback.domain.login_urls import is_allowed_redirect, login_callback_url
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.principal import Caller, Principal, Scope, Surface
 from ringback.domain.rate_limiter import RateLimit, RateLimiter
 from ringback.domain.upstream_logins import (
     SHARED_OWNER,
@@ -44,6 +44,7 @@ from ringback.domain.upstream_logins import (
 )
 from ringback.domain.upstreams import ToolCatalog, UpstreamInfo
 from ringback.services.api_keys import require_held_key
+from ringback.services.audit import record_change
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.login_redirects import (
     AuthorizationResponse,
@@ -162,7 +163,7 @@ class UpstreamLogins:
             return started_by == (upstream, caller.principal, caller.key_id)
 
         login = await self._take_login(caller.principal, caller.key_id, response, is_callers)
-        return await self._finish(login, response)
+        return await self._finish(caller, login, response)
 
     async def complete_in_browser(self, login_ids: frozenset[LoginId], redirected_to: str) -> CompletedLogin:
         """Complete a login that began in this browser, on Ringback's page: `login_ids` are those that its cookies name.
@@ -175,7 +176,8 @@ class UpstreamLogins:
         if found is None or found.id not in login_ids:
             raise UnknownLogin(_NO_LOGIN)
         login = await self._take_login(found.principal, found.key_id, response, lambda each: each.id == found.id)
-        return await self._finish(login, response)
+        starter = Caller(principal=login.principal, scopes=frozenset(), key_id=login.key_id, surface=Surface.UI)
+        return await self._finish(starter, login, response)
 
     async def sign_out(self, caller: Caller, upstream: str) -> None:
         """Delete the tokens of the caller's owner, and revoke them at the authorization server. Does nothing without tokens."""
@@ -183,7 +185,9 @@ class UpstreamLogins:
         owner = credentials.get_owner(caller.principal)
 
         async def delete(tx: Transaction) -> UpstreamTokens | None:
-            return await end_login(tx, upstream, owner)
+            tokens = await end_login(tx, upstream, owner)
+            await record_change(tx, caller, "end_login", upstream, owner=owner or None)
+            return tokens
 
         tokens = await write_for_owner(self._store, owner, delete)
         _audit("audit.login_ended", caller, upstream, credentials)
@@ -284,7 +288,7 @@ class UpstreamLogins:
 
         return await self._store.write_for(principal, take)
 
-    async def _finish(self, login: UpstreamLogin, response: AuthorizationResponse) -> CompletedLogin:
+    async def _finish(self, caller: Caller, login: UpstreamLogin, response: AuthorizationResponse) -> CompletedLogin:
         facts = {"login_id": login.id, "principal": login.principal, "key_id": login.key_id, "upstream": login.upstream}
         try:
             if (
@@ -297,7 +301,7 @@ class UpstreamLogins:
             audit_log.warning("audit.login_failed", extra={**facts, "reason": str(failure.failure)})
             await self._store.write_for(login.principal, lambda tx: tx.upstream_logins.delete(login.id))
             raise _to_error(failure) from None
-        tokens = await self._save_tokens(login, granted)
+        tokens = await self._save_tokens(caller, login, granted)
         credentials = CredentialsScope.SHARED if tokens.owner == SHARED_OWNER else CredentialsScope.PRINCIPAL
         audit_log.info("audit.login_completed", extra={**facts, "credentials": str(credentials)})
         return CompletedLogin(
@@ -307,7 +311,7 @@ class UpstreamLogins:
             expires_at=tokens.expires_at,
         )
 
-    async def _save_tokens(self, login: UpstreamLogin, granted: GrantedTokens) -> UpstreamTokens:
+    async def _save_tokens(self, caller: Caller, login: UpstreamLogin, granted: GrantedTokens) -> UpstreamTokens:
         """Store the tokens, and let the calls go on that wait for them."""
         replaced: UpstreamTokens | None = None
 
@@ -318,6 +322,7 @@ class UpstreamLogins:
             await _require_valid_key(tx, login.key_id)
             replaced = await tx.upstream_tokens.get(login.upstream, login.owner)
             tokens = await replace_tokens(tx, login, granted)
+            await record_change(tx, caller, "complete_login", login.upstream, owner=login.owner or None)
             await self._waits.resume_calls(tx, tokens)
             return tokens
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from typing import Final
 
 from ringback.domain.call_outcome import CallOutcome
@@ -32,6 +33,7 @@ from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.services.attempt_scheduling import AttemptScheduler, OpenDeliveries
+from ringback.services.audit import record_own_change
 from ringback.services.event_types import EventTypes
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
@@ -188,7 +190,7 @@ class Webhooks:
             updated = replace(_apply_change(previous, change, now=tx.now()), updated_at=tx.now())
             if change.events is not None:
                 check_subscribed_upstream(caller, updated, self._catalog)
-            return await update_webhook(
+            changed = await update_webhook(
                 tx,
                 self._verification,
                 self._attempts,
@@ -196,6 +198,8 @@ class Webhooks:
                 updated,
                 requests_attempts=change.state is WebhookState.ACTIVE or change.paused is False,
             )
+            await record_own_change(tx, caller, "change_webhook", previous.id, detail=_describe_change(change))
+            return changed
 
         updated = await self._store.write_for(caller.principal, apply)
         if change.url is not None and updated.webhook.state is WebhookState.PENDING_VERIFICATION:
@@ -221,6 +225,7 @@ class Webhooks:
             webhook = await get_own_webhook(tx, caller.principal, webhook_id)
             require_enabled(webhook)
             await self._verification.restart_challenge(tx, webhook)
+            await record_own_change(tx, caller, "verify_webhook", webhook.id)
             return webhook
 
         webhook = await self._store.write_for(caller.principal, restart_challenge)
@@ -238,6 +243,7 @@ class Webhooks:
             webhook = await get_own_webhook(tx, caller.principal, webhook_id)
             require_enabled(webhook)
             test = await self._requested_deliveries.insert_test(tx, webhook)
+            await record_own_change(tx, caller, "test_webhook", webhook.id)
             return RequestedDelivery(delivery=test, deliveries=await self._attempts.schedule_now(tx, webhook))
 
         sent = await self._store.write_for(caller.principal, test)
@@ -259,6 +265,7 @@ class Webhooks:
             webhook = with_rotated_secret(webhook, newest, now=now, overlap_seconds=overlap_seconds)
             require_secret_quota(webhook, now)
             await tx.webhooks.update(webhook, WebhookPart.SECRETS)
+            await record_own_change(tx, caller, "rotate_secret", webhook.id)
             return RotatedSecret(
                 webhook=webhook,
                 deliveries=await self._attempts.schedule_now(tx, webhook),
@@ -284,18 +291,27 @@ class Webhooks:
         """
         caller.require_scope(Scope.WEBHOOKS)
 
-        async def remove_batch(tx: Transaction) -> bool:
+        async def remove_batch(tx: Transaction, *, is_first: bool = False) -> bool:
             webhook = await get_own_webhook(tx, caller.principal, webhook_id)
+            if is_first:
+                await record_own_change(tx, caller, "remove_webhook", webhook.id)
             if webhook.is_subscription:
                 return await remove_subscription_batch(tx, self._recorder, webhook.id)
             return await remove_webhook_batch(tx, webhook)
 
-        removed = await self._store.write_for(caller.principal, remove_batch)
+        removed = await self._store.write_for(caller.principal, partial(remove_batch, is_first=True))
         while not removed:
             try:
                 removed = await self._store.write_for(caller.principal, remove_batch)
             except NotFound:  # another request has removed it in the meantime
                 removed = True
+
+
+def _describe_change(change: WebhookChange) -> str:
+    """The names of the changed members, and the states that need no secrecy."""
+    changed = [each.name for each in fields(change) if getattr(change, each.name) is not None]
+    values = {"state": change.state, "paused": change.paused}
+    return ", ".join(f"{name}={str(values[name]).lower()}" if name in values else name for name in changed)
 
 
 def _apply_change(webhook: Webhook, change: WebhookChange, *, now: datetime) -> Webhook:

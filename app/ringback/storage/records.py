@@ -40,21 +40,7 @@ class Records:
     """
 
     def __init__(self, types: ColumnTypes) -> None:
-        json = types.json
-        self.call = RowCodec(
-            Call,
-            types,
-            columns={
-                "progress": json.storing(progress_data, lambda values: Progress(**values)),
-                "handle": json.storing(
-                    lambda handle: [handle.driver, handle.data], lambda pair: Handle(driver=pair[0], data=pair[1])
-                ),
-                "input_requests": json.storing(_encode_input_requests, _decode_input_requests, empty_is_null=True),
-                "input_responses": json.storing(dict, dict, empty_is_null=True),
-            },
-            stored_apart=("arguments", "meta"),
-            sealed=("arguments", "meta"),
-        )
+        self.call = _make_call_codec(types)
         self.call_resume = RowCodec(CallResume, types)
         self.tombstone = RowCodec(Tombstone, types)
         self.event = RowCodec(Event, types, columns={"name": ColumnType(decode=event_name)})
@@ -64,17 +50,7 @@ class Records:
         self.delivery = RowCodec(Delivery, types, stored_apart=("body",), sealed=("body",))
         self.attempt = RowCodec(Attempt, types)
         self.circuit_breaker = RowCodec(CircuitBreaker, types)
-        self.webhook = RowCodec(
-            Webhook,
-            types,
-            columns={
-                "secrets": ColumnType(encode=_encode_secrets, decode=_decode_secrets),
-                "retry_steps": json.storing(list, tuple),
-            },
-            embedded={"breaker": self.circuit_breaker, "failure_rate": RowCodec(FailureRate, types)},
-            sealed=("secrets",),
-            stored_within=("headers",),
-        )
+        self.webhook = _make_webhook_codec(types, self.circuit_breaker)
         self.catch_up = RowCodec(CatchUp, types)
         self.change_subscription = RowCodec(ChangeSubscription, types)
         self.event_subscription = RowCodec(EventSubscription, types)
@@ -106,6 +82,38 @@ class Records:
     def by_name(self) -> Mapping[str, RowCodec[Any]]:
         """The codecs under the names that statements use."""
         return vars(self)
+
+
+def _make_call_codec(types: ColumnTypes) -> RowCodec[Call]:
+    json = types.json
+    return RowCodec(
+        Call,
+        types,
+        columns={
+            "progress": json.storing(progress_data, lambda values: Progress(**values)),
+            "handle": json.storing(
+                lambda handle: [handle.driver, handle.data], lambda pair: Handle(driver=pair[0], data=pair[1])
+            ),
+            "input_requests": json.storing(_encode_input_requests, _decode_input_requests, empty_is_null=True),
+            "input_responses": json.storing(dict, dict, empty_is_null=True),
+        },
+        stored_apart=("arguments", "meta"),
+        sealed=("arguments", "meta"),
+    )
+
+
+def _make_webhook_codec(types: ColumnTypes, breaker: RowCodec[CircuitBreaker]) -> RowCodec[Webhook]:
+    return RowCodec(
+        Webhook,
+        types,
+        columns={
+            "secrets": ColumnType(encode=_encode_secrets, decode=_decode_secrets),
+            "retry_steps": types.json.storing(list, tuple),
+        },
+        embedded={"breaker": breaker, "failure_rate": RowCodec(FailureRate, types)},
+        sealed=("secrets",),
+        stored_within=("headers",),
+    )
 
 
 def _encode_input_requests(requests: Mapping[str, InputRequest]) -> dict[str, Any]:

@@ -24,8 +24,21 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     home_charts    the charts of the first page
     home_pages     the first page
     call_pages     the list of calls, the page of one call
+    session_pages  the page of one client session; session_charts: its calls as a chart
+    lookup_pages   one box for every id and key
+    live_pages     the list of calls as server-sent events
     call_filters   the filter of the list in the query of its URL
     timelines      the timeline of a call; drawings: lanes along an axis of time
     contents       arguments and results as text
+    webhook_pages  the webhooks; webhook_actions has the buttons of one
+    delivery_pages  the deliveries; redelivery_pages sends all again that match a filter
+    upstream_pages  the upstreams and their tools
+    tool_pages     the form that starts a call of a tool
+    schema_forms   the fields of that form, from the tool's inputSchema
+    form_values    the arguments, from what was typed into the fields
+    form_keys      idempotency keys of forms
+    event_pages    the event log
+    query_parameters  the filters of lists, with the checks of the REST API
+    notices        the sentences after an action
     missing_pages  what is shown at a path without a page
 """

@@ -42,6 +42,8 @@ class Mark:
     at: datetime
     tone: str
     text: str
+    is_diamond: bool = False
+    """Whether it is drawn as a diamond, and not as a dot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,7 @@ class DrawnMark:
     y: float
     tone: str
     text: str
+    is_diamond: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,11 +172,13 @@ def _draw_lane(lane: Lane, scale: TimeScale, *, top: float) -> DrawnLane:
         y=top + LANE_HEIGHT / 2 + 3,
         href=lane.href,
         bars=[_draw_bar(bar, scale, top=top) for bar in lane.bars],
-        marks=[
-            DrawnMark(x=_x(scale, mark.at), y=top + LANE_HEIGHT / 2 - 1, tone=mark.tone, text=mark.text)
-            for mark in lane.marks
-        ],
+        marks=[_draw_mark(mark, scale, top=top) for mark in lane.marks],
     )
+
+
+def _draw_mark(mark: Mark, scale: TimeScale, *, top: float) -> DrawnMark:
+    y = top + LANE_HEIGHT / 2 - 1
+    return DrawnMark(x=_x(scale, mark.at), y=y, tone=mark.tone, text=mark.text, is_diamond=mark.is_diamond)
 
 
 def _draw_bar(bar: Bar, scale: TimeScale, *, top: float) -> DrawnBar:

@@ -135,11 +135,12 @@ def draw_queues(hours: Sequence[HourInsights]) -> Chart:
     return draw_lines(
         caption="Queue depth, the largest sample of each hour (UTC)",
         hours=_times(hours),
-        series=series,
+        series=series if any(maxima) else (),
         scale=make_count_scale(max(maxima), label=_format_count),
         format_value=_format_count,
         summary=f"{_span(hours)}: at most {maxima[0]:,} calls and {maxima[1]:,} deliveries waited.",
         note=f"Of all principals. A queue that grew and drained between two samples is not seen. {_NOT_OVER}",
+        empty_text="No sample saw a call or a delivery waiting.",
     )
 
 

@@ -1,5 +1,6 @@
 """Opens a portal link: its secret moves from the URL into a cookie, and the browser goes on to the pages of the link."""
 
+import logging
 from http import HTTPStatus
 from urllib.parse import quote
 
@@ -12,6 +13,8 @@ from ringback.services.portal_links import PORTAL_PATH, PortalCaller
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import ENDED_LINK, PageRoutes
 from ringback.ui.rendering import Renderer
+
+log = logging.getLogger(__name__)
 
 
 class PortalPages:
@@ -42,6 +45,7 @@ class PortalPages:
 
     def _send_to_pages(self, found: PortalCaller, secret: str) -> Response:
         session = found.client_session_id
+        log.info("portal_link.opened", extra={"principal": found.caller.principal, "client_session_id": session})
         path = "/ui" if session is None else f"/ui/sessions/{quote(session, safe='')}"
         # The URL has the secret, so no page learns it as the referrer.
         headers = {**self._renderer.headers.portal, "Referrer-Policy": "no-referrer"}

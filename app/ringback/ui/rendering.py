@@ -75,5 +75,9 @@ class Renderer:
         headers = self.headers.portal if in_portal else self.headers.for_viewer(viewer)
         return Response(html, status_code=status_code, headers=headers, media_type="text/html")
 
+    def render_fragment(self, template: str, **values: object) -> str:
+        """A part of a page that is the same for all its viewers."""
+        return _TEMPLATES.get_template(template).render(values, ui=self.ui_path)
+
     def _asset_url(self, name: str) -> str:
         return f"{self.ui_path}{asset_path(name)}"

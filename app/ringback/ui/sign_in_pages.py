@@ -1,5 +1,6 @@
 """Sign in with an API key, and sign out."""
 
+import logging
 from http import HTTPStatus
 
 from starlette.requests import Request
@@ -21,6 +22,8 @@ from ringback.ui.context import UiContext
 from ringback.ui.page_routes import NEXT_LENGTH_MAX, Form, PageRoutes
 from ringback.ui.rendering import PAGE_HEADERS, Renderer
 from ringback.ui.viewer import Viewer
+
+log = logging.getLogger(__name__)
 
 
 class SignInPages:
@@ -49,6 +52,8 @@ class SignInPages:
             caller = await self._read_caller(request)
             started = await self._context.services.sign_ins.sign_in(caller)
         except RingbackError as problem:
+            if isinstance(problem, Unauthenticated):  # these are limited; others could fill the log
+                log.info("viewer.refused", extra={"reason": problem.slug})
             return self._render_form(request, error=problem.detail, status=status_for(type(problem)))
         response = _redirect(f"/ui{read_next(request.query_params.get('next'))}")
         await self._viewers.end_sign_in(request, response)
@@ -56,9 +61,10 @@ class SignInPages:
         return response
 
     async def sign_out(self, request: Request, viewer: Viewer, form: Form) -> Response:
-        del viewer, form
+        del form
         response = _redirect("/ui/sign-in")
         await self._viewers.end_sign_in(request, response)
+        log.info("viewer.signed_out", extra={"principal": viewer.caller.principal, "key_id": viewer.caller.key_id})
         return response
 
     async def _read_caller(self, request: Request) -> Caller:

@@ -77,7 +77,10 @@ def draw_timeline(history: CallHistory, entries: Sequence[TimelineEntry], *, now
     scale = TimeScale([*instants, now] if is_open else instants)
     lanes = [_call_lane(history, now), *(_delivery_lane(each, now) for each in deliveries)]
     if history.resumes:
-        marks = [Mark(at=resume.resumed_at, tone="busy", text=_resume_entry(resume).text) for resume in history.resumes]
+        marks = [
+            Mark(at=resume.resumed_at, tone="busy", text=_resume_entry(resume).text, is_diamond=True)
+            for resume in history.resumes
+        ]
         lanes.append(Lane(label="Client returned", marks=marks))
     return draw_lanes(lanes, scale)
 

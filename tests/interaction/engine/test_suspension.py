@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import httpx
 import orjson
@@ -16,8 +17,10 @@ from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
+from ringback.notifier.attempts import WARNINGS_AT_ONCE_MAX
 from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.clock import START, FakeClock
+from tests.support.databases import query_rows
 from tests.support.engine import Engine
 from tests.support.examples import ALICE
 from tests.support.receivers_by_host import CONNECTION_REFUSED, ReceiversByHost
@@ -150,6 +153,54 @@ async def test_the_owner_is_warned_at_50_70_and_90_percent_of_the_way_to_the_sus
     }
     lines = [(each.msg, each.__dict__["percent"]) for each in caplog.records if each.msg.startswith("webhook.")]
     assert lines == sent
+
+
+@pytest.mark.requirement("R20")
+async def test_after_a_restored_backup_only_levels_that_the_backup_lacks_are_raised_again(
+    still: Engine, fake_clock: FakeClock, tmp_path: Path
+) -> None:
+    await still.insert_webhooks(make_webhook(failing_since=fake_clock.now() - timedelta(hours=48)))
+
+    async def fail() -> list[tuple[int, str]]:
+        await still.finish_call(make_call())
+        await run_rounds(still, ReceiversByHost(500), 1)
+        events = [event for event in await still.read_events() if event.name == EventName.WEBHOOK_FAILING]
+        return [(event.data["percent"], event.id) for event in events]
+
+    (half,) = await fail()
+    head = (await still.read_events())[-1].seq
+    fake_clock.advance(20 * 3600)
+    _, lost = await fail()
+    query_rows(tmp_path, "DELETE FROM events WHERE seq > ?", head)
+    query_rows(tmp_path, "UPDATE log_heads SET seq = ?", head)
+    query_rows(tmp_path, "UPDATE webhooks SET alerted_percent = 50")
+    kept, again = await fail()
+
+    assert (half[0], lost[0]) == (50, 70)
+    assert kept == half
+    assert (again[0], again[1] == lost[1]) == (70, False)
+
+
+async def test_many_webhooks_that_reach_a_level_at_once_are_warned_of_a_few_at_a_time(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    since = fake_clock.now() - timedelta(hours=50)
+    webhooks = [
+        make_webhook(url=f"https://gone-{number}.example/", failing_since=since)
+        for number in range(4 * WARNINGS_AT_ONCE_MAX)
+    ]
+    await still.insert_webhooks(*webhooks)
+    dispatcher = still.make_dispatcher(ReceiversByHost(500))
+    raised: list[list[str]] = []
+    for _ in range(4):
+        await still.finish_call(make_call())
+        fake_clock.advance(60)
+        await dispatcher.run_once()
+        events = [event for event in await still.read_events() if event.name == EventName.WEBHOOK_FAILING]
+        raised.append([event.data["webhook_id"] for event in events])
+
+    assert WARNINGS_AT_ONCE_MAX <= len(raised[0]) < len(webhooks)
+    assert sorted(raised[-1]) == sorted(webhook.id for webhook in webhooks)
 
 
 async def test_an_event_about_a_webhook_says_nothing_of_its_url_or_secrets(still: Engine) -> None:

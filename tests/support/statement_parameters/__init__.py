@@ -10,6 +10,7 @@ from tests.support.statement_parameters.calls import CALL_PARAMETERS
 from tests.support.statement_parameters.dashboard import DASHBOARD_PARAMETERS
 from tests.support.statement_parameters.deliveries import DELIVERY_PARAMETERS
 from tests.support.statement_parameters.events import EVENT_PARAMETERS
+from tests.support.statement_parameters.insights import INSIGHT_PARAMETERS
 from tests.support.statement_parameters.logins import LOGIN_PARAMETERS
 from tests.support.statement_parameters.principals import PRINCIPAL_PARAMETERS
 from tests.support.statement_parameters.service import SERVICE_PARAMETERS
@@ -53,6 +54,7 @@ PARAMETERS: Final[StatementParameters] = (
     | LOGIN_PARAMETERS
     | DASHBOARD_PARAMETERS
     | SERVICE_PARAMETERS
+    | INSIGHT_PARAMETERS
 )
 """Each statement's parameters, with which it finds a few rows among the filler rows. A statement with `scan` visits that many
 filler rows at most."""

@@ -102,6 +102,7 @@ CALL_PARAMETERS: Final[StatementParameters] = {
     "call_histories": {
         "events": [{"call_id": "call_rare"}, {"call_id": "call_none"}],
         "deliveries": [{"ids": '["call_rare", "call_over"]'}],
+        "deliveries_of_event": [{"event_id": "evt_1"}, {"event_id": "evt_none", "principal": None}],
         "attempts": [{"ids": '["dlv_wh_rare-delivered-1", "dlv_none"]'}],
     },
     "call_resumes": {

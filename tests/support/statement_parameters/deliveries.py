@@ -53,6 +53,7 @@ DELIVERY_PARAMETERS: Final[StatementParameters] = {
         "page_of_dead": [{}, {"principal": "carol"}],
         "page_of_dead_of_webhook": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "watermarks": [{"webhook_ids": '["wh_rare", "wh_crowd", "wh_zzz"]'}],
+        "undelivered": [{"webhook_ids": '["wh_rare", "wh_crowd", "wh_zzz"]'}],
         "attempts": [{"delivery_id": "dlv_wh_rare-delivered"}],
         "remove": [{}],
     },

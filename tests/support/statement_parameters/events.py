@@ -21,6 +21,11 @@ EVENT_PARAMETERS: Final[StatementParameters] = {
         "find_external": [{"event_id": "evt_none"}],
         "id_at": [{"seq": FEW_ROWS // 2}, {"seq": FUTURE}],
         "ids_at": [{"seqs": f"[{FEW_ROWS // 2}, {FUTURE}]"}],
+        "before": [{"seq": FUTURE}, {"seq": FUTURE, "name": "none"}, {"seq": FEW_ROWS // 2, "tool": "none"}],
+        "end_of_before": [{"seq": FUTURE}],
+        "before_of_call": [{"call_id": "call_rare", "seq": FUTURE}, {"call_id": "call_talkative", "seq": FUTURE}],
+        "end_of_before_of_call": [{"call_id": "call_rare", "seq": FUTURE}],
+        "owner_of_call": [{"call_id": "call_talkative"}],
         "last_before": [{"instant": PAST}, {"instant": NOW}, {"instant": PAST + FEW_ROWS // 2}],
     },
     "event_types": {

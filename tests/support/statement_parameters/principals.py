@@ -77,6 +77,7 @@ PRINCIPAL_PARAMETERS: Final[StatementParameters] = {
         "delete_catalogs": [{"principal": "dave"}],
         "forget_logged_in_by": [{"principal": "dave"}],
         "delete_proofs": [{"principal": "dave", "until": NOW}],
+        "delete_hours": [{"principal": "dave", "until": NOW}],
         "overwrite_deleted": [{}],
     },
     "usage": {

@@ -10,6 +10,7 @@ from ringback.client.http_transport import ClientClock
 from ringback.client.sync.calls import SyncCallMethods
 from ringback.client.sync.erasures import SyncErasureMethods
 from ringback.client.sync.events import SyncEventMethods
+from ringback.client.sync.insights import SyncInsightMethods
 from ringback.client.sync.keys import SyncKeyMethods
 from ringback.client.sync.loop_thread import LoopThread
 from ringback.client.sync.operations import SyncOperationMethods
@@ -24,6 +25,7 @@ class SyncRingbackClient(
     SyncEventMethods,
     SyncResultMethods,
     SyncUpstreamMethods,
+    SyncInsightMethods,
     SyncErasureMethods,
     SyncKeyMethods,
     SyncOperationMethods,

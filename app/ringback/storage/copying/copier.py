@@ -51,6 +51,8 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
     "upstream_logins": ("id",),
     "upstream_tokens": ("id",),
     "oauth_clients": ("id",),
+    "insight_hours": ("principal", "upstream", "hour"),
+    "insight_positions": ("id",),
 }
 """The copied tables, with their keys. A table comes after those that it refers to."""
 LARGE: Final = frozenset({"calls", "inputs", "results", "tombstones", "events", "deliveries", "bodies", "attempts"})

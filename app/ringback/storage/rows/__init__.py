@@ -29,5 +29,6 @@ on which connection it runs. Each row class names its file under sql/ (challenge
     erasures         erasures, and the rows that they remove
     event_types      types of external events, and the demand for them
     nodes            what nodes decide together: duties and rates
+    insights         hourly counts, open work, client sessions; insight_facts: what hourly counts are counted from
     operations       usage counts, scheduling time
 """

@@ -6,8 +6,10 @@ from typing import Final
 
 from ringback.domain.delivery import Attempt, Delivery
 from ringback.domain.event import Event
-from ringback.domain.ids import CallId, DeliveryId
+from ringback.domain.ids import CallId, DeliveryId, EventId
+from ringback.domain.principal import Principal
 from ringback.storage.rows.columns import RECORDS
+from ringback.storage.rows.paging import ROWS_SCANNED_MAX
 from ringback.storage.rows.unit import SqlRows
 
 _DELIVERY: Final = RECORDS.delivery
@@ -26,6 +28,12 @@ class SqlCallHistories(SqlRows, noun="call_histories"):
             if delivery.call_id is not None:
                 found[delivery.call_id].append(delivery)
         return found
+
+    async def list_of_event(self, principal: Principal | None, event_id: EventId, *, limit: int) -> Sequence[Delivery]:
+        rows = await self._sql.fetch_all(
+            "deliveries_of_event", principal=principal, event_id=event_id, scan=ROWS_SCANNED_MAX, limit=limit
+        )
+        return [_DELIVERY.decode(row, body=b"") for row in rows]
 
     async def list_attempts(
         self, delivery_ids: Collection[DeliveryId], *, limit: int

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import SUSPENDED_HOLD_SECONDS_MAX, Attempt, Delivery, DeliveryState
-from ringback.domain.delivery_rows import DeliveryFilter, OpenDeliveryCounts, RedeliveryFilter
+from ringback.domain.delivery_rows import DeliveryFilter, OpenDeliveryCounts, RedeliveryFilter, UndeliveredCounts
 from ringback.domain.encryption import Sealer
 from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId, first_id_at
 from ringback.domain.principal import Principal
@@ -76,6 +76,13 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
     async def lowest_open_seqs(self, webhook_ids: Collection[WebhookId]) -> Mapping[WebhookId, int]:
         rows = await self._sql.fetch_all("watermarks", webhook_ids=self._sql.array(list(webhook_ids)))
         return {row["webhook_id"]: row["seq"] for row in rows if row["seq"] is not None}
+
+    async def count_undelivered(
+        self, webhook_ids: Collection[WebhookId], *, limit: int
+    ) -> Mapping[WebhookId, UndeliveredCounts]:
+        ids = self._sql.array(list(webhook_ids))
+        rows = await self._sql.fetch_all("undelivered", webhook_ids=ids, limit=limit) if webhook_ids else ()
+        return {row["webhook_id"]: UndeliveredCounts(held=min(row["held"], limit), dead=row["dead"]) for row in rows}
 
     async def list_attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:
         return await self._sql.fetch_records("attempts", RECORDS.attempt, delivery_id=delivery_id)

@@ -25,6 +25,7 @@ _IDENTITY_STATEMENTS: Final = (
     "delete_tokens",
     "delete_catalogs",
     "forget_logged_in_by",
+    "delete_hours",
 )
 
 

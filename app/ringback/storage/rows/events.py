@@ -151,6 +151,32 @@ class SqlEventLog(SqlRows, noun="event_log"):
         row = await self._sql.fetch_one("last_before", principal=principal, instant=instant_to_column(instant))
         return 0 if row is None else row["seq"]
 
+    async def list_before(self, principal: Principal, seq: int, where: EventFilter, *, limit: int) -> Page[Event, int]:
+        name = "before" if where.call_id is None else "before_of_call"
+        scan = max(ROWS_SCANNED_MAX, limit + 1)
+        place = {"principal": principal, "call_id": where.call_id, "seq": seq, "scan": scan}
+        found = await self._sql.fetch_records(
+            name,
+            _EVENT,
+            **place,
+            name=where.name,
+            client_session_id=where.client_session_id,
+            correlation_id=where.correlation_id,
+            upstream=where.upstream,
+            tool=where.tool,
+            limit=limit + 1,
+        )
+        if len(found) > limit:
+            return Page(found[:limit], next_position=found[limit - 1].seq)
+        end = await self._sql.fetch_one(f"end_of_{name}", **place)
+        if end is None or (where.call_id is not None and not await self._is_owner(principal, where.call_id)):
+            return Page(found, next_position=None)
+        return Page(found, next_position=end["seq"])
+
+    async def _is_owner(self, principal: Principal, call_id: CallId) -> bool:
+        row = await self._sql.fetch_one("owner_of_call", call_id=call_id)
+        return row is not None and row["principal"] == principal
+
     async def find_event(self, principal: Principal, event_id: str, *, after_seq: int, until_seq: int) -> Event | None:
         key = {"principal": principal, "event_id": event_id}
         if until_seq > after_seq:

@@ -20,6 +20,7 @@ from ringback.storage.rows.encryption import SqlSealedValues, SqlSealingKeys
 from ringback.storage.rows.erasures import SqlErasedDeliveries, SqlErasedRows, SqlErasures
 from ringback.storage.rows.event_types import SqlEventDemands, SqlEventFollowings, SqlEventTypes
 from ringback.storage.rows.events import SqlEventLog, SqlEvents
+from ringback.storage.rows.insights import SqlClientSessions, SqlInsights, SqlOpenWork
 from ringback.storage.rows.login_waits import SqlLoginWaits
 from ringback.storage.rows.mcp_sessions import SqlMcpSessions
 from ringback.storage.rows.nodes import SqlLeaders, SqlWebhookRates
@@ -76,6 +77,9 @@ class SqlTransaction:
     delivery_queue: SqlDeliveryQueue
     delivery_maintenance: SqlDeliveryMaintenance
     origin_breakers: SqlOriginBreakers
+    insights: SqlInsights
+    open_work: SqlOpenWork
+    client_sessions: SqlClientSessions
     usage: SqlUsage
     api_keys: SqlApiKeys
     challenges: SqlChallenges

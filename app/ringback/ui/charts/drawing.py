@@ -2,20 +2,30 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 WIDTH: Final = 720
-HEIGHT: Final = 200
-LEFT: Final = 52
-"""Room for the labels of the vertical axis."""
-RIGHT: Final = 8
+HEIGHT: Final = 220
+LEFT: Final = 64
+"""Where the plot begins; left of it are the labels of the vertical axis."""
+RIGHT: Final = WIDTH - 6
 TOP: Final = 10
-BOTTOM: Final = 24
-"""Room for the labels of the hours."""
-PLOT_WIDTH: Final = WIDTH - LEFT - RIGHT
-PLOT_HEIGHT: Final = HEIGHT - TOP - BOTTOM
-SERIES_MAX: Final = 7
-"""The style sheet has a colour, and the template a pattern and a dash, for each."""
+BOTTOM: Final = HEIGHT - 28
+"""Where the plot ends; below it are the labels of the hours."""
+PLOT_WIDTH: Final = RIGHT - LEFT
+PLOT_HEIGHT: Final = BOTTOM - TOP
+
+
+class Plot(NamedTuple):
+    """The edges of the plot in a drawing, and the size of the drawing."""
+
+    left: int = LEFT
+    right: int = RIGHT
+    top: int = TOP
+    bottom: int = BOTTOM
+    height: int = PLOT_HEIGHT
+    svg_width: int = WIDTH
+    svg_height: int = HEIGHT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +80,8 @@ class Chart:
     """The drawing in one sentence, for those who do not see it."""
     note: str = ""
     """How to read the numbers."""
+    empty_text: str = "Nothing was counted in this time."
+    """What is shown instead of a drawing without a value."""
     bars: Sequence[Bar] = ()
     lines: Sequence[Line] = ()
     columns: Sequence[Column] = ()
@@ -83,3 +95,7 @@ class Chart:
     @property
     def is_empty(self) -> bool:
         return not self.table_rows
+
+    @property
+    def plot(self) -> Plot:
+        return Plot()

@@ -24,6 +24,7 @@ def draw_lines(
     format_value: Callable[[float], str],
     summary: str,
     note: str = "",
+    empty_text: str = "Nothing was measured in this time.",
 ) -> Chart:
     edges, width = place_hours(len(hours))
     centres = [round(edge + width / 2, 2) for edge in edges]
@@ -31,6 +32,7 @@ def draw_lines(
         caption=caption,
         summary=summary,
         note=note,
+        empty_text=empty_text,
         lines=[_draw_line(each, centres, scale, style) for style, each in enumerate(series, 1)],
         columns=[
             Column(x=edge, width=round(width, 2), text=_describe_hour(hour, series, number, format_value))

@@ -45,8 +45,9 @@ def make_linear_scale(high: float, *, steps: int, label: Callable[[float], str])
 
 def make_logarithmic_scale(low: float, high: float, *, label: Callable[[float], str]) -> ValueScale:
     """Between powers of ten around both values, which are positive."""
-    first = math.floor(math.log10(low) + 1e-9)
-    last = max(math.ceil(math.log10(high) - 1e-9), first + 1)
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    first -= 10.0**first > low  # log10 rounds: that of 999,999,999,999,999 is 15
+    last = max(last + (10.0**last < high), first + 1)
     values = [10.0**exponent for exponent in range(first, last + 1)]
     ticks = [
         Tick(position=_place(value, values[0], values[-1], is_logarithmic=True), label=label(value)) for value in values

@@ -13,6 +13,17 @@ FROM unnest(:ids::text[]) AS wanted (call_id) CROSS JOIN LATERAL (
 ) AS found
 ORDER BY found.id;
 
+-- Deliveries of one event, of which another principal may have one with the same id: visits `scan` of them at most.
+-- name: deliveries_of_event
+SELECT {delivery in found}
+FROM (
+    SELECT scanned.*, NULL AS body FROM (
+        SELECT * FROM deliveries WHERE event_id = :event_id ORDER BY webhook_id LIMIT :scan
+    ) AS scanned
+    WHERE :principal::text IS NULL OR scanned.principal = :principal
+    LIMIT :limit
+) AS found;
+
 -- name: attempts
 SELECT {attempt in found}
 FROM unnest(:ids::text[]) AS wanted (delivery_id) CROSS JOIN LATERAL (

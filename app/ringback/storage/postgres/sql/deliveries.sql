@@ -122,6 +122,18 @@ SELECT wanted.webhook_id, (
 ) AS seq
 FROM unnest(:webhook_ids::text[]) AS wanted (webhook_id);
 
+-- Held and dead deliveries of each webhook; each dead count ends at the limit.
+-- name: undelivered
+SELECT
+    wanted.webhook_id,
+    (SELECT coalesce(sum(held), 0)::bigint FROM held_counts WHERE webhook_id = wanted.webhook_id) AS held,
+    (
+        SELECT count(*) FROM (
+            SELECT 1 FROM deliveries WHERE webhook_id = wanted.webhook_id AND state = 'dead' ORDER BY id LIMIT :limit
+        ) AS dead
+    ) AS dead
+FROM unnest(:webhook_ids::text[]) AS wanted (webhook_id);
+
 -- name: attempts
 SELECT {attempt in attempts} FROM attempts WHERE delivery_id = :delivery_id ORDER BY number DESC, id DESC;
 

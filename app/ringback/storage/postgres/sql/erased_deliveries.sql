@@ -112,6 +112,12 @@ DELETE FROM proofs USING (
 ) AS erased
 WHERE proofs.principal = :principal AND proofs.url = erased.url;
 
+-- name: delete_hours
+DELETE FROM insight_hours USING (
+    SELECT upstream, hour FROM insight_hours WHERE principal = :principal AND hour <= :until LIMIT :limit
+) AS erased
+WHERE insight_hours.principal = :principal AND insight_hours.upstream = erased.upstream AND insight_hours.hour = erased.hour;
+
 -- PostgreSQL has no such setting: (auto)vacuum frees the space of deleted rows, and new rows overwrite it.
 -- name: overwrite_deleted
 SELECT 1;

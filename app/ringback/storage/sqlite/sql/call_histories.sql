@@ -16,6 +16,18 @@ FROM (
 ) AS found
 ORDER BY found.id;
 
+-- Deliveries of one event, of which another principal may have one with the same id: visits `scan` of them at most.
+-- name: deliveries_of_event
+SELECT {delivery in found}
+FROM (
+    SELECT deliveries.*, NULL AS body FROM (
+        SELECT id FROM deliveries WHERE event_id = :event_id ORDER BY webhook_id LIMIT :scan
+    ) AS scanned
+    CROSS JOIN deliveries ON deliveries.id = scanned.id
+    WHERE :principal IS NULL OR deliveries.principal = :principal
+    LIMIT :limit
+) AS found;
+
 -- name: attempts
 SELECT {attempt in attempts}
 FROM json_each(:ids) AS wanted CROSS JOIN attempts ON attempts.delivery_id = wanted.value AND attempts.id IN (

@@ -119,6 +119,19 @@ SELECT wanted.value AS webhook_id, (
 ) AS seq
 FROM json_each(:webhook_ids) AS wanted;
 
+-- Held and dead deliveries of each webhook; each dead count ends at the limit.
+-- name: undelivered
+SELECT
+    wanted.value AS webhook_id,
+    coalesce((SELECT held FROM held_counts WHERE webhook_id = wanted.value), 0) AS held,
+    (
+        SELECT count(*) FROM (
+            SELECT 1 FROM deliveries INDEXED BY deliveries_dead_of_webhook
+            WHERE webhook_id = wanted.value AND state = 'dead' LIMIT :limit
+        )
+    ) AS dead
+FROM json_each(:webhook_ids) AS wanted;
+
 -- name: attempts
 SELECT {attempt in attempts} FROM attempts WHERE delivery_id = :delivery_id ORDER BY number DESC, id DESC;
 

@@ -83,6 +83,11 @@ DELETE FROM proofs WHERE principal = :principal AND url IN (
     SELECT url FROM proofs WHERE principal = :principal AND proven_at <= :until ORDER BY url LIMIT :limit
 );
 
+-- name: delete_hours
+DELETE FROM insight_hours WHERE principal = :principal AND (upstream, hour) IN (
+    SELECT upstream, hour FROM insight_hours WHERE principal = :principal AND hour <= :until LIMIT :limit
+);
+
 -- Deleted rows keep their bytes in the file until their space is used again, unless SQLite overwrites them. Some builds of SQLite
 -- always do. The setting stays for the connection.
 -- name: overwrite_deleted

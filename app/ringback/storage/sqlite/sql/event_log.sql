@@ -37,3 +37,56 @@ LIMIT 1;
 SELECT {event in events} FROM events
 WHERE principal = :principal AND id = :event_id AND occurred_at IS NOT NULL
 ORDER BY coalesce(topic, '') LIMIT 1;
+
+-- Backwards in one log. Each visits the next `scan` events of its index at most; `end_of_…` returns where that scan ended, and no row
+-- if the log ended before.
+-- name: before
+SELECT {event in events}
+FROM (
+    SELECT principal, seq FROM (
+        SELECT principal, seq, name, client_session_id, correlation_id, upstream, tool FROM events
+        WHERE principal = :principal AND seq < :seq
+        ORDER BY seq DESC LIMIT :scan
+    )
+    WHERE principal = :principal
+        AND (:name IS NULL OR name = :name)
+        AND (:client_session_id IS NULL OR client_session_id = :client_session_id)
+        AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
+        AND (:upstream IS NULL OR upstream = :upstream)
+        AND (:tool IS NULL OR tool = :tool)
+    LIMIT :limit
+) AS found
+CROSS JOIN events ON events.principal = found.principal AND events.seq = found.seq
+ORDER BY events.seq DESC;
+
+-- name: end_of_before
+SELECT seq FROM events
+WHERE principal = :principal AND seq < :seq
+ORDER BY seq DESC LIMIT 1 OFFSET :scan - 1;
+
+-- name: before_of_call
+SELECT {event in events}
+FROM (
+    SELECT principal, seq FROM (
+        SELECT principal, seq, name, client_session_id, correlation_id, upstream, tool FROM events
+        WHERE call_id = :call_id AND seq < :seq
+        ORDER BY seq DESC LIMIT :scan
+    )
+    WHERE principal = :principal
+        AND (:name IS NULL OR name = :name)
+        AND (:client_session_id IS NULL OR client_session_id = :client_session_id)
+        AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
+        AND (:upstream IS NULL OR upstream = :upstream)
+        AND (:tool IS NULL OR tool = :tool)
+    LIMIT :limit
+) AS found
+CROSS JOIN events ON events.principal = found.principal AND events.seq = found.seq
+ORDER BY events.seq DESC;
+
+-- name: end_of_before_of_call
+SELECT seq FROM events
+WHERE call_id = :call_id AND seq < :seq
+ORDER BY seq DESC LIMIT 1 OFFSET :scan - 1;
+
+-- name: owner_of_call
+SELECT principal FROM events WHERE call_id = :call_id ORDER BY seq LIMIT 1;

@@ -1,6 +1,5 @@
-"""Read models: upstreams, tools, status and readiness."""
+"""The one entry to the read models: upstreams, tools, status and readiness, overviews and sessions."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -8,7 +7,9 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from ringback.domain.clock import Clock
-from ringback.domain.errors import NotFound, StoreUnavailable, Unavailable
+from ringback.domain.cursor import Page
+from ringback.domain.errors import NotFound, Unavailable
+from ringback.domain.insights import ClientSession, InsightsOverview
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.upstream_logins import CredentialsScope
@@ -17,44 +18,13 @@ from ringback.domain.upstreams import SkippedUpstream, ToolCatalog, ToolInfo, Up
 from ringback.domain.usage import StoreTotals, Usage
 from ringback.measurements import Measurements
 from ringback.protocol.upstream_logins import login_command
+from ringback.services.insights.overviews import OverviewReader
+from ringback.services.insights.readiness import WriteHealthCheck
+from ringback.services.insights.sessions import SESSION_PAGE_SIZE, SessionInsights, SessionReader
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.login_states import NO_LOGIN, LoginState, read_login_states
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.upstream_controls import UpstreamControls
-
-WRITE_CHECK_TTL_SECONDS: Final = 1.0
-"""How long a result stays valid: any number of probes causes at most one write per second."""
-
-
-class WriteHealthCheck:
-    """Checks with a real write whether the store can store a call. Concurrent checks share one write."""
-
-    def __init__(self, *, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-        self._check_task: asyncio.Task[str | None] | None = None
-        self._checked_at = 0.0
-
-    async def require_writable(self) -> None:
-        """Raise `StoreUnavailable` with the reason if the store cannot store a call."""
-        if self._check_task is None or (self._check_task.done() and not self._is_fresh()):
-            self._check_task = asyncio.create_task(self._run_check(), name="write-check")
-        problem = await asyncio.shield(self._check_task)
-        if problem is not None:
-            raise StoreUnavailable(problem)
-
-    def _is_fresh(self) -> bool:
-        return self._clock.monotonic() - self._checked_at < WRITE_CHECK_TTL_SECONDS
-
-    async def _run_check(self) -> str | None:
-        try:
-            await self._store.write(lambda tx: tx.write_probe.write_probe_row())
-        except StoreUnavailable as problem:
-            return problem.detail
-        finally:
-            self._checked_at = self._clock.monotonic()
-        return None
-
 
 SIGNED_IN_OWNERS_MAX: Final = 10_000
 """How many principals are counted. The count reads a row of an index for each."""
@@ -139,6 +109,8 @@ class Insights:
         self._quotas = quotas
         self._lifecycle = lifecycle
         self._write_check = WriteHealthCheck(store=store, clock=clock)
+        self._overviews = OverviewReader(store=store, clock=clock)
+        self._sessions = SessionReader(store=store)
 
     async def list_upstreams(self, caller: Caller) -> Sequence[ListedUpstream]:
         caller.require_scope(Scope.READ)
@@ -266,6 +238,29 @@ class Insights:
             started = most - self._quotas.count_free_key_starts(key_id, most)
             used.append(UsedLimit("key_starts_per_minute", most, started, LimitScope.NODE))
         return used
+
+    async def read_overview(self, caller: Caller, *, hours: int) -> InsightsOverview:
+        """What happened in the last hours, and what is open: of the caller's principal, or of all for an operator.
+
+        `hours` counts the current one, which is not over. Raises `InvalidRequest` unless it is between 1 and
+        `OVERVIEW_HOURS_MAX`. The upstreams are those that the caller may use.
+        """
+        caller.require_scope(Scope.READ)
+        upstreams = [info.name for info in self._catalog.list_upstreams() if caller.may_use_upstream(info.name)]
+        return await self._overviews.read_overview(caller, hours=hours, upstreams=upstreams)
+
+    async def list_sessions(self, caller: Caller, *, position: str | None, limit: int) -> Page[ClientSession, str]:
+        """The caller's client sessions, that of the newest call first; those of all principals for an operator."""
+        return await self._sessions.list_sessions(caller, position=position, limit=limit)
+
+    async def read_session(
+        self, caller: Caller, client_session_id: str, *, position: str | None = None, limit: int = SESSION_PAGE_SIZE
+    ) -> SessionInsights:
+        """One client session of the caller's principal: its numbers and a page of its calls, newest first.
+
+        Raises `NotFound` if none of its calls is stored any more, and `InvalidRequest` if an operator names no principal.
+        """
+        return await self._sessions.read_session(caller, client_session_id, position=position, limit=limit)
 
     async def require_ready(self) -> None:
         """Raise if the service cannot accept work: it is shutting down, or the store cannot store a call."""

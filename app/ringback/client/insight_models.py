@@ -1,0 +1,99 @@
+"""Responses about insights and client sessions, as frozen values."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from pydantic import Field
+
+from ringback.client.models import Call, ClientModel, ListPage, OwnerName
+
+
+class Latency(ClientModel):
+    """Durations in milliseconds. A percentile is up to 60 % above the true value; None without any duration."""
+
+    count: int = 0
+    p50_ms: int | None = None
+    p95_ms: int | None = None
+    p99_ms: int | None = None
+
+
+class HourInsights(ClientModel):
+    """One hour."""
+
+    hour: datetime
+    """Its beginning."""
+    calls_started: int = 0
+    calls_by_outcome: Mapping[str, int] = Field(default_factory=dict)
+    """The calls that ended in this hour."""
+    call_duration: Latency = Latency()
+    """From the creation of a call to its end."""
+    attempts_by_category: Mapping[str, int] = Field(default_factory=dict)
+    deliveries_delivered: int = 0
+    deliveries_dead: int = 0
+    delivery_latency: Latency = Latency()
+    """From the creation of a delivery to the receiver's 2xx, the time on hold included."""
+    queued_calls_max: int = 0
+    """The longest queue of calls that a sample saw, for operators who read all principals."""
+    pending_deliveries_max: int = 0
+
+
+class UpstreamInsights(ClientModel):
+    """The calls to one upstream in these hours, of the last 24 at most."""
+
+    upstream: str
+    calls_started: int = 0
+    calls_by_outcome: Mapping[str, int] = Field(default_factory=dict)
+    call_duration: Latency = Latency()
+
+
+class Insights(ClientModel):
+    """What is open now, and what happened in the last hours. Counts of open work end at 10,000."""
+
+    since: datetime
+    until: datetime
+    open_calls: Mapping[str, int] = Field(default_factory=dict)
+    """By status."""
+    queued_calls: int = 0
+    """Calls that wait for a runner."""
+    open_deliveries: Mapping[str, int] = Field(default_factory=dict)
+    """By state."""
+    dead_deliveries: int = 0
+    failing_webhooks: int = 0
+    call_duration: Latency = Latency()
+    """Of all these hours."""
+    delivery_latency: Latency = Latency()
+    hours: tuple[HourInsights, ...] = ()
+    """Oldest first, without gaps."""
+    upstreams: tuple[UpstreamInsights, ...] = ()
+    """Those with calls, the slowest first."""
+
+
+class ClientSession(ClientModel):
+    """A client session, as its calls show it."""
+
+    client_session_id: str
+    principal: OwnerName = None
+    """The owner, for operators."""
+    first_call_at: datetime
+    last_call_at: datetime
+    last_call_id: str
+
+
+class SessionInsights(ListPage):
+    """A client session: how its calls ended, and a page of them."""
+
+    client_session_id: str
+    first_call_at: datetime
+    last_call_at: datetime
+    call_count: int
+    """The newest 5,000 calls are counted."""
+    is_complete: bool = True
+    """False if the session has more calls than are counted."""
+    calls_by_status: Mapping[str, int] = Field(default_factory=dict)
+    calls_by_outcome: Mapping[str, int] = Field(default_factory=dict)
+    calls: tuple[Call, ...] = ()
+    """Newest first. `RingbackClient.calls(client_session_id=…)` returns all of them."""
+
+
+class ClientSessionPage(ListPage):
+    sessions: tuple[ClientSession, ...]

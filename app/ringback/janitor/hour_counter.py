@@ -1,0 +1,132 @@
+"""Counts starts, ends and attempts into hourly rows, for charts.
+
+    stream ──▶ the next rows after its position, up to a minute ago ──▶ one transaction: their counts, and the new position
+
+A row counts once, because its counts and the position are committed together, and only if the position is still the one from
+which the rows were read. So a kill, a restart and a second node change nothing, and a restored backup goes on from its own
+positions. The path of a call has no statement more than without it.
+
+Rows younger than `SETTLE_SECONDS` are left for later, because transactions commit in any order: a row that is committed behind
+the position would never be counted. Readers count these rows themselves (`services.insights.overviews`).
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from ringback.domain.clock import Clock, seconds
+from ringback.domain.delivery import DeliveryState
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.insight_rows import ALL_UPSTREAMS, FactStream, HourCounts, HourKey, count_facts
+from ringback.domain.insights import PENDING_MAX, QUEUED_MAX, hour_of
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import ALL_PRINCIPALS, Principal
+from ringback.leadership import Leadership
+
+log = logging.getLogger(__name__)
+
+COUNT_DUTY: Final = "count-hours"
+"""One node at a time counts. Two would count right, too, but one of them in vain."""
+BATCH_SIZE: Final = 500
+"""Rows in one step: some milliseconds of a reader's time, and about one of the writer's."""
+STEP_PAUSE_SECONDS: Final = 0.05
+"""The pause between two steps while there is more to count. Ten thousand rows a second are counted."""
+ROUND_SECONDS: Final = 10.0
+"""The pause when everything is counted."""
+SETTLE_SECONDS: Final = 60.0
+"""Longer than a transaction takes from the time of its rows to its commit: statements end after some seconds, and so do waits
+for locks. After an outage of the store, rows of the outage are committed late, so the counter pauses for this time."""
+SAMPLE_SECONDS: Final = 30.0
+"""Between two samples of the queues."""
+
+
+class _Batch(NamedTuple):
+    counts: HourCounts
+    before: str | None
+    """The position after which the rows were read."""
+    after: str | None
+    """None if there were none."""
+    read_at: datetime
+    is_full: bool
+
+
+class HourCounter:
+    name = "hour-counter"
+
+    def __init__(self, *, store: Store, clock: Clock, leadership: Leadership) -> None:
+        self._store = store
+        self._clock = clock
+        self._leadership = leadership
+        self._next_sample_at = 0.0
+        self._longest = Counter[tuple[datetime, str]]()
+        """What was written as the longest queues of this hour, so that only longer ones are written."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await self._leadership.run_as_leader(self._count_forever, stop)
+
+    async def _count_forever(self) -> None:
+        """Runs until it is cancelled."""
+        while True:
+            try:
+                pause_seconds = STEP_PAUSE_SECONDS if await self.run_once() else ROUND_SECONDS
+            except StoreUnavailable:
+                log.debug("hours.store_unavailable")
+                pause_seconds = SETTLE_SECONDS
+            await self._clock.sleep(pause_seconds)
+
+    async def run_once(self) -> bool:
+        """Count one batch of each stream; returns whether any has more."""
+        has_more = False
+        for stream in FactStream:
+            has_more |= await self._count_batch(stream)
+        if self._clock.monotonic() >= self._next_sample_at:
+            self._next_sample_at = self._clock.monotonic() + SAMPLE_SECONDS
+            await self._sample_queues()
+        return has_more
+
+    async def _count_batch(self, stream: FactStream) -> bool:
+        batch = await self._store.scan(None, lambda tx: _read_batch(tx, stream))
+        if batch.after is not None:
+            await self._store.write(lambda tx: _write_batch(tx, stream, batch))
+        return batch.is_full
+
+    async def _sample_queues(self) -> None:
+        now, lengths = await self._store.scan(None, _read_queues)
+        hour = hour_of(now)
+        longer = Counter({name: length for name, length in lengths.items() if length > self._longest[hour, name]})
+        if not longer:
+            return  # an idle service writes nothing
+
+        async def write(tx: Transaction) -> None:
+            await tx.insights.get_positions(lock=True)
+            await tx.insights.add_counts({HourKey(ALL_PRINCIPALS, ALL_UPSTREAMS, hour): longer})
+
+        await self._store.write(write)
+        self._longest = Counter({each: length for each, length in self._longest.items() if each[0] == hour})
+        self._longest.update({(hour, name): length - self._longest[hour, name] for name, length in longer.items()})
+
+
+async def _read_batch(tx: Transaction, stream: FactStream) -> _Batch:
+    before = (await tx.insights.get_positions()).get(stream)
+    until = tx.now() - seconds(SETTLE_SECONDS)
+    found = await tx.insights.list_facts(stream, before, until=until, limit=BATCH_SIZE)
+    return _Batch(count_facts(found.facts), before, found.position, tx.now(), found.is_full)
+
+
+async def _write_batch(tx: Transaction, stream: FactStream, batch: _Batch) -> None:
+    """Write nothing if another node has counted these rows."""
+    positions = await tx.insights.get_positions(lock=True)
+    if batch.after is None or positions.get(stream) != batch.before:
+        return
+    principals = {Principal(key.principal) for key in batch.counts}
+    erased = await tx.insights.list_erased(principals, since=batch.read_at) if principals else ()
+    await tx.insights.add_counts({key: counts for key, counts in batch.counts.items() if key.principal not in erased})
+    await tx.insights.save_positions({**positions, stream: batch.after})
+
+
+async def _read_queues(tx: Transaction) -> tuple[datetime, dict[str, int]]:
+    work = await tx.open_work.count_open(None, ())
+    pending = work.open_deliveries.get(DeliveryState.PENDING, 0)
+    return tx.now(), {QUEUED_MAX: work.queued_calls, PENDING_MAX: pending}

@@ -1,0 +1,38 @@
+"""Read models: what the service does now, what happened hour by hour, and the sessions of clients.
+
+Each is a bounded number of rows, however many calls are stored. The janitor writes the hourly counts (`janitor.hour_counter`).
+
+    insights    the one entry of dashboard, CLI and API
+    readiness   checks with a real write whether the store can store a call
+    overviews   hourly counts with what has happened since they were written, and open work
+    sessions    client sessions and their calls
+"""
+
+from ringback.services.insights.insights import (
+    SIGNED_IN_OWNERS_MAX,
+    Insights,
+    LimitScope,
+    ListedUpstream,
+    ServiceChecks,
+    ServiceStatus,
+    UsedLimit,
+)
+from ringback.services.insights.overviews import UPSTREAM_HOURS_MAX
+from ringback.services.insights.readiness import WRITE_CHECK_TTL_SECONDS, WriteHealthCheck
+from ringback.services.insights.sessions import SESSION_CALLS_COUNTED_MAX, SESSION_PAGE_SIZE, SessionInsights
+
+__all__ = [
+    "SESSION_CALLS_COUNTED_MAX",
+    "SESSION_PAGE_SIZE",
+    "SIGNED_IN_OWNERS_MAX",
+    "UPSTREAM_HOURS_MAX",
+    "WRITE_CHECK_TTL_SECONDS",
+    "Insights",
+    "LimitScope",
+    "ListedUpstream",
+    "ServiceChecks",
+    "ServiceStatus",
+    "SessionInsights",
+    "UsedLimit",
+    "WriteHealthCheck",
+]

@@ -1,0 +1,79 @@
+-- A session is listed at its newest call. Visits the next `scan` calls at most; `end_of_…` returns where that scan ended, and no row
+-- if the list ended before.
+
+-- name: page
+SELECT
+    found.id, found.principal, found.client_session_id, found.created_at AS last_call_at,
+    (
+        SELECT first.created_at FROM calls AS first
+        WHERE first.principal = found.principal AND first.client_session_id = found.client_session_id
+        ORDER BY first.id LIMIT 1
+    ) AS first_call_at
+FROM (
+    SELECT id, principal, client_session_id, created_at FROM (
+        SELECT id, principal, client_session_id, created_at FROM calls
+        WHERE principal = :principal AND id < coalesce(:before::text, '~')
+        ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE client_session_id IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM calls AS newer
+        WHERE newer.principal = scanned.principal AND newer.client_session_id = scanned.client_session_id
+            AND newer.id > scanned.id
+    )
+    ORDER BY id DESC LIMIT :limit
+) AS found
+ORDER BY found.id DESC;
+
+-- Of all principals, along the primary key.
+-- name: page_of_all
+SELECT
+    found.id, found.principal, found.client_session_id, found.created_at AS last_call_at,
+    (
+        SELECT first.created_at FROM calls AS first
+        WHERE first.principal = found.principal AND first.client_session_id = found.client_session_id
+        ORDER BY first.id LIMIT 1
+    ) AS first_call_at
+FROM (
+    SELECT id, principal, client_session_id, created_at FROM (
+        SELECT id, principal, client_session_id, created_at FROM calls
+        WHERE id < coalesce(:before::text, '~')
+        ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE client_session_id IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM calls AS newer
+        WHERE newer.principal = scanned.principal AND newer.client_session_id = scanned.client_session_id
+            AND newer.id > scanned.id
+    )
+    ORDER BY id DESC LIMIT :limit
+) AS found
+ORDER BY found.id DESC;
+
+-- name: end_of_page
+SELECT id FROM calls
+WHERE principal = :principal AND id < coalesce(:before::text, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+
+-- name: end_of_page_of_all
+SELECT id FROM calls WHERE id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+
+-- name: ends_of_session
+SELECT min(created_at) AS first_call_at, max(created_at) AS last_call_at FROM (
+    SELECT * FROM (
+        SELECT created_at FROM calls WHERE principal = :principal AND client_session_id = :client_session_id
+        ORDER BY id LIMIT 1
+    ) AS first
+    UNION ALL
+    SELECT * FROM (
+        SELECT created_at FROM calls WHERE principal = :principal AND client_session_id = :client_session_id
+        ORDER BY id DESC LIMIT 1
+    ) AS last
+) AS found;
+
+-- The newest `limit` calls.
+-- name: count_calls
+SELECT status, outcome, count(*) AS count FROM (
+    SELECT status, outcome FROM calls
+    WHERE principal = :principal AND client_session_id = :client_session_id
+    ORDER BY id DESC LIMIT :limit
+) AS counted
+GROUP BY status, outcome;

@@ -1,0 +1,48 @@
+-- Each count ends at `limit`.
+
+-- name: calls_of_principal
+SELECT status, sum(calls)::bigint AS count FROM call_counts CROSS JOIN LATERAL (VALUES
+    ('working', working), ('input_required', input_required), ('completed', completed), ('failed', failed), ('cancelled', cancelled)
+) AS counted (status, calls)
+WHERE principal = :principal
+GROUP BY status;
+
+-- name: queued_calls
+SELECT count(*) AS count FROM (SELECT 1 FROM calls WHERE phase = 'queued' LIMIT :limit) AS counted;
+
+-- name: queued_calls_of_principal
+SELECT count(*) AS count FROM (
+    SELECT 1 FROM unnest(:upstreams::text[]) AS wanted (name)
+    JOIN calls ON calls.phase = 'queued' AND calls.upstream = wanted.name AND calls.principal = :principal
+    LIMIT :limit
+) AS counted;
+
+-- Of the principal's registered webhooks, and of its newest ones, `scan` of each at most.
+-- name: deliveries_of_principal
+SELECT state, count(*) AS count FROM (
+    SELECT deliveries.state FROM (
+        SELECT id FROM (
+            SELECT id FROM webhooks
+            WHERE principal = :principal AND id > 'wh_' AND (origin <> 'call' OR call_id IS NULL) LIMIT :scan
+        ) AS registered
+        UNION
+        SELECT id FROM (
+            SELECT id FROM webhooks WHERE principal = :principal ORDER BY id DESC LIMIT :scan
+        ) AS newest
+    ) AS wanted
+    JOIN deliveries ON deliveries.webhook_id = wanted.id AND deliveries.state IN ('held', 'pending', 'leased')
+    LIMIT :limit
+) AS counted
+GROUP BY state;
+
+-- name: dead_deliveries
+SELECT count(*) AS count FROM (SELECT 1 FROM deliveries WHERE state = 'dead' LIMIT :limit) AS counted;
+
+-- name: dead_deliveries_of_principal
+SELECT count(*) AS count FROM (SELECT 1 FROM deliveries WHERE state = 'dead' AND principal = :principal LIMIT :limit) AS counted;
+
+-- name: failing_webhooks_of_principal
+SELECT count(*) AS count FROM (
+    SELECT 1 FROM webhooks
+    WHERE principal = :principal AND last_error IS NOT NULL AND state <> 'disabled' LIMIT :limit
+) AS counted;

@@ -1,0 +1,119 @@
+"""The deliveries: the list with its filters, and the page of one delivery with its attempts.
+
+A page shows what REST shows: no bodies, because their resume tokens belong to the receiver.
+"""
+
+from http import HTTPStatus
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
+from ringback.domain.delivery import OPEN_STATES, DeliveryState
+from ringback.domain.errors import CallExpired, NotFound
+from ringback.domain.principal import Caller
+from ringback.schemas.deliveries import DeliveryListQuery
+from ringback.ui.access import act_for_owner, view_rows
+from ringback.ui.context import UiContext
+from ringback.ui.notices import find_notice
+from ringback.ui.page_routes import Form, PageRoutes
+from ringback.ui.query_parameters import list_filters, read_query, with_query
+from ringback.ui.redelivery_pages import is_redeliverable
+from ringback.ui.rendering import PAGE_HEADERS, Renderer
+from ringback.ui.viewer import Viewer
+
+PAGE_SIZE: Final = 50
+
+
+class DeliveryPages:
+    def __init__(self, context: UiContext, renderer: Renderer) -> None:
+        self._context = context
+        self._renderer = renderer
+
+    def make_routes(self, pages: PageRoutes) -> list[Route]:
+        return [
+            pages.page("/deliveries", self.list_deliveries, in_session_portal=True),
+            pages.page("/deliveries/{delivery_id}", self.show_delivery, in_session_portal=True),
+            pages.action("/deliveries/{delivery_id}/redeliver", self.redeliver),
+        ]
+
+    async def list_deliveries(self, request: Request, viewer: Viewer) -> Response:
+        services = self._context.services
+        query = read_query(request, DeliveryListQuery)
+        caller = view_rows(services.operators, viewer, request, operation="ui_list_deliveries")
+        await self._require_session_of_call(viewer, caller, query.call_id)
+        position = decode_id_cursor(CursorList.DELIVERIES, query.cursor)
+        deliveries = await services.deliveries.list_deliveries(
+            caller, query.to_filter(), position=position, limit=PAGE_SIZE
+        )
+        path, filters = f"{self._renderer.ui_path}/deliveries", list_filters(query)
+        following = deliveries.next_position
+        cursor = None if following is None else encode_cursor(CursorList.DELIVERIES, following)
+        return self._renderer.render_page(
+            "deliveries.html",
+            viewer,
+            title="Deliveries",
+            deliveries=deliveries,
+            filters=filters,
+            known_filters=DeliveryListQuery.model_fields,
+            states=[(str(state), str(state)) for state in DeliveryState],
+            categories=[(str(category), str(category)) for category in AttemptCategory],
+            redeliver_path=self._find_redelivery(viewer, query, filters),
+            older=None if cursor is None else with_query(path, {**filters, "cursor": cursor}),
+            newest=with_query(path, filters) if query.cursor else None,
+            done=find_notice(request),
+        )
+
+    def _find_redelivery(self, viewer: Viewer, query: DeliveryListQuery, filters: dict[str, str]) -> str | None:
+        """The page that counts what matches, and then sends it again; None if the filter allows no bulk redelivery."""
+        if not viewer.may_change_webhooks or not is_redeliverable(viewer, query):
+            return None
+        return with_query(f"{self._renderer.ui_path}/deliveries/redeliver", filters)
+
+    async def show_delivery(self, request: Request, viewer: Viewer) -> Response:
+        services = self._context.services
+        delivery_id = request.path_params["delivery_id"]
+        caller = await act_for_owner(services.operators, viewer, delivery_id, operation="ui_read_delivery")
+        delivery, attempts = await services.deliveries.get_delivery(caller, delivery_id)
+        await self._require_session_of_call(viewer, caller, delivery.call_id)
+        return self._renderer.render_page(
+            "delivery.html",
+            viewer,
+            title=delivery.id,
+            section="Deliveries",
+            delivery=delivery,
+            attempts=attempts,
+            shows_webhook=viewer.client_session_id is None,
+            may_redeliver=viewer.may_change_webhooks and delivery.event_id is not None,
+            is_open=delivery.state in OPEN_STATES,
+            done=find_notice(request),
+        )
+
+    async def redeliver(self, request: Request, viewer: Viewer, form: Form) -> Response:
+        """End at the page of the delivery that is sent: a new generation, or the same one if it was open."""
+        del form
+        services = self._context.services
+        delivery_id = request.path_params["delivery_id"]
+        caller = await act_for_owner(services.operators, viewer, delivery_id, operation="ui_redeliver")
+        requested = await services.replays.redeliver_delivery(caller, delivery_id)
+        path = f"{self._renderer.ui_path}/deliveries/{requested.delivery.id}"
+        return RedirectResponse(
+            with_query(path, {"done": "delivery-redelivered"}),
+            status_code=HTTPStatus.SEE_OTHER,
+            headers=PAGE_HEADERS,
+        )
+
+    async def _require_session_of_call(self, viewer: Viewer, caller: Caller, call_id: str | None) -> None:
+        """Raise `NotFound` unless the viewer may see deliveries of this call. A link to one client session shows no others."""
+        if viewer.client_session_id is None:
+            return
+        session = None
+        if call_id is not None:
+            try:
+                session = (await self._context.services.calls.get_call(caller, call_id)).client_session_id
+            except (NotFound, CallExpired):
+                session = None
+        viewer.require_client_session(session)

@@ -1,0 +1,76 @@
+"""The event log, newest first: of one principal by its positions, and of all principals by time, for operators."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ringback.domain.cursor import encode_event_time
+from ringback.domain.event import Event, EventName
+from ringback.domain.principal import Caller
+from ringback.schemas.events import EventStreamQuery
+from ringback.ui.access import view_rows
+from ringback.ui.context import UiContext
+from ringback.ui.page_routes import PageRoutes
+from ringback.ui.query_parameters import list_filters, read_query, with_query
+from ringback.ui.rendering import Renderer
+from ringback.ui.viewer import Viewer
+
+PAGE_SIZE: Final = 50
+DATA_LENGTH_MAX: Final = 4_096
+"""Characters of one event's data on a page of 50: together 200 KB. The REST API has the rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownEvent:
+    event: Event
+    data: str
+    """As JSON, cut at `DATA_LENGTH_MAX`."""
+    is_cut: bool
+
+
+class EventPages:
+    def __init__(self, context: UiContext, renderer: Renderer) -> None:
+        self._context = context
+        self._renderer = renderer
+
+    def make_routes(self, pages: PageRoutes) -> list[Route]:
+        return [pages.page("/events", self.list_events)]
+
+    async def list_events(self, request: Request, viewer: Viewer) -> Response:
+        query = read_query(request, EventStreamQuery)
+        caller = view_rows(self._context.services.operators, viewer, request, operation="ui_list_events")
+        events, older = await (self._read_all if caller.sees_all_principals else self._read_own)(caller, query)
+        path, filters = f"{self._renderer.ui_path}/events", list_filters(query)
+        return self._renderer.render_page(
+            "events.html",
+            viewer,
+            title="Events",
+            events=[show_event(event) for event in events],
+            query=query,
+            event_names=[str(name) for name in EventName],
+            older=None if older is None else with_query(path, {**filters, "cursor": older}),
+            newest=with_query(path, filters) if query.cursor else None,
+        )
+
+    async def _read_all(self, caller: Caller, query: EventStreamQuery) -> tuple[Sequence[Event], str | None]:
+        """The events, newest first, and the cursor of older ones."""
+        page = await self._context.services.events.list_latest(
+            caller, query.to_filter(), cursor=query.cursor, limit=PAGE_SIZE
+        )
+        return page, None if page.next_position is None else encode_event_time(page.next_position)
+
+    async def _read_own(self, caller: Caller, query: EventStreamQuery) -> tuple[Sequence[Event], str | None]:
+        page = await self._context.services.events.list_own_latest(
+            caller, query.to_filter(), cursor=query.cursor, limit=PAGE_SIZE
+        )
+        return page, page.next_position
+
+
+def show_event(event: Event) -> ShownEvent:
+    text = json.dumps(dict(event.data), indent=2, ensure_ascii=False)
+    return ShownEvent(event=event, data=text[:DATA_LENGTH_MAX], is_cut=len(text) > DATA_LENGTH_MAX)

@@ -1,0 +1,58 @@
+"""One box for every id and key: what it names, as links."""
+
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from ringback.services.lookups import Found, FoundKind
+from ringback.ui.access import view_rows
+from ringback.ui.context import UiContext
+from ringback.ui.page_routes import PageRoutes
+from ringback.ui.rendering import PAGE_HEADERS, Renderer
+from ringback.ui.viewer import Viewer
+
+_PATHS: Final = {
+    FoundKind.CALL: "/calls/",
+    FoundKind.DELIVERY: "/deliveries/",
+    FoundKind.WEBHOOK: "/webhooks/",
+    FoundKind.SESSION: "/sessions/",
+}
+
+
+class LookupPages:
+    def __init__(self, context: UiContext, renderer: Renderer) -> None:
+        self._context = context
+        self._renderer = renderer
+
+    def make_routes(self, pages: PageRoutes) -> list[Route]:
+        return [pages.page("/lookup", self.look_up)]
+
+    async def look_up(self, request: Request, viewer: Viewer) -> Response:
+        services, text = self._context.services, request.query_params.get("q", "")
+        result = None
+        if text.strip():
+            caller = view_rows(services.operators, viewer, request, operation="ui_look_up")
+            result = await services.lookups.find(caller, text)
+            if len(result.found) == 1:
+                return RedirectResponse(
+                    f"/ui{_path(result.found[0])}", status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS
+                )
+        return self._renderer.render_page(
+            "lookup.html",
+            viewer,
+            title="Find",
+            text=text,
+            tried=() if result is None else result.tried,
+            found=() if result is None else [(each, _path(each)) for each in result.found],
+        )
+
+
+def _path(found: Found) -> str:
+    """Below the dashboard's path."""
+    if found.kind is FoundKind.CORRELATION:
+        return f"/calls?{urlencode({'correlation_id': found.id})}"
+    return f"{_PATHS[found.kind]}{quote(found.id, safe='')}"

@@ -1,0 +1,58 @@
+"""Reads the filters of a list from the query of a page, with the checks of the REST API."""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+
+from ringback.domain.clock import format_iso
+from ringback.domain.errors import InvalidRequest
+from ringback.schemas.validation_errors import describe_validation_errors
+
+T = TypeVar("T", bound=BaseModel)
+
+ERRORS_SHOWN_MAX: Final = 3
+_LOCAL_TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d{1,3})?)?")
+"""What an input of the type `datetime-local` sends. Pages ask for UTC."""
+
+
+def read_query(request: Request, model: type[T]) -> T:
+    """The members of `model` in the query. Empty fields of a form count as absent, other parameters are ignored.
+
+    Raises `InvalidRequest` for values that the REST API refuses too.
+    """
+    return validate(model, read_filled_fields(request.query_params, model))
+
+
+def read_filled_fields(values: Mapping[str, str], model: type[BaseModel]) -> dict[str, Any]:
+    """The members of `model` that a query or a form has and that are not empty, with UTC for times without an offset."""
+    filled = {name: value.strip() for name, value in values.items() if name in model.model_fields and value.strip()}
+    for name, value in filled.items():
+        if not value.isprintable():
+            raise InvalidRequest(f"{name}: use printable characters only.")
+    return {name: f"{value}Z" if _LOCAL_TIME.fullmatch(value) else value for name, value in filled.items()}
+
+
+def list_filters(query: BaseModel) -> dict[str, str]:
+    """The members of the query that select rows, as text for links and hidden fields: without cursor and page size."""
+    values = query.model_dump(exclude={"cursor", "limit"}, exclude_none=True)
+    return {name: format_iso(value) if isinstance(value, datetime) else str(value) for name, value in values.items()}
+
+
+def validate(model: type[T], values: Mapping[str, Any]) -> T:
+    """Raises `InvalidRequest` with the first errors."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as problem:
+        errors = describe_validation_errors(problem, errors_max=ERRORS_SHOWN_MAX)
+        raise InvalidRequest(". ".join(errors)) from None
+
+
+def with_query(path: str, values: Mapping[str, object]) -> str:
+    """The path with those of these values that are neither None nor empty."""
+    filled = {name: str(value) for name, value in values.items() if value not in {None, ""}}
+    return f"{path}?{urlencode(filled)}" if filled else path

@@ -1,0 +1,168 @@
+"""The webhooks: the list, the page of one webhook, and the form that registers one."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
+from ringback.domain.delivery_rows import DeliveryFilter
+from ringback.domain.errors import InvalidRequest, RingbackError
+from ringback.domain.event import EventName
+from ringback.domain.principal import Scope
+from ringback.domain.webhook import DEFAULT_EVENTS, Webhook, WebhookHealth
+from ringback.domain.webhook_text import describe_webhook
+from ringback.schemas.webhooks import RegisterWebhookBody, WebhookListQuery
+from ringback.services.deliveries import UNDELIVERED_COUNTED_MAX
+from ringback.ui.access import act_for_owner, view_rows
+from ringback.ui.context import UiContext
+from ringback.ui.form_keys import FormKeys
+from ringback.ui.notices import find_notice
+from ringback.ui.page_routes import Form, PageRoutes
+from ringback.ui.query_parameters import read_query, validate, with_query
+from ringback.ui.rendering import Renderer
+from ringback.ui.viewer import Viewer
+
+PAGE_SIZE: Final = 50
+RECENT_DELIVERIES: Final = 10
+_TEXT_FIELDS: Final = (
+    "url",
+    "description",
+    "client_session_id",
+    "correlation_id",
+    "upstream",
+    "tool",
+    "call_id",
+)
+
+
+class WebhookPages:
+    def __init__(self, context: UiContext, renderer: Renderer, random_bytes: Callable[[int], bytes]) -> None:
+        self._context = context
+        self._renderer = renderer
+        self._keys = FormKeys(random_bytes)
+
+    def make_routes(self, pages: PageRoutes) -> list[Route]:
+        return [
+            pages.page("/webhooks", self.list_webhooks),
+            pages.page("/webhooks/new", self.show_form),
+            pages.action("/webhooks/new", self.register_webhook),
+            pages.page("/webhooks/{webhook_id}", self.show_webhook),
+        ]
+
+    async def list_webhooks(self, request: Request, viewer: Viewer) -> Response:
+        services = self._context.services
+        query = read_query(request, WebhookListQuery)
+        caller = view_rows(services.operators, viewer, request, operation="ui_list_webhooks")
+        position = decode_id_cursor(CursorList.WEBHOOKS, query.cursor)
+        webhooks = await services.webhooks.list_webhooks(caller, query.health, position=position, limit=PAGE_SIZE)
+        following = (
+            None if webhooks.next_position is None else encode_cursor(CursorList.WEBHOOKS, webhooks.next_position)
+        )
+        path = f"{self._renderer.ui_path}/webhooks"
+        filters = {"health": query.health, "principal": query.principal}
+        return self._renderer.render_page(
+            "webhooks.html",
+            viewer,
+            title="Webhooks",
+            webhooks=webhooks,
+            counts=await services.deliveries.count_undelivered(caller, webhooks),
+            counted_max=UNDELIVERED_COUNTED_MAX,
+            describe=describe_webhook,
+            query=query,
+            failing=WebhookHealth.FAILING,
+            older=None if following is None else with_query(path, {**filters, "cursor": following}),
+            newest=with_query(path, filters) if query.cursor else None,
+            done=find_notice(request),
+        )
+
+    async def show_webhook(self, request: Request, viewer: Viewer) -> Response:
+        services = self._context.services
+        webhook_id = request.path_params["webhook_id"]
+        caller = await act_for_owner(services.operators, viewer, webhook_id, operation="ui_read_webhook")
+        webhook = await services.webhooks.get_webhook(caller, webhook_id)
+        recent = await services.deliveries.list_deliveries(
+            caller, DeliveryFilter(webhook_id=webhook.id), position=None, limit=RECENT_DELIVERIES
+        )
+        counts = await services.deliveries.count_undelivered(caller, [webhook])
+        return self._renderer.render_page(
+            "webhook.html",
+            viewer,
+            title=webhook.name or webhook.id,
+            section="Webhooks",
+            webhook=webhook,
+            hears=describe_webhook(webhook),
+            deliveries=recent,
+            counts=counts[webhook.id],
+            counted_max=UNDELIVERED_COUNTED_MAX,
+            may_rotate=may_rotate_secret(viewer, webhook),
+            done=find_notice(request),
+        )
+
+    async def show_form(self, request: Request, viewer: Viewer) -> Response:
+        viewer.caller.require_scope(Scope.WEBHOOKS)
+        typed = {name: [request.query_params.get(name, "")[:300]] for name in _TEXT_FIELDS}
+        typed["events"] = sorted(DEFAULT_EVENTS)
+        return self._render_form(viewer, typed, idempotency_key=self._keys.new_key())
+
+    async def register_webhook(self, request: Request, viewer: Viewer, form: Form) -> Response:
+        """The response shows the secret, once, so it is no redirect. Sent again, the form finds the same webhook."""
+        del request
+        key = self._keys.read_key(form)
+        try:
+            body = validate(RegisterWebhookBody, _read_body(form))
+            registered = await self._context.services.registrations.register_webhook(
+                viewer.caller, body.to_registration(), idempotency_key=key
+            )
+        except InvalidRequest as problem:
+            return self._render_form(viewer, form.fields, idempotency_key=key, problem=problem)
+        return self._renderer.render_page(
+            "webhook_secret.html",
+            viewer,
+            title="The webhook is registered",
+            section="Webhooks",
+            status_code=HTTPStatus.CREATED if registered.is_new else HTTPStatus.OK,
+            webhook=registered.webhook,
+            hears=describe_webhook(registered.webhook),
+            secret=registered.secret,
+            overlap_ends_at=None,
+        )
+
+    def _render_form(
+        self, viewer: Viewer, typed: Any, *, idempotency_key: str, problem: RingbackError | None = None
+    ) -> Response:
+        return self._renderer.render_page(
+            "webhook_form.html",
+            viewer,
+            title="Register a webhook",
+            section="Webhooks",
+            status_code=HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY,
+            typed=typed,
+            idempotency_key=idempotency_key,
+            problem=None if problem is None else problem.detail,
+            event_names=[str(name) for name in EventName],
+            outcomes=[str(outcome) for outcome in CallOutcome],
+        )
+
+
+def may_rotate_secret(viewer: Viewer, webhook: Webhook) -> bool:
+    """Only its owner gets a webhook's new secret. The secret of a subscription is its client's."""
+    is_own = webhook.principal == viewer.caller.principal
+    return viewer.may_change_webhooks and is_own and not webhook.is_subscription
+
+
+def _read_body(form: Form) -> dict[str, Any]:
+    """The members of the registration that the form has and that are not empty."""
+    body: dict[str, Any] = {name: text for name in _TEXT_FIELDS if (text := form.get_text(name).strip())}
+    events = [*form.fields.get("events", ()), *form.get_text("more_events").split()]
+    outcomes = form.fields.get("outcomes", ())
+    return {
+        **body,
+        "events": events,
+        **({"outcomes": outcomes} if outcomes else {}),
+        **{name: True for name in ("include_result", "match_correlation", "ordered") if form.get_text(name)},
+    }

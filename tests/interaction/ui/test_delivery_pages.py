@@ -1,0 +1,127 @@
+"""Deliveries in the dashboard: the list, one delivery, and redelivery of one and of all that match."""
+
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.clock import seconds
+from ringback.domain.delivery import Attempt, Delivery, DeliveryState
+from ringback.domain.principal import DEFAULT_SCOPES, Scope
+from ringback.services import bulk_redelivery
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
+from tests.support.viewer_browser import sign_in
+
+OPERATOR = DEFAULT_SCOPES | {Scope.ADMIN}
+
+
+async def make_dead(service: ServiceUnderTest, principal: str, number: int) -> tuple[httpx.AsyncClient, list[Delivery]]:
+    """A client with a webhook whose deliveries of so many ended calls are dead."""
+    client = await service.create_client(principal)
+    await client.post("/v1/webhooks", json={"url": CALLBACK_URL})
+    for _ in range(number):
+        call_id = (await client.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+        await service.finish_call(call_id)
+    await service.settle_deliveries(await service.read_deliveries(principal), DeliveryState.DEAD)
+    return client, await service.read_deliveries(principal)
+
+
+async def add_attempt(service: ServiceUnderTest, delivery: Delivery, **values: Any) -> None:
+    attempt = Attempt(
+        id=service.ids.new_attempt_id(),
+        delivery_id=delivery.id,
+        number=1,
+        started_at=service.clock.now() - seconds(3),
+        duration_ms=1234,
+        category=AttemptCategory.HTTP_5XX,
+        status_code=503,
+    )
+    await service.store.write(lambda tx: tx.delivery_queue.insert_attempts([replace(attempt, **values)]))
+
+
+async def test_a_dead_letter_is_found_read_and_sent_again(service: ServiceUnderTest) -> None:
+    _, (dead,) = await make_dead(service, "alice", 1)
+    await add_attempt(service, dead, excerpt="<script>alert(1)</script>", detail="a reverse proxy")
+    browser = await sign_in(service, "alice")
+
+    listed = await browser.open("/deliveries", state="dead")
+    page = await browser.open(f"/deliveries/{dead.id}")
+    sent = await browser.send(f"/deliveries/{dead.id}/redeliver", on=f"/deliveries/{dead.id}")
+
+    newest = (await service.read_deliveries("alice"))[0]
+    assert dead.id in listed.text
+    assert "The receiver failed; look at its log." in page.text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page.text
+    assert "1.2 s" in page.text
+    assert (newest.generation, newest.state) == (2, DeliveryState.PENDING)
+    assert sent.headers["location"] == f"/ui/deliveries/{newest.id}?done=delivery-redelivered"
+
+
+async def test_no_page_shows_the_body_of_a_delivery(service: ServiceUnderTest) -> None:
+    _, (dead,) = await make_dead(service, "alice", 1)
+    body = (await service.read_deliveries("alice"))[0].body
+    browser = await sign_in(service, "alice")
+
+    for path in ("/deliveries", f"/deliveries/{dead.id}", f"/webhooks/{dead.webhook_id}"):
+        page = await browser.open(path)
+        assert b"resume_token" in body
+        assert "resume_token" not in page.text, path
+
+
+async def test_all_that_match_are_counted_and_then_sent_over_several_requests(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, dead = await make_dead(service, "alice", 5)
+    monkeypatch.setattr(bulk_redelivery, "REDELIVERIES_MAX", 2)
+    monkeypatch.setattr(bulk_redelivery, "REPLAY_BATCH_SIZE", 2)
+    browser = await sign_in(service, "alice")
+    filters = {"state": "dead", "webhook_id": dead[0].webhook_id}
+
+    counted = await browser.open("/deliveries/redeliver", **filters)
+    places: list[httpx.URL] = []
+    location = httpx.URL("/ui/deliveries/redeliver", params=filters)
+    while location.path == "/ui/deliveries/redeliver":
+        sent = await browser.send("/deliveries/redeliver", on="/deliveries", **dict(location.params))
+        location = httpx.URL(sent.headers["location"])
+        places.append(location)
+
+    states = [each.state for each in await service.read_deliveries("alice")]
+    assert "<strong>2 or more</strong>" in counted.text
+    assert [place.params["sent"] for place in places] == ["2", "4", "5"]
+    assert states.count(DeliveryState.PENDING) == 5
+    assert "4 deliveries are sent again so far" in (await browser.http.get(str(places[1]))).text
+
+
+async def test_a_filter_without_one_ended_state_offers_no_bulk_redelivery(service: ServiceUnderTest) -> None:
+    await make_dead(service, "alice", 1)
+    browser = await sign_in(service, "alice")
+    operator = await sign_in(service, "root", scopes=OPERATOR)
+
+    assert "Redeliver all that match" not in (await browser.open("/deliveries")).text
+    assert "Redeliver all that match" in (await browser.open("/deliveries", state="dead")).text
+    assert (await browser.open("/deliveries/redeliver", state="held")).status_code == 422
+    assert "Redeliver all that match" not in (await operator.open("/deliveries", state="dead")).text
+    assert (await operator.open("/deliveries/redeliver", state="dead")).status_code == 422
+    named = await operator.open("/deliveries/redeliver", state="dead", principal="alice")
+    assert "<strong>1</strong>" in named.text
+
+
+async def test_values_that_rest_refuses_are_refused_with_a_page(service: ServiceUnderTest) -> None:
+    browser = await sign_in(service, "root", scopes=OPERATOR)
+
+    for path in (
+        "/deliveries?state=none",
+        "/deliveries?cursor=none",
+        "/deliveries?call_id=%00",
+        "/deliveries?principal=%00",
+        "/events?principal=a%0ab",
+        "/events?name=%3Cscript%3E",
+        "/webhooks?health=none",
+        "/webhooks?cursor=MTpjYWxsczp4",
+        f"/deliveries?webhook_id={'x' * 100}",
+    ):
+        page = await browser.http.get(f"/ui{path}")
+        assert page.status_code in {400, 422}, path
+        assert "<script>" not in page.text

@@ -1,0 +1,118 @@
+"""The live list of calls: what changes reaches every viewer, and is read and written once for all of them."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing
+from typing import Any
+
+import httpx
+import pytest
+
+from ringback.domain.call_rows import CallFilter
+from ringback.domain.errors import QuotaExceeded
+from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
+from ringback.services import live_calls
+from ringback.services.live_calls import LIVE_LISTS_MAX, LiveCallPage
+from tests.support.api_server import serving_api
+from tests.support.limits import WAIT_SECONDS
+from tests.support.service import CALL_BODY, ServiceUnderTest
+from tests.support.viewer_browser import sign_in
+
+ALICE = Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES)
+BOB = Caller(principal=Principal("bob"), scopes=DEFAULT_SCOPES)
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists are read at once: the tests check who gets what."""
+    monkeypatch.setattr(live_calls, "REFRESH_SECONDS", 0.0)
+    monkeypatch.setattr(live_calls, "REREAD_SECONDS", 0.02)
+    monkeypatch.setattr(live_calls, "REST_FACTOR", 0.0)
+
+
+def follow(service: ServiceUnderTest, caller: Caller, tool: str | None = None) -> AsyncGenerator[LiveCallPage | None]:
+    return service.services.live_calls.follow_list(caller, CallFilter(tool=tool), limit=50, seconds=WAIT_SECONDS)
+
+
+async def next_page(pages: AsyncGenerator[LiveCallPage | None], **expected: Any) -> LiveCallPage:
+    """The next page whose first call has these attributes."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        async for page in pages:
+            if (
+                page is not None
+                and page.calls
+                and expected.items() <= {name: getattr(page.calls[0], name) for name in expected}.items()
+            ):
+                return page
+    raise AssertionError("the list ended")
+
+
+async def test_viewers_of_one_list_share_its_pages_and_other_principals_do_not_see_them(
+    service: ServiceUnderTest,
+) -> None:
+    alice = await service.create_client("alice")
+    live = service.services.live_calls
+    async with AsyncExitStack() as stack:
+        first, second, foreign = [
+            await stack.enter_async_context(aclosing(follow(service, caller))) for caller in (ALICE, ALICE, BOB)
+        ]
+        empty = [await anext(pages) for pages in (first, second, foreign)]
+        call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+        started = [await next_page(pages, id=call_id) for pages in (first, second)]
+        await service.finish_call(call_id)
+        ended = [await next_page(pages, status="completed") for pages in (first, second)]
+
+        assert live.list_count == 2
+        assert empty[0] is empty[1]
+        assert started[0] is started[1]
+        assert ended[0] is ended[1]
+        assert all(page is not None and not page.calls for page in empty)
+        service.services.lifecycle.begin_shutdown()
+        assert [page async for page in foreign] == []
+
+    assert live.list_count == 0
+    assert service.quotas.open_stream_count == 0
+
+
+async def test_a_principal_follows_a_bounded_number_of_lists(service: ServiceUnderTest) -> None:
+    async with AsyncExitStack() as stack:
+        for number in range(LIVE_LISTS_MAX):
+            pages = follow(service, ALICE, tool=str(number))
+            assert await anext(await stack.enter_async_context(aclosing(pages))) is not None
+        again = follow(service, ALICE, tool="0")
+        assert await anext(await stack.enter_async_context(aclosing(again))) is not None
+
+        with pytest.raises(QuotaExceeded):
+            await anext(follow(service, ALICE, tool="one more"))
+        foreign = await stack.enter_async_context(aclosing(follow(service, BOB)))
+        assert await anext(foreign) is not None
+        assert service.services.live_calls.list_count == LIVE_LISTS_MAX + 1
+
+    assert service.services.live_calls.list_count == 0
+
+
+async def test_a_browser_gets_the_rows_as_escaped_html_until_its_stream_ends(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.ui.live_pages.STREAM_SECONDS_MIN", 0.5)
+    monkeypatch.setattr("ringback.ui.live_pages.STREAM_SECONDS_SPREAD", 1)
+    alice = await service.create_client("alice")
+    call_id = (await alice.post("/v1/calls", json=CALL_BODY | {"correlation_id": "<b>c</b>"})).json()["call"]["id"]
+    cookies = (await sign_in(service, "alice")).http.cookies
+
+    async with (
+        serving_api(service.app) as url,
+        httpx.AsyncClient(base_url=url, cookies=dict(cookies), timeout=WAIT_SECONDS) as browser,
+        httpx.AsyncClient(base_url=url) as signed_out,
+    ):
+        live = await browser.get("/ui/calls/live")
+        stranger = await signed_out.get("/ui/calls/live")
+
+    assert live.headers["content-type"].startswith("text/event-stream")
+    assert live.headers["cache-control"] == "no-store"
+    assert live.text.startswith("retry: 1000\n\nevent: rows\ndata: ")
+    assert all(line.startswith(("data: ", "event: ", "retry: ", ":")) for line in live.text.splitlines() if line)
+    assert call_id in live.text
+    assert "&lt;b&gt;c&lt;/b&gt;" in live.text
+    assert "form_token" not in live.text
+    assert stranger.status_code == 303

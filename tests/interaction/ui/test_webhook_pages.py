@@ -1,0 +1,170 @@
+"""Webhooks in the dashboard: their pages and their buttons."""
+
+import re
+
+import httpx
+
+from ringback.domain.delivery import DeliveryState
+from ringback.domain.principal import DEFAULT_SCOPES, Scope
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
+from tests.support.viewer_browser import sign_in
+
+OPERATOR = DEFAULT_SCOPES | {Scope.ADMIN}
+READ_ONLY = frozenset({Scope.READ})
+
+
+async def register(client: httpx.AsyncClient, **body: object) -> str:
+    response = await client.post("/v1/webhooks", json={"url": CALLBACK_URL, **body})
+    return response.json()["id"]
+
+
+async def end_call(service: ServiceUnderTest, client: httpx.AsyncClient, **body: object) -> str:
+    call_id = (await client.post("/v1/calls", json=CALL_BODY | body)).json()["call"]["id"]
+    await service.finish_call(call_id)
+    return call_id
+
+
+async def read_webhook(client: httpx.AsyncClient, webhook_id: str) -> dict[str, object]:
+    return (await client.get(f"/v1/webhooks/{webhook_id}")).json()
+
+
+async def test_the_list_shows_own_webhooks_with_what_they_hear_and_their_dead_deliveries(
+    service: ServiceUnderTest,
+) -> None:
+    alice, bob = await service.create_client("alice"), await service.create_client("bob")
+    own, foreign = await register(alice, tool="git_log"), await register(bob)
+    await end_call(service, alice)
+    await service.settle_deliveries(await service.read_deliveries("alice"), DeliveryState.DEAD)
+
+    page = (await (await sign_in(service, "alice")).open("/webhooks")).text
+
+    assert own in page
+    assert foreign not in page
+    assert "calls with tool &#39;git_log&#39;" in page
+    assert f"state=dead&amp;webhook_id={own}" in page
+
+
+async def test_the_buttons_of_a_webhook_do_what_they_say(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    webhook_id = await register(alice)
+    browser = await sign_in(service, "alice")
+    page = f"/webhooks/{webhook_id}"
+
+    done = {name: await browser.send(f"{page}/{name}", on=page) for name in ("test", "pause")}
+    paused = await read_webhook(alice, webhook_id)
+    done |= {name: await browser.send(f"{page}/{name}", on=page) for name in ("resume", "disable")}
+    disabled = await read_webhook(alice, webhook_id)
+    done |= {name: await browser.send(f"{page}/{name}", on=page) for name in ("enable", "verify", "remove")}
+
+    assert {name: response.status_code for name, response in done.items()} == dict.fromkeys(done, 303)
+    assert done["pause"].headers["location"] == f"/ui{page}?done=webhook-paused"
+    assert (paused["state"], paused["paused_at"] is None) == ("active", False)
+    assert (disabled["state"], disabled["paused_at"]) == ("disabled", None)
+    assert [each.event_id is not None for each in await service.read_deliveries("alice")] == [True]
+    assert (await alice.get(f"/v1/webhooks/{webhook_id}")).status_code == 404
+    assert "The webhook is removed" in (await browser.open("/webhooks", done="webhook-removed")).text
+
+
+async def test_a_new_secret_is_in_the_response_of_its_rotation_and_on_no_other_page(service: ServiceUnderTest) -> None:
+    webhook_id = await register(await service.create_client("alice"))
+    browser = await sign_in(service, "alice")
+    page = f"/webhooks/{webhook_id}/rotate-secret"
+
+    rotated = await browser.send(page, on=page, overlap_hours="1")
+
+    found = re.findall(r"whsec_[A-Za-z0-9+/=]+", rotated.text)
+    assert len(found) == 1
+    assert rotated.status_code == 200
+    assert rotated.headers["cache-control"] == "no-store"
+    assert "whsec_" not in (await browser.open(f"/webhooks/{webhook_id}")).text
+    assert (await browser.send(page, on=page, overlap_hours="9999")).status_code == 422
+
+
+async def test_a_registration_form_makes_one_webhook_however_often_it_is_sent(service: ServiceUnderTest) -> None:
+    alice, browser = await service.create_client("alice"), await sign_in(service, "alice")
+    form = {"idempotency_key": "form-1", "url": CALLBACK_URL, "events": "call.finished", "outcomes": "tool_error"}
+
+    first = await browser.send("/webhooks/new", on="/webhooks/new", **form)
+    again = await browser.send("/webhooks/new", on="/webhooks/new", **form)
+    refused = await browser.send(
+        "/webhooks/new", on="/webhooks/new", **form | {"url": "http://10.0.0.1/<x>", "idempotency_key": "form-2"}
+    )
+
+    (webhook,) = (await alice.get("/v1/webhooks")).json()["webhooks"]
+    assert (first.status_code, again.status_code, refused.status_code) == (201, 200, 422)
+    assert webhook["outcomes"] == ["tool_error"]
+    assert "whsec_" in first.text
+    assert 'value="http://10.0.0.1/&lt;x&gt;"' in refused.text
+
+
+async def test_a_replay_counts_first_and_sends_then(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    webhook_id = await register(alice)
+    for _ in range(3):
+        await end_call(service, alice)
+    await service.settle_deliveries(await service.read_deliveries("alice"), DeliveryState.DEAD)
+    browser = await sign_in(service, "alice")
+    page = f"/webhooks/{webhook_id}/replay"
+
+    counted = await browser.open(page, dead="1")
+    unchanged = len(await service.read_deliveries("alice"))
+    replayed = await browser.send(page, on=f"/webhooks/{webhook_id}", dead="1")
+    since = await browser.open(page, since="2020-01-01T00:00")
+
+    assert "<strong>3</strong>" in counted.text
+    assert unchanged == 3
+    assert replayed.headers["location"] == f"/ui/webhooks/{webhook_id}?done=webhook-replayed"
+    assert len(await service.read_deliveries("alice")) == 6
+    assert "3 more have not ended yet" in since.text
+    assert (await browser.open(page)).status_code == 422
+
+
+async def test_a_key_without_the_right_sees_no_button_and_its_forms_are_refused(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    webhook_id = await register(alice)
+    await end_call(service, alice)
+    (delivery,) = await service.read_deliveries("alice")
+    reader = await sign_in(service, "alice", scopes=READ_ONLY)
+
+    for path in ("/webhooks", f"/webhooks/{webhook_id}", "/deliveries?state=dead", f"/deliveries/{delivery.id}"):
+        page = (await reader.http.get(f"/ui{path}")).text
+        main = page[page.index("<main") : page.index("</main>")]
+        assert 'method="post"' not in main, path
+        assert "/ui/webhooks/new" not in main
+        assert "/redeliver" not in main
+    for path in ("pause", "test", "remove", "rotate-secret", "replay"):
+        refused = await reader.send(f"/webhooks/{webhook_id}/{path}", on="/webhooks", dead="1")
+        assert refused.status_code == 403, path
+    assert (await reader.open("/webhooks/new")).status_code == 403
+
+
+async def test_an_operator_acts_for_the_owner_and_gets_no_secret_of_others(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    webhook_id = await register(alice)
+    operator = await sign_in(service, "root", scopes=OPERATOR)
+    page = f"/webhooks/{webhook_id}"
+
+    paused = await operator.send(f"{page}/pause", on=page)
+    rotated = await operator.send(f"{page}/rotate-secret", on=page)
+
+    assert paused.status_code == 303
+    assert (await read_webhook(alice, webhook_id))["paused_at"] is not None
+    assert rotated.status_code == 404
+    assert "Rotate the secret" not in (await operator.open(page)).text
+    assert "alice" in (await operator.open("/webhooks")).text
+
+
+async def test_pages_of_foreign_and_of_unknown_webhooks_and_deliveries_are_the_same(service: ServiceUnderTest) -> None:
+    bob = await service.create_client("bob")
+    webhook_id = await register(bob)
+    await end_call(service, bob)
+    (delivery,) = await service.read_deliveries("bob")
+    browser = await sign_in(service, "alice")
+
+    for foreign, unknown in (
+        (f"/webhooks/{webhook_id}", f"/webhooks/wh_{'0' * 26}"),
+        (f"/webhooks/{webhook_id}/replay?dead=1", f"/webhooks/wh_{'0' * 26}/replay?dead=1"),
+        (f"/deliveries/{delivery.id}", f"/deliveries/dlv_{'0' * 26}"),
+    ):
+        seen, missing = await browser.http.get(f"/ui{foreign}"), await browser.http.get(f"/ui{unknown}")
+        assert (seen.status_code, seen.text) == (404, missing.text)
