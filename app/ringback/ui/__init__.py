@@ -30,6 +30,7 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     call_filters   the filter of the list in the query of its URL
     timelines      the timeline of a call; drawings: lanes along an axis of time
     contents       arguments and results as text
+    audit_pages    who changed what
     webhook_pages  the webhooks; webhook_actions has the buttons of one
     delivery_pages  the deliveries; redelivery_pages sends all again that match a filter
     upstream_pages  the upstreams and their tools

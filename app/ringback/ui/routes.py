@@ -7,6 +7,7 @@ from starlette.routing import BaseRoute
 
 from ringback.api.public_path import read_public_path
 from ringback.ui.assets import ASSET_ROUTES
+from ringback.ui.audit_pages import AuditPages
 from ringback.ui.call_pages import CallPages
 from ringback.ui.context import UiContext
 from ringback.ui.delivery_pages import DeliveryPages
@@ -38,6 +39,7 @@ def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] =
         *HomePages(context, renderer).make_routes(pages),
         *LivePages(context, renderer).make_routes(pages),
         *CallPages(context, renderer).make_routes(pages),
+        *AuditPages(context, renderer).make_routes(pages),
         *LookupPages(context, renderer).make_routes(pages),
         *SessionPages(context, renderer).make_routes(pages),
         *WebhookPages(context, renderer, random_bytes).make_routes(pages),
