@@ -264,7 +264,10 @@ HOSTILE = {
         "type": "object",
         "properties": {f"p{n}": {"type": "array", "items": {"enum": list(range(20))}} for n in range(50)},
     },
-    "huge numbers": {"type": "object", "properties": {"x": {"type": "integer", "minimum": 10**400, "default": 10**400}}},
+    "huge numbers": {
+        "type": "object",
+        "properties": {"x": {"type": "integer", "minimum": 10**400, "default": 10**400}},
+    },
     "deep default": {"type": "object", "properties": {"x": {"default": json.loads("[" * 900 + "]" * 900)}}},
 }
 
