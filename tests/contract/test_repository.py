@@ -43,7 +43,6 @@ SERVICE_UNITS = {
     "readiness.py": 1,  # the probe's row
     "mcp_sessions.py": 1,  # sessions of all principals that had requests
     "node_signals.py": 1,  # a notification; no row
-    "sign_ins.py": 1,  # one row of a sign-in, by its secret
     "tool_aliases.py": 1,  # names that all principals share
     "upstream_controls.py": 1,  # one row of an upstream, by an operator
 }

@@ -162,32 +162,6 @@ def _build_calls(
     )
 
 
-def _build_task_adoption(
-    components: Components, lifecycle: Lifecycle, registrations: WebhookRegistrations
-) -> TaskAdoption:
-    return TaskAdoption(
-        store=components.store,
-        ids=components.ids,
-        tasks=UpstreamTaskLookup(components.upstreams.connections),
-        tokens=components.resume_tokens,
-        registrations=registrations,
-        quotas=components.quotas,
-        lifecycle=lifecycle,
-    )
-
-
-def _build_reports(components: Components, lifecycle: Lifecycle, registrations: WebhookRegistrations) -> CallReports:
-    return CallReports(
-        store=components.store,
-        ids=components.ids,
-        recorder=components.recorder,
-        tokens=components.resume_tokens,
-        registrations=registrations,
-        quotas=components.quotas,
-        lifecycle=lifecycle,
-    )
-
-
 def _build_replays(components: Components, lifecycle: Lifecycle, attempts: AttemptScheduler) -> DeliveryReplays:
     return DeliveryReplays(
         store=components.store,

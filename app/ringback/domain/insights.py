@@ -146,6 +146,8 @@ class SessionCounts:
     """False if the session has more calls than are counted."""
     calls_by_status: Mapping[CallStatus, int]
     calls_by_outcome: Mapping[CallOutcome, int]
+    resumed_calls: int
+    """Calls for which a client came back."""
 
 
 # -- hourly rows --
