@@ -12,12 +12,15 @@ from urllib.parse import quote
 import pytest
 from playwright.async_api import Browser, ViewportSize
 
+from ringback.domain.principal import Scope
 from tests.support.browser_tabs import BrowserSession, Tab, open_session
 from tests.support.dashboard_contents import OTHER_SESSION_ID, SESSION_ID, DashboardContents, fill_dashboard
 from tests.support.dashboard_stage import DashboardStage, serving_dashboard
 
 WIDE: Final[ViewportSize] = {"width": 1280, "height": 900}
 NARROW: Final[ViewportSize] = {"width": 360, "height": 780}
+OWNER: Final = "alice"
+OPERATORS: Final = "operators"
 ZONE: Final = "Europe/Berlin"
 SCHEMES: Final[Sequence[Literal["light", "dark"]]] = ("light", "dark")
 
@@ -25,10 +28,10 @@ SCHEMES: Final[Sequence[Literal["light", "dark"]]] = ("light", "dark")
 class Gallery:
     """A dashboard with contents."""
 
-    def __init__(self, stage: DashboardStage, contents: DashboardContents, key: str) -> None:
+    def __init__(self, stage: DashboardStage, contents: DashboardContents, keys: Mapping[str, str]) -> None:
         self.stage = stage
         self.contents = contents
-        self.key = key
+        self._keys = keys
 
     @property
     def pages(self) -> Mapping[str, Mapping[str, str]]:
@@ -43,6 +46,7 @@ class Gallery:
             "call-failed": f"/calls/{contents.failed.id}",
             "call-running": f"/calls/{contents.running.id}",
             "call-with-dead-letter": f"/calls/{contents.waiting.id}",
+            "sessions": "/sessions",
             "session": f"/sessions/{SESSION_ID}",
             "session-with-hostile-id": f"/sessions/{quote(OTHER_SESSION_ID, safe='')}",
         }
@@ -68,17 +72,24 @@ class Gallery:
             "lookup": f"/lookup?q={contents.dead_delivery_id}",
             "lookup-nothing": "/lookup?q=nothing",
         }
-        return {"calls": calls, "callbacks": callbacks, "others": others}
+        operators = {
+            "operator-home": "",
+            "operator-calls": "/calls",
+            "operator-webhooks": "/webhooks",
+            "audit": "/audit",
+        }
+        return {"calls": calls, "callbacks": callbacks, "others": others, OPERATORS: operators}
 
-    async def sign_in(self, session: BrowserSession) -> Tab:
-        return await session.sign_in(self.stage.url("/calls"), self.key)
+    async def sign_in(self, session: BrowserSession, group: str = "calls") -> Tab:
+        return await session.sign_in(self.stage.url("/calls"), self._keys[OWNER if group != OPERATORS else OPERATORS])
 
 
 @pytest.fixture(scope="module")
 async def gallery(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Gallery]:
     async with serving_dashboard(tmp_path_factory.mktemp("gallery")) as stage:
-        contents = await fill_dashboard(stage, "alice")
-        yield Gallery(stage, contents, await stage.create_key("alice"))
+        contents = await fill_dashboard(stage, OWNER)
+        operator = await stage.create_key("olivia", frozenset({Scope.ADMIN}))
+        yield Gallery(stage, contents, {OWNER: await stage.create_key(OWNER), OPERATORS: operator})
 
 
 @pytest.fixture
@@ -88,13 +99,13 @@ def screenshots(request: pytest.FixtureRequest) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("group", ["calls", "callbacks", "others"])
+@pytest.mark.parametrize("group", ["calls", "callbacks", "others", OPERATORS])
 async def test_pages_have_no_errors_no_barriers_and_fit_a_narrow_screen(
     gallery: Gallery, chromium: Browser, screenshots: Path, group: str
 ) -> None:
     found: dict[str, list[str]] = {}
     async with open_session(chromium, viewport=WIDE, timezone_id=ZONE) as session:
-        tab = await gallery.sign_in(session)
+        tab = await gallery.sign_in(session, group)
         for name, path in gallery.pages[group].items():
             status = await tab.open(gallery.stage.url(path))
             complaints = [] if status == HTTPStatus.OK else [f"status {status}"]

@@ -42,7 +42,7 @@ async def test_the_list_is_filtered_paged_and_searched_without_a_script(service:
     one = (await browser.open("/calls", correlation_id="report-7", status="working")).text
     none = (await browser.open("/calls", status="failed")).text
     found = await browser.open("/calls", q=calls[3])
-    some = await browser.open("/calls", q=calls[3][:12])
+    some = await browser.open("/calls", q=calls[3][:9])
     some_page = (await browser.http.get(some.headers["location"])).text
     await service.finish_call(calls[5], failed_completion(CallOutcome.TIMED_OUT, "Too late."))
     failed = (await browser.open("/calls", outcome="failure", since="2020-01-01T00:00")).text
@@ -57,7 +57,7 @@ async def test_the_list_is_filtered_paged_and_searched_without_a_script(service:
     assert calls[8] not in one
     assert "No call matches these filters." in none
     assert found.headers["location"] == f"/ui/calls/{calls[3]}"
-    assert some.headers["location"] == f"/ui/calls?id_prefix={calls[3][:12]}"
+    assert some.headers["location"] == f"/ui/calls?id_prefix={calls[3][:9]}"
     assert calls[51] in some_page
     assert calls[5] in failed
     assert calls[6] not in failed
