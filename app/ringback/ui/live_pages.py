@@ -45,7 +45,7 @@ class LivePages:
     async def follow_calls(self, request: Request, viewer: Viewer) -> Response:
         services = self._context.services
         query = read_call_query(request.query_params, viewer)
-        caller = view_rows(services.operators, viewer, request, operation="ui_follow_calls")
+        caller = view_rows(services.operators, viewer, request, operation="ui_follow_calls", repeats=True)
         seconds = STREAM_SECONDS_MIN + next(self._numbers) % STREAM_SECONDS_SPREAD
         pages = services.live_calls.follow_list(caller, query.call_filter, limit=LIVE_PAGE_SIZE, seconds=seconds)
         first = await anext(pages)
