@@ -16,6 +16,7 @@
     wait              waits for any or all of several calls
     calls             lists, shows, cancels and answers calls
     erasures          erases a call, a session or a principal
+    portal_links      makes links to pages of the dashboard that need no key
     events            prints and follows the event log
     listen            receives callbacks by the event stream or by webhook
     listening         … opens the parts of the durable listener and runs it

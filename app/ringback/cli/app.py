@@ -68,6 +68,9 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     "usage": _CommandEntry("ringback.cli.usage", "usage", "Show your quotas, and how much of each is used."),
     "sessions": _CommandEntry("ringback.cli.erasures", "sessions", "Erase the calls of a client session."),
     "principals": _CommandEntry("ringback.cli.erasures", "principals", "Erase all data of a principal."),
+    "portal-link": _CommandEntry(
+        "ringback.cli.portal_links", "app", "Manage links to pages of the dashboard that need no key."
+    ),
     "erasure": _CommandEntry("ringback.cli.erasures", "erasure", "Show how far an erasure is."),
     "events": _CommandEntry("ringback.cli.events", "app", "Print events, oldest first, and publish your own."),
     "listen": _CommandEntry(

@@ -35,6 +35,7 @@ from ringback.client.models import (
 )
 from ringback.client.operations import OperationMethods
 from ringback.client.options import AdoptOptions, CallbackOptions, CallOptions, ReportOptions
+from ringback.client.portal_links import PortalLinkMethods
 from ringback.client.resource_client import (
     LONG_POLL_SPACING_SECONDS,
     WAIT_SECONDS_MAX,
@@ -58,6 +59,7 @@ class RingbackClient(
     InsightMethods,
     ErasureMethods,
     KeyMethods,
+    PortalLinkMethods,
     OperationMethods,
 ):
     """A typed client of one Ringback. Use it as an async context manager, in one event loop.

@@ -18,7 +18,7 @@ from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.domain.errors import ContentUnreadable, ResultNotReady
 from ringback.domain.ids import is_well_formed_id
 from ringback.domain.principal import Caller, Scope
-from ringback.ui.access import act_for_owner, view_rows
+from ringback.ui.access import act_for_owner, shows_owner, view_rows
 from ringback.ui.call_filters import FAILURES, CallQuery, is_id_prefix, list_choices, read_call_query
 from ringback.ui.contents import READ_BYTES_MAX, ShownContent, show_json, show_value
 from ringback.ui.context import UiContext
@@ -67,7 +67,7 @@ class CallPages:
             calls=page,
             query=query,
             is_filtered=query.is_filtered,
-            shows_owner=viewer.is_operator,
+            shows_owner=shows_owner(self._context, viewer),
             statuses=list_choices(CallStatus, "Any status"),
             outcomes=[*list_choices(CallOutcome, "Any outcome"), (FAILURES, "any failure")],
             is_first=cursor is None,
