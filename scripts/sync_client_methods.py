@@ -40,6 +40,7 @@ GROUPS: Final = (
     Group("upstreams", "UpstreamMethods", "upstreams", "SyncUpstreamMethods"),
     Group("erasures", "ErasureMethods", "erasures", "SyncErasureMethods"),
     Group("keys", "KeyMethods", "keys", "SyncKeyMethods"),
+    Group("portal_links", "PortalLinkMethods", "portal_links", "SyncPortalLinkMethods"),
     Group("insights", "InsightMethods", "insights", "SyncInsightMethods"),
     Group("operations", "OperationMethods", "operations", "SyncOperationMethods"),
 )

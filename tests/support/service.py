@@ -121,6 +121,7 @@ async def running_service(
     quota_overrides: QuotaOverrides | None = None,
     hosted: Mapping[str, CredentialsScope] | None = None,
     login_redirect_urls: Collection[str] = (),
+    portal_origins: Collection[str] = (),
 ) -> AsyncGenerator[ServiceUnderTest]:
     """A service whose files are in `folder`. `hosted` are upstreams with logins, besides those with tools."""
     clock = OffsetClock()
@@ -172,6 +173,7 @@ async def running_service(
                         sealer=make_sealer(),
                         clock=clock,
                         requires_key=auth == "keys",
+                        portal_origins=portal_origins,
                     )
                 ),
             ),

@@ -12,7 +12,7 @@ a rule that REST and MCP both need belongs to `ringback.services`.
 
     app                 assembles the API
     calls, results, resume, reports, webhooks, deliveries, events, event_types, upstreams, upstream_logins, keys, usage,
-    insights, erasures
+    insights, erasures, portal_links, audit
                         the operations of one noun each
     operations          health, readiness, problem types, public keys: without authentication
     status              what `ringback doctor` asks a running service

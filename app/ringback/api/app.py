@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from ringback import __version__
 from ringback.api import (
+    audit,
     calls,
     deliveries,
     erasures,
@@ -23,6 +24,7 @@ from ringback.api import (
     metrics,
     openapi_webhooks,
     operations,
+    portal_links,
     reports,
     results,
     resume,
@@ -208,6 +210,8 @@ def create_documented_app() -> FastAPI:
         insights,
         usage,
         keys,
+        portal_links,
+        audit,
         erasures,
         metrics,
         status,

@@ -61,7 +61,7 @@ class KeyGuesses:
 
     async def authenticate(self, request: Request, key: str | None) -> Caller:
         """The caller with this key. Raises `Unauthenticated`, or `QuotaExceeded` after too many wrong keys."""
-        now, peer = self._clock.monotonic(), _identify_peer(request)
+        now, peer = self._clock.monotonic(), identify_browser(request)
         bucket = self._guesses.get_bucket(peer, GUESS_RATE, now=now)
         if not bucket.try_acquire(now):
             raise QuotaExceeded(
@@ -73,7 +73,8 @@ class KeyGuesses:
         return caller
 
 
-def _identify_peer(request: Request) -> str:
+def identify_browser(request: Request) -> str:
+    """Whose requests are counted together: an address, or a /64 of IPv6."""
     host = request.client.host if request.client is not None else ""
     try:
         return identify_peer(ip_address(host))

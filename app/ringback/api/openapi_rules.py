@@ -47,6 +47,8 @@ TAG_DESCRIPTIONS: Final[Mapping[str, str]] = {
     "deliveries": "Events on their way to a webhook, with every attempt.",
     "upstreams": "The MCP servers whose tools can be called.",
     "keys": "API keys.",
+    "portal links": "Links to pages of the dashboard that need no key.",
+    "audit": "Who changed what.",
     "erasures": "Removal of stored calls, sessions and principals.",
     "insights": "What happens hour by hour, what is open now, and client sessions.",
     "usage": "Your limits, and what you use of them.",

@@ -21,6 +21,7 @@ from ringback.bootstrap.entrypoints import (
     build_login_pages,
     build_ui_routes,
     open_authenticator,
+    open_issuer_sign_in,
     open_mcp_server,
 )
 from ringback.bootstrap.environment import Environment, ReadConfigs
@@ -98,6 +99,7 @@ async def open_application(
             _handing_back_leases(components),
             open_authenticator(components, services, settings) as authenticator,
             open_mcp_server(components, services, settings, authenticator) as mcp,
+            open_issuer_sign_in(components, settings) as issuer_sign_in,
         ):
             config = build_api_config(settings, supervisor, workers, authenticator, mcp)
             yield Application(
@@ -106,7 +108,7 @@ async def open_application(
                     config=config,
                     mcp=mcp,
                     login_pages=build_login_pages(components, settings),
-                    ui_routes=build_ui_routes(components, services, settings, config),
+                    ui_routes=build_ui_routes(components, services, settings, config, issuer_sign_in),
                     tracer=components.environment.tracer,
                 ),
                 services=services,

@@ -21,6 +21,7 @@ from ringback.identity.access_tokens import AccessTokenAuthenticator
 from ringback.identity.authenticators import AnonymousAuthenticator, BearerAuthenticator
 from ringback.identity.issuer import IssuerKeys
 from ringback.identity.issuer_documents import create_issuer_client as issuer_client
+from ringback.identity.issuer_sign_in import IssuerSignIn, SignInClient
 from ringback.keyring import load_signing_keys
 from ringback.mcp_server.elicitation_ids import ElicitationIds
 from ringback.mcp_server.gateway import Gateway
@@ -59,6 +60,30 @@ async def open_authenticator(
         issuer = IssuerKeys(settings.oidc_issuer, http=http, clock=clock)
         tokens = AccessTokenAuthenticator(issuer=issuer, policy=build_token_policy(settings), clock=clock)
         yield BearerAuthenticator(keys=services.api_keys, tokens=tokens)
+
+
+@asynccontextmanager
+async def open_issuer_sign_in(components: Components, settings: Settings) -> AsyncGenerator[IssuerSignIn | None]:
+    """None unless the dashboard is registered at the issuer."""
+    if settings.auth == "off" or not settings.ui or settings.oidc_issuer is None or settings.ui_oidc_client_id is None:
+        yield None
+        return
+    secret = settings.ui_oidc_client_secret
+    client = SignInClient(
+        client_id=settings.ui_oidc_client_id,
+        client_secret=None if secret is None else secret.get_secret_value(),
+        redirect_uri=f"{settings.base_url}/ui/sign-in/callback",
+        resource=settings.base_url,
+        requests_scopes=not settings.oidc_scopes,
+    )
+    environment = components.environment
+    async with (
+        aclosing(ConfiguredHosts(environment.host_resolver)) as hosts,
+        issuer_client(hosts.look_up_for("issuer"), components.authorities) as http,
+    ):
+        yield IssuerSignIn(
+            settings.oidc_issuer, client, http=http, clock=environment.clock, random_bytes=environment.random_bytes
+        )
 
 
 @asynccontextmanager
@@ -156,7 +181,11 @@ def build_login_pages(components: Components, settings: Settings) -> LoginPageCo
 
 
 def build_ui_routes(
-    components: Components, services: Services, settings: Settings, config: ApiConfig
+    components: Components,
+    services: Services,
+    settings: Settings,
+    config: ApiConfig,
+    issuer_sign_in: IssuerSignIn | None = None,
 ) -> Sequence[BaseRoute]:
     """The routes of the dashboard; none if it is off."""
     if not settings.ui:
@@ -168,6 +197,7 @@ def build_ui_routes(
             sealer=components.sealer,
             clock=components.environment.clock,
             requires_key=settings.auth != "off",
+            issuer_sign_in=issuer_sign_in,
             portal_origins=settings.portal_origins,
         )
     )

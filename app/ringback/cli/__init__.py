@@ -16,6 +16,7 @@
     wait              waits for any or all of several calls
     calls             lists, shows, cancels and answers calls
     erasures          erases a call, a session or a principal
+    portal_links      makes links to pages of the dashboard that need no key
     events            prints and follows the event log
     listen            receives callbacks by the event stream or by webhook
     listening         … opens the parts of the durable listener and runs it
@@ -32,6 +33,7 @@
     upstream_logins   … signs in to them and out
     login_redirects   … gets the redirect at the end of a login
     usage             prints the quotas
+    top               shows what is open and what has happened, and keeps it up to date
     trigger           sends a signed test event, and shows what its receiver answered
     verify            verifies a callback that was saved to a file
     stored_request    … parses it, and finds why its signature does not match

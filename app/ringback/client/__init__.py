@@ -13,6 +13,7 @@
     erasures            … erasures
     insights            … insights and client sessions
     keys                … API keys
+    portal_links        … portal links and the audit log
     operations          … health, metrics, public keys
     resource_client     the base class of these groups of methods
     event_stream        EventStream: the event log over one connection, reconnected by cursor
@@ -22,7 +23,7 @@
     models              the returned values
     service_models      … about results and the service itself
     published_event_models  … about events that clients publish
-    administration_models  … about API keys, erasures and quotas
+    administration_models  … about API keys, portal links, the audit log, erasures and quotas
     insight_models         … about insights and client sessions
     upstream_models        … about upstreams and their tools
     problems            the errors, one tree
@@ -36,7 +37,16 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
-    from ringback.client.administration_models import ApiKey, CreatedApiKey, Erasure, RotatedApiKey, UsedLimit
+    from ringback.client.administration_models import (
+        ApiKey,
+        AuditEntry,
+        CreatedApiKey,
+        CreatedPortalLink,
+        Erasure,
+        PortalLink,
+        RotatedApiKey,
+        UsedLimit,
+    )
     from ringback.client.client import RingbackClient
     from ringback.client.durable import (
         CallHandle,
@@ -127,6 +137,7 @@ __all__ = [
     "Answered",
     "ApiKey",
     "Attempt",
+    "AuditEntry",
     "BatchedCall",
     "Call",
     "CallHandle",
@@ -142,6 +153,7 @@ __all__ = [
     "Conflict",
     "ConnectionFailed",
     "CreatedApiKey",
+    "CreatedPortalLink",
     "Delivery",
     "DeliveryDetail",
     "DurableCaller",
@@ -166,6 +178,7 @@ __all__ = [
     "NotFound",
     "OpenDeliveries",
     "OwnRetries",
+    "PortalLink",
     "Problem",
     "ProblemType",
     "Progress",
@@ -220,8 +233,11 @@ _NAMES_BY_MODULE: typing.Final = {
     ),
     "administration_models": (
         "ApiKey",
+        "AuditEntry",
         "CreatedApiKey",
+        "CreatedPortalLink",
         "Erasure",
+        "PortalLink",
         "RotatedApiKey",
         "UsedLimit",
     ),

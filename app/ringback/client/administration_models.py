@@ -1,4 +1,4 @@
-"""Responses about API keys, erasures and quotas, as frozen values."""
+"""Responses about API keys, portal links, the audit log, erasures and quotas, as frozen values."""
 
 from datetime import datetime
 
@@ -42,6 +42,46 @@ class RotatedApiKey(CreatedApiKey):
     """Until then the old key is accepted too."""
 
 
+class PortalLink(ClientModel):
+    """A link to pages of the dashboard that needs no key, without its URL."""
+
+    id: str
+    principal: str
+    client_session_id: str | None = None
+    """The only client session that it shows; None for all pages."""
+    created_by: str
+    key_id: str | None = None
+    """The key that made it. The link ends with the key."""
+    created_at: datetime
+    expires_at: datetime
+
+
+class CreatedPortalLink(PortalLink):
+    """A new portal link."""
+
+    url: str = Field(repr=False)
+    """It opens the pages, without a key. No other response shows it."""
+
+
+class AuditEntry(ClientModel):
+    """A change: who changed what, and when."""
+
+    seq: int
+    """Later changes have higher numbers."""
+    at: datetime
+    principal: str | None = None
+    """Who changed it; None for an operator with access to the database."""
+    key_id: str | None = None
+    surface: str
+    """rest | mcp | ui | cli"""
+    operation: str
+    """The id of the operation in the OpenAPI document."""
+    target: str | None = None
+    owner: str | None = None
+    """Who owns what was changed; None if the service does."""
+    detail: str | None = None
+
+
 class Erasure(ClientModel):
     """A request to erase data, and how far it is."""
 
@@ -77,3 +117,11 @@ class Usage(ClientModel):
 
 class ApiKeyPage(ListPage):
     keys: tuple[ApiKey, ...]
+
+
+class PortalLinkPage(ListPage):
+    portal_links: tuple[PortalLink, ...]
+
+
+class AuditPage(ListPage):
+    entries: tuple[AuditEntry, ...]

@@ -35,6 +35,7 @@ from ringback.client.models import (
 )
 from ringback.client.operations import OperationMethods
 from ringback.client.options import AdoptOptions, CallbackOptions, CallOptions, ReportOptions
+from ringback.client.portal_links import PortalLinkMethods
 from ringback.client.resource_client import (
     LONG_POLL_SPACING_SECONDS,
     WAIT_SECONDS_MAX,
@@ -58,6 +59,7 @@ class RingbackClient(
     InsightMethods,
     ErasureMethods,
     KeyMethods,
+    PortalLinkMethods,
     OperationMethods,
 ):
     """A typed client of one Ringback. Use it as an async context manager, in one event loop.
@@ -228,14 +230,25 @@ class RingbackClient(
         status: str | None = None,
         upstream: str | None = None,
         tool: str | None = None,
+        outcome: Sequence[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        id_prefix: str | None = None,
     ) -> AsyncGenerator[Call]:
-        """Your calls, newest first. Finds a call by your own ids."""
+        """Your calls, newest first. Finds a call by your own ids.
+
+        `outcome`: calls that ended with one of these. `since` and `until` are about the creation of a call.
+        """
         where = {
             "client_session_id": client_session_id,
             "correlation_id": correlation_id,
             "status": status,
             "upstream": upstream,
             "tool": tool,
+            "outcome": None if outcome is None else list(outcome),
+            "since": since and since.isoformat(),
+            "until": until and until.isoformat(),
+            "id_prefix": id_prefix,
         }
         async for page in self._iterate_pages(CallPage, "/v1/calls", where):
             for call in page.calls:

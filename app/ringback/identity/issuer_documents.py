@@ -59,9 +59,14 @@ async def fetch_json_object(http: httpx.AsyncClient, url: str) -> dict[str, Any]
                 return None
             if response.status_code != HTTPStatus.OK:
                 raise IssuerDocumentError(f"Its server responded with HTTP {response.status_code}.")
-            return _parse_object(await _read_body(response))
+            return await read_json_response(response)
     except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as problem:
         raise IssuerDocumentError(f"It could not be fetched ({type(problem).__name__}).") from None
+
+
+async def read_json_response(response: httpx.Response) -> dict[str, Any]:
+    """The JSON object of a streamed response; raises `IssuerDocumentError`."""
+    return _parse_object(await _read_body(response))
 
 
 async def _read_body(response: httpx.Response) -> bytes:

@@ -11,6 +11,7 @@ EVENT_ID: Final = "evt_01KAGZ8G00A1B2C3D4E5F6G7H8"
 KEY_ID: Final = "key_01KAGZ7Q00F2G4H6J8K1M3N5P7"
 NEW_KEY_ID: Final = "key_01KAGZ9Q00G3H5J7K9M2N4P6Q8"
 API_KEY: Final = "rbk_EXAMPLEnotarealkey0000000000000000000000"
+PORTAL_LINK_ID: Final = "link_01KAGZCQ00J5K7M9N2P4Q6R8S1"
 ERASURE_ID: Final = "era_01KAGZBX00H4J6K8M1N3P5Q7R9"
 DELIVERY_ID: Final = "dlv_01KAGZ8G00K9M8N7P6Q5R4S3T2"
 CURSOR: Final = "MTpldmVudHM6NDI"
@@ -352,6 +353,27 @@ ROTATED_KEY: Final[dict[str, Any]] = {
     "overlap_ends_at": "2026-11-21T17:00:00.000Z",
 }
 
+PORTAL_LINK: Final[dict[str, Any]] = {
+    "id": PORTAL_LINK_ID,
+    "principal": "reports-team",
+    "client_session_id": "session-7",
+    "created_by": "reports-team",
+    "key_id": KEY_ID,
+    "created_at": "2026-11-20T17:00:00.000Z",
+    "expires_at": "2026-11-20T18:00:00.000Z",
+}
+PORTAL_URL: Final = "https://ringback.example.com/ui/portal?link=EXAMPLEnotarealsecret0000000000000000000000"
+AUDIT_ENTRY: Final[dict[str, Any]] = {
+    "seq": 17,
+    "at": "2026-11-20T17:00:00.000Z",
+    "principal": "reports-team",
+    "key_id": KEY_ID,
+    "surface": "rest",
+    "operation": "change_webhook",
+    "target": WEBHOOK_ID,
+    "owner": "reports-team",
+    "detail": "url, state=active",
+}
 ERASURE: Final[dict[str, Any]] = {
     "id": ERASURE_ID,
     "kind": "session",

@@ -14,6 +14,7 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     viewers        finds the viewer of a request: viewer_cookies has the secrets of its browser
     page_headers   the headers of every page, and those that let a product embed pages of a portal link
     sign_in_pages  sign in with an API key, and sign out
+    issuer_pages   sign in at the issuer of access tokens
     portal_pages   opens a portal link
     access         the caller of a list or of one object, for viewers that are operators
     rendering      templates, filters and headers
@@ -21,7 +22,8 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     navigation     the sections that a viewer may open
     assets         style sheet, scripts and icon
     charts         bars and lines as values that a template draws
-    home_charts    the charts of the first page
+    home_cards     the numbers of the first page
+    home_charts    the charts and sums of the first page
     home_pages     the first page
     call_pages     the list of calls, the page of one call
     session_pages  the page of one client session; session_charts: its calls as a chart
@@ -30,6 +32,7 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     call_filters   the filter of the list in the query of its URL
     timelines      the timeline of a call; drawings: lanes along an axis of time
     contents       arguments and results as text
+    audit_pages    who changed what
     webhook_pages  the webhooks; webhook_actions has the buttons of one
     delivery_pages  the deliveries; redelivery_pages sends all again that match a filter
     upstream_pages  the upstreams and their tools

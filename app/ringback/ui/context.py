@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ringback.api.context import ApiConfig, Services
 from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
+from ringback.identity.issuer_sign_in import IssuerSignIn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,8 @@ class UiContext:
     requires_key: bool
     """False while authentication is off: every viewer is then the anonymous principal."""
 
+    issuer_sign_in: IssuerSignIn | None = None
+    """None if people sign in with API keys only."""
     portal_origins: Collection[str] = ()
     """Origins whose pages may embed those of a portal link."""
 

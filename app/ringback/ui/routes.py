@@ -7,11 +7,13 @@ from starlette.routing import BaseRoute
 
 from ringback.api.public_path import read_public_path
 from ringback.ui.assets import ASSET_ROUTES
+from ringback.ui.audit_pages import AuditPages
 from ringback.ui.call_pages import CallPages
 from ringback.ui.context import UiContext
 from ringback.ui.delivery_pages import DeliveryPages
 from ringback.ui.event_pages import EventPages
 from ringback.ui.home_pages import HomePages
+from ringback.ui.issuer_pages import IssuerPages
 from ringback.ui.live_pages import LivePages
 from ringback.ui.lookup_pages import LookupPages
 from ringback.ui.missing_pages import MissingPages
@@ -34,10 +36,12 @@ def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] =
     return [
         *ASSET_ROUTES,
         *SignInPages(context, renderer, pages).make_routes(pages),
+        *IssuerPages(context, pages).make_routes(pages),
         *PortalPages(context, renderer, pages).make_routes(pages),
         *HomePages(context, renderer).make_routes(pages),
         *LivePages(context, renderer).make_routes(pages),
         *CallPages(context, renderer).make_routes(pages),
+        *AuditPages(context, renderer).make_routes(pages),
         *LookupPages(context, renderer).make_routes(pages),
         *SessionPages(context, renderer).make_routes(pages),
         *WebhookPages(context, renderer, random_bytes).make_routes(pages),

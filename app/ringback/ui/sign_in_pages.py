@@ -2,6 +2,7 @@
 
 import logging
 from http import HTTPStatus
+from urllib.parse import urlencode, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -76,9 +77,16 @@ class SignInPages:
         return caller
 
     def _render_form(self, request: Request, *, error: str | None = None, status: int = HTTPStatus.OK) -> Response:
+        issuer = self._context.issuer_sign_in
         place = read_next(request.query_params.get("next"))
         return self._renderer.render_page(
-            "sign_in.html", None, title="Sign in", status_code=status, error=error, next=place
+            "sign_in.html",
+            None,
+            title="Sign in",
+            status_code=status,
+            error=error,
+            issuer_host=None if issuer is None else urlsplit(issuer.issuer).netloc,
+            next_query=f"?{urlencode({'next': place})}" if place else "",
         )
 
 

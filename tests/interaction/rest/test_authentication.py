@@ -61,6 +61,10 @@ OPERATIONS = [
     ("GET", "/v1/keys/key_1", Scope.ADMIN),
     ("POST", "/v1/keys/key_1/rotate", Scope.ADMIN),
     ("DELETE", "/v1/keys/key_1", Scope.ADMIN),
+    ("GET", "/v1/portal-links", Scope.READ),
+    ("POST", "/v1/portal-links", Scope.READ),
+    ("DELETE", "/v1/portal-links/link_1", Scope.READ),
+    ("GET", "/v1/audit", Scope.READ),
     ("GET", "/v1/usage", Scope.READ),
     ("GET", "/v1/insights", Scope.READ),
     ("GET", "/v1/sessions", Scope.READ),
@@ -111,7 +115,7 @@ def test_every_authenticated_operation_is_covered_here() -> None:
 
 
 def _shape(path: str) -> str:
-    return re.sub(r"\{\w+\}|(call|wh|dlv|key|era)_1|git|order\.paid", "*", path)
+    return re.sub(r"\{\w+\}|(call|wh|dlv|key|era|link)_1|git|order\.paid", "*", path)
 
 
 @pytest.mark.parametrize(("method", "path", "scope"), OPERATIONS)

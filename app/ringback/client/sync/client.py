@@ -14,6 +14,7 @@ from ringback.client.sync.insights import SyncInsightMethods
 from ringback.client.sync.keys import SyncKeyMethods
 from ringback.client.sync.loop_thread import LoopThread
 from ringback.client.sync.operations import SyncOperationMethods
+from ringback.client.sync.portal_links import SyncPortalLinkMethods
 from ringback.client.sync.results import SyncResultMethods
 from ringback.client.sync.upstreams import SyncUpstreamMethods
 from ringback.client.sync.webhooks import SyncWebhookMethods
@@ -28,6 +29,7 @@ class SyncRingbackClient(
     SyncInsightMethods,
     SyncErasureMethods,
     SyncKeyMethods,
+    SyncPortalLinkMethods,
     SyncOperationMethods,
 ):
     """A typed client of one Ringback for scripts and notebooks: every method of `RingbackClient`, without `await`.

@@ -1,0 +1,180 @@
+"""Portal links: who may make them, what they show, where they may be embedded, and how they end."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ringback.domain.principal import Scope
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
+from tests.support.viewer_browser import FORM_HEADERS, sign_in
+
+PRODUCT = "https://app.example.com"
+
+
+async def open_link(service: ServiceUnderTest, url: str) -> tuple[httpx.AsyncClient, httpx.Response]:
+    browser = await service.create_anonymous_client()
+    return browser, await browser.get(url)
+
+
+async def create_link(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
+    created = await client.post("/v1/portal-links", json=body)
+    assert created.status_code == 201, created.text
+    link: dict[str, Any] = created.json()
+    return link
+
+
+async def test_a_link_shows_the_pages_of_its_principal_read_only_and_in_frames_of_the_product_only(
+    tmp_path: Path,
+) -> None:
+    async with running_service(tmp_path, portal_origins=[PRODUCT]) as service:
+        alice, bob = await service.create_client("alice"), await service.create_client("bob")
+        own = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+        foreign = (await bob.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+        link = await create_link(alice)
+
+        browser, opened = await open_link(service, link["url"])
+        page = await browser.get("/ui/calls")
+        audit = await browser.get("/ui/audit")
+        signed_in = await (await sign_in(service, "alice")).open("/calls")
+
+    assert opened.headers["location"] == "/ui"
+    assert re.fullmatch(
+        r"__Host-ringback-portal=[\w-]{43}; Max-Age=3(600|599); Path=/; HttpOnly; Secure; SameSite=None; Partitioned",
+        opened.headers["set-cookie"],
+    )
+    assert opened.headers["referrer-policy"] == "no-referrer"
+    assert own in page.text
+    assert foreign not in page.text
+    assert 'method="post"' not in page.text
+    assert f"frame-ancestors {PRODUCT}" in page.headers["content-security-policy"]
+    assert "x-frame-options" not in page.headers
+    assert audit.status_code == 404
+    assert "frame-ancestors 'none'" in signed_in.headers["content-security-policy"]
+
+
+async def test_a_link_to_one_session_shows_nothing_else(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    own = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+    other = (await alice.post("/v1/calls", json=CALL_BODY | {"client_session_id": "session-2"})).json()["call"]["id"]
+    webhook = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"]
+    link = await create_link(alice, client_session_id="session-1")
+
+    browser, opened = await open_link(service, link["url"])
+    page = (await browser.get("/ui/calls")).text
+    hidden = ["/webhooks", f"/webhooks/{webhook}", "/upstreams", "/audit", "/events", f"/calls/{other}"]
+    statuses = {path: (await browser.get(f"/ui{path}")).status_code for path in hidden}
+
+    assert opened.headers["location"] == "/ui/sessions/session-1"
+    assert own in page
+    assert other not in page
+    assert set(statuses.values()) == {404}, statuses
+
+
+async def test_a_link_acts_on_nothing(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    link = await create_link(alice)
+    browser, _ = await open_link(service, link["url"])
+
+    answers = [
+        await browser.post(f"/ui{path}", data={"form_token": token}, headers=FORM_HEADERS)
+        for path in ("/sign-out", "/webhooks/wh_1/test")
+        for token in ("", "anonymous")
+    ]
+
+    assert {answer.status_code for answer in answers} <= {403, 404, 405}
+    assert (await browser.get("/v1/calls")).status_code == 401
+
+
+@pytest.mark.parametrize("end", ["expiry", "deletion", "revocation of its key", "erasure of its principal"])
+async def test_a_link_ends_at_once_in_browsers_that_have_opened_it(service: ServiceUnderTest, end: str) -> None:
+    key, text = await service.services.api_keys.create_key(
+        "alice", name="", scopes=frozenset({Scope.READ}), upstreams=None
+    )
+    alice = await service.create_anonymous_client(headers={"Authorization": f"Bearer {text}"})
+    link = await create_link(alice, expires_in_seconds=600)
+    browser, _ = await open_link(service, link["url"])
+    before = await browser.get("/ui/calls")
+
+    if end == "expiry":
+        service.clock.advance(601)
+    elif end == "deletion":
+        assert (await alice.delete(f"/v1/portal-links/{link['id']}")).status_code == 204
+    elif end == "revocation of its key":
+        await service.services.api_keys.revoke_key(key.id)
+    else:
+        root = await service.create_client("root", scopes=frozenset({Scope.ADMIN}))
+        assert (await root.delete("/v1/principals/alice")).status_code == 200
+    after = await browser.get("/ui/calls")
+    again = (await open_link(service, link["url"]))[1]
+
+    assert before.status_code == 200
+    assert after.status_code == again.status_code == 404
+    assert "This link has expired" in after.text
+    assert "set-cookie" not in again.headers
+
+
+async def test_expired_links_and_sign_ins_are_removed(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    await create_link(alice, expires_in_seconds=600)
+    await sign_in(service, "alice")
+    service.clock.advance(9 * 3600)
+
+    await service.run_janitor()
+
+    counts = service.count_rows()
+    assert (counts["portal_links"], counts["sign_ins"]) == (0, 0)
+
+
+async def test_a_person_who_is_signed_in_keeps_the_own_pages(service: ServiceUnderTest) -> None:
+    mallory = await service.create_client("mallory")
+    link = await create_link(mallory)
+    alice = await sign_in(service, "alice")
+
+    opened = await alice.http.get(link["url"])
+    page = await alice.open("/calls")
+
+    assert opened.status_code == 409
+    assert "set-cookie" not in opened.headers
+    assert 'title="alice"' in page.text
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({}, 201),
+        ({"expires_in_seconds": 86_400}, 201),
+        ({"expires_in_seconds": 86_401}, 422),
+        ({"expires_in_seconds": 59}, 422),
+        ({"client_session_id": "s" * 257}, 422),
+        ({"client_session_id": ""}, 422),
+        ({"scopes": ["admin"]}, 422),
+    ],
+)
+async def test_a_link_lives_a_day_at_most(service: ServiceUnderTest, body: dict[str, Any], status: int) -> None:
+    alice = await service.create_client("alice")
+
+    assert (await alice.post("/v1/portal-links", json=body)).status_code == status
+
+
+async def test_only_the_owner_and_operators_list_and_delete_links_and_no_list_has_their_urls(
+    service: ServiceUnderTest,
+) -> None:
+    alice, bob = await service.create_client("alice"), await service.create_client("bob")
+    root = await service.create_client("root", scopes=frozenset({Scope.ADMIN}))
+    link = await create_link(alice)
+    for_alice = (await root.post("/v1/portal-links", params={"principal": "alice"}, json={})).json()
+
+    own = await alice.get("/v1/portal-links")
+    foreign = await bob.delete(f"/v1/portal-links/{link['id']}")
+    unknown = await bob.delete("/v1/portal-links/link_01KAGZCQ00J5K7M9N2P4Q6R8S1")
+    deleted = await root.delete(f"/v1/portal-links/{link['id']}", params={"principal": "*"})
+
+    assert [each["id"] for each in own.json()["portal_links"]] == sorted([link["id"], for_alice["id"]], reverse=True)
+    assert (for_alice["principal"], for_alice["created_by"]) == ("alice", "root")
+    assert "link=" not in own.text
+    assert (await bob.get("/v1/portal-links")).json()["portal_links"] == []
+    assert (foreign.status_code, foreign.json()["detail"]) == (unknown.status_code, unknown.json()["detail"])
+    assert deleted.status_code == 204
