@@ -14,8 +14,9 @@ One event loop uses the values, so they need no locks.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.call import Call
@@ -30,6 +31,17 @@ DELIVERY_BOUNDS_SECONDS: Final = (0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 3
 """A healthy receiver has its callback within 20 ms (the p99 that the design promises); the rest follows the retries."""
 WRITE_BOUNDS_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 """Around the fsync of a usual disk: 1 to 10 ms."""
+_SAMPLED: Final = 1
+"""The flag of a `traceparent` whose trace is recorded (W3C Trace Context §3.2.2.5)."""
+
+
+class Exemplar(NamedTuple):
+    """One observation of a bucket, and the trace that shows what it was."""
+
+    trace_id: str
+    span_id: str
+    seconds: float
+    observed_at: datetime
 
 
 class Histogram:
@@ -39,10 +51,19 @@ class Histogram:
         self.bounds: Final = tuple(bounds)
         self.sum_seconds = 0.0
         self._counts = [0] * (len(bounds) + 1)
+        self.exemplars: Final[list[Exemplar | None]] = [None] * (len(bounds) + 1)
+        """For each bucket the latest observation with a sampled trace."""
 
     def observe(self, seconds: float) -> None:
         self._counts[bisect_left(self.bounds, seconds)] += 1
         self.sum_seconds += seconds
+
+    def observe_traced(self, seconds: float, traceparent: str | None, observed_at: datetime) -> None:
+        """As `observe`; if the trace was sampled, it becomes the bucket's exemplar. `traceparent` is valid or None."""
+        self.observe(seconds)
+        if traceparent is not None and int(traceparent[53:], 16) & _SAMPLED:
+            trace_id, span_id = traceparent[3:35], traceparent[36:52]
+            self.exemplars[bisect_left(self.bounds, seconds)] = Exemplar(trace_id, span_id, seconds, observed_at)
 
     def cumulative_counts(self) -> Sequence[int]:
         """For each bound, the observations up to it; then all observations."""
@@ -67,7 +88,8 @@ class Measurements:
         upstream = call.upstream if self.is_configured(call.upstream) else OTHER_UPSTREAM
         self.ended_calls[upstream, call.outcome] += 1
         started_at = call.not_before or call.created_at
-        self.call_seconds.observe(max(0.0, (call.finished_at - started_at).total_seconds()))
+        seconds = max(0.0, (call.finished_at - started_at).total_seconds())
+        self.call_seconds.observe_traced(seconds, call.traceparent, call.finished_at)
 
     def record_attempt(self, category: AttemptCategory, update: DeliveryUpdate) -> None:
         """Count an attempt and, if its delivery has ended with it, the delivery."""
@@ -77,7 +99,8 @@ class Measurements:
         delivery = update.delivery
         self.ended_deliveries[update.state] += 1
         if update.state is DeliveryState.DELIVERED and delivery.kind is DeliveryKind.EVENT and delivery.generation == 1:
-            self.delivery_seconds.observe(max(0.0, (update.finished_at - delivery.created_at).total_seconds()))
+            seconds = max(0.0, (update.finished_at - delivery.created_at).total_seconds())
+            self.delivery_seconds.observe_traced(seconds, delivery.traceparent, update.finished_at)
 
     def record_given_up(self, count: int) -> None:
         """Count deliveries that were given up without a last attempt."""

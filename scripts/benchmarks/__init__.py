@@ -13,6 +13,7 @@
                                │             └─▶ waiting      ten thousand calls at a silent upstream: memory, idle CPU, polls
                                ├─▶ gateway                    a fast tool through /mcp/NAME | the same tool, directly
                                ├─▶ full_loop                  POST /v1/calls → tool → callback | the same by naive_service
+                               ├─▶ tracing                    traces exported or not, in the same loop
                                ├─▶ sealing                    RINGBACK_SEAL=all | =secrets, in the same loop
                                └─▶ cli                        CPU to start a command | the imports of any such command
 

@@ -24,6 +24,7 @@ from scripts.benchmarks.measurement import Json
 from scripts.benchmarks.nodes import nodes
 from scripts.benchmarks.scale import scale
 from scripts.benchmarks.sealing import seal
+from scripts.benchmarks.tracing import traces
 
 
 def main() -> None:
@@ -45,6 +46,7 @@ RUNS: Final[Mapping[str, Callable[[argparse.Namespace], Coroutine[Any, Any, Json
     "gateway": lambda o: gateway(rounds=o.rounds, seconds=o.seconds),
     "loop": lambda o: loop(rounds=o.rounds, seconds=o.seconds),
     "seal": lambda o: seal(rounds=o.rounds, seconds=o.seconds),
+    "traces": lambda o: traces(rounds=o.rounds, seconds=o.seconds),
     "ui": lambda o: ui(o.store, rounds=o.rounds, seconds=o.seconds, quick=o.quick),
 }
 

@@ -44,31 +44,36 @@ class Viewers:
     def __init__(self, browsers: Sequence[aiohttp.ClientSession], service: Service) -> None:
         self._browsers = browsers
         self._service = service
-        self._connected = asyncio.Semaphore(0)
         self.frames = 0
         self.bytes = 0
 
     @asynccontextmanager
     async def watching(self) -> AsyncGenerator[None]:
-        tasks = [asyncio.create_task(self._watch(browser)) for browser in self._browsers]
+        streams = [await self._connect(browser) for browser in self._browsers]
+        pairs = zip(self._browsers, streams, strict=True)
+        tasks = [asyncio.create_task(self._watch(browser, stream)) for browser, stream in pairs]
         try:
-            for _ in tasks:
-                await self._connected.acquire()
             yield
         finally:
+            failed = [task for task in tasks if task.done()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        for task in failed:
+            task.result()
 
-    async def _watch(self, browser: aiohttp.ClientSession) -> None:
-        path = await _find_stream(browser, self._service)
+    async def _connect(self, browser: aiohttp.ClientSession) -> aiohttp.ClientResponse:
+        response = await browser.get(f"{self._service.url}{await _find_stream(browser, self._service)}")
+        response.raise_for_status()
+        return response
+
+    async def _watch(self, browser: aiohttp.ClientSession, stream: aiohttp.ClientResponse) -> None:
         while True:
-            async with browser.get(f"{self._service.url}{path}") as response:
-                response.raise_for_status()
-                self._connected.release()
-                async for chunk in response.content.iter_any():
+            async with stream:
+                async for chunk in stream.content.iter_any():
                     self.bytes += len(chunk)
                     self.frames += chunk.count(_FRAME_END)
+            stream = await self._connect(browser)
 
 
 async def _find_stream(browser: aiohttp.ClientSession, service: Service) -> str:

@@ -11,7 +11,7 @@ QUICKEST: Final = ("cli",)
 ALL: Final = (
     *("cli", "delivery", "delivery --store postgres", "scale", "scale --store postgres", "nodes"),
     *("events", "events --store postgres", "ui", "ui --store postgres"),
-    *("clients", "calls", "gateway", "loop", "seal"),
+    *("clients", "calls", "gateway", "loop", "seal", "traces"),
 )
 RUN_SECONDS: Final = 600.0
 """Ends a hang. The smallest run of the slowest benchmark takes 35 s of CPU."""

@@ -1,6 +1,8 @@
-"""The metrics in OPERATIONS.md and in the alert rules are those of the service."""
+"""The metrics in OPERATIONS.md, in the alert rules and in the dashboard of Grafana are those of the service."""
 
+import json
 import re
+from itertools import combinations
 from typing import Any, Final
 
 import pytest
@@ -14,6 +16,8 @@ RULES: Final[list[dict[str, Any]]] = [
     for group in yaml.safe_load((PAGE.parent / "alerts.yaml").read_text(encoding="utf-8"))["groups"]
     for rule in group["rules"]
 ]
+DASHBOARD: Final[dict[str, Any]] = json.loads((PAGE.parent / "grafana.json").read_text(encoding="utf-8"))
+PANELS: Final[list[dict[str, Any]]] = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 SCRAPE_METRIC: Final = "up"
 """Prometheus makes it itself, for each target."""
 
@@ -51,6 +55,33 @@ def test_the_table_says_of_each_metric_what_its_help_text_says() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
 def test_an_alert_names_metrics_labels_and_values_that_exist(rule: dict[str, Any]) -> None:
+    check_expression(rule["expr"])
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: str(panel["title"]))
+def test_a_panel_names_metrics_labels_and_values_that_exist_and_says_what_it_shows(panel: dict[str, Any]) -> None:
+    for target in panel["targets"]:
+        check_expression(re.sub(r',?\w+=~?"\$\w+",?', "", target["expr"]))
+        assert 'job="$job"' in target["expr"]
+        shown = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+        assert shown <= set(re.findall(r"\w+", target["expr"])) | {"instance", "upstream", "state"}
+    assert panel["description"].endswith(".")
+
+
+def test_the_panels_have_ids_and_places_of_their_own() -> None:
+    panels = DASHBOARD["panels"]
+    squares = [
+        {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        for at in (panel["gridPos"] for panel in panels)
+    ]
+
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert not any(one & other for one, other in combinations(squares, 2))
+    assert max(x for square in squares for x, _ in square) < 24
+
+
+def check_expression(expression: str) -> None:
+    """The metrics, the labels and the values in it are the service's."""
     samples = {sample.name: sample.labels for family in build_all_families() for sample in family.samples}
     values = {
         (sample.name, label, value)
@@ -58,10 +89,9 @@ def test_an_alert_names_metrics_labels_and_values_that_exist(rule: dict[str, Any
         for sample in family.samples
         for label, value in sample.labels.items()
     }
-
-    names = set(re.findall(r"\b(?:ringback_[a-z_]+|up)\b", rule["expr"])) - {SCRAPE_METRIC}
+    names = set(re.findall(r"\b(?:ringback_[a-z_]+|up)\b", expression)) - {SCRAPE_METRIC}
     assert names <= samples.keys()
-    for name, selector in re.findall(r"(ringback_[a-z_]+)\{([^}]*)\}", rule["expr"]):
+    for name, selector in re.findall(r"(ringback_[a-z_]+)\{([^}]*)\}", expression):
         for label, wanted in re.findall(r'(\w+)[=!]=?~?"([^"]*)"', selector):
             assert all((name, label, value) in values for value in wanted.split("|")), (label, wanted)
 

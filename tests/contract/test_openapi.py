@@ -32,6 +32,7 @@ from ringback.notifier.payload import (
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.schemas.schema_examples import EXAMPLES_BY_SCHEMA
 from ringback.signing.resume_token import ResumeTokenCodec
+from ringback.telemetry.spans import TRACEPARENT
 from tests.support.clock import START
 from tests.support.examples import WEBHOOK
 from tests.support.limits import WAIT_SECONDS
@@ -250,7 +251,7 @@ def test_the_headers_of_a_callback_are_described() -> None:
     )
     for _, _, operation in SENT_OPERATIONS:
         described = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "header"}
-        assert described == set(made) - {"content-type", "user-agent"}
+        assert described == set(made) - {"content-type", "user-agent"} | {TRACEPARENT}
 
 
 async def _create_one_of_each(service: ServiceUnderTest, alice: httpx.AsyncClient) -> dict[str, str]:

@@ -106,14 +106,16 @@ async def test_the_curl_session_registers_calls_receives_a_callback_and_resumes(
 
 
 async def test_the_snippets_about_what_happens_are_answered(service_url: str, tmp_path: Path) -> None:
-    (insights,), (alerts,) = snippets("insights"), snippets("alerts")
+    (insights,), (portal,), (alerts,) = snippets("insights"), snippets("portal"), snippets("alerts")
 
     overview = json.loads(await run_snippet("sh", "-ec", insights, folder=tmp_path, RINGBACK_URL=service_url))
+    link = json.loads(await run_snippet("sh", "-ec", portal, folder=tmp_path, RINGBACK_URL=service_url))
     webhook = json.loads(await run_snippet("sh", "-ec", alerts, folder=tmp_path, RINGBACK_URL=service_url))
     async with httpx.AsyncClient(base_url=service_url, follow_redirects=True) as browser:
         pages = [await browser.get(path) for path in ("/ui", "/ui/calls")]
 
     assert len(overview["hours"]) == 24
+    assert (link["client_session_id"], "/ui/portal?link=" in link["url"]) == ("session-7", True)
     assert webhook["hears"].endswith(
         "webhook.failing, webhook.recovered, webhook.suspended about your other webhooks, from now on."
     )

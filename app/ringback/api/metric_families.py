@@ -16,6 +16,7 @@ from prometheus_client.core import (
     InfoMetricFamily,
     Metric,
 )
+from prometheus_client.samples import Exemplar as ExemplarSample
 
 from ringback import __version__
 from ringback.domain.attempt_category import AttemptCategory
@@ -24,7 +25,7 @@ from ringback.domain.delivery import OPEN_STATES, DeliveryState
 from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.upstreams import UpstreamInfo
 from ringback.domain.usage import TOTALS_COUNTED_MAX, StoreTotals
-from ringback.measurements import Histogram, Measurements
+from ringback.measurements import Exemplar, Histogram, Measurements
 from ringback.services.insights import ServiceStatus
 
 UPSTREAM_STATES: Final = ("idle", "connecting", "ready", "unresponsive", "failing")
@@ -174,5 +175,13 @@ def _gauge(name: str, help_text: str, label: str, counts: Iterable[tuple[str, in
 
 def _histogram(name: str, help_text: str, histogram: Histogram) -> Metric:
     bounds = [*(str(bound) for bound in histogram.bounds), "+Inf"]
-    buckets = list(zip(bounds, histogram.cumulative_counts(), strict=True))
+    buckets = [
+        (bound, float(count)) if exemplar is None else (bound, float(count), _to_sample(exemplar))
+        for bound, count, exemplar in zip(bounds, histogram.cumulative_counts(), histogram.exemplars, strict=True)
+    ]
     return HistogramMetricFamily(name, help_text, buckets=buckets, sum_value=histogram.sum_seconds)
+
+
+def _to_sample(exemplar: Exemplar) -> ExemplarSample:
+    labels = {"trace_id": exemplar.trace_id, "span_id": exemplar.span_id}
+    return ExemplarSample(labels, exemplar.seconds, exemplar.observed_at.timestamp())

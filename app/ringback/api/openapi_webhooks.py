@@ -231,7 +231,7 @@ class VerificationAnswer(CallbackPart):
 
 
 class CallbackHeaders(CallbackPart):
-    """The headers of Standard Webhooks, and MCP's subscription id."""
+    """The headers of Standard Webhooks, MCP's subscription id, and the trace context of W3C."""
 
     webhook_id: str = Field(alias="webhook-id", description="The same in every attempt.", examples=[examples.EVENT_ID])
     webhook_timestamp: int = Field(
@@ -248,6 +248,12 @@ class CallbackHeaders(CallbackPart):
     )
     subscription_id: str = Field(
         alias="x-mcp-subscription-id", description="The webhook's id.", examples=[examples.WEBHOOK_ID]
+    )
+    traceparent: str | None = Field(
+        default=None,
+        description="W3C Trace Context of this attempt, and with it maybe `tracestate`, if the service makes traces. It is not "
+        "signed: use it for spans and for nothing else.",
+        examples=["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"],
     )
 
 

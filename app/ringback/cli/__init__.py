@@ -33,6 +33,7 @@
     upstream_logins   … signs in to them and out
     login_redirects   … gets the redirect at the end of a login
     usage             prints the quotas
+    top               shows what is open and what has happened, and keeps it up to date
     trigger           sends a signed test event, and shows what its receiver answered
     verify            verifies a callback that was saved to a file
     stored_request    … parses it, and finds why its signature does not match

@@ -62,6 +62,9 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     "join": _CommandEntry("ringback.cli.join", "join", "Wait for a call that was started earlier."),
     "wait": _CommandEntry("ringback.cli.wait", "wait", "Wait until calls have ended."),
     "calls": _CommandEntry("ringback.cli.calls", "app", "List, show, cancel, answer and erase calls."),
+    "top": _CommandEntry(
+        "ringback.cli.top", "top", "Show what is open now and how the last calls and callbacks went, until interrupted."
+    ),
     "usage": _CommandEntry("ringback.cli.usage", "usage", "Show your quotas, and how much of each is used."),
     "sessions": _CommandEntry("ringback.cli.erasures", "sessions", "Erase the calls of a client session."),
     "principals": _CommandEntry("ringback.cli.erasures", "principals", "Erase all data of a principal."),

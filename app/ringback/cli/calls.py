@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any, Final, Literal, cast
 
 import typer
 
+from ringback.cli.arguments import TIME_FORMATS, with_offset
 from ringback.cli.client_options import (
     URL_DEFAULT,
     ApiKey,
@@ -39,6 +41,8 @@ _COLUMNS: Final = (
     *("id", "status", "outcome", "upstream", "tool", "client_session_id", "correlation_id", "created_at"),
 )
 
+_UNSUCCESSFUL: Final = ("tool_error", "upstream_error", "rejected", "timed_out", "unknown", "cancelled")
+
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 OpenStatus = Literal["working", "input_required"]
 CallId = Annotated[str, typer.Argument(metavar="CALL_ID", help="The call's id, call_….")]
@@ -57,6 +61,16 @@ def list_calls(
     outcome: Annotated[Outcome | None, typer.Option("--outcome", help="Only calls that ended like this.")] = None,
     upstream: Annotated[str | None, typer.Option("--upstream", help="Only calls of this upstream.")] = None,
     tool: Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")] = None,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only calls that ended without a result, or with an error of their tool.")
+    ] = False,
+    since: Annotated[
+        datetime | None, typer.Option("--since", formats=TIME_FORMATS, help="Only calls created from this time on.")
+    ] = None,
+    until: Annotated[
+        datetime | None, typer.Option("--until", formats=TIME_FORMATS, help="Only calls created before this time.")
+    ] = None,
+    id_prefix: Annotated[str | None, typer.Option("--id", help="Only calls whose id begins so: call_01KAGZ.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of calls.")] = LIST_LIMIT_DEFAULT,
     principal: ForPrincipal = None,
     all_principals: ForAllPrincipals = False,
@@ -67,15 +81,25 @@ def list_calls(
     """List your calls, newest first."""
     if context.invoked_subcommand is not None:
         return
+    if failed and outcome is not None:
+        raise typer.BadParameter("--failed and --outcome exclude each other")
+    outcomes = _UNSUCCESSFUL if failed else None if outcome is None else (outcome,)
     owner = choose_principal(principal, all_principals)
 
     async def find(client: RingbackClient) -> list[Call]:
         found: list[Call] = []
         async for call in client.calls(
-            client_session_id=session, correlation_id=correlation, status=status, upstream=upstream, tool=tool
+            client_session_id=session,
+            correlation_id=correlation,
+            status=status,
+            upstream=upstream,
+            tool=tool,
+            outcome=outcomes,
+            since=with_offset(since),
+            until=with_offset(until),
+            id_prefix=id_prefix,
         ):
-            if outcome in {None, call.outcome}:
-                found.append(call)
+            found.append(call)
             if len(found) == limit:
                 break
         return found

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, cast
 
 import typer
 
-from ringback.cli.arguments import TIME_FORMATS, format_time
+from ringback.cli.arguments import TIME_FORMATS, format_time, with_offset
 from ringback.cli.client_options import (
     URL_DEFAULT,
     ApiKey,
@@ -48,6 +48,19 @@ def list_deliveries(
     state: Annotated[State | None, typer.Option("--state", help="Only deliveries in this state.")] = None,
     webhook: Annotated[str | None, typer.Option("--webhook", help="Only deliveries to this webhook.")] = None,
     call: Annotated[str | None, typer.Option("--call", help="Only deliveries of this call's events.")] = None,
+    category: Annotated[
+        str | None, typer.Option("--category", help="Only those whose last attempt ended like this, such as http_5xx.")
+    ] = None,
+    min_attempts: Annotated[
+        int | None, typer.Option("--min-attempts", min=0, help="Only those with at least this many attempts.")
+    ] = None,
+    since: Annotated[
+        datetime | None, typer.Option("--since", formats=TIME_FORMATS, help="Only those created from this time on.")
+    ] = None,
+    until: Annotated[
+        datetime | None, typer.Option("--until", formats=TIME_FORMATS, help="Only those created before this time.")
+    ] = None,
+    id_prefix: Annotated[str | None, typer.Option("--id", help="Only those whose id begins so: dlv_01KAGZ.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of deliveries.")] = LIST_LIMIT_DEFAULT,
     principal: ForPrincipal = None,
     all_principals: ForAllPrincipals = False,
@@ -61,7 +74,16 @@ def list_deliveries(
     async def newest(client: RingbackClient) -> list[Delivery]:
         numbers = count(1)
         found: list[Delivery] = []
-        async for delivery in client.deliveries(state=state, webhook_id=webhook, call_id=call):
+        async for delivery in client.deliveries(
+            state=state,
+            webhook_id=webhook,
+            call_id=call,
+            category=category,
+            min_attempts=min_attempts,
+            since=with_offset(since),
+            until=with_offset(until),
+            id_prefix=id_prefix,
+        ):
             found.append(delivery)
             if next(numbers) == limit:
                 break

@@ -230,14 +230,25 @@ class RingbackClient(
         status: str | None = None,
         upstream: str | None = None,
         tool: str | None = None,
+        outcome: Sequence[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        id_prefix: str | None = None,
     ) -> AsyncGenerator[Call]:
-        """Your calls, newest first. Finds a call by your own ids."""
+        """Your calls, newest first. Finds a call by your own ids.
+
+        `outcome`: calls that ended with one of these. `since` and `until` are about the creation of a call.
+        """
         where = {
             "client_session_id": client_session_id,
             "correlation_id": correlation_id,
             "status": status,
             "upstream": upstream,
             "tool": tool,
+            "outcome": None if outcome is None else list(outcome),
+            "since": since and since.isoformat(),
+            "until": until and until.isoformat(),
+            "id_prefix": id_prefix,
         }
         async for page in self._iterate_pages(CallPage, "/v1/calls", where):
             for call in page.calls:

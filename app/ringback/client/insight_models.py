@@ -91,6 +91,8 @@ class SessionInsights(ListPage):
     """False if the session has more calls than are counted."""
     calls_by_status: Mapping[str, int] = Field(default_factory=dict)
     calls_by_outcome: Mapping[str, int] = Field(default_factory=dict)
+    resumed_calls: int = 0
+    """Calls for which a client came back."""
     calls: tuple[Call, ...] = ()
     """Newest first. `RingbackClient.calls(client_session_id=…)` returns all of them."""
 

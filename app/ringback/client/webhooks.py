@@ -136,10 +136,31 @@ class WebhookMethods(ResourceClient):
         )
 
     async def deliveries(
-        self, *, state: str | None = None, webhook_id: str | None = None, call_id: str | None = None
+        self,
+        *,
+        state: str | None = None,
+        webhook_id: str | None = None,
+        call_id: str | None = None,
+        category: str | None = None,
+        min_attempts: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        id_prefix: str | None = None,
     ) -> AsyncGenerator[Delivery]:
-        """The deliveries to your webhooks, newest first."""
-        where = {"state": state, "webhook_id": webhook_id, "call_id": call_id}
+        """The deliveries to your webhooks, newest first.
+
+        `category` is how the last attempt ended. `since` and `until` are about the creation of a delivery.
+        """
+        where = {
+            "state": state,
+            "webhook_id": webhook_id,
+            "call_id": call_id,
+            "category": category,
+            "min_attempts": min_attempts,
+            "since": since and since.isoformat(),
+            "until": until and until.isoformat(),
+            "id_prefix": id_prefix,
+        }
         async for page in self._iterate_pages(DeliveryPage, "/v1/deliveries", where):
             for delivery in page.deliveries:
                 yield delivery

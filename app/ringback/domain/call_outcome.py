@@ -27,6 +27,9 @@ class CallOutcome(StrEnum):
     CANCELLED = "cancelled"
 
 
+UNSUCCESSFUL_OUTCOMES: Final = frozenset(CallOutcome) - {CallOutcome.RESULT}
+"""The outcomes of calls that ended without a result, or with an error of their tool."""
+
 ERROR_MESSAGES: Final[dict[CallOutcome, str]] = {
     CallOutcome.TOOL_ERROR: "The tool returned an error. Its text is in the result.",
     CallOutcome.UPSTREAM_ERROR: "The upstream returned an error, or a response that is no result. The call has the details.",

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from ringback.domain.call import Call, CallStatus
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.cursor import Page
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
@@ -19,6 +20,13 @@ class CallFilter:
     status: CallStatus | None = None
     upstream: str | None = None
     tool: str | None = None
+    outcomes: frozenset[CallOutcome] | None = None
+    """Calls that ended with one of these."""
+    since: datetime | None = None
+    until: datetime | None = None
+    """Calls that were created at this time or later are left out."""
+    id_prefix: str | None = None
+    """The beginning of the id."""
 
 
 class CallChange(StrEnum):

@@ -17,6 +17,14 @@ class DeliveryFilter:
     state: DeliveryState | None = None
     webhook_id: WebhookId | None = None
     call_id: CallId | None = None
+    category: AttemptCategory | None = None
+    """How the last attempt ended."""
+    min_attempts: int = 0
+    since: datetime | None = None
+    until: datetime | None = None
+    """Deliveries that were created at this time or later are left out."""
+    id_prefix: str | None = None
+    """The beginning of the id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,7 +123,7 @@ async def _write_batch(tx: Transaction, stream: FactStream, batch: _Batch) -> No
     principals = {Principal(key.principal) for key in batch.counts}
     erased = await tx.insights.list_erased(principals, since=batch.read_at) if principals else ()
     await tx.insights.add_counts({key: counts for key, counts in batch.counts.items() if key.principal not in erased})
-    await tx.insights.save_positions({**positions, stream: batch.after})
+    await tx.insights.save_positions({**positions, str(stream): batch.after})
 
 
 async def _read_queues(tx: Transaction) -> tuple[datetime, dict[str, int]]:

@@ -5,8 +5,10 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, Strict
 
 from ringback.domain.call import CallStatus, RerunPolicy
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.call_rows import CallFilter
 from ringback.schemas.fields import (
+    CALL_ID_PREFIX,
     DRY_RUN_DESCRIPTION,
     PAGE_SIZE_DEFAULT,
     Cursor,
@@ -119,6 +121,16 @@ class CallListQuery(PrincipalQueryParams):
     status: CallStatus | None = None
     upstream: Label | None = None
     tool: Label | None = None
+    outcome: list[CallOutcome] = Field(
+        default_factory=list[CallOutcome],
+        max_length=len(CallOutcome),
+        description="Calls that ended with one of these outcomes. Repeat the parameter for several.",
+    )
+    since: InstantWithOffset | None = Field(default=None, description="Calls that were created at this time or later.")
+    until: InstantWithOffset | None = Field(default=None, description="Calls that were created before this time.")
+    id_prefix: Annotated[
+        str | None, Field(pattern=CALL_ID_PREFIX, description="The beginning of the id, such as `call_01KAGZ`.")
+    ] = None
     limit: PageSize = PAGE_SIZE_DEFAULT
     cursor: Cursor | None = None
 
@@ -129,6 +141,10 @@ class CallListQuery(PrincipalQueryParams):
             status=self.status,
             upstream=self.upstream,
             tool=self.tool,
+            outcomes=frozenset(self.outcome) if self.outcome else None,
+            since=self.since,
+            until=self.until,
+            id_prefix=self.id_prefix,
         )
 
 

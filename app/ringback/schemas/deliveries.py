@@ -1,7 +1,7 @@
 """Deliveries and their attempts. Responses leave out the bodies, because their resume tokens belong to the receiver."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field
 
@@ -11,6 +11,7 @@ from ringback.domain.delivery import Attempt, Delivery, DeliveryKind, DeliverySt
 from ringback.domain.delivery_rows import DeliveryFilter, RedeliveryFilter
 from ringback.domain.ids import CallId, WebhookId
 from ringback.schemas.fields import (
+    DELIVERY_ID_PREFIX,
     DRY_RUN_DESCRIPTION,
     NEXT_CURSOR_DESCRIPTION,
     OWNER_DESCRIPTION,
@@ -31,11 +32,24 @@ from ringback.schemas.open_deliveries import OpenDeliveriesView, deliveries_memb
 from ringback.services.bulk_redelivery import BulkRedelivery
 from ringback.services.webhooks import RequestedDelivery
 
+ATTEMPTS_FILTER_MAX: Final = 1_000_000
+
 
 class DeliveryListQuery(PrincipalQueryParams):
     state: DeliveryState | None = None
     webhook_id: Id | None = None
     call_id: Id | None = None
+    category: AttemptCategory | None = Field(default=None, description="How the last attempt ended.")
+    min_attempts: Annotated[int, Field(ge=0, le=ATTEMPTS_FILTER_MAX)] | None = Field(
+        default=None, description="Deliveries with at least this many attempts."
+    )
+    since: InstantWithOffset | None = Field(
+        default=None, description="Deliveries that were created at this time or later."
+    )
+    until: InstantWithOffset | None = Field(default=None, description="Deliveries that were created before this time.")
+    id_prefix: Annotated[
+        str | None, Field(pattern=DELIVERY_ID_PREFIX, description="The beginning of the id, such as `dlv_01KAGZ`.")
+    ] = None
     limit: PageSize = PAGE_SIZE_DEFAULT
     cursor: Cursor | None = None
 
@@ -44,6 +58,11 @@ class DeliveryListQuery(PrincipalQueryParams):
             state=self.state,
             webhook_id=WebhookId(self.webhook_id) if self.webhook_id else None,
             call_id=CallId(self.call_id) if self.call_id else None,
+            category=self.category,
+            min_attempts=self.min_attempts or 0,
+            since=self.since,
+            until=self.until,
+            id_prefix=self.id_prefix,
         )
 
 

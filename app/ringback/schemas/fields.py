@@ -44,6 +44,8 @@ IDEMPOTENCY_KEY_LENGTH_MAX: Final = 256
 """Several UUIDs fit, or the client's own name of the work."""
 PRINTABLE_ASCII: Final = r"^[\x20-\x7e]+$"
 PRINTABLE_ASCII_WORD: Final = r"^[\x21-\x7e]+$"
+CALL_ID_PREFIX: Final = r"^call_[0-9A-HJKMNP-TV-Z]{0,26}$"
+DELIVERY_ID_PREFIX: Final = r"^dlv_[0-9A-HJKMNP-TV-Z]{0,26}$"
 WEBHOOK_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$"
 """A segment of a path without an escape. 64 characters, as of a host label: `reports-agent`, `prod:reports`."""
 RATE_PER_SECOND_MIN: Final = 0.01

@@ -189,6 +189,7 @@ class SessionInsightsView(ResponseBody):
     is_complete: bool = Field(description="False if the session has more calls than are counted.")
     calls_by_status: dict[CallStatus, int]
     calls_by_outcome: dict[CallOutcome, int]
+    resumed_calls: int = Field(description="Calls for which a client came back (POST /v1/resume).")
     calls: list[CallView] = Field(description="Newest first.")
     next_cursor: str | None = Field(description=NEXT_CURSOR_DESCRIPTION)
 
@@ -203,6 +204,7 @@ class SessionInsightsView(ResponseBody):
             is_complete=counts.is_complete,
             calls_by_status=dict(counts.calls_by_status),
             calls_by_outcome=dict(counts.calls_by_outcome),
+            resumed_calls=counts.resumed_calls,
             calls=[CallView.from_call(call, shows_owner=shows_owner) for call in session.calls],
             next_cursor=next_cursor,
         )

@@ -111,6 +111,7 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
             "is_complete": True,
             "calls_by_status": {"completed": 1},
             "calls_by_outcome": {"result": 1},
+            "resumed_calls": 1,
             "calls": [examples.FINISHED_CALL],
             "next_cursor": None,
         }

@@ -35,9 +35,9 @@ class CallHistories:
         return await self._store.scan(caller.principal, lambda tx: _read_history(tx, caller.principal, call_id))
 
     async def list_marks(
-        self, caller: Caller, client_session_id: str, *, position: str | None, limit: int
+        self, caller: Caller, client_session_id: str | None, *, position: str | None, limit: int
     ) -> Page[CallMarks, str]:
-        """The calls of a client session, newest first, with their latest deliveries and their resumes."""
+        """The calls of a client session, or of all (None), newest first, with their latest deliveries and their resumes."""
         caller.require_scope(Scope.READ)
         where = CallFilter(client_session_id=client_session_id)
 

@@ -22,7 +22,8 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     navigation     the sections that a viewer may open
     assets         style sheet, scripts and icon
     charts         bars and lines as values that a template draws
-    home_charts    the charts of the first page
+    home_cards     the numbers of the first page
+    home_charts    the charts and sums of the first page
     home_pages     the first page
     call_pages     the list of calls, the page of one call
     session_pages  the page of one client session; session_charts: its calls as a chart

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from ringback.domain.principal import ALL_PRINCIPALS, Caller
 from ringback.services.operators import Operators
+from ringback.ui.context import UiContext
 from ringback.ui.viewer import Viewer
 
 
@@ -17,6 +18,11 @@ def view_rows(operators: Operators, viewer: Viewer, request: Request, *, operati
         return viewer.caller
     principal = request.query_params.get("principal") or ALL_PRINCIPALS
     return operators.view_principal(viewer.caller, principal, operation=operation)
+
+
+def shows_owner(context: UiContext, viewer: Viewer) -> bool:
+    """Whether lists may have rows of several principals. Without authentication there is only one."""
+    return viewer.is_operator and context.requires_key
 
 
 async def act_for_owner(operators: Operators, viewer: Viewer, target: str, *, operation: str) -> Caller:

@@ -1,13 +1,17 @@
 """The filter of the list of calls: read from the query of a URL, and written back into links and fields."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
 from ringback.domain.call import LABEL_LENGTH_MAX, CallStatus
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.call_rows import CallFilter
+from ringback.domain.clock import cut_to_milliseconds
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import PRINCIPAL_LENGTH_MAX
 from ringback.domain.validation import require_printable
@@ -15,16 +19,37 @@ from ringback.ui.viewer import Viewer
 
 E = TypeVar("E", bound=StrEnum)
 
-_FIELDS: Final = ("status", "upstream", "tool", "client_session_id", "correlation_id", "principal")
+_FIELDS: Final = (
+    "status",
+    "outcome",
+    "upstream",
+    "tool",
+    "client_session_id",
+    "correlation_id",
+    "since",
+    "until",
+    "id_prefix",
+    "principal",
+)
 """Fields of the form, in the order of links."""
 _LABELS: Final = {
     "status": "status",
+    "outcome": "outcome",
     "upstream": "upstream",
     "tool": "tool",
     "client_session_id": "client session",
     "correlation_id": "correlation id",
+    "since": "time",
+    "until": "time",
+    "id_prefix": "beginning of an id",
     "principal": "principal",
 }
+FAILURES: Final = "failure"
+"""The outcome of calls that ended without a result, or with an error of their tool, and were not cancelled."""
+_FAILED_OUTCOMES: Final = frozenset(CallOutcome) - {CallOutcome.RESULT, CallOutcome.CANCELLED}
+_ID_PREFIX: Final = re.compile(r"call_[0-9A-HJKMNP-TV-Z]{0,26}")
+_EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,19 +65,9 @@ class CallQuery:
     def is_filtered(self) -> bool:
         return bool(self.fields)
 
-    @property
-    def query_string(self) -> str:
-        """As in a link to this list: `status=failed&tool=report`."""
-        return urlencode(self.fields)
-
     def link(self, **changes: str) -> str:
         """The query string with these fields changed; an empty text removes a field. With its question mark."""
-        fields = {name: text for name, text in {**self.fields, **changes}.items() if text}
-        return f"?{urlencode(fields)}" if fields else ""
-
-    def describe(self) -> str:
-        """For a sentence: `status failed, tool report`."""
-        return ", ".join(f"{_LABELS[name]} {text}" for name, text in self.fields.items())
+        return write_query({**self.fields, **changes})
 
 
 def read_call_query(query: Mapping[str, str], viewer: Viewer) -> CallQuery:
@@ -66,11 +81,26 @@ def read_call_query(query: Mapping[str, str], viewer: Viewer) -> CallQuery:
         status=_read_choice(fields.get("status"), CallStatus),
         upstream=fields.get("upstream"),
         tool=fields.get("tool"),
+        outcomes=_read_outcomes(fields.get("outcome")),
+        since=_read_time(fields.get("since")),
+        until=_read_time(fields.get("until")),
+        id_prefix=_read_id_prefix(fields.get("id_prefix")),
     )
     if viewer.client_session_id is not None:
         viewer.require_client_session(call_filter.client_session_id or viewer.client_session_id)
         call_filter = replace(call_filter, client_session_id=viewer.client_session_id)
     return CallQuery(fields=fields, call_filter=call_filter)
+
+
+def write_query(fields: Mapping[str, str]) -> str:
+    """The fields that are not empty as the query of a URL, with its question mark."""
+    filled = {name: text for name, text in fields.items() if text}
+    return f"?{urlencode(filled)}" if filled else ""
+
+
+def read_principal(query: Mapping[str, str]) -> str:
+    """The principal whose rows an operator asks for; empty for all. Raises `InvalidRequest`."""
+    return _read_text(query, "principal")
 
 
 def list_choices(choices: type[StrEnum], any_text: str) -> Sequence[tuple[str, str]]:
@@ -96,3 +126,35 @@ def _read_choice(text: str | None, choices: type[E]) -> E | None:
         return choices(text)
     except ValueError:
         raise InvalidRequest(f"'{text}' is none of: {', '.join(choices)}.") from None
+
+
+def is_id_prefix(text: str) -> bool:
+    """Whether a search for calls names the beginning of their ids."""
+    return _ID_PREFIX.fullmatch(text) is not None
+
+
+def _read_outcomes(text: str | None) -> frozenset[CallOutcome] | None:
+    if text == FAILURES:
+        return _FAILED_OUTCOMES
+    outcome = _read_choice(text, CallOutcome)
+    return None if outcome is None else frozenset({outcome})
+
+
+def _read_id_prefix(text: str | None) -> str | None:
+    if text is not None and not is_id_prefix(text):
+        raise InvalidRequest("The id of a call begins with 'call_'.")
+    return text
+
+
+def _read_time(text: str | None) -> datetime | None:
+    """A time without an offset is UTC: that is how a browser sends the field."""
+    if text is None:
+        return None
+    try:
+        instant = datetime.fromisoformat(text)
+        instant = instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidRequest("Enter a time like 2026-11-23T07:00. It is read as UTC.") from None
+    if not _EARLIEST <= instant <= _LATEST:
+        raise InvalidRequest("Enter a time of this century. It is read as UTC.")
+    return cut_to_milliseconds(instant)

@@ -12,12 +12,13 @@ from starlette.routing import Route
 from ringback.api.responses import encode_next_cursor
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_histories import CallHistory
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.domain.errors import ContentUnreadable, ResultNotReady
 from ringback.domain.ids import is_well_formed_id
 from ringback.domain.principal import Caller, Scope
 from ringback.ui.access import act_for_owner, view_rows
-from ringback.ui.call_filters import CallQuery, list_choices, read_call_query
+from ringback.ui.call_filters import FAILURES, CallQuery, is_id_prefix, list_choices, read_call_query
 from ringback.ui.contents import READ_BYTES_MAX, ShownContent, show_json, show_value
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import Form, PageRoutes
@@ -51,7 +52,7 @@ class CallPages:
         services = self._context.services
         search = request.query_params.get("q", "").strip()
         if search:
-            return self._redirect(f"/calls/{search}" if is_well_formed_id("call", search) else _lookup_path(search))
+            return self._redirect(_search_path(search))
         query = read_call_query(request.query_params, viewer)
         caller = view_rows(services.operators, viewer, request, operation="ui_list_calls")
         cursor = request.query_params.get("cursor")
@@ -66,6 +67,7 @@ class CallPages:
             is_filtered=query.is_filtered,
             shows_owner=viewer.is_operator,
             statuses=list_choices(CallStatus, "Any status"),
+            outcomes=[*list_choices(CallOutcome, "Any outcome"), (FAILURES, "any failure")],
             is_first=cursor is None,
             older=_older_link(query, encode_next_cursor(CursorList.CALLS, page)),
         )
@@ -109,13 +111,12 @@ class CallPages:
 
     def _state_values(self, history: CallHistory, viewer: Viewer) -> dict[str, Any]:
         now = self._context.clock.now()
-        entries = list_entries(history)
         return {
             "history": history,
             "call": history.call,
             "state_text": describe_state(history.call),
-            "entries": entries,
-            "drawing": draw_timeline(history, entries, now=now),
+            "entries": list_entries(history),
+            "drawing": draw_timeline(history, now=now),
             "may_cancel": viewer.may(Scope.CALLS) and not history.call.is_final,
             "may_answer": viewer.may(Scope.CALLS),
             "is_refreshed": _may_change(history, now - SETTLED_AFTER),
@@ -136,7 +137,12 @@ class CallPages:
         return RedirectResponse(f"/ui{path}", status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
 
 
-def _lookup_path(search: str) -> str:
+def _search_path(search: str) -> str:
+    """The call of this id, the calls whose ids begin so, or what else the text names."""
+    if is_well_formed_id("call", search):
+        return f"/calls/{search}"
+    if is_id_prefix(search):
+        return f"/calls?{urlencode({'id_prefix': search})}"
     return f"/lookup?{urlencode({'q': search})}"
 
 

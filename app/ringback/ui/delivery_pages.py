@@ -16,7 +16,7 @@ from ringback.domain.delivery import OPEN_STATES, DeliveryState
 from ringback.domain.errors import CallExpired, NotFound
 from ringback.domain.principal import Caller
 from ringback.schemas.deliveries import DeliveryListQuery
-from ringback.ui.access import act_for_owner, view_rows
+from ringback.ui.access import act_for_owner, shows_owner, view_rows
 from ringback.ui.context import UiContext
 from ringback.ui.notices import find_notice
 from ringback.ui.page_routes import Form, PageRoutes
@@ -56,6 +56,7 @@ class DeliveryPages:
             "deliveries.html",
             viewer,
             title="Deliveries",
+            shows_owner=shows_owner(self._context, viewer),
             deliveries=deliveries,
             filters=filters,
             known_filters=DeliveryListQuery.model_fields,
@@ -69,7 +70,7 @@ class DeliveryPages:
 
     def _find_redelivery(self, viewer: Viewer, query: DeliveryListQuery, filters: dict[str, str]) -> str | None:
         """The page that counts what matches, and then sends it again; None if the filter allows no bulk redelivery."""
-        if not viewer.may_change_webhooks or not is_redeliverable(viewer, query):
+        if not viewer.may_change_webhooks or not is_redeliverable(self._context, viewer, query):
             return None
         return with_query(f"{self._renderer.ui_path}/deliveries/redeliver", filters)
 
@@ -84,6 +85,7 @@ class DeliveryPages:
             viewer,
             title=delivery.id,
             section="Deliveries",
+            shows_owner=shows_owner(self._context, viewer),
             delivery=delivery,
             attempts=attempts,
             shows_webhook=viewer.client_session_id is None,

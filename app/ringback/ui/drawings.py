@@ -54,6 +54,12 @@ class Lane:
     href: str | None = None
     """A path below the dashboard's."""
 
+    @property
+    def instants(self) -> Sequence[datetime]:
+        """Every instant that the lane shows."""
+        ends = [instant for bar in self.bars for instant in (bar.start, bar.end)]
+        return [*ends, *(mark.at for mark in self.marks)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnBar:

@@ -13,7 +13,7 @@ from ringback.domain.cursor import encode_event_time
 from ringback.domain.event import Event, EventName
 from ringback.domain.principal import Caller
 from ringback.schemas.events import EventStreamQuery
-from ringback.ui.access import view_rows
+from ringback.ui.access import shows_owner, view_rows
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.query_parameters import list_filters, read_query, with_query
@@ -51,6 +51,7 @@ class EventPages:
             viewer,
             title="Events",
             events=[show_event(event) for event in events],
+            shows_owner=shows_owner(self._context, viewer),
             query=query,
             event_names=[str(name) for name in EventName],
             older=None if older is None else with_query(path, {**filters, "cursor": older}),

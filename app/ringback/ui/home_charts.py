@@ -9,7 +9,7 @@ from typing import Final
 
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.call_outcome import CallOutcome
-from ringback.domain.insights import HourInsights, LatencyHistogram
+from ringback.domain.insights import HourInsights, LatencyHistogram, UpstreamInsights
 from ringback.ui.charts.drawing import Chart
 from ringback.ui.charts.line_charts import ValueSeries, draw_lines
 from ringback.ui.charts.scales import make_count_scale, make_linear_scale, make_logarithmic_scale
@@ -53,6 +53,34 @@ def sum_hours(hours: Sequence[HourInsights]) -> OverviewSums:
         latency_p95_ms=latency.percentile_ms(0.95),
         started_line=draw_sparkline(started, summary=f"Calls started per hour: at most {max(started, default=0):,}."),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamRow:
+    """The calls to one upstream, as the table has them."""
+
+    upstream: str
+    calls_started: int
+    calls_ended: int
+    result_share: str | None
+    """None if no call ended."""
+    duration_p50: str | None
+    duration_p95: str | None
+
+
+def rank_upstreams(upstreams: Sequence[UpstreamInsights]) -> Sequence[UpstreamRow]:
+    """In the order of the overview: the slowest first."""
+    return [
+        UpstreamRow(
+            upstream=each.upstream,
+            calls_started=each.calls_started,
+            calls_ended=(ended := sum(each.calls_by_outcome.values())),
+            result_share=_share(each.calls_by_outcome.get(CallOutcome.RESULT, 0), ended),
+            duration_p50=_format_percentile(each.call_duration, 0.5),
+            duration_p95=_format_percentile(each.call_duration, 0.95),
+        )
+        for each in upstreams
+    ]
 
 
 def draw_home_charts(hours: Sequence[HourInsights], *, shows_queues: bool) -> Sequence[Chart]:
@@ -157,6 +185,11 @@ def _summarise_percentiles(hours: Sequence[HourInsights]) -> str:
     values = [(label, latency.percentile_ms(share)) for share, label in PERCENTILES]
     parts = [f"{label} {format_milliseconds(value)}" for label, value in values if value is not None]
     return f"{_span(hours)}, {latency.total:,} deliveries: {', '.join(parts) or 'none succeeded'}."
+
+
+def _format_percentile(histogram: LatencyHistogram, share: float) -> str | None:
+    milliseconds = histogram.percentile_ms(share)
+    return None if milliseconds is None else format_milliseconds(milliseconds)
 
 
 def _times(hours: Sequence[HourInsights]) -> Sequence[datetime]:

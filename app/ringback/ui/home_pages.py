@@ -1,24 +1,45 @@
 """The first page: what runs, what is stuck, whose endpoint fails, and charts of the last hours."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from ringback.domain.call import CallStatus
+from ringback.domain.call import Call, CallStatus
+from ringback.domain.call_histories import CallMarks
 from ringback.domain.call_rows import CallFilter
-from ringback.domain.webhook import WebhookHealth
+from ringback.domain.principal import Caller
+from ringback.domain.webhook import Webhook, WebhookHealth
+from ringback.services.insights import ServiceStatus
 from ringback.ui.access import view_rows
 from ringback.ui.context import UiContext
+from ringback.ui.home_cards import draw_cards
+from ringback.ui.home_charts import draw_home_charts, rank_upstreams, sum_hours
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.rendering import PAGE_HEADERS, Renderer
 from ringback.ui.viewer import Viewer
 
 LISTED_ROWS: Final = 5
 """Of each of the short lists. Links lead to the whole ones."""
+NEWEST_CALLS: Final = 8
+DAY_HOURS: Final = 24
+WEEK_HOURS: Final = 7 * DAY_HOURS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortLists:
+    """The newest rows of each kind."""
+
+    newest_calls: Sequence[CallMarks]
+    """With their callbacks, and whether a client came back for them."""
+    waiting_calls: Sequence[Call]
+    failed_calls: Sequence[Call]
+    failing_webhooks: Sequence[Webhook]
 
 
 class HomePages:
@@ -33,21 +54,36 @@ class HomePages:
         if viewer.client_session_id is not None:
             place = f"/ui/sessions/{quote(viewer.client_session_id, safe='')}"
             return RedirectResponse(place, status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
-        services = self._context.services
-        caller = view_rows(services.operators, viewer, request, operation="ui_home")
-        calls = services.calls
+        caller = view_rows(self._context.services.operators, viewer, request, operation="ui_home")
+        hours = WEEK_HOURS if request.query_params.get("hours") == str(WEEK_HOURS) else DAY_HOURS
+        principal = caller.principal if caller.operator is not None and not caller.sees_all_principals else None
+        overview = await self._context.services.insights.read_overview(caller, hours=hours)
         return self._renderer.render_page(
             "home.html",
             viewer,
             title="Overview",
-            overview=None,
-            newest_calls=await calls.list_calls(caller, CallFilter(), position=None, limit=LISTED_ROWS),
-            waiting_calls=await calls.list_calls(
-                caller, CallFilter(status=CallStatus.INPUT_REQUIRED), position=None, limit=LISTED_ROWS
-            ),
-            failed_calls=await calls.list_calls(
-                caller, CallFilter(status=CallStatus.FAILED), position=None, limit=LISTED_ROWS
-            ),
+            overview=overview,
+            is_week=hours == WEEK_HOURS,
+            principal=principal,
+            of_principal="" if principal is None else f"&{urlencode({'principal': principal})}",
+            cards=draw_cards(overview, await self._read_status(caller)),
+            sums=sum_hours(overview.hours),
+            charts=draw_home_charts(overview.hours, shows_queues=caller.sees_all_principals),
+            upstreams=rank_upstreams(overview.upstreams),
+            lists=await self._list_rows(caller),
+        )
+
+    async def _read_status(self, caller: Caller) -> ServiceStatus | None:
+        """The ages of the queues, which are of all principals; None for a caller that sees the rows of one."""
+        return await self._context.services.insights.get_status(caller) if caller.sees_all_principals else None
+
+    async def _list_rows(self, caller: Caller) -> ShortLists:
+        services = self._context.services
+        waiting, failed = CallFilter(status=CallStatus.INPUT_REQUIRED), CallFilter(status=CallStatus.FAILED)
+        return ShortLists(
+            newest_calls=await services.call_histories.list_marks(caller, None, position=None, limit=NEWEST_CALLS),
+            waiting_calls=await services.calls.list_calls(caller, waiting, position=None, limit=LISTED_ROWS),
+            failed_calls=await services.calls.list_calls(caller, failed, position=None, limit=LISTED_ROWS),
             failing_webhooks=await services.webhooks.list_webhooks(
                 caller, WebhookHealth.FAILING, position=None, limit=LISTED_ROWS
             ),

@@ -63,6 +63,7 @@ class PageRoutes:
                     return self._refuse_stranger(request)
                 if not in_session_portal:
                     viewer.require_client_session(None)
+                await self._renderer.prepare()
                 return await handler(request, viewer)
             except RingbackError as problem:
                 return self.show_problem(problem, viewer)

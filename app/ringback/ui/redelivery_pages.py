@@ -19,7 +19,7 @@ from ringback.domain.delivery import OPEN_STATES
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import ALL_PRINCIPALS, Caller, Scope
 from ringback.schemas.deliveries import DeliveryListQuery, RedeliverBody
-from ringback.ui.access import act_for_owner
+from ringback.ui.access import act_for_owner, shows_owner
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import list_filters, read_filled_fields, read_query, validate, with_query
@@ -31,16 +31,16 @@ SENT_LENGTH_MAX: Final = 12
 _NOT_A_FILTER: Final = frozenset({"principal", "cursor", "limit"})
 
 
-def is_redeliverable(viewer: Viewer, query: DeliveryListQuery) -> bool:
+def is_redeliverable(context: UiContext, viewer: Viewer, query: DeliveryListQuery) -> bool:
     """Whether a bulk redelivery can select exactly what the list shows: ended deliveries of one principal."""
     filters = query.model_dump(exclude_none=True).keys() - _NOT_A_FILTER
     is_ended = query.state is not None and query.state not in OPEN_STATES
-    return is_ended and filters <= RedeliverBody.model_fields.keys() and _names_owner(viewer, query)
+    return is_ended and filters <= RedeliverBody.model_fields.keys() and _names_owner(context, viewer, query)
 
 
-def _names_owner(viewer: Viewer, query: DeliveryListQuery) -> bool:
+def _names_owner(context: UiContext, viewer: Viewer, query: DeliveryListQuery) -> bool:
     """A bulk redelivery acts for one principal. An operator's list has those of all, unless its filter names one."""
-    if not viewer.is_operator:
+    if not shows_owner(context, viewer):
         return True
     is_named = query.principal not in {None, ALL_PRINCIPALS}
     return is_named or query.webhook_id is not None or query.call_id is not None
@@ -100,7 +100,7 @@ class RedeliveryPages:
         return RedirectResponse(location, status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
 
     def _read_body(self, viewer: Viewer, query: DeliveryListQuery, cursor: str | None) -> RedeliverBody:
-        if not is_redeliverable(viewer, query):
+        if not is_redeliverable(self._context, viewer, query):
             raise InvalidRequest(
                 "This filter allows no bulk redelivery. Choose one state (dead, cancelled or delivered); an operator also "
                 "names one principal, webhook or call."
@@ -110,7 +110,7 @@ class RedeliveryPages:
 
     async def _act_for_owner(self, viewer: Viewer, query: DeliveryListQuery, *, operation: str) -> Caller:
         operators = self._context.services.operators
-        if not viewer.is_operator:
+        if not shows_owner(self._context, viewer):
             return viewer.caller
         if query.principal is not None and query.principal != ALL_PRINCIPALS:
             return operators.view_principal(viewer.caller, query.principal, operation=operation)

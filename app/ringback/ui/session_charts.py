@@ -14,8 +14,7 @@ def draw_session(calls: Sequence[CallMarks], *, now: datetime) -> Drawing:
     lanes = [_draw_call(marks, now) for marks in calls]
     instants = [now] if not calls or any(not marks.call.is_final for marks in calls) else []
     for lane in lanes:
-        instants += [instant for bar in lane.bars for instant in (bar.start, bar.end)]
-        instants += [mark.at for mark in lane.marks]
+        instants += lane.instants
     return draw_lanes(lanes, TimeScale(instants))
 
 
@@ -32,7 +31,7 @@ def _draw_call(marks: CallMarks, now: datetime) -> Lane:
         Mark(
             at=resume.resumed_at,
             tone="busy",
-            text=f"Client returned for {SURFACE_NAMES[resume.surface]}",
+            text=f"Client returned {SURFACE_NAMES[resume.surface]}",
             is_diamond=True,
         )
         for resume in marks.resumes

@@ -1,4 +1,4 @@
-"""The page of one client session: its calls as a chart and as a table."""
+"""The list of client sessions, and the page of one: its calls as a chart and as a table."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -9,7 +9,9 @@ from ringback.domain.call import LABEL_LENGTH_MAX
 from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.domain.errors import NotFound
 from ringback.ui.access import view_rows
+from ringback.ui.call_filters import read_principal, write_query
 from ringback.ui.context import UiContext
+from ringback.ui.formats import quote_segment
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.rendering import Renderer
 from ringback.ui.session_charts import draw_session
@@ -24,18 +26,45 @@ class SessionPages:
         self._renderer = renderer
 
     def make_routes(self, pages: PageRoutes) -> list[Route]:
-        return [pages.page("/sessions/{client_session_id:path}", self.show_session, in_session_portal=True)]
+        return [
+            pages.page("/sessions", self.list_sessions),
+            pages.page("/sessions/{client_session_id:path}", self.show_session, in_session_portal=True),
+        ]
+
+    async def list_sessions(self, request: Request, viewer: Viewer) -> Response:
+        services, cursor = self._context.services, request.query_params.get("cursor")
+        principal = read_principal(request.query_params) if viewer.is_operator else ""
+        caller = view_rows(services.operators, viewer, request, operation="ui_list_sessions")
+        position = decode_id_cursor(CursorList.SESSIONS, cursor)
+        page = await services.insights.list_sessions(caller, position=position, limit=SESSION_PAGE_SIZE)
+        older = encode_next_cursor(CursorList.SESSIONS, page)
+        link = {"principal": principal, "cursor": older or ""}
+        return self._renderer.render_page(
+            "sessions.html",
+            viewer,
+            title="Sessions",
+            sessions=page,
+            principal=principal,
+            is_first=cursor is None,
+            older=f"{self._renderer.ui_path}/sessions{write_query(link)}" if older else None,
+        )
 
     async def show_session(self, request: Request, viewer: Viewer) -> Response:
         services, session_id = self._context.services, request.path_params["client_session_id"]
         viewer.require_client_session(session_id)
         if not (0 < len(session_id) <= LABEL_LENGTH_MAX and session_id.isprintable()):
             raise NotFound("No client session has this name.")
+        principal = read_principal(request.query_params) if viewer.is_operator else ""
         caller = view_rows(services.operators, viewer, request, operation="ui_read_session")
         cursor = request.query_params.get("cursor")
         position = decode_id_cursor(CursorList.CALLS, cursor)
         page = await services.call_histories.list_marks(caller, session_id, position=position, limit=SESSION_PAGE_SIZE)
         calls = list(reversed(list(page)))
+        numbers = None
+        if calls and not caller.sees_all_principals:
+            numbers = (await services.insights.read_session(caller, session_id, position=None, limit=1)).counts
+        older = encode_next_cursor(CursorList.CALLS, page)
+        path = f"{self._renderer.ui_path}/sessions/{quote_segment(session_id)}"
         return self._renderer.render_page(
             "session.html",
             viewer,
@@ -43,6 +72,7 @@ class SessionPages:
             client_session_id=session_id,
             calls=calls,
             drawing=draw_session(calls, now=self._context.clock.now()),
-            is_first=cursor is None,
-            next_cursor=encode_next_cursor(CursorList.CALLS, page),
+            numbers=numbers,
+            newest=None if cursor is None else f"{path}{write_query({'principal': principal})}",
+            older=f"{path}{write_query({'principal': principal, 'cursor': older})}" if older else None,
         )

@@ -22,15 +22,17 @@ from ringback.ui.drawings import Bar, Drawing, Lane, Mark, TimeScale, draw_lanes
 
 DRAWN_DELIVERIES_MAX: Final = 12
 """Lanes of deliveries. The list below the drawing has all."""
+ENTRIES_MAX: Final = 250
+"""Entries of the list. A page with more takes a browser and the event loop too long."""
 PROGRESS_TEXT_MAX: Final = 500
 """Characters of an upstream's progress message."""
 
 SURFACE_NAMES: Final = {
-    ResumeSurface.REST_RESUME: "a resume token (POST /v1/resume)",
-    ResumeSurface.REST_RESULT: "the result (GET /v1/calls/{id}/result)",
-    ResumeSurface.MCP_TASK: "the MCP task",
-    ResumeSurface.MCP_RESOURCE: "the MCP resource",
-    ResumeSurface.TOOL: "a built-in tool",
+    ResumeSurface.REST_RESUME: "with a resume token (POST /v1/resume)",
+    ResumeSurface.REST_RESULT: "for the result (GET /v1/calls/{id}/result)",
+    ResumeSurface.MCP_TASK: "for the MCP task",
+    ResumeSurface.MCP_RESOURCE: "for the MCP resource",
+    ResumeSurface.TOOL: "with a built-in tool",
 }
 OUTCOME_TONES: Final = {
     CallOutcome.RESULT: "good",
@@ -58,23 +60,22 @@ class TimelineEntry:
 
 
 def list_entries(history: CallHistory) -> Sequence[TimelineEntry]:
-    """Everything that is known to have happened, oldest first."""
+    """What is known to have happened, oldest first: the start of the call and the latest entries."""
     entries = [
         *_call_entries(history.call),
         *(entry for event in history.events for entry in _event_entries(event)),
         *(entry for delivery in history.deliveries for entry in _delivery_entries(delivery)),
         *(_resume_entry(resume) for resume in history.resumes),
     ]
-    return sorted(entries, key=lambda entry: entry.at)
+    entries.sort(key=lambda entry: entry.at)
+    return entries if len(entries) <= ENTRIES_MAX else [entries[0], *entries[1 - ENTRIES_MAX :]]
 
 
-def draw_timeline(history: CallHistory, entries: Sequence[TimelineEntry], *, now: datetime) -> Drawing:
-    """The drawing of these entries. An open call and open deliveries last until now."""
+def draw_timeline(history: CallHistory, *, now: datetime) -> Drawing:
+    """The drawing of the call, its latest deliveries and its resumes. An open call and open deliveries last until now."""
     call = history.call
     deliveries = history.deliveries[-DRAWN_DELIVERIES_MAX:]
     is_open = not call.is_final or any(each.delivery.finished_at is None for each in deliveries)
-    instants = [entry.at for entry in entries]
-    scale = TimeScale([*instants, now] if is_open else instants)
     lanes = [_call_lane(history, now), *(_delivery_lane(each, now) for each in deliveries)]
     if history.resumes:
         marks = [
@@ -82,7 +83,8 @@ def draw_timeline(history: CallHistory, entries: Sequence[TimelineEntry], *, now
             for resume in history.resumes
         ]
         lanes.append(Lane(label="Client returned", marks=marks))
-    return draw_lanes(lanes, scale)
+    instants = [instant for lane in lanes for instant in lane.instants]
+    return draw_lanes(lanes, TimeScale([*instants, now] if is_open else instants))
 
 
 def bar_of_call(call: Call, now: datetime) -> Sequence[Bar]:
@@ -136,6 +138,9 @@ def _event_entries(event: Event) -> Iterator[TimelineEntry]:
 
 
 def _progress_text(progress: object, total: object) -> str:
+    """An erased event has no numbers."""
+    if progress is None:
+        return "Progress"
     return f"Progress: {progress}" if total is None else f"Progress: {progress} of {total}"
 
 
@@ -161,7 +166,7 @@ def _delivery_entries(history: DeliveryHistory) -> Iterator[TimelineEntry]:
 def _resume_entry(resume: CallResume) -> TimelineEntry:
     times = "" if resume.resumes == 1 else f", {resume.resumes} times from then on"
     return TimelineEntry(
-        at=resume.resumed_at, text=f"Client returned for {SURFACE_NAMES[resume.surface]}{times}", tone="busy"
+        at=resume.resumed_at, text=f"Client returned {SURFACE_NAMES[resume.surface]}{times}", tone="busy"
     )
 
 

@@ -18,7 +18,7 @@ from ringback.domain.webhook import DEFAULT_EVENTS, Webhook, WebhookHealth
 from ringback.domain.webhook_text import describe_webhook
 from ringback.schemas.webhooks import RegisterWebhookBody, WebhookListQuery
 from ringback.services.deliveries import UNDELIVERED_COUNTED_MAX
-from ringback.ui.access import act_for_owner, view_rows
+from ringback.ui.access import act_for_owner, shows_owner, view_rows
 from ringback.ui.context import UiContext
 from ringback.ui.form_keys import FormKeys
 from ringback.ui.notices import find_notice
@@ -69,6 +69,7 @@ class WebhookPages:
             "webhooks.html",
             viewer,
             title="Webhooks",
+            shows_owner=shows_owner(self._context, viewer),
             webhooks=webhooks,
             counts=await services.deliveries.count_undelivered(caller, webhooks),
             counted_max=UNDELIVERED_COUNTED_MAX,
@@ -94,6 +95,7 @@ class WebhookPages:
             viewer,
             title=webhook.name or webhook.id,
             section="Webhooks",
+            shows_owner=shows_owner(self._context, viewer),
             webhook=webhook,
             hears=describe_webhook(webhook),
             deliveries=recent,

@@ -28,12 +28,19 @@ from ringback.protocol.mcp_events.names import EventMethod
 from ringback.protocol.request_envelope import add_envelope
 from ringback.protocol.sessions import NegotiatedProtocol, OnStreamPosition
 from ringback.protocol.transport_errors import to_request_error
+from ringback.telemetry.spans import current_span
 from ringback.upstreams.events.event_frames import EventFrames
 from ringback.upstreams.legacy_session import LegacySession
 from ringback.upstreams.session_dispatcher import NotificationStream, OnLogMessage, SessionDispatcher
 from ringback.upstreams.session_ports import NotificationStreamPort
 from ringback.upstreams.transports.child_process import ChildProcess
-from ringback.upstreams.upstream_spans import UpstreamPeer, add_trace_context, end_with_response, start_upstream_span
+from ringback.upstreams.upstream_spans import (
+    UNTRACED_METHODS,
+    UpstreamPeer,
+    add_trace_context,
+    end_with_response,
+    start_upstream_span,
+)
 
 log = logging.getLogger(__name__)
 
@@ -206,8 +213,9 @@ class UpstreamSession:
             await asyncio.gather(streaming, return_exceptions=True)
 
     async def _send_raw(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
-        if (span := start_upstream_span(method, stamped, self._describe_peer())) is None:
+        if (parent := current_span()) is None or method in UNTRACED_METHODS:
             return await self._send_untraced(method, stamped, options)
+        span = start_upstream_span(parent, method, stamped, self._describe_peer())
         stamped, headers = add_trace_context(stamped, span, self._forwards_meta_key)
         options["headers"] = {**options.get("headers", {}), **headers}
         return await end_with_response(span, self._send_untraced(method, stamped, options))

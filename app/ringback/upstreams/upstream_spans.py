@@ -20,9 +20,9 @@ from ringback.telemetry.names import (
     name_method_span,
     name_rpc_error,
 )
-from ringback.telemetry.spans import TRACEPARENT, TRACESTATE, Span, current_span
+from ringback.telemetry.spans import TRACEPARENT, TRACESTATE, Span
 
-_UNTRACED_METHODS: Final = frozenset({"ping", "tasks/get", "subscriptions/listen", "events/stream"})
+UNTRACED_METHODS: Final = frozenset({"ping", "tasks/get", "subscriptions/listen", "events/stream"})
 
 
 class UpstreamPeer(NamedTuple):
@@ -34,10 +34,7 @@ class UpstreamPeer(NamedTuple):
     is_stdio: bool
 
 
-def start_upstream_span(method: str, params: Mapping[str, Any], peer: UpstreamPeer) -> Span | None:
-    """A child of the current span; None without one."""
-    if (parent := current_span()) is None or method in _UNTRACED_METHODS:
-        return None
+def start_upstream_span(parent: Span, method: str, params: Mapping[str, Any], peer: UpstreamPeer) -> Span:
     attributes: dict[Attribute, AttributeValue] = {
         Attribute.MCP_METHOD_NAME: method,
         Attribute.MCP_PROTOCOL_VERSION: peer.protocol_version,

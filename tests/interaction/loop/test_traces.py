@@ -11,11 +11,15 @@ from typing import Any, Final
 import httpx
 import pytest
 from opentelemetry.trace import SpanKind, StatusCode
+from prometheus_client.core import Metric
+from prometheus_client.openmetrics import parser
 
 from ringback.bootstrap import Environment
 from ringback.domain.principal import DEFAULT_SCOPES
+from ringback.domain.principal import Scope as KeyScope
 from tests.support.application import PUBLIC_URL, SECRET, running_application
 from tests.support.clock import OffsetClock
+from tests.support.engine import wait_until
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, ModernClient, legacy_session
 from tests.support.traces import RecordedTraces, is_child, linked_to
 from tests.support.upstreams import ControlledUpstream, Message, Receive, Scope, Send, make_http_config, serving
@@ -91,7 +95,7 @@ async def traced_service(
         environment = Environment(tracer=traces.tracer, clock=clock or OffsetClock())
         async with running_application(folder, *configs, environment=environment) as ringback:
             _, key = await ringback.app.services.api_keys.create_key(
-                "alice", name="t", scopes=DEFAULT_SCOPES, upstreams=None
+                "alice", name="t", scopes=DEFAULT_SCOPES | {KeyScope.METRICS}, upstreams=None
             )
             async with httpx.AsyncClient(
                 transport=httpx.ASGITransport(ringback.app.api),
@@ -99,6 +103,10 @@ async def traced_service(
                 headers={"Authorization": f"Bearer {key}"},
             ) as http:
                 yield Stage(traces, upstream, seen, receiver, receiver_server.origin, upstream_server.port, http)
+
+
+def parse_openmetrics(text: str) -> Sequence[Metric]:
+    return list(parser.text_string_to_metric_families(text))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
 
 
 async def test_a_call_over_rest_is_traced_from_its_start_to_its_resume(tmp_path: Path) -> None:
@@ -128,9 +136,9 @@ async def test_a_call_over_rest_is_traced_from_its_start_to_its_resume(tmp_path:
             *(SpanKind.SERVER, SpanKind.INTERNAL, SpanKind.CLIENT, SpanKind.PRODUCER, SpanKind.SERVER)
         ]
         assert [dict(span.attributes or {}).get("error.type") for span in (first, second)] == ["http_5xx", None]
-        assert {str(dict(span.attributes or {})["ringback.call.id"]) for span in (run, first, second, resumed)} == {
-            call["id"]
-        }
+        about_call = (started, run, first, second, resumed)
+        assert {str(dict(span.attributes or {})["ringback.call.id"]) for span in about_call} == {call["id"]}
+        assert started.links == ()
         assert PAYLOAD not in "".join(span.to_json() for span in traces.spans)
 
 
@@ -215,3 +223,26 @@ async def test_a_run_in_another_process_is_linked_to_the_request_that_started_th
     assert dict(run.attributes or {})["gen_ai.tool.call.id"] == call["id"]
     assert linked_to(run, started)
     assert linked_to(attempt, started)
+
+
+async def test_openmetrics_shows_the_trace_of_a_call_of_each_bucket(tmp_path: Path) -> None:
+    async with traced_service(tmp_path) as stage:
+        await stage.start_call()
+        await stage.traces.wait_for_span(SEND)
+
+        async def read_exemplars() -> dict[str, str]:
+            response = await stage.http.get(
+                "/metrics", headers={"accept": "application/openmetrics-text;version=1.0.0"}
+            )
+            assert response.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+            samples = [each for family in parse_openmetrics(response.text) for each in family.samples]
+            return {each.name: each.exemplar.labels["trace_id"] for each in samples if each.exemplar is not None}
+
+        async def is_measured() -> bool:
+            return len(await read_exemplars()) == 2
+
+        await wait_until(is_measured)
+        assert await read_exemplars() == {
+            "ringback_call_seconds_bucket": CLIENT_TRACE,
+            "ringback_delivery_seconds_bucket": CLIENT_TRACE,
+        }

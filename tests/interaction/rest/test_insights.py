@@ -34,12 +34,15 @@ async def test_insights_count_what_has_just_happened_and_what_is_open(
 
 
 async def test_a_session_is_listed_at_its_newest_call_and_read_with_its_calls(
-    alice: httpx.AsyncClient, bob: httpx.AsyncClient
+    service: ServiceUnderTest, alice: httpx.AsyncClient, bob: httpx.AsyncClient
 ) -> None:
     first = await start(alice, SESSION)
     other = await start(alice, "other")
     second = await start(alice, SESSION)
     await start(bob, SESSION)
+    token = (await alice.post(f"/v1/calls/{first}/resume-token")).json()["resume_token"]
+    await alice.post("/v1/resume", json={"resume_token": token})
+    await service.services.call_resumes.write_pending()
 
     listed = (await alice.get("/v1/sessions", params={"limit": 1})).json()
     rest = (await alice.get("/v1/sessions", params={"cursor": listed["next_cursor"]})).json()
@@ -50,6 +53,7 @@ async def test_a_session_is_listed_at_its_newest_call_and_read_with_its_calls(
     assert rest["next_cursor"] is None
     assert (session["call_count"], session["is_complete"]) == (2, True)
     assert session["calls_by_status"] == {"working": 2}
+    assert session["resumed_calls"] == 1
     assert [call["id"] for call in session["calls"]] == [second, first]
     assert (await bob.get("/v1/sessions/other")).status_code == 404
 

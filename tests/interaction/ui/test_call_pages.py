@@ -3,8 +3,10 @@
 from typing import Any
 
 import httpx
+import pytest
 
 from ringback.domain.call import Progress
+from ringback.domain.call_outcome import CallOutcome, failed_completion
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.principal import Scope
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
@@ -40,7 +42,11 @@ async def test_the_list_is_filtered_paged_and_searched_without_a_script(service:
     one = (await browser.open("/calls", correlation_id="report-7", status="working")).text
     none = (await browser.open("/calls", status="failed")).text
     found = await browser.open("/calls", q=calls[3])
-    odd = await browser.open("/calls", status="odd")
+    some = await browser.open("/calls", q=calls[3][:12])
+    some_page = (await browser.http.get(some.headers["location"])).text
+    await service.finish_call(calls[5], failed_completion(CallOutcome.TIMED_OUT, "Too late."))
+    failed = (await browser.open("/calls", outcome="failure", since="2020-01-01T00:00")).text
+    late = (await browser.open("/calls", since="2999-01-01T00:00")).text
 
     assert calls[51] in first
     assert calls[2] in first
@@ -51,7 +57,35 @@ async def test_the_list_is_filtered_paged_and_searched_without_a_script(service:
     assert calls[8] not in one
     assert "No call matches these filters." in none
     assert found.headers["location"] == f"/ui/calls/{calls[3]}"
-    assert (odd.status_code, "is none of" in odd.text) == (422, True)
+    assert some.headers["location"] == f"/ui/calls?id_prefix={calls[3][:12]}"
+    assert calls[51] in some_page
+    assert calls[5] in failed
+    assert calls[6] not in failed
+    assert "No call matches these filters." in late
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"status": "odd"},
+        {"outcome": "odd"},
+        {"since": "yesterday"},
+        {"until": "0001-01-01T00:00"},
+        {"until": "9999-12-31T23:59:59-23:59"},
+        {"tool": "x" * 257},
+        {"upstream": "a\x00b"},
+        {"id_prefix": "call_é"},
+        {"cursor": "odd"},
+        {"principal": "a\nb"},
+    ],
+)
+async def test_a_filter_that_no_call_can_have_is_refused_with_a_sentence(
+    service: ServiceUnderTest, query: dict[str, str]
+) -> None:
+    refused = await (await sign_in(service, "alice")).open("/calls", **query)
+
+    assert refused.status_code == 422
+    assert 'role="alert"' in refused.text
 
 
 async def test_the_page_of_a_call_shows_its_way_from_the_start_to_the_return_of_the_client(
@@ -81,7 +115,7 @@ async def test_the_page_of_a_call_shows_its_way_from_the_start_to_the_return_of_
     assert ATTACK not in running
     assert "&lt;img src=x onerror=alert(1)&gt;" in running
     assert "{{7*7}}" in running
-    for text in ("Call stored", "Ended: result", "Callback to agent.example", "Client returned for a resume token"):
+    for text in ("Call stored", "Ended: result", "Callback to agent.example", "Client returned with a resume token"):
         assert text in ended, text
     assert "<svg" in ended
     assert 'hx-trigger="every 5s' in ended

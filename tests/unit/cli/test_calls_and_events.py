@@ -10,6 +10,7 @@ import respx
 from typer.testing import Result
 
 from ringback.cli.callback_text import describe_callback
+from ringback.domain.call_outcome import UNSUCCESSFUL_OUTCOMES
 from ringback.receiver.envelopes import Callback, parse
 from ringback.schemas import callback_examples, examples
 from tests.support.mocked_requests import get_last_request, list_requests, parse_body, parse_query
@@ -45,15 +46,23 @@ def test_calls_are_listed_with_their_filters(run: Run, service: respx.MockRouter
 
 
 def test_calls_are_found_by_outcome_over_all_pages_up_to_the_limit(run: Run, service: respx.MockRouter) -> None:
-    service.get("/v1/calls").side_effect = [
-        page("call_1", cursor="b"),
-        page("call_2", "call_3", cursor="c", outcome="tool_error"),
-        page("call_4", "call_5", cursor="d", outcome="tool_error"),
-    ]
+    route = service.get("/v1/calls", params__contains={"outcome": "tool_error"})
+    route.side_effect = [page(cursor="b"), page("call_2", "call_3", cursor="c"), page("call_4", "call_5", cursor="d")]
 
     ran = run("calls", "--outcome", "tool_error", "--limit", "3", "--json")
 
     assert [each["id"] for each in json.loads(ran.stdout)] == ["call_2", "call_3", "call_4"]
+
+
+def test_failed_calls_are_those_of_every_outcome_but_a_result(run: Run, service: respx.MockRouter) -> None:
+    route = service.get("/v1/calls").mock(return_value=page("call_1", cursor=None))
+
+    run("calls", "--failed", "--since", "2026-11-20T12:00:00+0100", "--id", "call_01", "--json")
+
+    sent = route.calls.last.request.url.params
+    assert set(sent.get_list("outcome")) == UNSUCCESSFUL_OUTCOMES
+    assert (sent["since"], sent["id_prefix"]) == ("2026-11-20T12:00:00+01:00", "call_01")
+    assert run("calls", "--failed", "--outcome", "result").exit_code == 2
 
 
 def test_a_misspelt_status_lists_the_possible_ones(run: Run) -> None:

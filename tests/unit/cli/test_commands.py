@@ -61,12 +61,14 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("wait",): {"--any", "--wait-seconds", "--json", "--url", "--api-key"},
     ("calls",): {
         *("--session", "--correlation", "--status", "--outcome", "--upstream", "--tool", "--limit"),
+        *("--failed", "--since", "--until", "--id"),
         *("--json", "--url", "--api-key", "show", "cancel", "answer"),
         *OPERATOR_OPTIONS,
     },
     ("calls", "show"): {"--url", "--api-key", *OPERATOR_OPTIONS},
     ("calls", "cancel"): {"--json", "--url", "--api-key", *OPERATOR_OPTIONS},
     ("calls", "erase"): {"--cancel", "--json", "--url", "--api-key", *OPERATOR_OPTIONS},
+    ("top",): {"--every", "--once", "--json", "--url", "--api-key", *OPERATOR_OPTIONS},
     ("usage",): {"--principal", "--json", "--url", "--api-key"},
     ("sessions",): {"erase"},
     ("sessions", "erase"): {"--cancel", "--json", "--url", "--api-key", "--principal"},
@@ -142,6 +144,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("deliveries",): {"list", "show", "redeliver"},
     ("deliveries", "list"): {
         *("--state", "--webhook", "--call", "--limit", "--json", "--url", "--api-key"),
+        *("--category", "--min-attempts", "--since", "--until", "--id"),
         *OPERATOR_OPTIONS,
     },
     ("migrate",): {"--check", "--database", "--json"},

@@ -92,8 +92,15 @@ class SyncCallMethods(SyncMethods):
         status: str | None = None,
         upstream: str | None = None,
         tool: str | None = None,
+        outcome: Sequence[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        id_prefix: str | None = None,
     ) -> Iterator[Call]:
-        """Your calls, newest first. Finds a call by your own ids."""
+        """Your calls, newest first. Finds a call by your own ids.
+
+        `outcome`: calls that ended with one of these. `since` and `until` are about the creation of a call.
+        """
         return self._loop_thread.iterate(
             self._client.calls(
                 client_session_id=client_session_id,
@@ -101,6 +108,10 @@ class SyncCallMethods(SyncMethods):
                 status=status,
                 upstream=upstream,
                 tool=tool,
+                outcome=outcome,
+                since=since,
+                until=until,
+                id_prefix=id_prefix,
             )
         )
 

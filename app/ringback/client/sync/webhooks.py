@@ -103,10 +103,33 @@ class SyncWebhookMethods(SyncMethods):
         )
 
     def deliveries(
-        self, *, state: str | None = None, webhook_id: str | None = None, call_id: str | None = None
+        self,
+        *,
+        state: str | None = None,
+        webhook_id: str | None = None,
+        call_id: str | None = None,
+        category: str | None = None,
+        min_attempts: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        id_prefix: str | None = None,
     ) -> Iterator[Delivery]:
-        """The deliveries to your webhooks, newest first."""
-        return self._loop_thread.iterate(self._client.deliveries(state=state, webhook_id=webhook_id, call_id=call_id))
+        """The deliveries to your webhooks, newest first.
+
+        `category` is how the last attempt ended. `since` and `until` are about the creation of a delivery.
+        """
+        return self._loop_thread.iterate(
+            self._client.deliveries(
+                state=state,
+                webhook_id=webhook_id,
+                call_id=call_id,
+                category=category,
+                min_attempts=min_attempts,
+                since=since,
+                until=until,
+                id_prefix=id_prefix,
+            )
+        )
 
     def delivery(self, delivery_id: str) -> DeliveryDetail:
         """A delivery with its attempts."""

@@ -5,13 +5,14 @@ from datetime import datetime
 from typing import Any, Final
 
 from ringback.domain.call import Call, CallStatus
+from ringback.domain.call_outcome import UNSUCCESSFUL_OUTCOMES
 from ringback.domain.call_rows import CallChange, CallFilter, EndedCall, Tombstone
 from ringback.domain.cursor import Page
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
 from ringback.storage.rows.call_content import open_arguments, open_result, seal_arguments, seal_result
 from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column, json_to_column
-from ringback.storage.rows.paging import fetch_scanned_page
+from ringback.storage.rows.paging import encode_id_range, fetch_scanned_page
 from ringback.storage.rows.statements import Row
 from ringback.storage.rows.unit import SqlRows
 
@@ -80,7 +81,7 @@ class SqlCalls(SqlCallReader, noun="calls"):
     ) -> Page[Call, str]:
         return await fetch_scanned_page(
             self._sql,
-            "page_of_all" if principal is None else _page_statement(where),
+            _page_statement(principal, where),
             self._decode,
             limit=limit,
             principal=principal,
@@ -89,7 +90,10 @@ class SqlCalls(SqlCallReader, noun="calls"):
             status=where.status,
             upstream=where.upstream,
             tool=where.tool,
-            before=position,
+            outcomes=None if where.outcomes is None else self._sql.array(sorted(where.outcomes)),
+            **encode_id_range(
+                "call", position=position, since=where.since, until=where.until, id_prefix=where.id_prefix
+            ),
         )
 
     async def update(self, call: Call, change: CallChange, *, expected: CallStatus, lease_token: str | None) -> bool:
@@ -102,12 +106,17 @@ class SqlCalls(SqlCallReader, noun="calls"):
         return None if row is None else row["token_version"]
 
 
-def _page_statement(call_filter: CallFilter) -> str:
+def _page_statement(principal: Principal | None, call_filter: CallFilter) -> str:
     """The statement whose index fits best. The client's own ids come first: by them a client finds a call that it lost."""
+    is_unsuccessful = call_filter.outcomes is not None and call_filter.outcomes <= UNSUCCESSFUL_OUTCOMES
+    if principal is None:
+        return "page_of_all_unsuccessful" if is_unsuccessful else "page_of_all"
     if call_filter.client_session_id is not None:
         return "page_of_session"
     if call_filter.correlation_id is not None:
         return "page_of_correlation"
+    if is_unsuccessful:
+        return "page_of_unsuccessful"
     return "page" if call_filter.status in {None, CallStatus.COMPLETED} else "page_of_status"
 
 

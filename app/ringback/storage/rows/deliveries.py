@@ -13,7 +13,7 @@ from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId, first_id
 from ringback.domain.principal import Principal
 from ringback.signing.sealing import UnsealError
 from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column, json_to_column
-from ringback.storage.rows.paging import fetch_indexed_page, fetch_scanned_page
+from ringback.storage.rows.paging import encode_id_range, fetch_scanned_page
 from ringback.storage.rows.statements import Row
 from ringback.storage.rows.unit import SqlRows
 
@@ -58,7 +58,7 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
         name = _page_statement(where)
         if principal is None and name in {"page", "page_of_dead"}:
             name = "page_of_all"
-        page = await (fetch_indexed_page if "dead" in name else fetch_scanned_page)(
+        page = await fetch_scanned_page(
             self._sql,
             name,
             self._decode,
@@ -67,7 +67,11 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
             state=where.state,
             webhook_id=where.webhook_id,
             call_id=where.call_id,
-            before=position,
+            category=where.category,
+            min_attempts=where.min_attempts,
+            **encode_id_range(
+                "dlv", position=position, since=where.since, until=where.until, id_prefix=where.id_prefix
+            ),
         )
         if page.next_position is not None and not await self._is_owner(principal, where):
             page.next_position = None  # it is the id of another principal's delivery

@@ -181,8 +181,10 @@ class SqlClientSessions(SqlRows, noun="client_sessions"):
             return None
         statuses: Counter[CallStatus] = Counter()
         outcomes: Counter[CallOutcome] = Counter()
+        resumed = 0
         for row in await self._sql.fetch_all("count_calls", limit=limit + 1, **key):
             statuses[CallStatus(row["status"])] += row["count"]
+            resumed += row["resumed"]
             if row["outcome"] is not None:
                 outcomes[CallOutcome(row["outcome"])] += row["count"]
         return SessionCounts(
@@ -192,6 +194,7 @@ class SqlClientSessions(SqlRows, noun="client_sessions"):
             is_complete=statuses.total() <= limit,
             calls_by_status=statuses,
             calls_by_outcome=outcomes,
+            resumed_calls=resumed,
         )
 
 

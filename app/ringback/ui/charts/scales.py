@@ -44,9 +44,9 @@ def make_linear_scale(high: float, *, steps: int, label: Callable[[float], str])
 
 
 def make_logarithmic_scale(low: float, high: float, *, label: Callable[[float], str]) -> ValueScale:
-    """Between powers of ten around both values, which are positive."""
+    """Between powers of ten around both values, which are at least 1. The lowest value is above the axis if it can be."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    first -= 10.0**first > low  # log10 rounds: that of 999,999,999,999,999 is 15
+    first = max(0, first - (10.0**first >= low))  # log10 rounds: that of 999,999,999,999,999 is 15
     last = max(last + (10.0**last < high), first + 1)
     values = [10.0**exponent for exponent in range(first, last + 1)]
     ticks = [

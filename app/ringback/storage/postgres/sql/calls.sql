@@ -24,13 +24,14 @@ SELECT {call in whole_calls} FROM whole_calls WHERE principal = :principal AND i
 SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
-        SELECT id, status, upstream, tool FROM calls
-        WHERE principal = :principal AND id < coalesce(:before::text, '~')
+        SELECT id, status, outcome, upstream, tool FROM calls
+        WHERE principal = :principal AND id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status::text IS NULL OR status = :status)
         AND (:upstream::text IS NULL OR upstream = :upstream)
         AND (:tool::text IS NULL OR tool = :tool)
+        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -41,8 +42,8 @@ ORDER BY whole_calls.id DESC;
 SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
-        SELECT id, client_session_id, correlation_id, status, upstream, tool FROM calls
-        WHERE id < coalesce(:before::text, '~')
+        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool FROM calls
+        WHERE id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
@@ -50,6 +51,7 @@ FROM (
         AND (:status::text IS NULL OR status = :status)
         AND (:upstream::text IS NULL OR upstream = :upstream)
         AND (:tool::text IS NULL OR tool = :tool)
+        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -59,14 +61,15 @@ ORDER BY whole_calls.id DESC;
 SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
-        SELECT id, correlation_id, status, upstream, tool FROM calls
-        WHERE principal = :principal AND client_session_id = :client_session_id AND id < coalesce(:before::text, '~')
+        SELECT id, correlation_id, status, outcome, upstream, tool FROM calls
+        WHERE principal = :principal AND client_session_id = :client_session_id AND id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
         AND (:status::text IS NULL OR status = :status)
         AND (:upstream::text IS NULL OR upstream = :upstream)
         AND (:tool::text IS NULL OR tool = :tool)
+        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -76,13 +79,14 @@ ORDER BY whole_calls.id DESC;
 SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
-        SELECT id, status, upstream, tool FROM calls
-        WHERE principal = :principal AND correlation_id = :correlation_id AND id < coalesce(:before::text, '~')
+        SELECT id, status, outcome, upstream, tool FROM calls
+        WHERE principal = :principal AND correlation_id = :correlation_id AND id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status::text IS NULL OR status = :status)
         AND (:upstream::text IS NULL OR upstream = :upstream)
         AND (:tool::text IS NULL OR tool = :tool)
+        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -92,12 +96,50 @@ ORDER BY whole_calls.id DESC;
 SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
-        SELECT id, upstream, tool FROM calls
-        WHERE principal = :principal AND status = :status AND status <> 'completed' AND id < coalesce(:before::text, '~')
+        SELECT id, outcome, upstream, tool FROM calls
+        WHERE principal = :principal AND status = :status AND status <> 'completed' AND id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:upstream::text IS NULL OR upstream = :upstream)
         AND (:tool::text IS NULL OR tool = :tool)
+        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
+    ORDER BY id DESC LIMIT :limit
+) AS found
+JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
+-- Calls that ended without a result.
+-- name: page_of_unsuccessful
+SELECT {call in whole_calls}
+FROM (
+    SELECT id FROM (
+        SELECT id, status, outcome, upstream, tool FROM calls
+        WHERE principal = :principal AND outcome <> 'result' AND id >= :first_id AND id < coalesce(:before::text, '~')
+        ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE (:status::text IS NULL OR status = :status)
+        AND (:upstream::text IS NULL OR upstream = :upstream)
+        AND (:tool::text IS NULL OR tool = :tool)
+        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
+    ORDER BY id DESC LIMIT :limit
+) AS found
+JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
+-- name: page_of_all_unsuccessful
+SELECT {call in whole_calls}
+FROM (
+    SELECT id FROM (
+        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool FROM calls
+        WHERE outcome <> 'result' AND id >= :first_id AND id < coalesce(:before::text, '~')
+        ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
+        AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+        AND (:status::text IS NULL OR status = :status)
+        AND (:upstream::text IS NULL OR upstream = :upstream)
+        AND (:tool::text IS NULL OR tool = :tool)
+        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -105,25 +147,34 @@ ORDER BY whole_calls.id DESC;
 
 -- name: end_of_page
 SELECT id FROM calls
-WHERE principal = :principal AND id < coalesce(:before::text, '~')
+WHERE principal = :principal AND id >= :first_id AND id < coalesce(:before::text, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: end_of_page_of_all
-SELECT id FROM calls WHERE id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+SELECT id FROM calls WHERE id >= :first_id AND id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: end_of_page_of_session
 SELECT id FROM calls
-WHERE principal = :principal AND client_session_id = :client_session_id AND id < coalesce(:before::text, '~')
+WHERE principal = :principal AND client_session_id = :client_session_id AND id >= :first_id AND id < coalesce(:before::text, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: end_of_page_of_correlation
 SELECT id FROM calls
-WHERE principal = :principal AND correlation_id = :correlation_id AND id < coalesce(:before::text, '~')
+WHERE principal = :principal AND correlation_id = :correlation_id AND id >= :first_id AND id < coalesce(:before::text, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: end_of_page_of_status
 SELECT id FROM calls
-WHERE principal = :principal AND status = :status AND status <> 'completed' AND id < coalesce(:before::text, '~')
+WHERE principal = :principal AND status = :status AND status <> 'completed' AND id >= :first_id AND id < coalesce(:before::text, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+
+-- name: end_of_page_of_unsuccessful
+SELECT id FROM calls
+WHERE principal = :principal AND outcome <> 'result' AND id >= :first_id AND id < coalesce(:before::text, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+
+-- name: end_of_page_of_all_unsuccessful
+SELECT id FROM calls WHERE outcome <> 'result' AND id >= :first_id AND id < coalesce(:before::text, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- One statement for each kind of change. It writes the columns that the change decides, and no other. It changes nothing if the

@@ -25,11 +25,13 @@ SELECT {delivery in whole_deliveries} FROM whole_deliveries WHERE id = :id;
 SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
-        SELECT id, state FROM deliveries
-        WHERE principal = :principal AND id < coalesce(:before::text, '~')
+        SELECT id, state, last_category, attempts FROM deliveries
+        WHERE principal = :principal AND id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:state::text IS NULL OR state = :state)
+        AND (:category::text IS NULL OR last_category = :category)
+        AND attempts >= :min_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -40,9 +42,11 @@ ORDER BY whole_deliveries.id DESC;
 SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
-        SELECT id, state FROM deliveries WHERE id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT :scan
+        SELECT id, state, last_category, attempts FROM deliveries WHERE id >= :first_id AND id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:state::text IS NULL OR state = :state)
+        AND (:category::text IS NULL OR last_category = :category)
+        AND attempts >= :min_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -52,13 +56,15 @@ ORDER BY whole_deliveries.id DESC;
 SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
-        SELECT id, principal, state, webhook_id FROM deliveries
-        WHERE call_id = :call_id AND id < coalesce(:before::text, '~')
+        SELECT id, principal, state, webhook_id, last_category, attempts FROM deliveries
+        WHERE call_id = :call_id AND id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:principal::text IS NULL OR principal = :principal)
         AND (:state::text IS NULL OR state = :state)
         AND (:webhook_id::text IS NULL OR webhook_id = :webhook_id)
+        AND (:category::text IS NULL OR last_category = :category)
+        AND attempts >= :min_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -68,11 +74,13 @@ ORDER BY whole_deliveries.id DESC;
 SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
-        SELECT id, principal, state FROM deliveries
-        WHERE webhook_id = :webhook_id AND id < coalesce(:before::text, '~')
+        SELECT id, principal, state, last_category, attempts FROM deliveries
+        WHERE webhook_id = :webhook_id AND id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:principal::text IS NULL OR principal = :principal) AND (:state::text IS NULL OR state = :state)
+        AND (:category::text IS NULL OR last_category = :category)
+        AND attempts >= :min_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -80,20 +88,20 @@ ORDER BY whole_deliveries.id DESC;
 
 -- name: end_of_page
 SELECT id FROM deliveries
-WHERE principal = :principal AND id < coalesce(:before::text, '~')
+WHERE principal = :principal AND id >= :first_id AND id < coalesce(:before::text, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: end_of_page_of_all
-SELECT id FROM deliveries WHERE id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+SELECT id FROM deliveries WHERE id >= :first_id AND id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: end_of_page_of_call
 SELECT id FROM deliveries
-WHERE call_id = :call_id AND id < coalesce(:before::text, '~')
+WHERE call_id = :call_id AND id >= :first_id AND id < coalesce(:before::text, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: end_of_page_of_webhook
 SELECT id FROM deliveries
-WHERE webhook_id = :webhook_id AND id < coalesce(:before::text, '~')
+WHERE webhook_id = :webhook_id AND id >= :first_id AND id < coalesce(:before::text, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: owner_of_call
@@ -103,15 +111,45 @@ SELECT principal FROM deliveries WHERE call_id = :call_id ORDER BY id DESC LIMIT
 SELECT principal FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id DESC LIMIT 1;
 
 -- name: page_of_dead
-SELECT {delivery in whole_deliveries} FROM whole_deliveries
-WHERE principal = :principal AND state = 'dead' AND id < coalesce(:before::text, '~')
-ORDER BY id DESC LIMIT :limit;
+SELECT {delivery in whole_deliveries}
+FROM (
+    SELECT id FROM (
+        SELECT id, last_category, attempts FROM deliveries
+        WHERE principal = :principal AND state = 'dead' AND id >= :first_id AND id < coalesce(:before::text, '~')
+        ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE (:category::text IS NULL OR last_category = :category)
+        AND attempts >= :min_attempts
+    ORDER BY id DESC LIMIT :limit
+) AS found
+JOIN whole_deliveries ON whole_deliveries.id = found.id
+ORDER BY whole_deliveries.id DESC;
+
+-- name: end_of_page_of_dead
+SELECT id FROM deliveries
+WHERE principal = :principal AND state = 'dead' AND id >= :first_id AND id < coalesce(:before::text, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: page_of_dead_of_webhook
-SELECT {delivery in whole_deliveries} FROM whole_deliveries
-WHERE webhook_id = :webhook_id AND state = 'dead' AND id < coalesce(:before::text, '~')
-    AND (:principal::text IS NULL OR principal = :principal)
-ORDER BY id DESC LIMIT :limit;
+SELECT {delivery in whole_deliveries}
+FROM (
+    SELECT id FROM (
+        SELECT id, principal, last_category, attempts FROM deliveries
+        WHERE webhook_id = :webhook_id AND state = 'dead' AND id >= :first_id AND id < coalesce(:before::text, '~')
+        ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE (:principal::text IS NULL OR principal = :principal)
+        AND (:category::text IS NULL OR last_category = :category)
+        AND attempts >= :min_attempts
+    ORDER BY id DESC LIMIT :limit
+) AS found
+JOIN whole_deliveries ON whole_deliveries.id = found.id
+ORDER BY whole_deliveries.id DESC;
+
+-- name: end_of_page_of_dead_of_webhook
+SELECT id FROM deliveries
+WHERE webhook_id = :webhook_id AND state = 'dead' AND id >= :first_id AND id < coalesce(:before::text, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: watermarks
 SELECT wanted.webhook_id, (

@@ -22,13 +22,14 @@ SELECT {call in whole_calls} FROM whole_calls WHERE principal = :principal AND i
 SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
-        SELECT id, status, upstream, tool FROM calls
-        WHERE principal = :principal AND id < coalesce(:before, '~')
+        SELECT id, status, outcome, upstream, tool FROM calls
+        WHERE principal = :principal AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     )
     WHERE (:status IS NULL OR status = :status)
         AND (:upstream IS NULL OR upstream = :upstream)
         AND (:tool IS NULL OR tool = :tool)
+        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -39,8 +40,8 @@ ORDER BY whole_calls.id DESC;
 SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
-        SELECT id, client_session_id, correlation_id, status, upstream, tool FROM calls
-        WHERE id < coalesce(:before, '~')
+        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool FROM calls
+        WHERE id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     )
     WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
@@ -48,6 +49,7 @@ FROM (
         AND (:status IS NULL OR status = :status)
         AND (:upstream IS NULL OR upstream = :upstream)
         AND (:tool IS NULL OR tool = :tool)
+        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -57,14 +59,15 @@ ORDER BY whole_calls.id DESC;
 SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
-        SELECT id, correlation_id, status, upstream, tool FROM calls
-        WHERE principal = :principal AND client_session_id = :client_session_id AND id < coalesce(:before, '~')
+        SELECT id, correlation_id, status, outcome, upstream, tool FROM calls
+        WHERE principal = :principal AND client_session_id = :client_session_id AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     )
     WHERE (:correlation_id IS NULL OR correlation_id = :correlation_id)
         AND (:status IS NULL OR status = :status)
         AND (:upstream IS NULL OR upstream = :upstream)
         AND (:tool IS NULL OR tool = :tool)
+        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -74,13 +77,14 @@ ORDER BY whole_calls.id DESC;
 SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
-        SELECT id, status, upstream, tool FROM calls
-        WHERE principal = :principal AND correlation_id = :correlation_id AND id < coalesce(:before, '~')
+        SELECT id, status, outcome, upstream, tool FROM calls
+        WHERE principal = :principal AND correlation_id = :correlation_id AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     )
     WHERE (:status IS NULL OR status = :status)
         AND (:upstream IS NULL OR upstream = :upstream)
         AND (:tool IS NULL OR tool = :tool)
+        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -90,12 +94,50 @@ ORDER BY whole_calls.id DESC;
 SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
-        SELECT id, upstream, tool FROM calls
-        WHERE principal = :principal AND status = :status AND status <> 'completed' AND id < coalesce(:before, '~')
+        SELECT id, outcome, upstream, tool FROM calls
+        WHERE principal = :principal AND status = :status AND status <> 'completed' AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     )
     WHERE (:upstream IS NULL OR upstream = :upstream)
         AND (:tool IS NULL OR tool = :tool)
+        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+    LIMIT :limit
+) AS found
+CROSS JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
+-- Calls that ended without a result.
+-- name: page_of_unsuccessful
+SELECT {call in whole_calls}
+FROM (
+    SELECT id FROM (
+        SELECT id, status, outcome, upstream, tool FROM calls
+        WHERE principal = :principal AND outcome <> 'result' AND id >= :first_id AND id < coalesce(:before, '~')
+        ORDER BY id DESC LIMIT :scan
+    )
+    WHERE (:status IS NULL OR status = :status)
+        AND (:upstream IS NULL OR upstream = :upstream)
+        AND (:tool IS NULL OR tool = :tool)
+        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+    LIMIT :limit
+) AS found
+CROSS JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
+-- name: page_of_all_unsuccessful
+SELECT {call in whole_calls}
+FROM (
+    SELECT id FROM (
+        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool FROM calls
+        WHERE outcome <> 'result' AND id >= :first_id AND id < coalesce(:before, '~')
+        ORDER BY id DESC LIMIT :scan
+    )
+    WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
+        AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
+        AND (:status IS NULL OR status = :status)
+        AND (:upstream IS NULL OR upstream = :upstream)
+        AND (:tool IS NULL OR tool = :tool)
+        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -103,25 +145,34 @@ ORDER BY whole_calls.id DESC;
 
 -- name: end_of_page
 SELECT id FROM calls
-WHERE principal = :principal AND id < coalesce(:before, '~')
+WHERE principal = :principal AND id >= :first_id AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- name: end_of_page_of_all
-SELECT id FROM calls WHERE id < coalesce(:before, '~') ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
+SELECT id FROM calls WHERE id >= :first_id AND id < coalesce(:before, '~') ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- name: end_of_page_of_session
 SELECT id FROM calls
-WHERE principal = :principal AND client_session_id = :client_session_id AND id < coalesce(:before, '~')
+WHERE principal = :principal AND client_session_id = :client_session_id AND id >= :first_id AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- name: end_of_page_of_correlation
 SELECT id FROM calls
-WHERE principal = :principal AND correlation_id = :correlation_id AND id < coalesce(:before, '~')
+WHERE principal = :principal AND correlation_id = :correlation_id AND id >= :first_id AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- name: end_of_page_of_status
 SELECT id FROM calls
-WHERE principal = :principal AND status = :status AND status <> 'completed' AND id < coalesce(:before, '~')
+WHERE principal = :principal AND status = :status AND status <> 'completed' AND id >= :first_id AND id < coalesce(:before, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
+
+-- name: end_of_page_of_unsuccessful
+SELECT id FROM calls
+WHERE principal = :principal AND outcome <> 'result' AND id >= :first_id AND id < coalesce(:before, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
+
+-- name: end_of_page_of_all_unsuccessful
+SELECT id FROM calls WHERE outcome <> 'result' AND id >= :first_id AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- One statement for each kind of change. It writes the columns that the change decides, and no other. It changes nothing if the

@@ -71,8 +71,8 @@ SELECT min(created_at) AS first_call_at, max(created_at) AS last_call_at FROM (
 
 -- The newest `limit` calls.
 -- name: count_calls
-SELECT status, outcome, count(*) AS count FROM (
-    SELECT status, outcome FROM calls
+SELECT status, outcome, count(*) AS count, sum(is_resumed) AS resumed FROM (
+    SELECT status, outcome, EXISTS (SELECT 1 FROM call_resumes WHERE call_resumes.call_id = calls.id) AS is_resumed FROM calls
     WHERE principal = :principal AND client_session_id = :client_session_id
     ORDER BY id DESC LIMIT :limit
 ) AS counted

@@ -24,11 +24,13 @@ SELECT {delivery in whole_deliveries} FROM whole_deliveries WHERE id = :id;
 SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
-        SELECT id, state FROM deliveries
-        WHERE principal = :principal AND id < coalesce(:before, '~')
+        SELECT id, state, last_category, attempts FROM deliveries
+        WHERE principal = :principal AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     )
     WHERE (:state IS NULL OR state = :state)
+        AND (:category IS NULL OR last_category = :category)
+        AND attempts >= :min_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -39,9 +41,11 @@ ORDER BY whole_deliveries.id DESC;
 SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
-        SELECT id, state FROM deliveries WHERE id < coalesce(:before, '~') ORDER BY id DESC LIMIT :scan
+        SELECT id, state, last_category, attempts FROM deliveries WHERE id >= :first_id AND id < coalesce(:before, '~') ORDER BY id DESC LIMIT :scan
     )
     WHERE (:state IS NULL OR state = :state)
+        AND (:category IS NULL OR last_category = :category)
+        AND attempts >= :min_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -51,13 +55,15 @@ ORDER BY whole_deliveries.id DESC;
 SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
-        SELECT id, principal, state, webhook_id FROM deliveries
-        WHERE call_id = :call_id AND id < coalesce(:before, '~')
+        SELECT id, principal, state, webhook_id, last_category, attempts FROM deliveries
+        WHERE call_id = :call_id AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     )
     WHERE (:principal IS NULL OR principal = :principal)
         AND (:state IS NULL OR state = :state)
         AND (:webhook_id IS NULL OR webhook_id = :webhook_id)
+        AND (:category IS NULL OR last_category = :category)
+        AND attempts >= :min_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -67,11 +73,13 @@ ORDER BY whole_deliveries.id DESC;
 SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
-        SELECT id, principal, state FROM deliveries
-        WHERE webhook_id = :webhook_id AND id < coalesce(:before, '~')
+        SELECT id, principal, state, last_category, attempts FROM deliveries
+        WHERE webhook_id = :webhook_id AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     )
     WHERE (:principal IS NULL OR principal = :principal) AND (:state IS NULL OR state = :state)
+        AND (:category IS NULL OR last_category = :category)
+        AND attempts >= :min_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -79,20 +87,20 @@ ORDER BY whole_deliveries.id DESC;
 
 -- name: end_of_page
 SELECT id FROM deliveries
-WHERE principal = :principal AND id < coalesce(:before, '~')
+WHERE principal = :principal AND id >= :first_id AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- name: end_of_page_of_all
-SELECT id FROM deliveries WHERE id < coalesce(:before, '~') ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
+SELECT id FROM deliveries WHERE id >= :first_id AND id < coalesce(:before, '~') ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- name: end_of_page_of_call
 SELECT id FROM deliveries
-WHERE call_id = :call_id AND id < coalesce(:before, '~')
+WHERE call_id = :call_id AND id >= :first_id AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- name: end_of_page_of_webhook
 SELECT id FROM deliveries
-WHERE webhook_id = :webhook_id AND id < coalesce(:before, '~')
+WHERE webhook_id = :webhook_id AND id >= :first_id AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- name: owner_of_call
@@ -102,15 +110,45 @@ SELECT principal FROM deliveries WHERE call_id = :call_id ORDER BY id DESC LIMIT
 SELECT principal FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id DESC LIMIT 1;
 
 -- name: page_of_dead
-SELECT {delivery in whole_deliveries} FROM whole_deliveries
-WHERE principal = :principal AND state = 'dead' AND id < coalesce(:before, '~')
-ORDER BY id DESC LIMIT :limit;
+SELECT {delivery in whole_deliveries}
+FROM (
+    SELECT id FROM (
+        SELECT id, last_category, attempts FROM deliveries
+        WHERE principal = :principal AND state = 'dead' AND id >= :first_id AND id < coalesce(:before, '~')
+        ORDER BY id DESC LIMIT :scan
+    )
+    WHERE (:category IS NULL OR last_category = :category)
+        AND attempts >= :min_attempts
+    LIMIT :limit
+) AS found
+CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
+ORDER BY whole_deliveries.id DESC;
+
+-- name: end_of_page_of_dead
+SELECT id FROM deliveries
+WHERE principal = :principal AND state = 'dead' AND id >= :first_id AND id < coalesce(:before, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- name: page_of_dead_of_webhook
-SELECT {delivery in whole_deliveries} FROM whole_deliveries
-WHERE webhook_id = :webhook_id AND state = 'dead' AND id < coalesce(:before, '~')
-    AND (:principal IS NULL OR +principal = :principal)
-ORDER BY id DESC LIMIT :limit;
+SELECT {delivery in whole_deliveries}
+FROM (
+    SELECT id FROM (
+        SELECT id, principal, last_category, attempts FROM deliveries
+        WHERE webhook_id = :webhook_id AND state = 'dead' AND id >= :first_id AND id < coalesce(:before, '~')
+        ORDER BY id DESC LIMIT :scan
+    )
+    WHERE (:principal IS NULL OR principal = :principal)
+        AND (:category IS NULL OR last_category = :category)
+        AND attempts >= :min_attempts
+    LIMIT :limit
+) AS found
+CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
+ORDER BY whole_deliveries.id DESC;
+
+-- name: end_of_page_of_dead_of_webhook
+SELECT id FROM deliveries
+WHERE webhook_id = :webhook_id AND state = 'dead' AND id >= :first_id AND id < coalesce(:before, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- name: watermarks
 SELECT wanted.value AS webhook_id, (

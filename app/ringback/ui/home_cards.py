@@ -1,0 +1,101 @@
+"""The numbers of the first page: what is open now, and which of it needs someone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ringback.domain.call import CallStatus
+from ringback.domain.delivery import DeliveryState
+from ringback.domain.insight_rows import OPEN_COUNTED_MAX
+from ringback.domain.insights import InsightsOverview
+from ringback.services.insights import ServiceStatus
+from ringback.ui.formats import format_duration
+
+LATE_SECONDS: Final = 60.0
+"""A call that waits longer for a runner, and a delivery that is overdue for longer, are shown as a warning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    label: str
+    number: str
+    path: str
+    """Of the list, below the dashboard's path."""
+    note: str
+    tone: str = ""
+    """`warn`, `bad`, or empty."""
+
+
+def draw_cards(overview: InsightsOverview, status: ServiceStatus | None) -> Sequence[Card]:
+    """`status` for viewers that see all principals: how long the oldest call and the oldest delivery wait."""
+    queued_age = status.oldest_queued_age_seconds if status is not None else 0.0
+    due_age = status.oldest_due_age_seconds if status is not None else 0.0
+    return [*_draw_call_cards(overview, queued_age), *_draw_delivery_cards(overview, due_age)]
+
+
+def _draw_call_cards(overview: InsightsOverview, queued_age: float) -> Sequence[Card]:
+    working = overview.open_calls.get(CallStatus.WORKING, 0)
+    waiting = overview.open_calls.get(CallStatus.INPUT_REQUIRED, 0)
+    is_late = queued_age > LATE_SECONDS
+    queued = f"{_count(overview.queued_calls)} {_verb(overview.queued_calls, 'wait')} for a runner"
+    return [
+        Card(
+            label="Calls in progress",
+            number=_count(working, limit=None),
+            path="/calls?status=working",
+            note=f"{queued}, the oldest for {format_duration(queued_age)}" if is_late else queued,
+            tone="warn" if is_late else "",
+        ),
+        Card(
+            label="Calls awaiting input",
+            number=_count(waiting, limit=None),
+            path="/calls?status=input_required",
+            note="a tool waits for an answer" if waiting else "no tool waits for an answer",
+            tone="warn" if waiting else "",
+        ),
+    ]
+
+
+def _draw_delivery_cards(overview: InsightsOverview, due_age: float) -> Sequence[Card]:
+    states = overview.open_deliveries
+    held, dead, failing = states.get(DeliveryState.HELD, 0), overview.dead_deliveries, overview.failing_webhooks
+    is_late = due_age > LATE_SECONDS
+    return [
+        Card(
+            label="Deliveries under way",
+            number=_count(states.get(DeliveryState.PENDING, 0) + states.get(DeliveryState.LEASED, 0)),
+            path="/deliveries?state=pending",
+            note=f"one is overdue by {format_duration(due_age)}" if is_late else "due, or being sent",
+            tone="warn" if is_late else "",
+        ),
+        Card(
+            label="Deliveries held",
+            number=_count(held),
+            path="/deliveries?state=held",
+            note="until their webhook is active",
+            tone="warn" if held else "",
+        ),
+        Card(
+            label="Dead deliveries",
+            number=_count(dead),
+            path="/deliveries?state=dead",
+            note="without a further attempt",
+            tone="bad" if dead else "",
+        ),
+        Card(
+            label="Failing webhooks",
+            number=_count(failing),
+            path="/webhooks?health=failing",
+            note="by their last attempt",
+            tone="bad" if failing else "",
+        ),
+    ]
+
+
+def _count(number: int, *, limit: int | None = OPEN_COUNTED_MAX) -> str:
+    """With a plus sign where the count ended at its limit."""
+    return f"{limit:,}+" if limit is not None and number >= limit else f"{number:,}"
+
+
+def _verb(number: int, verb: str) -> str:
+    return f"{verb}s" if number == 1 else verb

@@ -1,0 +1,216 @@
+"""Hourly counts: each start, end, delivery and attempt counts once, however the counting is interrupted or repeated."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeVar
+
+import pytest
+
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.call import Call, CallPhase, CallStatus
+from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.delivery import DeliveryState
+from ringback.domain.erasure import Erasure, ErasureKind
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.event import EventName, build_call_event
+from ringback.domain.ids import ErasureId, EventId, IdGenerator
+from ringback.domain.insight_rows import HourRange
+from ringback.domain.insights import HOUR, HourInsights, describe_hour, hour_of
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
+from ringback.janitor import hour_counter
+from ringback.janitor.hour_counter import COUNT_DUTY, SETTLE_SECONDS, HourCounter
+from ringback.leadership import Leadership
+from ringback.services.insights.overviews import OverviewReader
+from tests.support.builders import make_attempt, make_call, make_delivery
+from tests.support.clock import START, FakeClock
+from tests.support.examples import ALICE, BOB
+from tests.support.stores import StoreWrapper
+
+T = TypeVar("T")
+
+UPSTREAMS = ("git", "time")
+RANGE = HourRange(since=hour_of(START), until=hour_of(START) + HOUR)
+CALLS_OF_ALICE, CALLS_OF_BOB = 9, 3
+OUTCOMES = (CallOutcome.RESULT, CallOutcome.TIMED_OUT, CallOutcome.TOOL_ERROR)
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hour_counter, "BATCH_SIZE", 4)
+
+
+@pytest.fixture
+async def work(store: Store, clock: FakeClock) -> None:
+    """Twelve ended calls of two principals; for each a delivery that has ended, and two attempts of it."""
+    await store.write(lambda tx: insert_work(tx, ALICE, CALLS_OF_ALICE))
+    await store.write(lambda tx: insert_work(tx, BOB, CALLS_OF_BOB))
+    clock.advance(2 * SETTLE_SECONDS)
+
+
+async def insert_work(tx: Transaction, principal: Principal, count: int) -> None:
+    for number in range(count):
+        call = make_ended_call(number, principal)
+        await tx.calls.insert(call)
+        first, _ = await tx.events.reserve_places(principal, 2)
+        await tx.events.insert(
+            [
+                build_call_event(name, call, event_id=EventId(f"evt_{call.id}{name}"), seq=first + place, now=START)
+                for place, name in enumerate((EventName.CALL_PROGRESS, EventName.CALL_FINISHED))
+            ]
+        )
+        delivery = make_delivery(
+            principal=principal,
+            call_id=call.id,
+            state=DeliveryState.DEAD if number % 3 == 1 else DeliveryState.DELIVERED,
+            finished_at=START + timedelta(seconds=number),
+        )
+        await tx.deliveries.insert([delivery])
+        categories = (AttemptCategory.HTTP_5XX, AttemptCategory.DELIVERED)
+        await tx.delivery_queue.insert_attempts([make_attempt(delivery, category=each) for each in categories])
+
+
+def make_ended_call(number: int, principal: Principal) -> Call:
+    outcome = OUTCOMES[number % 3]
+    return make_call(
+        principal=principal,
+        upstream=UPSTREAMS[number % 2],
+        status=CallStatus.FAILED if outcome is CallOutcome.TIMED_OUT else CallStatus.COMPLETED,
+        phase=CallPhase.ENDED,
+        outcome=outcome,
+        finished_at=START,
+    )
+
+
+def make_counter(store: Store, clock: FakeClock) -> HourCounter:
+    leadership = Leadership(store=store, clock=clock, owner="alone", duty=COUNT_DUTY)
+    return HourCounter(store=store, clock=clock, leadership=leadership)
+
+
+async def count_all(counter: HourCounter) -> None:
+    while await counter.run_once():
+        pass
+
+
+async def read_hour(store: Store, principal: Principal | None) -> HourInsights:
+    counts = await store.read(lambda tx: tx.insights.list_hours(principal, RANGE))
+    return describe_hour(RANGE.since, counts.get(RANGE.since, {}))
+
+
+async def read_overview_hour(store: Store, clock: FakeClock, principal: Principal) -> HourInsights:
+    caller = Caller(principal=principal, scopes=DEFAULT_SCOPES)
+    reader = OverviewReader(store=store, clock=clock)
+    return (await reader.read_overview(caller, hours=1, upstreams=UPSTREAMS)).hours[0]
+
+
+def require_all_counted(hour: HourInsights, calls: int) -> None:
+    assert hour.calls_started == hour.calls_ended == hour.call_duration.total == calls
+    assert hour.calls_by_outcome == dict.fromkeys(OUTCOMES, calls // 3)
+    assert (hour.deliveries_delivered, hour.deliveries_dead) == (calls - calls // 3, calls // 3)
+    assert hour.delivery_latency.total == hour.deliveries_delivered
+    assert hour.attempts_by_category == {AttemptCategory.HTTP_5XX: calls, AttemptCategory.DELIVERED: calls}
+
+
+@pytest.mark.usefixtures("work")
+async def test_everything_counts_once_for_its_principal_and_for_all_also_when_counted_again(
+    store: Store, clock: FakeClock
+) -> None:
+    before = await read_overview_hour(store, clock, ALICE)
+    await count_all(make_counter(store, clock))
+    await count_all(make_counter(store, clock))
+
+    require_all_counted(await read_hour(store, ALICE), CALLS_OF_ALICE)
+    require_all_counted(await read_hour(store, BOB), CALLS_OF_BOB)
+    require_all_counted(await read_hour(store, None), CALLS_OF_ALICE + CALLS_OF_BOB)
+    assert before == await read_overview_hour(store, clock, ALICE), "readers count what is not written yet"
+
+
+@pytest.mark.usefixtures("work")
+async def test_two_counters_at_once_and_one_that_dies_between_reading_and_writing_count_once(
+    store: Store, clock: FakeClock
+) -> None:
+    dying = make_counter(LosingStore(store), clock)
+    with pytest.raises(StoreUnavailable):
+        await dying.run_once()
+    await asyncio.gather(count_all(make_counter(store, clock)), count_all(make_counter(store, clock)))
+    await count_all(make_counter(store, clock))
+
+    require_all_counted(await read_hour(store, ALICE), CALLS_OF_ALICE)
+    require_all_counted(await read_hour(store, None), CALLS_OF_ALICE + CALLS_OF_BOB)
+
+
+@pytest.mark.usefixtures("work")
+async def test_a_clock_that_was_set_back_counts_nothing_twice_and_young_rows_wait(
+    store: Store, clock: FakeClock
+) -> None:
+    await count_all(make_counter(store, clock))
+    clock.suspend(-24 * 3600)
+    await count_all(make_counter(store, clock))
+    clock.suspend(24 * 3600)
+    young = make_call(id=IdGenerator(clock).new_call_id(), created_at=clock.now())
+    await store.write(lambda tx: tx.calls.insert(young))
+    await count_all(make_counter(store, clock))
+
+    require_all_counted(await read_hour(store, ALICE), CALLS_OF_ALICE)
+
+
+@pytest.mark.usefixtures("work")
+async def test_the_counts_of_an_upstream_have_its_calls_only(store: Store, clock: FakeClock) -> None:
+    await count_all(make_counter(store, clock))
+
+    counted = await store.read(lambda tx: tx.insights.list_upstream_hours(ALICE, ["git", "none"], RANGE))
+
+    assert list(counted) == ["git"]
+    assert counted["git"]["started"] == 5
+    assert sum(number for label, number in counted["git"].items() if label.startswith("outcome:")) == 5
+
+
+@pytest.mark.usefixtures("work")
+async def test_an_erased_principal_has_no_counts_and_rows_that_were_read_before_count_for_all_only(
+    store: Store, clock: FakeClock
+) -> None:
+    erasure = Erasure(
+        id=ErasureId("era_1"),
+        principal=BOB,
+        kind=ErasureKind.PRINCIPAL,
+        target=BOB,
+        cancels=False,
+        requested_by=BOB,
+        requested_at=clock.now(),
+        head=0,
+        worked_at=clock.now(),
+    )
+
+    async def erase_identity(tx: Transaction) -> None:
+        await tx.erasures.insert(erasure)
+        while await tx.erased_deliveries.delete_identity(erasure, limit=1):
+            pass
+
+    await count_all(make_counter(store, clock))
+    await store.write(erase_identity)
+    await store.write(lambda tx: insert_work(tx, BOB, CALLS_OF_BOB))
+    clock.advance(2 * SETTLE_SECONDS)
+    await count_all(make_counter(store, clock))
+
+    assert (await read_hour(store, BOB)).calls_ended == 0
+    require_all_counted(await read_hour(store, ALICE), CALLS_OF_ALICE)
+    assert (await read_hour(store, None)).calls_ended == CALLS_OF_ALICE + 2 * CALLS_OF_BOB
+
+
+@pytest.mark.usefixtures("work")
+async def test_hours_before_the_cutoff_are_removed_in_batches(store: Store, clock: FakeClock) -> None:
+    await count_all(make_counter(store, clock))
+
+    kept = await store.write(lambda tx: tx.insights.remove(cutoff=RANGE.since, limit=100))
+    removed = await store.write(lambda tx: tx.insights.remove(cutoff=RANGE.until, limit=2))
+
+    assert (kept, removed) == (0, 2)
+
+
+class LosingStore(StoreWrapper):
+    """Reads, and is unavailable for each write."""
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        del work
+        raise StoreUnavailable("The disk is full.")

@@ -1,0 +1,153 @@
+"""Filters of calls and deliveries: for every combination, the pages have what a look at each row finds, newest first."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from itertools import product
+from typing import Any, Final
+
+import pytest
+
+from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.call import Call, CallPhase, CallStatus
+from ringback.domain.call_outcome import UNSUCCESSFUL_OUTCOMES, CallOutcome
+from ringback.domain.call_rows import CallFilter
+from ringback.domain.clock import epoch_milliseconds
+from ringback.domain.cursor import Page
+from ringback.domain.delivery import Delivery, DeliveryState
+from ringback.domain.delivery_rows import DeliveryFilter
+from ringback.domain.ids import CallId, DeliveryId, WebhookId, ulid
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Principal
+from tests.support.builders import make_call, make_delivery
+from tests.support.clock import START
+from tests.support.examples import ALICE, BOB
+
+ROWS: Final = 24
+SCANNED: Final = 5
+LIMIT: Final = 3
+ENDS: Final = (None, CallOutcome.RESULT, CallOutcome.TOOL_ERROR, CallOutcome.TIMED_OUT)
+STATES: Final = (DeliveryState.DEAD, DeliveryState.PENDING, DeliveryState.DELIVERED)
+Members = Sequence[dict[str, Any]]
+"""Arguments of a filter; each combination is tested."""
+OWNERS: Final[Sequence[Principal | None]] = (ALICE, None)
+
+
+@pytest.fixture(autouse=True)
+def small_scans(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringback.storage.rows.paging.ROWS_SCANNED_MAX", SCANNED)
+
+
+def make_id(prefix: str, number: int) -> str:
+    """One each minute."""
+    return f"{prefix}_{ulid(epoch_milliseconds(START) + 60_000 * number, number.to_bytes(16))}"
+
+
+def make_call_number(number: int) -> Call:
+    outcome = ENDS[number % len(ENDS)]
+    status = CallStatus.COMPLETED if outcome in {CallOutcome.RESULT, CallOutcome.TOOL_ERROR} else CallStatus.FAILED
+    return make_call(
+        id=CallId(make_id("call", number)),
+        principal=BOB if number % 5 == 0 else ALICE,
+        client_session_id=f"session-{number % 2}",
+        correlation_id=f"report-{number % 3}",
+        status=CallStatus.WORKING if outcome is None else status,
+        phase=CallPhase.QUEUED if outcome is None else CallPhase.ENDED,
+        outcome=outcome,
+        created_at=START + timedelta(minutes=number),
+    )
+
+
+def make_delivery_number(number: int) -> Delivery:
+    return replace(
+        make_delivery(id=DeliveryId(make_id("dlv", number))),
+        principal=BOB if number % 5 == 0 else ALICE,
+        webhook_id=WebhookId(f"wh_{'bob' if number % 5 == 0 else number % 2}"),
+        call_id=CallId(f"call_{'bob' if number % 5 == 0 else number % 3}"),
+        state=STATES[number % 3],
+        attempts=number % 4,
+        last_category=AttemptCategory.HTTP_5XX if number % 4 > 1 else None,
+        created_at=START + timedelta(minutes=number),
+    )
+
+
+async def read_ids(store: Store, list_page: Callable[[Transaction, str | None], Any]) -> Sequence[str]:
+    found: list[str] = []
+    position: str | None = None
+    while True:
+        page: Page[Any, str] = await store.read(lambda tx, position=position: list_page(tx, position))
+        assert len(page) <= LIMIT
+        found += [each.id for each in page]
+        if page.next_position is None:
+            return found
+        position = page.next_position
+
+
+def is_within(row: Call | Delivery, where: CallFilter | DeliveryFilter) -> bool:
+    since, until = where.since or row.created_at, where.until or row.created_at + timedelta(minutes=1)
+    return since <= row.created_at < until and row.id.startswith(where.id_prefix or "")
+
+
+async def test_calls_are_filtered_by_outcome_time_and_beginning_of_the_id(store: Store) -> None:
+    calls = [make_call_number(number) for number in range(ROWS)]
+
+    async def insert(tx: Transaction) -> None:
+        for call in calls:
+            await tx.calls.insert(call)
+
+    def matches(call: Call, owner: Principal | None, where: CallFilter) -> bool:
+        return (
+            owner in {None, call.principal}
+            and where.client_session_id in {None, call.client_session_id}
+            and where.correlation_id in {None, call.correlation_id}
+            and where.status in {None, call.status}
+            and (where.outcomes is None or call.outcome in where.outcomes)
+            and is_within(call, where)
+        )
+
+    await store.write(insert)
+    outcomes = (None, UNSUCCESSFUL_OUTCOMES, frozenset({CallOutcome.RESULT, CallOutcome.TIMED_OUT}))
+    labels: Members = (
+        {},
+        {"client_session_id": "session-1"},
+        {"correlation_id": "report-2"},
+        {"status": CallStatus.FAILED},
+    )
+    times: Members = ({}, {"since": START + timedelta(minutes=5), "until": START + timedelta(minutes=17)})
+    prefixes = (None, calls[9].id[:13], calls[9].id, "call_Z")
+    for owner, ends, label, time, prefix in product(OWNERS, outcomes, labels, times, prefixes):
+        where = CallFilter(**label, **time, outcomes=ends, id_prefix=prefix)
+        found = await read_ids(
+            store, lambda tx, at, who=owner, which=where: tx.calls.list_page(who, which, position=at, limit=LIMIT)
+        )
+
+        assert found == [call.id for call in reversed(calls) if matches(call, owner, where)], (owner, where)
+
+
+async def test_deliveries_are_filtered_by_category_attempts_time_and_beginning_of_the_id(store: Store) -> None:
+    deliveries = [make_delivery_number(number) for number in range(ROWS)]
+
+    def matches(delivery: Delivery, owner: Principal | None, where: DeliveryFilter) -> bool:
+        return (
+            owner in {None, delivery.principal}
+            and where.state in {None, delivery.state}
+            and where.webhook_id in {None, delivery.webhook_id}
+            and where.call_id in {None, delivery.call_id}
+            and where.category in {None, delivery.last_category}
+            and delivery.attempts >= where.min_attempts
+            and is_within(delivery, where)
+        )
+
+    await store.write(lambda tx: tx.deliveries.insert(deliveries))
+    tried: Members = ({}, {"category": AttemptCategory.HTTP_5XX}, {"min_attempts": 3})
+    places: Members = ({}, {"webhook_id": WebhookId("wh_1")}, {"call_id": CallId("call_2")})
+    times: Members = ({}, {"since": START + timedelta(minutes=5), "until": START + timedelta(minutes=17)})
+    prefixes = (None, deliveries[9].id[:12])
+    states = (None, DeliveryState.DEAD)
+    for owner, state, attempted, place, time, prefix in product(OWNERS, states, tried, places, times, prefixes):
+        where = DeliveryFilter(state=state, **attempted, **place, **time, id_prefix=prefix)
+        found = await read_ids(
+            store, lambda tx, at, who=owner, which=where: tx.deliveries.list_page(who, which, position=at, limit=LIMIT)
+        )
+
+        assert found == [each.id for each in reversed(deliveries) if matches(each, owner, where)], (owner, where)
