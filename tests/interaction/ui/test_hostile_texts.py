@@ -112,7 +112,7 @@ async def write_webhooks(service: ServiceUnderTest, client: httpx.AsyncClient) -
     paths: list[str] = []
     for attack in ATTACKS:
         registered = await client.post("/v1/webhooks", json={"url": CALLBACK_URL, "description": attack})
-        if registered.status_code == httpx.codes.CREATED and len(paths) < 8:
+        if registered.is_success and len(paths) < 8:
             paths.append(f"/webhooks/{registered.json()['id']}")
     webhook = paths[0].removeprefix("/webhooks/")
     await client.post(f"/v1/webhooks/{webhook}/test")
