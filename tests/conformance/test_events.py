@@ -12,6 +12,7 @@ from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
+from ringback.storage.rows import events
 from tests.support.builders import make_event
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
@@ -193,3 +194,38 @@ async def test_a_place_gives_the_id_of_its_event_in_its_own_log_only(store: Stor
         ]
 
     assert await store.read(ids) == [event.id, None, None]
+
+
+async def test_a_log_is_read_backwards_by_its_places_with_any_filter(store: Store) -> None:
+    call = CallId("call_1")
+    for number in range(6):
+        await append(
+            store, call_id=call if number % 2 else None, name=EventName.CALL_PROGRESS if number == 3 else "order.paid"
+        )
+        await append(store, BOB)
+
+    async def list_before(seq: int, where: EventFilter, limit: int = 10) -> tuple[list[int], int | None]:
+        page = await store.read(lambda tx: tx.event_log.list_before(ALICE, seq, where, limit=limit))
+        return [event.seq for event in page], page.next_position
+
+    assert await list_before(2**62, ALL, 4) == ([6, 5, 4, 3], 3)
+    assert await list_before(3, ALL, 4) == ([2, 1], None)
+    assert await list_before(2**62, EventFilter(call_id=call), 2) == ([6, 4], 4)
+    assert await list_before(2**62, EventFilter(call_id=call, name=EventName.CALL_PROGRESS)) == ([4], None)
+    assert await list_before(2**62, EventFilter(name=EventName.CALL_PROGRESS)) == ([4], None)
+    assert await list_before(2**62, EventFilter(client_session_id="none")) == ([], None)
+
+
+async def test_a_page_backwards_visits_a_bounded_number_of_events(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "ROWS_SCANNED_MAX", 3)
+    for _ in range(5):
+        await append(store)
+    none = EventFilter(client_session_id="none")
+
+    first = await store.read(lambda tx: tx.event_log.list_before(ALICE, 2**62, none, limit=1))
+    second = await store.read(lambda tx: tx.event_log.list_before(ALICE, first.next_position or 0, none, limit=1))
+
+    assert (list(first), first.next_position) == ([], 3)
+    assert (list(second), second.next_position) == ([], None)

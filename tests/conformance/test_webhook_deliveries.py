@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from ringback.domain.delivery import Delivery, DeliveryKind, DeliveryState
+from ringback.domain.delivery_rows import UndeliveredCounts
 from ringback.domain.ids import EventId, WebhookId
 from ringback.domain.ports import Store
 from tests.support.builders import make_delivery
@@ -183,3 +184,21 @@ async def test_open_deliveries_are_cancelled_in_bounded_steps(store: Store) -> N
         )
         for delivery in opened
     ]
+
+
+async def test_held_and_dead_deliveries_are_counted_for_each_webhook_up_to_the_limit(store: Store) -> None:
+    await insert(
+        store,
+        *(make_numbered_delivery(number) for number in range(3)),
+        make_numbered_delivery(4, DeliveryState.HELD),
+        make_numbered_delivery(5, DeliveryState.PENDING),
+        make_numbered_delivery(6, DeliveryState.HELD, webhook_id=OTHER),
+    )
+    wanted, unknown = [HOOK, OTHER, WebhookId("wh_none")], UndeliveredCounts(held=0, dead=0)
+
+    assert await store.read(lambda tx: tx.deliveries.count_undelivered(wanted, limit=2)) == {
+        HOOK: UndeliveredCounts(held=1, dead=2),
+        OTHER: UndeliveredCounts(held=1, dead=0),
+        "wh_none": unknown,
+    }
+    assert await store.read(lambda tx: tx.deliveries.count_undelivered([], limit=2)) == {}

@@ -1,0 +1,186 @@
+"""The form that starts a call of a tool, and the pages of upstreams."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from ringback.domain.errors import Unavailable
+from ringback.domain.principal import DEFAULT_SCOPES, Scope
+from ringback.services.insights import Insights
+from tests.support import fixed_upstreams
+from tests.support.service import CALLBACK_URL, ServiceUnderTest
+from tests.support.viewer_browser import ViewerBrowser, sign_in
+
+FORM = "/upstreams/git/tools/git_log"
+OPERATOR = DEFAULT_SCOPES | {Scope.ADMIN}
+HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>{{7*7}}\u202e\x07'
+
+
+def read_key(page: str) -> str:
+    (key,) = re.findall(r'name="idempotency_key" value="([^"]+)"', page)
+    return key
+
+
+async def send(browser: ViewerBrowser, **fields: str) -> tuple[int, str]:
+    """Send the form of the tool. Return the status, and where it leads or what it shows."""
+    response = await browser.send(FORM, on=FORM, **fields)
+    return response.status_code, response.headers.get("location", response.text)
+
+
+async def test_a_form_starts_one_call_however_often_it_is_sent(service: ServiceUnderTest) -> None:
+    browser = await sign_in(service, "alice")
+    key = read_key((await browser.open(FORM)).text)
+    fields = {"arguments/repo_path": "/srv/repo", "arguments/max_count": "3", "idempotency_key": key}
+
+    first = await send(browser, **fields, client_session_id="session-7", accepts_input="1")
+    again = await send(browser, **fields, client_session_id="session-7", accepts_input="1")
+
+    assert first == again
+    assert first[0] == 303
+    call = await service.read_call(first[1].removeprefix("/ui/calls/").removesuffix("?done=started"))
+    assert call.arguments == {"repo_path": "/srv/repo", "max_count": 3}
+    assert (call.client_session_id, call.accepts_input, call.principal) == ("session-7", True, "alice")
+
+
+async def test_errors_show_the_form_again_with_what_was_typed(service: ServiceUnderTest) -> None:
+    browser = await sign_in(service, "alice")
+
+    status, page = await send(
+        browser, **{"arguments/repo_path": "</textarea>&", "arguments/max_count": "many", "idempotency_key": "key-1"}
+    )
+
+    assert status == 422
+    assert "“many” is no whole number." in page
+    assert "\n&lt;/textarea&gt;&amp;</textarea>" in page
+    assert 'value="many"' in page
+    assert read_key(page) == "key-1"
+
+
+async def test_arguments_can_be_written_as_json_and_the_service_checks_them(service: ServiceUnderTest) -> None:
+    browser = await sign_in(service, "alice")
+    as_json = {"as": "json", "idempotency_key": "key-1"}
+
+    status, page = await send(browser, **as_json, arguments='{"repo_path": 7}')
+    broken, _ = await send(browser, **as_json, arguments="{")
+    started, _ = await send(browser, **as_json, arguments='{"repo_path": ""}')
+
+    assert (status, broken, started) == (422, 422, 303)
+    assert "#/arguments/repo_path" in page or "repo_path" in page
+    assert "{&#34;repo_path&#34;: 7}" in page
+
+
+async def test_the_secret_of_a_callback_is_shown_once(service: ServiceUnderTest) -> None:
+    browser = await sign_in(service, "alice")
+    fields = {"arguments/repo_path": "/srv", "callback_url": CALLBACK_URL, "idempotency_key": "key-1"}
+
+    status, page = await send(browser, **fields)
+    again, location = await send(browser, **fields)
+    refused, shown = await send(browser, **fields | {"callback_url": "http://10.0.0.1/", "idempotency_key": "key-2"})
+
+    assert (status, again, refused) == (201, 303, 422)
+    assert page.count("whsec_") == 1
+    assert location.startswith("/ui/calls/")
+    assert 'value="http://10.0.0.1/"' in shown
+
+
+async def test_a_key_that_may_start_no_calls_has_no_form(service: ServiceUnderTest) -> None:
+    reader = await sign_in(service, "alice", scopes=frozenset({Scope.READ}))
+
+    page = (await reader.open("/upstreams/git")).text
+
+    assert "git_log" in page
+    assert FORM not in page
+    assert "/pause" not in page
+    assert (await reader.open(FORM)).status_code == 403
+    assert (await reader.send(FORM, on="/upstreams")).status_code == 403
+    assert (await reader.send("/upstreams/git/pause", on="/upstreams")).status_code == 403
+
+
+async def test_an_operator_pauses_drains_and_resumes_an_upstream(service: ServiceUnderTest) -> None:
+    operator = await sign_in(service, "root", scopes=OPERATOR)
+
+    done = [await operator.send(f"/upstreams/git/{name}", on="/upstreams/git") for name in ("pause", "drain")]
+    refused = await operator.send(FORM, on=FORM, **{"arguments/repo_path": "/srv"})
+    done.append(await operator.send("/upstreams/git/resume", on="/upstreams/git"))
+
+    assert [response.status_code for response in done] == [303] * 3
+    assert "The upstream is drained" in (await operator.http.get(done[1].headers["location"])).text
+    assert refused.status_code == 422
+    assert "being drained by an operator" in refused.text
+
+
+async def test_an_upstream_that_is_down_has_a_page_that_says_why(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise Unavailable("The upstream 'git' cannot be reached.")
+
+    monkeypatch.setattr(Insights, "list_tools", fail)
+    browser = await sign_in(service, "alice")
+
+    page = await browser.open("/upstreams/git")
+
+    assert page.status_code == 200
+    assert "The upstream &#39;git&#39; cannot be reached." in page.text
+    assert (await browser.open("/upstreams/none")).status_code == 404
+    assert (await browser.open("/upstreams/git/tools/none")).status_code == 503
+
+
+class Elements(HTMLParser):
+    """The tags, the names of attributes and the texts of a page. The text of a textarea is a value, kept as it is."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.texts: list[str] = []
+        self.is_value = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.is_value = tag == "textarea"
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.texts += [] if self.is_value else [data]
+
+    def handle_endtag(self, tag: str) -> None:
+        self.is_value = self.is_value and tag != "textarea"
+
+
+async def test_nothing_that_an_upstream_wrote_about_a_tool_is_markup(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    field = {"type": "string", "title": HOSTILE, "description": HOSTILE, "default": HOSTILE, "format": HOSTILE}
+    properties = {
+        "plain": field,
+        '"><script>x': {"enum": [HOSTILE], "title": HOSTILE},
+        "boxes": {"type": "array", "items": {"enum": [HOSTILE, "b"]}},
+        "group": {"type": "object", "title": HOSTILE, "properties": {"<b>": field}},
+        "constant": {"const": HOSTILE},
+    }
+    tool = {
+        "name": "a/b?c#<script>",
+        "title": HOSTILE,
+        "description": HOSTILE,
+        "annotations": {"readOnlyHint": HOSTILE},
+        "inputSchema": {"type": "object", "properties": properties, "required": ["constant"]},
+    }
+    monkeypatch.setitem(fixed_upstreams.TOOLS, "git", (tool,))
+    browser = await sign_in(service, "alice")
+
+    upstream = (await browser.open("/upstreams/git")).text
+    (link,) = re.findall(r'href="/ui(/upstreams/git/tools/[^"]+)"', upstream)
+    form = (await browser.http.get(f"/ui{link}")).text
+    action = await browser.send(link, on=link, **{"arguments/plain": HOSTILE})
+
+    for page in (upstream, form):
+        elements = Elements(page)
+        assert "img" not in elements.tags
+        assert not {name for name in elements.attributes if name.startswith("on")}
+        assert not any("alert" in script for script in re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL))
+        assert "{{7*7}}" in "".join(elements.texts)
+        assert "\u202e" not in "".join(elements.texts)
+    assert action.status_code == 303, action.text
