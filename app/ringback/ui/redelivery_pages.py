@@ -33,7 +33,7 @@ _NOT_A_FILTER: Final = frozenset({"principal", "cursor", "limit"})
 
 def is_redeliverable(context: UiContext, viewer: Viewer, query: DeliveryListQuery) -> bool:
     """Whether a bulk redelivery can select exactly what the list shows: ended deliveries of one principal."""
-    filters = query.model_dump(exclude_none=True).keys() - _NOT_A_FILTER
+    filters = query.model_dump(exclude_none=True, exclude_defaults=True).keys() - _NOT_A_FILTER
     is_ended = query.state is not None and query.state not in OPEN_STATES
     return is_ended and filters <= RedeliverBody.model_fields.keys() and _names_owner(context, viewer, query)
 
@@ -105,7 +105,7 @@ class RedeliveryPages:
                 "This filter allows no bulk redelivery. Choose one state (dead, cancelled or delivered); an operator also "
                 "names one principal, webhook or call."
             )
-        values: dict[str, Any] = query.model_dump(exclude_none=True, exclude=set(_NOT_A_FILTER))
+        values: dict[str, Any] = query.model_dump(exclude_none=True, exclude_defaults=True, exclude=set(_NOT_A_FILTER))
         return validate(RedeliverBody, values | ({"cursor": cursor} if cursor else {}))
 
     async def _act_for_owner(self, viewer: Viewer, query: DeliveryListQuery, *, operation: str) -> Caller:
