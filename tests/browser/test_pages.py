@@ -3,20 +3,23 @@
 Pictures of all pages are kept in the folder of --screenshots.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final, Literal
+from urllib.parse import quote
 
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, ViewportSize
 
 from tests.support.browser_tabs import BrowserSession, Tab, open_session
-from tests.support.dashboard_contents import DashboardContents, fill_dashboard
+from tests.support.dashboard_contents import OTHER_SESSION_ID, SESSION_ID, DashboardContents, fill_dashboard
 from tests.support.dashboard_stage import DashboardStage, serving_dashboard
 
-WIDE: Final = {"width": 1280, "height": 900}
-NARROW: Final = {"width": 360, "height": 780}
-ColorScheme = Literal["light", "dark"]
+WIDE: Final[ViewportSize] = {"width": 1280, "height": 900}
+NARROW: Final[ViewportSize] = {"width": 360, "height": 780}
+ZONE: Final = "Europe/Berlin"
+SCHEMES: Final[Sequence[Literal["light", "dark"]]] = ("light", "dark")
 
 
 class Gallery:
@@ -28,12 +31,44 @@ class Gallery:
         self.key = key
 
     @property
-    def pages(self) -> Mapping[str, str]:
-        """The paths of all pages by the name of their pictures."""
-        return {
+    def pages(self) -> Mapping[str, Mapping[str, str]]:
+        """The paths of all pages, in groups, by the name of their pictures."""
+        contents = self.contents
+        webhook, delivery = f"/webhooks/{contents.webhook_id}", f"/deliveries/{contents.dead_delivery_id}"
+        calls = {
             "home": "",
             "calls": "/calls",
+            "calls-failed": "/calls?status=failed",
+            "call-resumed": f"/calls/{contents.resumed.id}",
+            "call-failed": f"/calls/{contents.failed.id}",
+            "call-running": f"/calls/{contents.running.id}",
+            "call-with-dead-letter": f"/calls/{contents.waiting.id}",
+            "session": f"/sessions/{SESSION_ID}",
+            "session-with-hostile-id": f"/sessions/{quote(OTHER_SESSION_ID, safe='')}",
         }
+        callbacks = {
+            "webhooks": "/webhooks",
+            "webhooks-empty": "/webhooks?health=failing",
+            "webhook": webhook,
+            "webhook-new": "/webhooks/new",
+            "webhook-rotate-secret": f"{webhook}/rotate-secret",
+            "webhook-replay": f"{webhook}/replay",
+            "webhook-remove": f"{webhook}/remove",
+            "deliveries": "/deliveries",
+            "deliveries-dead": "/deliveries?state=dead",
+            "deliveries-redeliver": "/deliveries/redeliver?state=dead",
+            "delivery-dead": delivery,
+            "delivery-delivered": f"/deliveries/{contents.delivered_id}",
+        }
+        others = {
+            "upstreams": "/upstreams",
+            "upstream": "/upstreams/stage",
+            "tool": "/upstreams/stage/tools/form",
+            "events": "/events",
+            "lookup": f"/lookup?q={contents.dead_delivery_id}",
+            "lookup-nothing": "/lookup?q=nothing",
+        }
+        return {"calls": calls, "callbacks": callbacks, "others": others}
 
     async def sign_in(self, session: BrowserSession) -> Tab:
         return await session.sign_in(self.stage.url("/calls"), self.key)
@@ -53,38 +88,44 @@ def screenshots(request: pytest.FixtureRequest) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_pages_have_no_barriers_and_no_errors(
-    gallery: Gallery, chromium: Browser, screenshots: Path, scheme: ColorScheme
+@pytest.mark.parametrize("group", ["calls", "callbacks", "others"])
+async def test_pages_have_no_errors_no_barriers_and_fit_a_narrow_screen(
+    gallery: Gallery, chromium: Browser, screenshots: Path, group: str
 ) -> None:
     found: dict[str, list[str]] = {}
-    async with open_session(chromium, color_scheme=scheme, viewport=WIDE) as session:
-        tab = await session.open_tab(gallery.stage.url("/sign-in"))
-        await tab.page.screenshot(path=screenshots / f"sign-in-{scheme}.png", full_page=True)
-        found["sign-in"] = [*await tab.find_barriers(), *await tab.list_complaints()]
+    async with open_session(chromium, viewport=WIDE, timezone_id=ZONE) as session:
         tab = await gallery.sign_in(session)
-        for name, path in gallery.pages.items():
-            assert await tab.open(gallery.stage.url(path)) == 200, name
-            await tab.page.screenshot(path=screenshots / f"{name}-{scheme}.png", full_page=True)
-            found[name] = [*await tab.find_barriers(), *await tab.list_complaints()]
+        for name, path in gallery.pages[group].items():
+            status = await tab.open(gallery.stage.url(path))
+            complaints = [] if status == HTTPStatus.OK else [f"status {status}"]
+            found[name] = complaints + await inspect_page(tab, screenshots / name)
             tab.errors.clear()
 
     assert {name: complaints for name, complaints in found.items() if complaints} == {}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_no_page_is_wider_than_a_narrow_screen(
-    gallery: Gallery, chromium: Browser, screenshots: Path, scheme: ColorScheme
+async def test_the_sign_in_page_has_no_errors_no_barriers_and_fits_a_narrow_screen(
+    gallery: Gallery, chromium: Browser, screenshots: Path
 ) -> None:
-    overflows: dict[str, int] = {}
-    async with open_session(chromium, color_scheme=scheme, viewport=NARROW, is_mobile=True) as session:
-        tab = await gallery.sign_in(session)
-        for name, path in gallery.pages.items():
-            await tab.open(gallery.stage.url(path))
-            overflows[name] = await tab.measure_overflow()
-            await tab.page.screenshot(path=screenshots / f"{name}-narrow-{scheme}.png", full_page=True)
+    async with open_session(chromium, viewport=WIDE) as session:
+        tab = await session.open_tab(gallery.stage.url("/sign-in"))
 
-    assert {name: pixels for name, pixels in overflows.items() if pixels > 0} == {}
+        assert await inspect_page(tab, screenshots / "sign-in") == []
+
+
+async def inspect_page(tab: Tab, picture: Path) -> list[str]:
+    """What is wrong with the page that a tab shows, in each scheme and width. Takes its pictures on the way."""
+    found: list[str] = []
+    for scheme in SCHEMES:
+        await tab.page.emulate_media(color_scheme=scheme)
+        for width, viewport in (("wide", WIDE), ("narrow", NARROW)):
+            await tab.page.set_viewport_size(viewport)
+            await tab.page.screenshot(path=f"{picture}-{width}-{scheme}.png", full_page=True)
+            if (pixels := await tab.measure_overflow()) > 0:
+                found.append(f"{pixels} pixels too wide on a {width} screen")
+        found += [f"{scheme}: {barrier}" for barrier in await tab.find_barriers()]
+    await tab.page.set_viewport_size(WIDE)
+    return found + await tab.list_complaints()
 
 
 async def test_lists_and_calls_are_readable_without_scripts(gallery: Gallery, chromium: Browser) -> None:

@@ -40,10 +40,10 @@ async def fill_dashboard(stage: DashboardStage, principal: str) -> DashboardCont
     await stage.finish_call(
         agent, "refuse", client_session_id=OTHER_SESSION_ID, correlation_id="<img src=x onerror=alert(1)>"
     )
-    delivered = await _wait_for_delivery(agent, failed, "delivered")
+    delivered = await wait_for_delivery(agent, failed, "delivered")
     stage.receiver.is_broken = True
     waiting = await stage.finish_call(agent, "echo", client_session_id=OTHER_SESSION_ID, correlation_id="report-2")
-    dead = await _wait_for_delivery(agent, waiting, "dead")
+    dead = await wait_for_delivery(agent, waiting, "dead")
     stage.receiver.is_broken = False
     running = await stage.start_call(agent, "halfway", client_session_id=SESSION_ID, correlation_id="report-3")
     await stage.upstream.wait_until_held(1)
@@ -59,7 +59,7 @@ async def fill_dashboard(stage: DashboardStage, principal: str) -> DashboardCont
     )
 
 
-async def _wait_for_delivery(agent: RingbackClient, call: Call, state: str) -> str:
+async def wait_for_delivery(agent: RingbackClient, call: Call, state: str) -> str:
     """The id of a delivery of this call, once it is in this state."""
     found: list[str] = []
 

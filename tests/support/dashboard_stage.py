@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import mcp_types as types
+
 from ringback.client import Call, CallbackOptions, RingbackClient
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from ringback.server import build_http_server
@@ -36,6 +38,19 @@ SERVICE_HOST: Final = "ringback.example"
 PRODUCT_HOST: Final = "product.example"
 """A site that embeds the pages of a portal link."""
 HOSTILE_HOST: Final = "hostile.example"
+FORM_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["text"],
+    "properties": {
+        "text": {"type": "string", "description": "What to repeat."},
+        "count": {"type": "integer", "minimum": 1, "maximum": 9, "default": 1},
+        "format": {"type": "string", "enum": ["plain", "html"]},
+        "is_loud": {"type": "boolean"},
+        "labels": {"type": "array", "items": {"type": "string"}},
+        "place": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+}
+"""The arguments of the tool `form`, which returns them."""
 STEPS_SECONDS: Final = [1]
 """The retry schedule of the stage's webhooks: a delivery is dead after a second."""
 
@@ -96,6 +111,7 @@ class DashboardStage:
 @asynccontextmanager
 async def serving_dashboard(folder: Path, **settings: Any) -> AsyncGenerator[DashboardStage]:
     upstream, receiver = ControlledUpstream(), MendableReceiver()
+    upstream.tools.append(types.Tool(name="form", description="Repeats its arguments.", input_schema=FORM_SCHEMA))
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1024)

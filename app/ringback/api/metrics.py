@@ -5,7 +5,7 @@ bucket of a duration the trace of one call, if the service makes traces.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, cast
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry
@@ -54,7 +54,7 @@ async def read_metrics(request: Request, services: ServicesDep, caller: CallerDe
     )
     registry.register(_MetricsCollector(list(families)))
     if _accepts_openmetrics(request):
-        text: bytes = openmetrics.generate_latest(registry)  # pyright: ignore[reportUnknownMemberType]
+        text = cast("bytes", openmetrics.generate_latest(registry))  # pyright: ignore[reportUnknownMemberType]
         return Response(text, headers={"Content-Type": openmetrics.CONTENT_TYPE_LATEST})
     return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 

@@ -6,7 +6,7 @@ there were. Percentiles come from histograms with fixed bounds, which can be add
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import accumulate
@@ -180,41 +180,58 @@ def merge_counts(counts: Counter[CountedLabel], more: Mapping[CountedLabel, int]
 
 def describe_hour(hour: datetime, counts: Mapping[CountedLabel, int]) -> HourInsights:
     """The hour of these counts. Labels that a newer version wrote are left out."""
+    if not counts:
+        return HourInsights(hour=hour)
+    groups = _group_by_name(counts)
     return HourInsights(
         hour=hour,
-        calls_by_outcome=_members_of(counts, OUTCOME, CallOutcome),
+        calls_by_outcome=_members_of(groups, OUTCOME, _OUTCOMES),
         calls_started=counts.get(STARTED, 0),
-        attempts_by_category=_members_of(counts, CATEGORY, AttemptCategory),
+        attempts_by_category=_members_of(groups, CATEGORY, _CATEGORIES),
         deliveries_delivered=counts.get(DELIVERED, 0),
         deliveries_dead=counts.get(DEAD, 0),
-        call_duration=_histogram_of(counts, DURATION),
-        delivery_latency=_histogram_of(counts, LATENCY),
+        call_duration=_histogram_of(groups, DURATION),
+        delivery_latency=_histogram_of(groups, LATENCY),
         queued_calls_max=counts.get(QUEUED_MAX, 0),
         pending_deliveries_max=counts.get(PENDING_MAX, 0),
     )
 
 
 def describe_upstream(upstream: str, counts: Mapping[CountedLabel, int]) -> UpstreamInsights:
+    groups = _group_by_name(counts)
     return UpstreamInsights(
         upstream=upstream,
         calls_started=counts.get(STARTED, 0),
-        calls_by_outcome=_members_of(counts, OUTCOME, CallOutcome),
-        call_duration=_histogram_of(counts, DURATION),
+        calls_by_outcome=_members_of(groups, OUTCOME, _OUTCOMES),
+        call_duration=_histogram_of(groups, DURATION),
     )
 
 
-def _members_of(counts: Mapping[CountedLabel, int], name: str, to_member: Callable[[str], T]) -> dict[T, int]:
-    members: dict[T, int] = {}
+_Groups = Mapping[str, Mapping[str, int]]
+"""By the name in a label: the numbers by what follows the colon."""
+_OUTCOMES: Final = {str(outcome): outcome for outcome in CallOutcome}
+_CATEGORIES: Final = {str(category): category for category in AttemptCategory}
+_BUCKETS: Final = {str(bucket): bucket for bucket in range(len(LATENCY_BOUNDS_MS) + 1)}
+_NO_DURATIONS: Final = LatencyHistogram()
+
+
+def _group_by_name(counts: Mapping[CountedLabel, int]) -> _Groups:
+    groups: dict[str, dict[str, int]] = {}
     for label, number in counts.items():
-        head, _, value = label.partition(":")
-        if head == name:
-            try:
-                members[to_member(value)] = number
-            except ValueError:
-                continue
-    return members
+        name, _, value = label.partition(":")
+        groups.setdefault(name, {})[value] = number
+    return groups
 
 
-def _histogram_of(counts: Mapping[CountedLabel, int], name: str) -> LatencyHistogram:
-    buckets = _members_of(counts, name, int)
-    return LatencyHistogram(counts=tuple(buckets.get(bucket, 0) for bucket in range(len(LATENCY_BOUNDS_MS) + 1)))
+def _members_of(groups: _Groups, name: str, members: Mapping[str, T]) -> dict[T, int]:
+    return {members[value]: number for value, number in groups.get(name, {}).items() if value in members}
+
+
+def _histogram_of(groups: _Groups, name: str) -> LatencyHistogram:
+    found = _members_of(groups, name, _BUCKETS)
+    if not found:
+        return _NO_DURATIONS
+    counts = [0] * len(_BUCKETS)
+    for bucket, number in found.items():
+        counts[bucket] = number
+    return LatencyHistogram(counts=counts)

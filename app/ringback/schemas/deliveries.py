@@ -40,8 +40,8 @@ class DeliveryListQuery(PrincipalQueryParams):
     webhook_id: Id | None = None
     call_id: Id | None = None
     category: AttemptCategory | None = Field(default=None, description="How the last attempt ended.")
-    min_attempts: int = Field(
-        default=0, ge=0, le=ATTEMPTS_FILTER_MAX, description="Deliveries with at least this many attempts."
+    min_attempts: Annotated[int, Field(ge=0, le=ATTEMPTS_FILTER_MAX)] | None = Field(
+        default=None, description="Deliveries with at least this many attempts."
     )
     since: InstantWithOffset | None = Field(
         default=None, description="Deliveries that were created at this time or later."
@@ -59,7 +59,7 @@ class DeliveryListQuery(PrincipalQueryParams):
             webhook_id=WebhookId(self.webhook_id) if self.webhook_id else None,
             call_id=CallId(self.call_id) if self.call_id else None,
             category=self.category,
-            min_attempts=self.min_attempts,
+            min_attempts=self.min_attempts or 0,
             since=self.since,
             until=self.until,
             id_prefix=self.id_prefix,

@@ -21,6 +21,7 @@ from ringback.services.lifecycle import Lifecycle
 from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall, log_started_calls
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistrations
+from ringback.telemetry.spans import link_current_span
 
 UNKNOWN_TOOL: Final = "(unknown)"
 """A task does not name its tool. No tool has this name, because MCP allows only letters, digits and `_-./`."""
@@ -87,6 +88,7 @@ class TaskAdoption:
             lambda tx: self._insert_call(tx, caller, request, handle, callback=callback, secret=secret),
         )
         log_started_calls([started])
+        link_current_span(started.call.id, started.call.traceparent)
         return started
 
     async def _insert_call(

@@ -28,6 +28,7 @@ from ringback.services.new_calls import StartedCall, log_started_calls
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.upstream_controls import UpstreamControls
+from ringback.telemetry.spans import link_current_span
 
 
 class JoinMode(StrEnum):
@@ -83,6 +84,7 @@ class Calls:
         if request.idempotency_key is not None:
             existing = await self._store.read(lambda tx: self._starter.find_started_call(tx, caller.principal, request))
             if existing is not None:
+                link_current_span(existing.call.id, existing.call.traceparent)
                 return existing
         self._lifecycle.require_running()  # not before: a client that repeats a start would read that nothing was started
         self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
@@ -94,6 +96,7 @@ class Calls:
                 caller.principal, lambda tx: self._starter.insert_call(tx, caller, prepared, leases=leases)
             )
         log_started_calls([started])
+        link_current_span(started.call.id, started.call.traceparent)
         return started
 
     async def start_batch(self, caller: Caller, requests: Sequence[StartCallRequest]) -> Sequence[StartedCall]:
@@ -239,7 +242,9 @@ class Calls:
                 raise ResultNotReady(_no_result_detail(call), call_id=call.id, call_status=str(call.status))
             return call, result
 
-        return await self._store.read(read)
+        call, result = await self._store.read(read)
+        link_current_span(call.id, call.traceparent)
+        return call, result
 
     async def cancel_call(self, caller: Caller, call_id: str) -> Call:
         """Request the end of the call. Repeating the request, or sending it after the end, changes nothing.

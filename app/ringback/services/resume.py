@@ -24,8 +24,7 @@ from ringback.services.events import read_event_page
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
 from ringback.signing.resume_token import ExpiredResumeToken, InvalidResumeToken, ResumeClaims
-from ringback.telemetry.names import Attribute
-from ringback.telemetry.spans import link_to_current_span
+from ringback.telemetry.spans import link_current_span
 
 RESUME_EVENTS_MAX = 100
 """Events in one response. The fresh token stands after the last of them, so the next resume returns the rest."""
@@ -73,7 +72,7 @@ class CallResumption:
             clock=self._clock,
             lifecycle=self._lifecycle,
         )
-        link_to_current_span(resumed.call.traceparent, {Attribute.CALL_ID: resumed.call.id})
+        link_current_span(resumed.call.id, resumed.call.traceparent)
         return resumed
 
     async def issue_token(self, caller: Caller, call_id: str, *, revoke_previous: bool = False) -> str:

@@ -140,11 +140,15 @@ def leave_span() -> None:
     _CURRENT_SPAN.set(None)
 
 
-def link_to_current_span(traceparent: str | None, attributes: Mapping[Attribute, AttributeValue]) -> None:
-    """Link the current span, if there is one, to the span with this stored `traceparent`, and add the attributes."""
+def link_current_span(call_id: str, traceparent: str | None) -> None:
+    """Name on the current span, if there is one, the call that it is about, and link the request that started the call.
+
+    `traceparent` is the call's. The span of that request itself gets no link.
+    """
     span = _CURRENT_SPAN.get()
     if span is None:
         return
-    span.set_attributes(attributes)
-    if (context := parse_trace_context(traceparent)) is not None:
+    span.set_attributes({Attribute.CALL_ID: call_id})
+    context = parse_trace_context(traceparent)
+    if context is not None and context.span_id != span.context.span_id:
         span.add_link(context)

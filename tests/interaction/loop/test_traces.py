@@ -136,9 +136,9 @@ async def test_a_call_over_rest_is_traced_from_its_start_to_its_resume(tmp_path:
             *(SpanKind.SERVER, SpanKind.INTERNAL, SpanKind.CLIENT, SpanKind.PRODUCER, SpanKind.SERVER)
         ]
         assert [dict(span.attributes or {}).get("error.type") for span in (first, second)] == ["http_5xx", None]
-        assert {str(dict(span.attributes or {})["ringback.call.id"]) for span in (run, first, second, resumed)} == {
-            call["id"]
-        }
+        about_call = (started, run, first, second, resumed)
+        assert {str(dict(span.attributes or {})["ringback.call.id"]) for span in about_call} == {call["id"]}
+        assert started.links == ()
         assert PAYLOAD not in "".join(span.to_json() for span in traces.spans)
 
 

@@ -3,19 +3,18 @@
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from ringback.domain.clock import Clock
 from ringback.domain.errors import InvalidRequest
-from ringback.domain.insight_rows import ALL_UPSTREAMS, FactStream, HourCounts, HourRange, count_facts
+from ringback.domain.insight_rows import ALL_UPSTREAMS, Fact, FactStream, HourCounts, HourKey, HourRange, count_facts
 from ringback.domain.insights import (
     HOUR,
     OVERVIEW_HOURS_MAX,
     CountedLabel,
+    HourInsights,
     InsightsOverview,
-    OpenWork,
     UpstreamInsights,
     describe_hour,
     describe_upstream,
@@ -29,18 +28,10 @@ UPSTREAM_HOURS_MAX: Final = 24
 """The hours that the counts of upstreams cover at most: one row an hour for each upstream."""
 TAIL_ROWS_MAX: Final = 2_000
 """Rows of each stream that are counted because the hourly rows do not have them yet: some ten milliseconds in all."""
-TAIL_TTL_SECONDS: Final = 1.0
-"""How long these counts stay valid. Any number of viewers cause one count a second."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """What the store has for one overview."""
-
-    now: datetime
-    hours: Mapping[datetime, Mapping[CountedLabel, int]]
-    upstreams: Mapping[str, Mapping[CountedLabel, int]]
-    open_work: OpenWork
+HOURS_BETWEEN_PAUSES: Final = 50
+"""Hours that are read without a pause of the event loop: about a millisecond."""
+TAIL_TTL_SECONDS: Final = 3.0
+"""How long these counts stay valid: any number of viewers cause one count in three seconds, a hundredth of a core."""
 
 
 class OverviewReader:
@@ -53,10 +44,9 @@ class OverviewReader:
             raise InvalidRequest(f"'hours' must be between 1 and {OVERVIEW_HOURS_MAX}.")
         principal = caller.listed_principal
         tail = await self._tail.count()
-        stored = await self._store.scan(
-            caller.principal, lambda tx: _read_stored(tx, principal, hours=hours, upstreams=upstreams)
+        return await self._store.scan(
+            caller.principal, lambda tx: _read_overview(tx, principal, tail, hours=hours, upstreams=upstreams)
         )
-        return _build_overview(stored, _own_part(tail, principal), hours=hours, upstreams=upstreams)
 
 
 class _CountedTail:
@@ -86,54 +76,32 @@ class _CountedTail:
 
 async def _count_tail(tx: Transaction) -> HourCounts:
     positions = await tx.insights.get_positions()
-    batches = [
-        await tx.insights.list_facts(stream, positions.get(stream), until=None, limit=TAIL_ROWS_MAX)
-        for stream in FactStream
-    ]
-    return count_facts([fact for batch in batches for fact in batch.facts])
+    facts: list[Fact] = []
+    for stream in FactStream:
+        facts += (await tx.insights.list_facts(stream, positions.get(stream), until=None, limit=TAIL_ROWS_MAX)).facts
+        await tx.pause()
+    return count_facts(facts)
 
 
-async def _read_stored(
-    tx: Transaction, principal: Principal | None, *, hours: int, upstreams: Sequence[str]
-) -> _Stored:
+async def _read_overview(
+    tx: Transaction, principal: Principal | None, tail: HourCounts, *, hours: int, upstreams: Sequence[str]
+) -> InsightsOverview:
     now = tx.now()
-    return _Stored(
-        now=now,
-        hours=await tx.insights.list_hours(principal, _last_hours(now, hours)),
-        upstreams=await tx.insights.list_upstream_hours(
-            principal, upstreams, _last_hours(now, min(hours, UPSTREAM_HOURS_MAX))
-        ),
-        open_work=await tx.open_work.count_open(principal, upstreams),
-    )
-
-
-def _last_hours(now: datetime, hours: int) -> HourRange:
-    until = hour_of(now) + HOUR
-    return HourRange(since=until - hours * HOUR, until=until)
-
-
-def _own_part(counts: HourCounts, principal: Principal | None) -> HourCounts:
-    wanted = principal or ALL_PRINCIPALS
-    return {key: counted for key, counted in counts.items() if key.principal == wanted}
-
-
-def _build_overview(stored: _Stored, tail: HourCounts, *, hours: int, upstreams: Sequence[str]) -> InsightsOverview:
-    within = _last_hours(stored.now, hours)
-    starts = [within.since + number * HOUR for number in range(hours)]
-    work = stored.open_work
+    within = _last_hours(now, hours)
+    owner = principal or ALL_PRINCIPALS
+    stored = await tx.insights.list_hours(principal, within)
+    described: list[HourInsights] = []
+    for start in (within.since + number * HOUR for number in range(hours)):
+        counts = _merge(stored.get(start), tail.get(HourKey(owner, ALL_UPSTREAMS, start)))
+        described.append(describe_hour(start, counts))
+        if len(described) % HOURS_BETWEEN_PAUSES == 0:
+            await tx.pause()
+    work = await tx.open_work.count_open(principal, upstreams)
     return InsightsOverview(
         since=within.since,
-        until=stored.now,
-        hours=[
-            describe_hour(start, _merge(stored.hours.get(start), _tail_of(tail, ALL_UPSTREAMS, start)))
-            for start in starts
-        ],
-        upstreams=_rank_upstreams(
-            [
-                describe_upstream(name, _merge(stored.upstreams.get(name), *_tails_of(tail, name, stored.now, hours)))
-                for name in upstreams
-            ]
-        ),
+        until=now,
+        hours=described,
+        upstreams=await _read_upstreams(tx, principal, tail, upstreams, hours=min(hours, UPSTREAM_HOURS_MAX)),
         open_calls=work.open_calls,
         queued_calls=work.queued_calls,
         open_deliveries=work.open_deliveries,
@@ -142,24 +110,37 @@ def _build_overview(stored: _Stored, tail: HourCounts, *, hours: int, upstreams:
     )
 
 
-def _tail_of(tail: HourCounts, upstream: str, hour: datetime) -> Mapping[CountedLabel, int] | None:
-    return next((counts for key, counts in tail.items() if (key.upstream, key.hour) == (upstream, hour)), None)
-
-
-def _tails_of(tail: HourCounts, upstream: str, now: datetime, hours: int) -> list[Mapping[CountedLabel, int]]:
-    since = _last_hours(now, min(hours, UPSTREAM_HOURS_MAX)).since
-    return [counts for key, counts in tail.items() if key.upstream == upstream and key.hour >= since]
-
-
-def _merge(*counts: Mapping[CountedLabel, int] | None) -> Mapping[CountedLabel, int]:
-    merged: Counter[CountedLabel] = Counter()
-    for each in counts:
-        if each is not None:
-            merge_counts(merged, each)
-    return merged
-
-
-def _rank_upstreams(upstreams: Sequence[UpstreamInsights]) -> list[UpstreamInsights]:
+async def _read_upstreams(
+    tx: Transaction, principal: Principal | None, tail: HourCounts, upstreams: Sequence[str], *, hours: int
+) -> Sequence[UpstreamInsights]:
     """Those with calls, the slowest first."""
-    used = [each for each in upstreams if each.calls_started or each.calls_by_outcome]
-    return sorted(used, key=lambda each: (-(each.call_duration.percentile_ms(0.95) or 0), each.upstream))
+    within = _last_hours(tx.now(), hours)
+    counts = {
+        name: Counter(found) for name, found in (await _list_upstream_hours(tx, principal, upstreams, within)).items()
+    }
+    for key, more in tail.items():
+        if key.principal == (principal or ALL_PRINCIPALS) and key.upstream in upstreams and key.hour >= within.since:
+            merge_counts(counts.setdefault(key.upstream, Counter()), more)
+    described = [describe_upstream(name, found) for name, found in counts.items()]
+    return sorted(described, key=lambda each: (-(each.call_duration.percentile_ms(0.95) or 0), each.upstream))
+
+
+async def _list_upstream_hours(
+    tx: Transaction, principal: Principal | None, upstreams: Sequence[str], within: HourRange
+) -> Mapping[str, Mapping[CountedLabel, int]]:
+    return await tx.insights.list_upstream_hours(principal, upstreams, within) if upstreams else {}
+
+
+def _last_hours(now: datetime, hours: int) -> HourRange:
+    until = hour_of(now) + HOUR
+    return HourRange(since=until - hours * HOUR, until=until)
+
+
+def _merge(
+    stored: Mapping[CountedLabel, int] | None, more: Mapping[CountedLabel, int] | None
+) -> Mapping[CountedLabel, int]:
+    if not stored or not more:
+        return stored or more or {}
+    merged = Counter(stored)
+    merge_counts(merged, more)
+    return merged
