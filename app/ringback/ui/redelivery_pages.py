@@ -26,6 +26,7 @@ from ringback.ui.query_parameters import list_filters, read_filled_fields, read_
 from ringback.ui.rendering import PAGE_HEADERS, Renderer
 from ringback.ui.viewer import Viewer
 
+DONE: Final = "deliveries-redelivered"
 SENT_LENGTH_MAX: Final = 12
 """Digits of the number of deliveries that earlier requests have sent, in the page's URL."""
 _NOT_A_FILTER: Final = frozenset({"principal", "cursor", "limit"})
@@ -93,7 +94,7 @@ class RedeliveryPages:
         filters = list_filters(query)
         if done.next_position is None:
             filters.pop("state")
-            location = with_query(f"{self._renderer.ui_path}/deliveries", {**filters, "sent": sent})
+            location = with_query(f"{self._renderer.ui_path}/deliveries", {**filters, "done": DONE, "sent": sent})
         else:
             rest = {**filters, "cursor": encode_redelivery_position(done.next_position), "sent": sent}
             location = with_query(f"{self._renderer.ui_path}/deliveries/redeliver", rest)

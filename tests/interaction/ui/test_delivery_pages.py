@@ -91,6 +91,7 @@ async def test_all_that_match_are_counted_and_then_sent_over_several_requests(
     assert "<strong>2 or more</strong>" in counted.text
     assert [place.params["sent"] for place in places] == ["2", "4", "5"]
     assert states.count(DeliveryState.PENDING) == 5
+    assert "All deliveries that matched are sent again" in (await browser.http.get(str(places[-1]))).text
     assert "4 deliveries are sent again so far" in (await browser.http.get(str(places[1]))).text
 
 
