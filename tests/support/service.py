@@ -347,7 +347,7 @@ def _services(
             config=login_config,
         ),
         administration=Administration(store=store, configuration=FixedUpstreamConfiguration(), catalog=catalog),
-        operators=Operators(store=store),
+        operators=Operators(store=store, clock=clock),
         erasures=Erasures(
             store=store, ids=ids, recorder=recorder, lifecycle=lifecycle, revocations=LoginRevocations(login_flow)
         ),

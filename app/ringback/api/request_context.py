@@ -1,7 +1,8 @@
 """The ids of a request: in its log lines, and in its response.
 
 A proxy or a client names its request with `X-Request-Id`; otherwise Ringback does. `traceparent` (W3C Trace Context) adds the
-id of the trace. Both end in logs, so a header that is malformed or too long is ignored, as if it was not sent.
+id of the trace; without it, the span of the request has one, if the service makes traces. Both headers end in logs, so one that
+is malformed or too long is ignored, as if it was not sent.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringback.log_context import log_facts
+from ringback.telemetry.spans import current_trace_id
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +52,7 @@ class RequestContextMiddleware:
                 MutableHeaders(scope=message)[REQUEST_ID_HEADER] = request_id
             await send(message)
 
-        with log_facts(request_id=request_id, trace_id=read_trace_id(headers)):
+        with log_facts(request_id=request_id, trace_id=read_trace_id(headers) or current_trace_id()):
             started_at = asyncio.get_running_loop().time()
             try:
                 await self._app(scope, receive, send_with_id)

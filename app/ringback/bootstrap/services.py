@@ -296,6 +296,6 @@ def build_services(components: Components, settings: Settings) -> Services:
         administration=Administration(
             store=store, configuration=components.configuration, catalog=components.upstreams.tool_catalog
         ),
-        operators=Operators(store=store),
+        operators=Operators(store=store, clock=clock),
         lifecycle=lifecycle,
     )

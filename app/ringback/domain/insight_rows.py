@@ -62,12 +62,13 @@ HourCounts = Mapping[HourKey, Counter[CountedLabel]]
 
 def count_facts(facts: Sequence[Fact]) -> dict[HourKey, Counter[CountedLabel]]:
     """Each fact counts for its principal and for all, and for its upstream and for all."""
+    alike = Counter((fact.principal, fact.upstream, hour_of(fact.instant), fact.labels) for fact in facts)
     counts: dict[HourKey, Counter[CountedLabel]] = {}
-    for fact in facts:
-        hour = hour_of(fact.instant)
-        for upstream in {ALL_UPSTREAMS, fact.upstream}:
-            for principal in (fact.principal, ALL_PRINCIPALS):
-                counts.setdefault(HourKey(principal, upstream, hour), Counter()).update(fact.labels)
+    for (own, at_upstream, hour, labels), number in alike.items():
+        for key in {HourKey(who, up, hour) for who in (own, ALL_PRINCIPALS) for up in (ALL_UPSTREAMS, at_upstream)}:
+            counted = counts.setdefault(key, Counter())
+            for label in labels:
+                counted[label] += number
     return counts
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from ringback.domain.call import Call
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
+from ringback.log_context import log_facts
 from ringback.telemetry.names import CALL_RUN_DURATION, EXECUTE_TOOL, NAME_LENGTH_MAX, Attribute, SpanKind
 from ringback.telemetry.spans import Span, Tracer, current_span, parse_trace_context, use_span
 
@@ -24,7 +25,7 @@ def trace_run(tracer: Tracer | None, call: Call) -> Generator[None]:
         return
     span = _start_span(tracer, call)
     try:
-        with use_span(span):
+        with use_span(span), log_facts(trace_id=span.context.trace_id):
             yield
     except Exception as error:
         span.set_error(type(error).__name__)

@@ -125,6 +125,12 @@ def current_traceparent() -> str | None:
     return None if span is None else span.context.traceparent
 
 
+def current_trace_id() -> str | None:
+    """The id of the trace that the present work belongs to, for its log lines; None without a span."""
+    span = _CURRENT_SPAN.get()
+    return None if span is None else span.context.trace_id
+
+
 @contextmanager
 def use_span(span: Span | None) -> Generator[None]:
     """Make this span the current one of the block and of the tasks that start in it."""

@@ -12,12 +12,17 @@ from ringback.ui.context import UiContext
 from ringback.ui.viewer import Viewer
 
 
-def view_rows(operators: Operators, viewer: Viewer, request: Request, *, operation: str) -> Caller:
-    """The caller of a list: for an operator all principals, or the one that the query parameter `principal` names."""
+def view_rows(
+    operators: Operators, viewer: Viewer, request: Request, *, operation: str, repeats: bool = False
+) -> Caller:
+    """The caller of a list: for an operator all principals, or the one that the query parameter `principal` names.
+
+    `repeats`: an open page repeats the request by itself.
+    """
     if not viewer.is_operator:
         return viewer.caller
     principal = request.query_params.get("principal") or ALL_PRINCIPALS
-    return operators.view_principal(viewer.caller, principal, operation=operation)
+    return operators.view_principal(viewer.caller, principal, operation=operation, repeats=repeats)
 
 
 def shows_owner(context: UiContext, viewer: Viewer) -> bool:
@@ -25,8 +30,15 @@ def shows_owner(context: UiContext, viewer: Viewer) -> bool:
     return viewer.is_operator and context.requires_key
 
 
-async def act_for_owner(operators: Operators, viewer: Viewer, target: str, *, operation: str) -> Caller:
-    """The caller of an operation on one object. Raises `NotFound` if no principal has an object with this id."""
+async def act_for_owner(
+    operators: Operators, viewer: Viewer, target: str, *, operation: str, repeats: bool = False
+) -> Caller:
+    """The caller of an operation on one object; `repeats` as for `view_rows`.
+
+    Raises `NotFound` if no principal has an object with this id.
+    """
     if not viewer.is_operator:
         return viewer.caller
-    return await operators.act_for_owner(viewer.caller, ALL_PRINCIPALS, operation=operation, target=target)
+    return await operators.act_for_owner(
+        viewer.caller, ALL_PRINCIPALS, operation=operation, target=target, repeats=repeats
+    )

@@ -46,7 +46,7 @@ _LABELS: Final = {
 }
 FAILURES: Final = "failure"
 """The outcome of calls that ended without a result, or with an error of their tool, and were not cancelled."""
-_FAILED_OUTCOMES: Final = frozenset(CallOutcome) - {CallOutcome.RESULT, CallOutcome.CANCELLED}
+FAILED_OUTCOMES: Final = frozenset(CallOutcome) - {CallOutcome.RESULT, CallOutcome.CANCELLED}
 _ID_PREFIX: Final = re.compile(r"call_[0-9A-HJKMNP-TV-Z]{0,26}")
 _EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC)
@@ -135,7 +135,7 @@ def is_id_prefix(text: str) -> bool:
 
 def _read_outcomes(text: str | None) -> frozenset[CallOutcome] | None:
     if text == FAILURES:
-        return _FAILED_OUTCOMES
+        return FAILED_OUTCOMES
     outcome = _read_choice(text, CallOutcome)
     return None if outcome is None else frozenset({outcome})
 

@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from ringback.api.responses import encode_next_cursor
+from ringback.domain import jsontext
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_histories import CallHistory
 from ringback.domain.call_outcome import CallOutcome
@@ -17,7 +18,7 @@ from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.domain.errors import ContentUnreadable, ResultNotReady
 from ringback.domain.ids import is_well_formed_id
 from ringback.domain.principal import Caller, Scope
-from ringback.ui.access import act_for_owner, view_rows
+from ringback.ui.access import act_for_owner, shows_owner, view_rows
 from ringback.ui.call_filters import FAILURES, CallQuery, is_id_prefix, list_choices, read_call_query
 from ringback.ui.contents import READ_BYTES_MAX, ShownContent, show_json, show_value
 from ringback.ui.context import UiContext
@@ -29,6 +30,7 @@ from ringback.ui.viewer import Viewer
 PAGE_SIZE = 50
 SETTLED_AFTER: Final = timedelta(minutes=10)
 """A page refreshes itself while the call or a callback is open, and so long after its end: the client may return."""
+VERSION_DIGITS: Final = 16
 _DONE_TEXTS: Final = {
     "cancelled": "The end of the call was requested.",
     "started": "The call was started.",
@@ -65,7 +67,7 @@ class CallPages:
             calls=page,
             query=query,
             is_filtered=query.is_filtered,
-            shows_owner=viewer.is_operator,
+            shows_owner=shows_owner(self._context, viewer),
             statuses=list_choices(CallStatus, "Any status"),
             outcomes=[*list_choices(CallOutcome, "Any outcome"), (FAILURES, "any failure")],
             is_first=cursor is None,
@@ -87,7 +89,9 @@ class CallPages:
 
     async def show_state(self, request: Request, viewer: Viewer) -> Response:
         """The part of the page that changes. The script reloads the page once the call has ended."""
-        _, history = await self._read_history(request, viewer, operation="ui_read_call")
+        _, history = await self._read_history(request, viewer, operation="ui_refresh_call", repeats=True)
+        if request.query_params.get("version") == _compute_version(history):
+            return Response(status_code=HTTPStatus.NO_CONTENT, headers=PAGE_HEADERS)
         response = self._renderer.render_page(
             "call_state.html", viewer, title="", **self._state_values(history, viewer)
         )
@@ -102,9 +106,11 @@ class CallPages:
         call = await services.calls.cancel_call(caller, call_id)
         return self._redirect(f"/calls/{call.id}?done=cancelled")
 
-    async def _read_history(self, request: Request, viewer: Viewer, *, operation: str) -> tuple[Caller, CallHistory]:
+    async def _read_history(
+        self, request: Request, viewer: Viewer, *, operation: str, repeats: bool = False
+    ) -> tuple[Caller, CallHistory]:
         services, call_id = self._context.services, request.path_params["call_id"]
-        caller = await act_for_owner(services.operators, viewer, call_id, operation=operation)
+        caller = await act_for_owner(services.operators, viewer, call_id, operation=operation, repeats=repeats)
         history = await services.call_histories.read_history(caller, call_id)
         viewer.require_client_session(history.call.client_session_id)
         return caller, history
@@ -113,6 +119,7 @@ class CallPages:
         now = self._context.clock.now()
         return {
             "history": history,
+            "state_version": _compute_version(history),
             "call": history.call,
             "state_text": describe_state(history.call),
             "entries": list_entries(history),
@@ -148,6 +155,19 @@ def _search_path(search: str) -> str:
 
 def _older_link(query: CallQuery, cursor: str | None) -> str | None:
     return None if cursor is None else query.link(cursor=cursor)
+
+
+def _compute_version(history: CallHistory) -> str:
+    """It changes with what the page shows, so a refresh of a page that shows it all costs one read."""
+    deliveries = [(each.delivery.state, each.delivery.attempts, len(each.attempts)) for each in history.deliveries]
+    shown = [
+        history.call.updated_at.isoformat(),
+        history.call.phase,
+        history.events[-1].id if history.events else "",
+        deliveries,
+        history.resume_count,
+    ]
+    return jsontext.sha256(jsontext.dumps(shown))[:VERSION_DIGITS]
 
 
 def _may_change(history: CallHistory, settled_since: datetime) -> bool:

@@ -59,7 +59,6 @@ class DeliveryPages:
             shows_owner=shows_owner(self._context, viewer),
             deliveries=deliveries,
             filters=filters,
-            known_filters=DeliveryListQuery.model_fields,
             states=[(str(state), str(state)) for state in DeliveryState],
             categories=[(str(category), str(category)) for category in AttemptCategory],
             redeliver_path=self._find_redelivery(viewer, query, filters),

@@ -44,7 +44,8 @@ class EventPages:
     async def list_events(self, request: Request, viewer: Viewer) -> Response:
         query = read_query(request, EventStreamQuery)
         caller = view_rows(self._context.services.operators, viewer, request, operation="ui_list_events")
-        events, older = await (self._read_all if caller.sees_all_principals else self._read_own)(caller, query)
+        sees_all = caller.sees_all_principals and shows_owner(self._context, viewer)
+        events, older = await (self._read_all if sees_all else self._read_own)(caller, query)
         path, filters = f"{self._renderer.ui_path}/events", list_filters(query)
         return self._renderer.render_page(
             "events.html",

@@ -13,10 +13,12 @@ from starlette.routing import Route
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_histories import CallMarks
 from ringback.domain.call_rows import CallFilter
+from ringback.domain.cursor import Page
 from ringback.domain.principal import Caller
 from ringback.domain.webhook import Webhook, WebhookHealth
 from ringback.services.insights import ServiceStatus
 from ringback.ui.access import view_rows
+from ringback.ui.call_filters import FAILED_OUTCOMES
 from ringback.ui.context import UiContext
 from ringback.ui.home_cards import draw_cards
 from ringback.ui.home_charts import draw_home_charts, rank_upstreams, sum_hours
@@ -37,7 +39,8 @@ class ShortLists:
 
     newest_calls: Sequence[CallMarks]
     """With their callbacks, and whether a client came back for them."""
-    waiting_calls: Sequence[Call]
+    waiting_calls: Page[Call, str]
+    """Of all principals: those among the newest calls. A page has a next position if older calls were not looked at."""
     failed_calls: Sequence[Call]
     failing_webhooks: Sequence[Webhook]
 
@@ -79,7 +82,7 @@ class HomePages:
 
     async def _list_rows(self, caller: Caller) -> ShortLists:
         services = self._context.services
-        waiting, failed = CallFilter(status=CallStatus.INPUT_REQUIRED), CallFilter(status=CallStatus.FAILED)
+        waiting, failed = CallFilter(status=CallStatus.INPUT_REQUIRED), CallFilter(outcomes=FAILED_OUTCOMES)
         return ShortLists(
             newest_calls=await services.call_histories.list_marks(caller, None, position=None, limit=NEWEST_CALLS),
             waiting_calls=await services.calls.list_calls(caller, waiting, position=None, limit=LISTED_ROWS),

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import Send
 
 from ringback.services.live_calls import LiveCallPage
-from ringback.ui.access import view_rows
+from ringback.ui.access import shows_owner, view_rows
 from ringback.ui.call_filters import read_call_query
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import PageRoutes
@@ -45,11 +45,13 @@ class LivePages:
     async def follow_calls(self, request: Request, viewer: Viewer) -> Response:
         services = self._context.services
         query = read_call_query(request.query_params, viewer)
-        caller = view_rows(services.operators, viewer, request, operation="ui_follow_calls")
+        caller = view_rows(services.operators, viewer, request, operation="ui_follow_calls", repeats=True)
         seconds = STREAM_SECONDS_MIN + next(self._numbers) % STREAM_SECONDS_SPREAD
         pages = services.live_calls.follow_list(caller, query.call_filter, limit=LIVE_PAGE_SIZE, seconds=seconds)
         first = await anext(pages)
-        frames = self._write_frames(first, pages, shows_owner=viewer.is_operator, is_filtered=query.is_filtered)
+        frames = self._write_frames(
+            first, pages, shows_owner=shows_owner(self._context, viewer), is_filtered=query.is_filtered
+        )
         return LiveResponse(pages, frames)
 
     async def _write_frames(

@@ -39,7 +39,7 @@ def read_filled_fields(values: Mapping[str, str], model: type[BaseModel]) -> dic
 
 def list_filters(query: BaseModel) -> dict[str, str]:
     """The members of the query that select rows, as text for links and hidden fields: without cursor and page size."""
-    values = query.model_dump(exclude={"cursor", "limit"}, exclude_none=True)
+    values = query.model_dump(exclude={"cursor", "limit"}, exclude_none=True, exclude_defaults=True)
     return {name: format_iso(value) if isinstance(value, datetime) else str(value) for name, value in values.items()}
 
 

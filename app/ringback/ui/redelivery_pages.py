@@ -26,6 +26,7 @@ from ringback.ui.query_parameters import list_filters, read_filled_fields, read_
 from ringback.ui.rendering import PAGE_HEADERS, Renderer
 from ringback.ui.viewer import Viewer
 
+DONE: Final = "deliveries-redelivered"
 SENT_LENGTH_MAX: Final = 12
 """Digits of the number of deliveries that earlier requests have sent, in the page's URL."""
 _NOT_A_FILTER: Final = frozenset({"principal", "cursor", "limit"})
@@ -33,7 +34,7 @@ _NOT_A_FILTER: Final = frozenset({"principal", "cursor", "limit"})
 
 def is_redeliverable(context: UiContext, viewer: Viewer, query: DeliveryListQuery) -> bool:
     """Whether a bulk redelivery can select exactly what the list shows: ended deliveries of one principal."""
-    filters = query.model_dump(exclude_none=True).keys() - _NOT_A_FILTER
+    filters = query.model_dump(exclude_none=True, exclude_defaults=True).keys() - _NOT_A_FILTER
     is_ended = query.state is not None and query.state not in OPEN_STATES
     return is_ended and filters <= RedeliverBody.model_fields.keys() and _names_owner(context, viewer, query)
 
@@ -93,7 +94,7 @@ class RedeliveryPages:
         filters = list_filters(query)
         if done.next_position is None:
             filters.pop("state")
-            location = with_query(f"{self._renderer.ui_path}/deliveries", {**filters, "sent": sent})
+            location = with_query(f"{self._renderer.ui_path}/deliveries", {**filters, "done": DONE, "sent": sent})
         else:
             rest = {**filters, "cursor": encode_redelivery_position(done.next_position), "sent": sent}
             location = with_query(f"{self._renderer.ui_path}/deliveries/redeliver", rest)
@@ -105,7 +106,7 @@ class RedeliveryPages:
                 "This filter allows no bulk redelivery. Choose one state (dead, cancelled or delivered); an operator also "
                 "names one principal, webhook or call."
             )
-        values: dict[str, Any] = query.model_dump(exclude_none=True, exclude=set(_NOT_A_FILTER))
+        values: dict[str, Any] = query.model_dump(exclude_none=True, exclude_defaults=True, exclude=set(_NOT_A_FILTER))
         return validate(RedeliverBody, values | ({"cursor": cursor} if cursor else {}))
 
     async def _act_for_owner(self, viewer: Viewer, query: DeliveryListQuery, *, operation: str) -> Caller:

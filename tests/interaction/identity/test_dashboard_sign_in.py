@@ -29,7 +29,8 @@ class CodeIssuer(FakeTokenIssuer):
         digest = hashlib.sha256(request["code_verifier"].encode()).digest()
         if request["code"] != CODE or urlsafe_b64encode(digest).decode().rstrip("=") != self.challenge:
             return {"error": "invalid_grant"}
-        token = self.sign_token(**({"aud": request["resource"], "scope": "ringback:read"} | self.claims))
+        claims: dict[str, Any] = {"aud": request["resource"], "scope": "ringback:read"} | self.claims
+        token = self.sign_token(**claims)
         return {"access_token": token, "token_type": "Bearer", "expires_in": LIFETIME_SECONDS}
 
 

@@ -1,6 +1,7 @@
 """Traces of whole calls: spans, their parents and their links, from the request that starts a call to its resume."""
 
 import json
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 import httpx
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics import parser
@@ -17,9 +19,12 @@ from prometheus_client.openmetrics import parser
 from ringback.bootstrap import Environment
 from ringback.domain.principal import DEFAULT_SCOPES
 from ringback.domain.principal import Scope as KeyScope
+from ringback.log_context import ContextFilter
+from ringback.runner.run_spans import trace_run
 from tests.support.application import PUBLIC_URL, SECRET, running_application
 from tests.support.clock import OffsetClock
 from tests.support.engine import wait_until
+from tests.support.examples import CALL
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, ModernClient, legacy_session
 from tests.support.traces import RecordedTraces, is_child, linked_to
 from tests.support.upstreams import ControlledUpstream, Message, Receive, Scope, Send, make_http_config, serving
@@ -246,3 +251,27 @@ async def test_openmetrics_shows_the_trace_of_a_call_of_each_bucket(tmp_path: Pa
             "ringback_call_seconds_bucket": CLIENT_TRACE,
             "ringback_delivery_seconds_bucket": CLIENT_TRACE,
         }
+
+
+async def test_log_lines_name_the_trace_of_their_run_and_of_a_request_without_a_context(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="ringback")
+    caplog.handler.addFilter(ContextFilter())
+    async with traced_service(tmp_path) as stage:
+        await stage.http.get("/v1/calls")
+        await stage.start_call()
+        listed = await stage.traces.wait_for_span("GET /v1/calls")
+        with trace_run(stage.traces.tracer, replace(CALL, tool="probe")):
+            logging.getLogger("ringback.runner").info("probe.logged")
+        (run,) = stage.traces.named("execute_tool probe")
+
+    lines = {(record.getMessage(), getattr(record, "trace_id", None)) for record in caplog.records}
+    assert ("request.finished", trace_id(listed)) in lines
+    assert ("call.started", CLIENT_TRACE) in lines
+    assert ("probe.logged", trace_id(run)) in lines
+
+
+def trace_id(span: ReadableSpan) -> str:
+    assert span.context is not None
+    return f"{span.context.trace_id:032x}"

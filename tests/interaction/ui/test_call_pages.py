@@ -109,6 +109,11 @@ async def test_the_page_of_a_call_shows_its_way_from_the_start_to_the_return_of_
 
     ended = (await browser.open(f"/calls/{call_id}")).text
     state = await browser.open(f"/calls/{call_id}/state", status="working")
+    refresh = ended.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
+    unchanged = await browser.http.get(refresh)
+    await alice.post("/v1/resume", json={"resume_token": token})
+    await service.services.call_resumes.write_pending()
+    changed = await browser.http.get(refresh)
 
     assert "Progress: 3 of 10" in running
     assert "Cancel the call" in running
@@ -121,6 +126,8 @@ async def test_the_page_of_a_call_shows_its_way_from_the_start_to_the_return_of_
     assert 'hx-trigger="every 5s' in ended
     assert "Cancel the call" not in ended
     assert state.headers["hx-refresh"] == "true"
+    assert (unchanged.status_code, unchanged.content) == (204, b"")
+    assert (changed.status_code, "2 times" in changed.text) == (200, True)
     assert "style=" not in ended
 
 

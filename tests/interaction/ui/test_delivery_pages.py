@@ -91,6 +91,7 @@ async def test_all_that_match_are_counted_and_then_sent_over_several_requests(
     assert "<strong>2 or more</strong>" in counted.text
     assert [place.params["sent"] for place in places] == ["2", "4", "5"]
     assert states.count(DeliveryState.PENDING) == 5
+    assert "All deliveries that matched are sent again" in (await browser.http.get(str(places[-1]))).text
     assert "4 deliveries are sent again so far" in (await browser.http.get(str(places[1]))).text
 
 
@@ -106,6 +107,21 @@ async def test_a_filter_without_one_ended_state_offers_no_bulk_redelivery(servic
     assert (await operator.open("/deliveries/redeliver", state="dead")).status_code == 422
     named = await operator.open("/deliveries/redeliver", state="dead", principal="alice")
     assert "<strong>1</strong>" in named.text
+
+
+async def test_all_that_match_are_exactly_those_that_the_filtered_list_shows(service: ServiceUnderTest) -> None:
+    _, dead = await make_dead(service, "alice", 2)
+    browser = await sign_in(service, "alice")
+    filters = {"state": "dead", "until": dead[-1].created_at.strftime("%Y-%m-%dT%H:%M"), "since": "2020-01-01T00:00"}
+    failed = {"state": "dead", "category": "http_5xx"}
+
+    for query in (filters, failed):
+        assert "Redeliver all that match" in (await browser.open("/deliveries", **query)).text
+        assert dead[0].id not in (await browser.open("/deliveries", **query)).text
+        assert "<strong>0</strong>" in (await browser.open("/deliveries/redeliver", **query)).text
+    for more in ({"min_attempts": "2"}, {"id_prefix": "dlv_0"}):
+        assert "Redeliver all that match" not in (await browser.open("/deliveries", **failed | more)).text
+        assert (await browser.open("/deliveries/redeliver", **failed | more)).status_code == 422
 
 
 async def test_values_that_rest_refuses_are_refused_with_a_page(service: ServiceUnderTest) -> None:

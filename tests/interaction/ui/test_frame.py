@@ -68,3 +68,14 @@ async def test_the_first_page_says_what_to_do_next_and_then_shows_the_viewers_ca
     assert "ringback call UPSTREAM TOOL" in before
     assert f"/ui/calls/{call_id}" in (await alice.open("")).text
     assert call_id not in (await bob.open("")).text
+
+
+async def test_each_section_of_the_navigation_is_a_page(service: ServiceUnderTest) -> None:
+    browser = await sign_in(service, "alice")
+    navigation = (await browser.open("/")).text.partition('<nav class="main-nav"')[2].partition("</nav>")[0]
+
+    paths = re.findall(r'href="/ui([^"]*)"', navigation)
+    shown = {path: (await browser.open(path)).status_code for path in paths}
+
+    assert len(paths) == 8
+    assert {path: status for path, status in shown.items() if status != 200} == {}

@@ -26,7 +26,7 @@ from ringback.domain.principal import ALL_PRINCIPALS, Caller, Principal
 
 UPSTREAM_HOURS_MAX: Final = 24
 """The hours that the counts of upstreams cover at most: one row an hour for each upstream."""
-TAIL_ROWS_MAX: Final = 2_000
+TAIL_ROWS_MAX: Final = 1_000
 """Rows of each stream that are counted because the hourly rows do not have them yet: some ten milliseconds in all."""
 HOURS_BETWEEN_PAUSES: Final = 50
 """Hours that are read without a pause of the event loop: about a millisecond."""

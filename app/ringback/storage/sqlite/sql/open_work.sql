@@ -14,24 +14,32 @@ SELECT count(*) AS count FROM (
     LIMIT :limit
 );
 
--- Of the principal's registered webhooks, and of its newest ones, `scan` of each at most.
+-- Of the principal's registered webhooks, and of its newest ones, `scan` of each at most. Every count is from an index alone.
 -- name: deliveries_of_principal
-SELECT state, count(*) AS count FROM (
-    SELECT deliveries.state FROM (
-        SELECT id FROM (
-            SELECT id FROM webhooks INDEXED BY webhooks_counted
-            WHERE principal = :principal AND id > 'wh_' AND (origin <> 'call' OR call_id IS NULL) LIMIT :scan
-        )
-        UNION
-        SELECT id FROM (
-            SELECT id FROM webhooks INDEXED BY webhooks_of_principal WHERE principal = :principal ORDER BY id DESC LIMIT :scan
-        )
-    ) AS wanted
-    CROSS JOIN deliveries INDEXED BY deliveries_open
-        ON deliveries.webhook_id = wanted.id AND deliveries.state IN ('held', 'pending', 'leased')
+WITH wanted AS MATERIALIZED (
+    SELECT id FROM (
+        SELECT id FROM webhooks INDEXED BY webhooks_counted
+        WHERE principal = :principal AND id > 'wh_' AND (origin <> 'call' OR call_id IS NULL) LIMIT :scan
+    )
+    UNION
+    SELECT id FROM (
+        SELECT id FROM webhooks INDEXED BY webhooks_of_principal WHERE principal = :principal ORDER BY id DESC LIMIT :scan
+    )
+)
+SELECT 'held' AS state, min(coalesce(sum(held), 0), :limit) AS count
+FROM wanted CROSS JOIN held_counts ON held_counts.webhook_id = wanted.id
+UNION ALL
+SELECT 'pending', count(*) FROM (
+    SELECT 1 FROM wanted CROSS JOIN deliveries INDEXED BY deliveries_lanes
+        ON deliveries.webhook_id = wanted.id AND deliveries.state = 'pending'
     LIMIT :limit
-) AS counted
-GROUP BY state;
+)
+UNION ALL
+SELECT 'leased', count(*) FROM (
+    SELECT 1 FROM wanted CROSS JOIN deliveries INDEXED BY deliveries_leased_to
+        ON deliveries.webhook_id = wanted.id AND deliveries.state = 'leased'
+    LIMIT :limit
+);
 
 -- name: dead_deliveries
 SELECT count(*) AS count FROM (SELECT 1 FROM deliveries WHERE state = 'dead' LIMIT :limit);
