@@ -78,9 +78,10 @@ class Viewers:
 
 async def _find_stream(browser: aiohttp.ClientSession, service: Service) -> str:
     async with browser.get(f"{service.url}/ui/calls") as response:
-        found = _STREAM.search(await response.text())
+        text = await response.text()
+    found = _STREAM.search(text)
     if found is None:
-        raise RuntimeError("the list of calls is not live")
+        raise RuntimeError(f"the list of calls is not live: {text[:2000]}")
     return html.unescape(found[1])
 
 
@@ -174,8 +175,9 @@ async def _open_agent(stack: AsyncExitStack, service: Service, operator: str) ->
 
 
 async def _open_viewers(stack: AsyncExitStack, service: Service, operator: str, principals: Sequence[str]) -> Viewers:
-    browsers = [await _open_browser(stack, service, operator, principal) for principal in principals]
-    return Viewers(browsers, service)
+    """A principal's sign-ins are limited, so its viewers are tabs of one browser."""
+    browsers = {each: await _open_browser(stack, service, operator, each) for each in dict.fromkeys(principals)}
+    return Viewers([browsers[principal] for principal in principals], service)
 
 
 async def _open_browser(
@@ -184,7 +186,9 @@ async def _open_browser(
     key = await _request_key(service, operator, principal)
     jar = aiohttp.CookieJar(unsafe=True)  # keeps cookies of hosts without a name
     browser = await stack.enter_async_context(
-        aiohttp.ClientSession(cookie_jar=jar, timeout=aiohttp.ClientTimeout(total=None))
+        aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), cookie_jar=jar, timeout=aiohttp.ClientTimeout(total=None)
+        )
     )
     headers = {"Origin": service.url, "Sec-Fetch-Site": "same-origin"}
     async with browser.post(f"{service.url}/ui/sign-in", data={"key": key}, headers=headers) as response:

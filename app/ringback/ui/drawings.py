@@ -120,7 +120,8 @@ class TimeScale:
         places = [0.0]
         for width in widths:
             places.append(places[-1] + width / total)
-        self._places = places
+        # The sum of floats may miss 1 by a little, in either direction.
+        self._places = [*places[:-1], 1.0] if widths else places
 
     @property
     def start(self) -> datetime:

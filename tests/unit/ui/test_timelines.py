@@ -144,5 +144,6 @@ def test_a_scale_keeps_the_order_of_instants_and_its_labels_do_not_overlap(
     assert 0 <= scale.place(earlier) <= scale.place(later) <= 1
     assert (scale.place(earlier) == scale.place(later)) == (earlier == later)
     assert all(LABEL_WIDTH <= x <= RIGHT for x in xs(drawing))
+    assert drawing.ticks[-1].anchor == ("end" if len(set(instants)) > 1 else "start")
     places = [tick.x for tick in drawing.ticks]
     assert all(after - before > WIDTH / 10 for before, after in pairwise(places))
