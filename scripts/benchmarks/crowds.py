@@ -63,13 +63,13 @@ class PostgresServer:
         return [attribute.name for attribute in statement.get_attributes()]
 
 
-async def fill(database_url: str, crowd: Crowd) -> None:
-    """Make the tables and the crowd."""
-    await _write_originals(database_url)
+async def fill(database_url: str, crowd: Crowd) -> str:
+    """Make the tables and the crowd. Returns the id of the call that the crowd's are copies of."""
+    original = await _write_originals(database_url)
     if database_url.startswith(SQLITE_URL_PREFIX):
         with closing(sqlite3.connect(database_url.removeprefix(SQLITE_URL_PREFIX))) as connection, connection:
             await _copy_rows(SqliteFile(connection), crowd)
-        return
+        return original
     connection = await asyncpg.connect(database_url)
     try:
         # A transaction of a unit of work counts a hundred calls; the counter's row would have a version for each of a million.
@@ -79,15 +79,17 @@ async def fill(database_url: str, crowd: Crowd) -> None:
         await connection.execute("VACUUM ANALYZE")  # as autovacuum does soon
     finally:
         await connection.close()
+    return original
 
 
-async def _write_originals(database_url: str) -> None:
+async def _write_originals(database_url: str) -> str:
     """One webhook, and one finished call with its event and its pending delivery."""
     url = "https://crowd.example/"
     async with open_engine(database_url) as engine:
         await engine.insert_webhooks([url])
         (call,) = await engine.running_calls([url], 1)
         await engine.finish_call(call)
+        return call.id
 
 
 async def _copy_rows(database: Database, crowd: Crowd) -> None:

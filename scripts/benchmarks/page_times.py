@@ -15,7 +15,7 @@ from typing import Final
 import httpx
 
 from ringback.domain.principal import Scope
-from scripts.benchmarks.crowds import Crowd, fill
+from scripts.benchmarks.crowds import FIRST_NUMBER, Crowd, fill
 from scripts.benchmarks.dashboard_keys import ENGINE_KEYS, create_key
 from scripts.benchmarks.databases import Databases
 from scripts.benchmarks.measurement import Json, percentile, print_progress
@@ -75,7 +75,7 @@ async def _request_page(dashboard: Dashboard, viewer: str, page: str) -> Sequenc
         began = time.perf_counter()
         response = await dashboard.browsers[viewer].get(f"/ui{dashboard.pages[page]}")
         seconds.append(time.perf_counter() - began)
-        if not response.is_success:
+        if response.is_error:  # a lookup of one thing leads to its page
             raise RuntimeError(f"{page} ({viewer}): {response.status_code} {response.text[:500]}")
     return seconds
 
@@ -95,7 +95,7 @@ def _report(few: Sequence[float], many: Sequence[float]) -> Json:
 async def _open(stack: AsyncExitStack, made: Databases, crowd: Crowd) -> Dashboard:
     url = await stack.enter_async_context(made.empty_database())
     began = time.perf_counter()
-    await fill(url, crowd)
+    call_id = await fill(url, crowd)
     print_progress(f"filled with {asdict(crowd)} in {time.perf_counter() - began:.1f} s")
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="ringback-bench-")))
     settings = {"RINGBACK_DATABASE_URL": url, "RINGBACK_SECRET_KEYS": ENGINE_KEYS, "RINGBACK_AUTH": "keys"}
@@ -105,13 +105,39 @@ async def _open(stack: AsyncExitStack, made: Databases, crowd: Crowd) -> Dashboa
     }
     service = await stack.enter_async_context(ringback(folder, upstreams={}, upstream_url="", environment=settings))
     browsers = {name: await stack.enter_async_context(sign_in(service.url, key)) for name, key in keys.items()}
-    return Dashboard(browsers=browsers, pages=_pages())
+    return Dashboard(
+        browsers=browsers, pages=_list_pages(call_id, await _read_delivery(service.url, keys["viewer"], call_id))
+    )
 
 
-def _pages() -> dict[str, str]:
+async def _read_delivery(url: str, key: str, call_id: str) -> Mapping[str, str]:
+    headers = {"Authorization": f"Bearer {key}"}
+    async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False) as http:
+        response = await http.get("/v1/deliveries", params={"call_id": call_id})
+        return response.raise_for_status().json()["deliveries"][0]
+
+
+def _list_pages(call_id: str, delivery: Mapping[str, str]) -> dict[str, str]:
     return {
         "home": "",
         "calls": "/calls",
+        "calls with a status that none has": "/calls?status=working",
+        "calls that failed": "/calls?outcome=failure",
+        "calls with a correlation id that all have": "/calls?correlation_id=report-2026-11",
+        "calls of a tool that none has": "/calls?tool=nothing",
+        "calls with the beginning of an id": f"/calls?id_prefix={call_id[:12]}",
+        "call": f"/calls/{call_id}",
+        "sessions": "/sessions",
+        "session": f"/sessions/crowd-{FIRST_NUMBER + 1}",
+        "lookup of a correlation id": "/lookup?q=report-2026-11",
+        "lookup of nothing": "/lookup?q=nothing",
+        "webhooks": "/webhooks",
+        "webhooks that fail": "/webhooks?health=failing",
+        "webhook": f"/webhooks/{delivery['webhook_id']}",
+        "deliveries": "/deliveries",
+        "deliveries that are dead": "/deliveries?state=dead",
+        "delivery": f"/deliveries/{delivery['id']}",
+        "events": "/events",
     }
 
 
