@@ -102,10 +102,11 @@ async def _copy_rows(database: Database, crowd: Crowd) -> None:
         {"id": f"'wh_' || {NUMBERED}", "principal": owner, "client_session_id": session},
     )
     call_id = f"'call_' || {NUMBERED}"
-    await _copy(database, "calls", crowd.calls, {"id": call_id, "client_session_id": session})
+    created = {"created_at": f'one."created_at" - {crowd.calls} + n'}  # one a millisecond, in the order of the ids
+    await _copy(database, "calls", crowd.calls, {"id": call_id, "client_session_id": session} | created)
     await _copy(database, "inputs", crowd.calls, {"call_id": call_id})
     await _copy(database, "results", crowd.calls, {"call_id": call_id})
-    event = {"id": f"'evt_' || {NUMBERED}", "seq": "n + 1", "call_id": call_id}
+    event = {"id": f"'evt_' || {NUMBERED}", "seq": "n + 1", "call_id": call_id} | created
     await _copy(database, "events", crowd.calls, event)
     await database.execute(f"UPDATE log_heads SET seq = {crowd.calls + 1} WHERE principal = '{PRINCIPAL}'")  # noqa: S608
     delivery_id = f"'dlv_' || {NUMBERED}"

@@ -1,6 +1,7 @@
 """Keys for the services of `scripts/bench ui`."""
 
 import json
+import os
 import sys
 from asyncio import create_subprocess_exec
 from asyncio.subprocess import PIPE
@@ -29,6 +30,7 @@ async def create_key(database_url: str, principal: str, *scopes: Scope) -> str:
         database_url,
         *options,
     )
-    process = await create_subprocess_exec(sys.executable, *command, stdout=PIPE)
+    environment = os.environ | {"RINGBACK_SECRET_KEYS": ENGINE_KEYS}
+    process = await create_subprocess_exec(sys.executable, *command, stdout=PIPE, env=environment)
     output, _ = await process.communicate()
     return str(json.loads(output)["key"])
