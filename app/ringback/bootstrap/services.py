@@ -287,7 +287,9 @@ def build_services(components: Components, settings: Settings) -> Services:
         ),
         api_keys=ApiKeys(store=store, ids=components.ids),
         sign_ins=SignIns(store=store, ids=components.ids),
-        portal_links=PortalLinks(store=store, ids=components.ids, public_url=settings.base_url),
+        portal_links=PortalLinks(
+            store=store, ids=components.ids, public_url=settings.base_url, has_dashboard=settings.ui
+        ),
         audit_log=AuditLog(store=store),
         insights=_build_insights(components, settings, lifecycle, upstream_controls),
         upstream_controls=upstream_controls,

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from ringback.domain.clock import seconds
 from ringback.domain.cursor import Page
-from ringback.domain.errors import NotFound, QuotaExceeded
+from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded
 from ringback.domain.ids import IdGenerator, PortalLinkId, is_well_formed_id
 from ringback.domain.portal_links import PORTAL_LINKS_MAX, PortalLink
 from ringback.domain.ports import Store, Transaction
@@ -37,16 +37,22 @@ class PortalCaller:
 
 
 class PortalLinks:
-    def __init__(self, *, store: Store, ids: IdGenerator, public_url: str) -> None:
+    def __init__(self, *, store: Store, ids: IdGenerator, public_url: str, has_dashboard: bool = True) -> None:
+        """`has_dashboard`: whether this service shows the pages that links lead to."""
         self._store = store
         self._ids = ids
         self._public_url = public_url
+        self._has_dashboard = has_dashboard
 
     async def create_link(
         self, caller: Caller, *, client_session_id: str | None, lifetime_seconds: float
     ) -> CreatedPortalLink:
         """Make a link to the pages of the caller's principal, or of one of its client sessions."""
         caller.require_scope(Scope.READ)
+        if not self._has_dashboard:
+            raise InvalidRequest(
+                "The dashboard is off, so a link would show nothing. Let the operator set RINGBACK_UI=on."
+            )
         secret = secrets.generate_browser_secret(self._ids.random_bytes(secrets.BROWSER_SECRET_BYTES))
 
         async def insert(tx: Transaction) -> PortalLink:

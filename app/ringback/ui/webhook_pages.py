@@ -15,6 +15,7 @@ from ringback.domain.errors import InvalidRequest, RingbackError
 from ringback.domain.event import EventName
 from ringback.domain.principal import Scope
 from ringback.domain.webhook import DEFAULT_EVENTS, Webhook, WebhookHealth
+from ringback.domain.webhook_health import SUSPEND_AFTER_SECONDS
 from ringback.domain.webhook_text import describe_webhook
 from ringback.schemas.webhooks import RegisterWebhookBody, WebhookListQuery
 from ringback.services.deliveries import UNDELIVERED_COUNTED_MAX
@@ -100,6 +101,7 @@ class WebhookPages:
             hears=describe_webhook(webhook),
             deliveries=recent,
             counts=counts[webhook.id],
+            suspend_after_seconds=SUSPEND_AFTER_SECONDS,
             counted_max=UNDELIVERED_COUNTED_MAX,
             may_rotate=may_rotate_secret(viewer, webhook),
             done=find_notice(request),

@@ -7,7 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
+from ringback.client.problems import InvalidRequest
 from ringback.domain.principal import Scope
+from tests.support.application import running_application
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
 from tests.support.viewer_browser import FORM_HEADERS, sign_in
 
@@ -178,3 +180,14 @@ async def test_only_the_owner_and_operators_list_and_delete_links_and_no_list_ha
     assert (await bob.get("/v1/portal-links")).json()["portal_links"] == []
     assert (foreign.status_code, foreign.json()["detail"]) == (unknown.status_code, unknown.json()["detail"])
     assert deleted.status_code == 204
+
+
+async def test_without_a_dashboard_there_are_no_pages_and_no_links_to_them(tmp_path: Path) -> None:
+    async with running_application(tmp_path, ui=False) as ringback:
+        agent = await ringback.create_agent_client("alice")
+
+        missing = [await ringback.get(path) for path in ("/ui", "/ui/calls", "/ui/sign-in", "/ui/portal?link=x")]
+        with pytest.raises(InvalidRequest, match="RINGBACK_UI=on"):
+            await agent.create_portal_link()
+
+    assert {response.status_code for response in missing} == {404}

@@ -1,11 +1,16 @@
 """Webhooks in the dashboard: their pages and their buttons."""
 
 import re
+from dataclasses import replace
 
 import httpx
 
+from ringback.domain.clock import seconds
 from ringback.domain.delivery import DeliveryState
+from ringback.domain.ids import WebhookId
+from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
+from ringback.domain.webhook_rows import WebhookPart
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 from tests.support.viewer_browser import sign_in
 
@@ -42,6 +47,21 @@ async def test_the_list_shows_own_webhooks_with_what_they_hear_and_their_dead_de
     assert foreign not in page
     assert "calls with tool &#39;git_log&#39;" in page
     assert f"state=dead&amp;webhook_id={own}" in page
+
+
+async def test_a_failing_webhook_says_how_near_its_suspension_is(service: ServiceUnderTest) -> None:
+    webhook_id = WebhookId(await register(await service.create_client("alice")))
+
+    async def fail(tx: Transaction) -> None:
+        webhook = await tx.webhooks.get(webhook_id)
+        assert webhook is not None
+        failing = replace(webhook, failing_since=tx.now() - seconds(70 * 3600), alerted_percent=70)
+        await tx.webhooks.update(failing, WebhookPart.HEALTH)
+
+    await service.store.write(fail)
+    page = (await (await sign_in(service, "alice")).open(f"/webhooks/{webhook_id}")).text
+
+    assert "70 % of the way: a webhook without a success for 4 d is suspended" in page
 
 
 async def test_the_buttons_of_a_webhook_do_what_they_say(service: ServiceUnderTest) -> None:
