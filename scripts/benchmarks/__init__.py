@@ -15,6 +15,8 @@
                                ├─▶ full_loop                  POST /v1/calls → tool → callback | the same by naive_service
                                ├─▶ tracing                    traces exported or not, in the same loop
                                ├─▶ sealing                    RINGBACK_SEAL=all | =secrets, in the same loop
+                               ├─▶ dashboard ─┬─▶ live_viewers  the loop beside a hundred live lists | without any
+                               │              └─▶ page_times    pages of the dashboard beside few and many calls
                                └─▶ cli                        CPU to start a command | the imports of any such command
 
     engine           the production components (store, Recorder, Dispatcher, Http1Sender), built as bootstrap does
