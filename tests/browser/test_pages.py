@@ -56,7 +56,7 @@ class Gallery:
             "webhook": webhook,
             "webhook-new": "/webhooks/new",
             "webhook-rotate-secret": f"{webhook}/rotate-secret",
-            "webhook-replay": f"{webhook}/replay",
+            "webhook-replay": f"{webhook}/replay?dead=1",
             "webhook-remove": f"{webhook}/remove",
             "deliveries": "/deliveries",
             "deliveries-dead": "/deliveries?state=dead",
