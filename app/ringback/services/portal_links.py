@@ -6,10 +6,11 @@ maker's key is valid. It grants nothing that its maker does not have.
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from ringback.domain.clock import seconds
 from ringback.domain.cursor import Page
-from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded
+from ringback.domain.errors import Forbidden, InvalidRequest, NotFound, QuotaExceeded
 from ringback.domain.ids import IdGenerator, PortalLinkId, is_well_formed_id
 from ringback.domain.portal_links import PORTAL_LINKS_MAX, PortalLink
 from ringback.domain.ports import Store, Transaction
@@ -19,6 +20,7 @@ from ringback.services.audit import record_own_change
 from ringback.services.sign_ins import find_viewing_caller
 from ringback.signing import secrets
 
+_NO_LINK: Final = "No portal link of yours has this id. List them: GET /v1/portal-links"
 PORTAL_PATH = "/ui/portal"
 
 
@@ -80,8 +82,11 @@ class PortalLinks:
 
         async def delete(tx: Transaction) -> None:
             link = await tx.portal_links.get(PortalLinkId(link_id)) if is_well_formed_id("link", link_id) else None
-            if link is None or link.principal != caller.principal or not await tx.portal_links.delete(link.id):
-                raise NotFound("No portal link of yours has this id. List them: GET /v1/portal-links")
+            if link is None or link.principal != caller.principal:
+                raise NotFound(_NO_LINK)
+            _require_deletable(caller, link)
+            if not await tx.portal_links.delete(link.id):
+                raise NotFound(_NO_LINK)
             await record_own_change(tx, caller, "delete_portal_link", link.id)
 
         await self._store.write_for(caller.principal, delete)
@@ -106,6 +111,14 @@ class PortalLinks:
             key_id=maker.key_id,
             created_at=tx.now(),
             expires_at=tx.now() + seconds(lifetime_seconds),
+        )
+
+
+def _require_deletable(caller: Caller, link: PortalLink) -> None:
+    """Raise `Forbidden` if the key may only read and the link was made with another key."""
+    if link.key_id != caller.key_id and caller.scopes <= {Scope.READ}:
+        raise Forbidden(
+            "This link was made with another key, and yours may only read. Use a key that may change something."
         )
 
 

@@ -109,13 +109,31 @@ async def test_a_link_ends_at_once_in_browsers_that_have_opened_it(service: Serv
     else:
         root = await service.create_client("root", scopes=frozenset({Scope.ADMIN}))
         assert (await root.delete("/v1/principals/alice")).status_code == 200
-    after = await browser.get("/ui/calls")
+    after = await browser.get("/ui/calls", headers={"Sec-Fetch-Dest": "iframe"})
+    outside = await browser.get("/ui/calls", headers={"Sec-Fetch-Dest": "document"})
     again = (await open_link(service, link["url"]))[1]
 
     assert before.status_code == 200
     assert after.status_code == again.status_code == 404
     assert "This link has expired" in after.text
     assert "set-cookie" not in again.headers
+    assert outside.headers["location"].startswith("/ui/sign-in")
+    assert "Max-Age=0" in outside.headers["set-cookie"]
+
+
+async def test_a_key_that_may_only_read_deletes_the_links_that_it_made_and_no_others(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    reader = await service.create_client("alice", scopes=frozenset({Scope.READ}))
+    link, own = await create_link(alice), await create_link(reader)
+
+    refused = await reader.delete(f"/v1/portal-links/{link['id']}")
+    deleted = [
+        await reader.delete(f"/v1/portal-links/{own['id']}"),
+        await alice.delete(f"/v1/portal-links/{link['id']}"),
+    ]
+
+    assert refused.status_code == 403
+    assert [response.status_code for response in deleted] == [204, 204]
 
 
 async def test_expired_links_and_sign_ins_are_removed(service: ServiceUnderTest) -> None:
