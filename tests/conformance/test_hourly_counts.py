@@ -205,6 +205,20 @@ async def test_a_clock_that_was_set_back_counts_nothing_twice_and_young_rows_wai
     require_all_counted(await read_hour(store, ALICE), CALLS_OF_ALICE)
 
 
+async def test_calls_of_nodes_behind_a_step_of_the_stores_clock_are_counted(store: Store, clock: FakeClock) -> None:
+    nodes = FakeClock(clock.now())
+    clock.advance(10 * SETTLE_SECONDS)
+    counter = make_counter(store, nodes)
+    for _ in range(3):
+        await insert_calls_now(store, nodes, 1)
+        await count_all(counter)
+        await insert_calls_now(store, nodes, 1)
+        nodes.advance(2 * SETTLE_SECONDS)
+        await count_all(counter)
+
+    assert (await read_hour(store, ALICE)).calls_started == 6
+
+
 @pytest.mark.usefixtures("work")
 async def test_the_counts_of_an_upstream_have_its_calls_only(store: Store, clock: FakeClock) -> None:
     await count_all(make_counter(store, clock))
