@@ -95,7 +95,7 @@ class _StreamTail:
         """Where the next count begins: at the end of the count before the last one."""
 
     async def read_new(self, tx: Transaction, position: str | None) -> None:
-        self._drop_counted(order_of_position(position))
+        await self._drop_counted(tx, order_of_position(position))
         after = max(position, self._settled_to, key=order_of_position)
         has_more = True
         for _ in range(PAGES_MAX):
@@ -107,15 +107,18 @@ class _StreamTail:
             await tx.pause()
         self._settled_to, self._read_to = after if has_more else self._read_to, after
 
-    def _drop_counted(self, counted_to: PositionOrder) -> None:
+    async def _drop_counted(self, tx: Transaction, counted_to: PositionOrder) -> None:
         if counted_to < self._counted_to:
             self._forget_all()  # the database is an earlier one
         if counted_to == self._counted_to:
             return
-        self._counted_to = counted_to
         dropped = [order for order in self._facts if order <= counted_to]
-        self.counts = _subtract(self.counts, count_facts([self._facts.pop(order) for order in dropped]))
+        for start in range(0, len(dropped), PAGE_ROWS):
+            facts = [self._facts.pop(order) for order in dropped[start : start + PAGE_ROWS]]
+            self.counts = _subtract(self.counts, count_facts(facts))
+            await tx.pause()
         self._alike = {fact: fact for fact in self._facts.values()}
+        self._counted_to = counted_to
 
     def _add_new(self, batch: FactBatch) -> None:
         added: list[Fact] = []
