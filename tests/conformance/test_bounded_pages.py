@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.call import CallStatus
+from ringback.domain.call import CallPhase, CallStatus
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import DeliveryState
@@ -88,6 +88,27 @@ async def test_calls_of_a_status_are_one_page_whatever_is_between_them(store: St
     pages = await read_all_pages(store, lambda tx, before: tx.calls.list_page(ALICE, where, position=before, limit=2))
 
     assert pages == [[wanted]]
+
+
+async def test_what_is_stuck_is_one_page_of_all_principals_whatever_is_between(store: Store) -> None:
+    calls = [
+        make_call(principal=each, status=CallStatus.INPUT_REQUIRED, phase=CallPhase.PARKED) for each in (ALICE, BOB)
+    ]
+    ended = [make_call(status=CallStatus.COMPLETED) for _ in range(CROWD)]
+    dead = [make_delivery(principal=each, state=DeliveryState.DEAD) for each in (ALICE, BOB)]
+    delivered = [make_delivery(state=DeliveryState.DELIVERED) for _ in range(CROWD)]
+    for call in (calls[0], *ended, calls[1]):
+        await store.write(lambda tx, call=call: tx.calls.insert(call))
+    await store.write(lambda tx: tx.deliveries.insert([dead[0], *delivered, dead[1]]))
+
+    waiting, undelivered = CallFilter(status=CallStatus.INPUT_REQUIRED), DeliveryFilter(state=DeliveryState.DEAD)
+    call_pages = await read_all_pages(store, lambda tx, at: tx.calls.list_page(None, waiting, position=at, limit=2))
+    delivery_pages = await read_all_pages(
+        store, lambda tx, at: tx.deliveries.list_page(None, undelivered, position=at, limit=2)
+    )
+
+    assert call_pages == [[calls[1], calls[0]]]
+    assert delivery_pages == [[dead[1], dead[0]]]
 
 
 @pytest.mark.parametrize(
