@@ -1,6 +1,7 @@
 """Pages whose filter matches few rows: each scan is bounded, and further pages find every match once."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -8,13 +9,14 @@ import pytest
 
 from ringback.domain.call import CallPhase, CallStatus
 from ringback.domain.call_rows import CallFilter
-from ringback.domain.cursor import Page
+from ringback.domain.cursor import Page, decode_event_time, encode_event_time
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter
-from ringback.domain.event import EventName
+from ringback.domain.event import Event, EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import PRINCIPAL_LENGTH_MAX, Principal
 from ringback.domain.webhook import WebhookState
 from tests.support.builders import make_call, make_delivery, make_event, make_webhook
 from tests.support.clock import START
@@ -32,6 +34,7 @@ ReadPage = Callable[[Transaction, Any], Awaitable[Page[Any, Any]]]
 def small_scans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringback.storage.rows.paging.ROWS_SCANNED_MAX", SCANNED)
     monkeypatch.setattr("ringback.storage.rows.events.ROWS_SCANNED_MAX", SCANNED)
+    monkeypatch.setattr("ringback.storage.rows.events.LATEST_SCANNED_MAX", SCANNED)
     monkeypatch.setattr("ringback.storage.rows.delivery_queue.WEBHOOKS_SCANNED_MAX", SCANNED)
     monkeypatch.setattr("ringback.storage.rows.delivery_queue.ORDER_KEYS_SCANNED_MAX", SCANNED)
     monkeypatch.setattr("ringback.storage.rows.delivery_queue.DUE_SCAN_ROWS_MAX", SCANNED)
@@ -170,6 +173,27 @@ async def test_events_that_few_match_are_found_over_pages_that_may_be_empty(stor
 
     assert collect_items(pages) == [last]
     assert pages[0] == []
+
+
+async def test_events_of_all_principals_are_found_once_beside_many_of_the_same_instant(store: Store) -> None:
+    owners = [BOB, ALICE, Principal("ä" * PRINCIPAL_LENGTH_MAX)]
+    events = [make_event(seq=seq, principal=owner, created_at=START) for owner in owners for seq in range(1, CROWD + 1)]
+    events[CROWD] = replace(events[CROWD], name=EventName.CALL_INPUT_REQUIRED)
+    await store.write(lambda tx: tx.events.insert(events))
+
+    async def read(tx: Transaction, cursor: str | None, where: EventFilter) -> Page[Event, str]:
+        page = await tx.events.list_latest(
+            where, position=None if cursor is None else decode_event_time(cursor), limit=3
+        )
+        place = page.next_position
+        return Page(page, next_position=None if place is None else encode_event_time(place))
+
+    pages = await read_all_pages(store, lambda tx, at: read(tx, at, EventFilter()))
+    of_name = await read_all_pages(store, lambda tx, at: read(tx, at, EventFilter(name=EventName.CALL_INPUT_REQUIRED)))
+
+    newest_first = sorted(events, key=lambda each: (each.principal, each.seq), reverse=True)
+    assert [each.id for each in collect_items(pages)] == [each.id for each in newest_first]
+    assert [each.id for each in collect_items(of_name)] == [events[CROWD].id]
 
 
 async def test_a_page_of_a_foreign_principals_events_is_empty(store: Store) -> None:

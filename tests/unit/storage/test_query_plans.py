@@ -271,6 +271,7 @@ def test_a_hot_statement_uses_the_index_made_for_it(
     [
         ("events", "after"),
         ("events", "after_of_call"),
+        ("events", "end_of_latest"),
         ("calls", "end_of_page"),
         ("calls", "end_of_page_of_session"),
         ("calls", "end_of_page_of_status"),
@@ -300,6 +301,7 @@ def test_a_page_is_read_in_order_without_sorting(connection: sqlite3.Connection,
         *(("calls", f"page{of}") for of in ("", "_of_session", "_of_correlation", "_of_status", "_of_unsuccessful")),
         *(("deliveries", f"page{of}") for of in ("", "_of_call", "_of_webhook", "_of_dead", "_of_dead_of_webhook")),
         ("webhook_deliveries", "dead"),
+        ("events", "latest"),
     ],
 )
 def test_a_bounded_page_reads_its_index_in_order_and_sorts_only_its_rows(
