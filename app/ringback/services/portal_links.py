@@ -31,6 +31,7 @@ class CreatedPortalLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortalCaller:
+    link_id: PortalLinkId
     caller: Caller
     client_session_id: str | None
     expires_at: datetime
@@ -128,4 +129,6 @@ async def _find_portal_caller(tx: Transaction, secret: str) -> PortalCaller | No
         upstreams=link.upstreams,
         surface=Surface.UI,
     )
-    return PortalCaller(caller=caller, client_session_id=link.client_session_id, expires_at=link.expires_at)
+    return PortalCaller(
+        link_id=link.id, caller=caller, client_session_id=link.client_session_id, expires_at=link.expires_at
+    )
