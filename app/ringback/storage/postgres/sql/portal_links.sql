@@ -11,10 +11,12 @@ SELECT {portal_link in portal_links} FROM portal_links WHERE secret_hash = :secr
 -- name: page
 SELECT {portal_link in portal_links} FROM portal_links WHERE id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT :limit;
 
+-- Only the index of the principal has this order. With `principal = …` the primary key has it too, and PostgreSQL may read the
+-- links of all principals along that.
 -- name: page_of_principal
 SELECT {portal_link in portal_links} FROM portal_links
-WHERE principal = :principal AND id < coalesce(:before::text, '~')
-ORDER BY id DESC LIMIT :limit;
+WHERE principal >= :principal AND (principal, id) < (:principal, coalesce(:before::text, '~'))
+ORDER BY principal DESC, id DESC LIMIT :limit;
 
 -- name: count
 SELECT count(*) AS links FROM (SELECT 1 FROM portal_links WHERE principal = :principal LIMIT :limit) AS counted;
