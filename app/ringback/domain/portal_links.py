@@ -27,7 +27,8 @@ class PortalLink:
     client_session_id: str | None
     """The only client session that it shows; None for all pages."""
     upstreams: frozenset[str] | None
-    """The upstreams that it shows; None means all."""
+    """The upstreams that its page of upstreams shows; None means all. Calls of the principal are shown whatever their upstream,
+    as to the key that made the link."""
     created_by: Principal
     key_id: KeyId | None
     """The key that made it. None if an access token did, or if authentication is off."""

@@ -1,7 +1,8 @@
 """Portal links: make one, list them, delete one, and find the caller of a browser that has one (`domain.portal_links`).
 
-A link shows what its maker may read: the scope `read`, of the same principal, for the same upstreams, and for as long as the
-maker's key is valid. It grants nothing that its maker does not have.
+A link shows what its maker may read: the scope `read`, of the same principal, and for as long as the maker's key is valid. It
+grants nothing that its maker does not have. A key for some upstreams reads the calls of every upstream of its principal, and so
+does its link; of the upstreams themselves both see only those.
 """
 
 from dataclasses import dataclass, field

@@ -75,6 +75,20 @@ async def test_a_link_to_one_session_shows_nothing_else(service: ServiceUnderTes
     assert set(statuses.values()) == {404}, statuses
 
 
+async def test_a_link_of_a_key_for_some_upstreams_shows_what_the_key_reads(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+    narrow = await service.create_client("alice", upstreams=frozenset({"other"}))
+    browser, _ = await open_link(service, (await create_link(narrow))["url"])
+
+    read = [each["id"] for each in (await narrow.get("/v1/calls")).json()["calls"]]
+    upstreams = [(await each.get("/ui/upstreams")).text for each in (browser, (await sign_in(service, "alice")).http)]
+
+    assert read == [call_id]
+    assert call_id in (await browser.get("/ui/calls")).text
+    assert ["/ui/upstreams/git" in text for text in upstreams] == [False, True]
+
+
 async def test_a_link_acts_on_nothing(service: ServiceUnderTest) -> None:
     alice = await service.create_client("alice")
     link = await create_link(alice)
