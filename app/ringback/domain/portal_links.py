@@ -1,7 +1,7 @@
 """Portal links: URLs that show one principal's pages of the dashboard, or those of one client session, without a key.
 
 A product embeds them for its own users. A link only reads, lives a day at most, and ends at once when it is deleted, when the
-key that made it is revoked or expires, and when its principal is erased. The store has the hash of its secret.
+key that made it is revoked or expires, and when its principal or its session is erased. The store has the hash of its secret.
 """
 
 from dataclasses import dataclass, field
@@ -56,5 +56,11 @@ class PortalLinkRows(Protocol):
         ...
 
     async def delete(self, link_id: PortalLinkId) -> bool: ...
+
+    async def delete_of_session(
+        self, principal: Principal, client_session_id: str, *, until: datetime, limit: int
+    ) -> int:
+        """Delete links to this client session that are not newer than `until`, the oldest first. Return how many."""
+        ...
 
     async def remove_expired(self, *, now: datetime, limit: int) -> int: ...

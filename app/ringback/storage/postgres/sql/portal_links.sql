@@ -24,6 +24,16 @@ SELECT count(*) AS links FROM (SELECT 1 FROM portal_links WHERE principal = :pri
 -- name: delete
 DELETE FROM portal_links WHERE id = :id;
 
+-- Along the index of the principal, which has a bounded number of links (PORTAL_LINKS_MAX). Its order, see above, chooses it.
+-- name: delete_of_session
+DELETE FROM portal_links USING (
+    SELECT id FROM portal_links
+    WHERE principal >= :principal AND principal <= :principal
+        AND client_session_id = :client_session_id AND created_at <= :until
+    ORDER BY principal, id LIMIT :limit
+) AS erased
+WHERE portal_links.id = erased.id;
+
 -- name: remove_expired
 WITH expired AS MATERIALIZED (
     SELECT id FROM portal_links WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit FOR UPDATE SKIP LOCKED
