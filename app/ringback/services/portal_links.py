@@ -1,7 +1,8 @@
 """Portal links: make one, list them, delete one, and find the caller of a browser that has one (`domain.portal_links`).
 
-A link shows what its maker may read: the scope `read`, of the same principal, for the same upstreams, and for as long as the
-maker's key is valid. It grants nothing that its maker does not have.
+A link shows what its maker may read: the scope `read`, of the same principal, and for as long as the maker's key is valid. It
+grants nothing that its maker does not have. A key for some upstreams reads the calls of every upstream of its principal, and so
+does its link; of the upstreams themselves both see only those.
 """
 
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ class CreatedPortalLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortalCaller:
+    link_id: PortalLinkId
     caller: Caller
     client_session_id: str | None
     expires_at: datetime
@@ -141,4 +143,6 @@ async def _find_portal_caller(tx: Transaction, secret: str) -> PortalCaller | No
         upstreams=link.upstreams,
         surface=Surface.UI,
     )
-    return PortalCaller(caller=caller, client_session_id=link.client_session_id, expires_at=link.expires_at)
+    return PortalCaller(
+        link_id=link.id, caller=caller, client_session_id=link.client_session_id, expires_at=link.expires_at
+    )

@@ -58,4 +58,6 @@ class Viewers:
         found = None if secret is None else await self._context.services.portal_links.find_caller(secret)
         if found is None:
             return None
-        return Viewer(caller=found.caller, form_token="", client_session_id=found.client_session_id, is_portal=True)
+        return Viewer(
+            caller=found.caller, form_token="", client_session_id=found.client_session_id, portal_link_id=found.link_id
+        )

@@ -75,6 +75,37 @@ async def test_a_link_to_one_session_shows_nothing_else(service: ServiceUnderTes
     assert set(statuses.values()) == {404}, statuses
 
 
+async def test_links_to_a_session_end_with_its_erasure_and_others_stay(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    ended = await create_link(alice, client_session_id="session-1")
+    stays = [(await create_link(alice, **body))["id"] for body in ({}, {"client_session_id": "session-2"})]
+    browser, _ = await open_link(service, ended["url"])
+    await alice.post("/v1/calls", json=CALL_BODY)
+
+    await alice.delete("/v1/sessions/session-1")
+    refused = (await browser.get("/ui/calls")).status_code
+    await alice.delete("/v1/sessions/session-1", params={"cancel": True})
+    links = (await alice.get("/v1/portal-links")).json()["portal_links"]
+
+    assert refused == 200, "a request that is refused, as the call has not ended, deletes nothing"
+    assert {link["id"] for link in links} == set(stays)
+    assert (await browser.get("/ui/calls")).status_code != 200
+
+
+async def test_a_link_of_a_key_for_some_upstreams_shows_what_the_key_reads(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+    narrow = await service.create_client("alice", upstreams=frozenset({"other"}))
+    browser, _ = await open_link(service, (await create_link(narrow))["url"])
+
+    read = [each["id"] for each in (await narrow.get("/v1/calls")).json()["calls"]]
+    upstreams = [(await each.get("/ui/upstreams")).text for each in (browser, (await sign_in(service, "alice")).http)]
+
+    assert read == [call_id]
+    assert call_id in (await browser.get("/ui/calls")).text
+    assert ["/ui/upstreams/git" in text for text in upstreams] == [False, True]
+
+
 async def test_a_link_acts_on_nothing(service: ServiceUnderTest) -> None:
     alice = await service.create_client("alice")
     link = await create_link(alice)

@@ -225,6 +225,7 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("portal_links", "by_hash", "portal_links_of_secret"),
         ("portal_links", "page_of_principal", "portal_links_of_principal"),
         ("portal_links", "count", "portal_links_of_principal"),
+        ("portal_links", "delete_of_session", "portal_links_of_principal"),
         ("portal_links", "remove_expired", "portal_links_expiring"),
         ("audit_entries", "page_of_owner", "audit_entries_of_owner"),
         ("audit_entries", "remove", "audit_entries_by_age"),
