@@ -6,7 +6,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.api.responses import encode_next_cursor
@@ -23,6 +23,7 @@ from ringback.ui.call_filters import FAILURES, CallQuery, is_id_prefix, list_cho
 from ringback.ui.contents import READ_BYTES_MAX, ShownContent, show_json, show_value
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import Form, PageRoutes
+from ringback.ui.redirects import redirect
 from ringback.ui.rendering import PAGE_HEADERS, Renderer
 from ringback.ui.timelines import describe_state, draw_timeline, list_entries
 from ringback.ui.viewer import Viewer
@@ -54,7 +55,7 @@ class CallPages:
         services = self._context.services
         search = request.query_params.get("q", "").strip()
         if search:
-            return self._redirect(_search_path(search))
+            return redirect(_search_path(search))
         query = read_call_query(request.query_params, viewer)
         caller = view_rows(services.operators, viewer, request, operation="ui_list_calls")
         cursor = request.query_params.get("cursor")
@@ -104,7 +105,7 @@ class CallPages:
         services, call_id = self._context.services, request.path_params["call_id"]
         caller = await act_for_owner(services.operators, viewer, call_id, operation="ui_cancel_call")
         call = await services.calls.cancel_call(caller, call_id)
-        return self._redirect(f"/calls/{call.id}?done=cancelled")
+        return redirect(f"/calls/{call.id}?done=cancelled")
 
     async def _read_history(
         self, request: Request, viewer: Viewer, *, operation: str, repeats: bool = False
@@ -139,9 +140,6 @@ class CallPages:
         except (ResultNotReady, ContentUnreadable):
             return None
         return show_json(result)
-
-    def _redirect(self, path: str) -> Response:
-        return RedirectResponse(f"/ui{path}", status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
 
 
 def _search_path(search: str) -> str:
