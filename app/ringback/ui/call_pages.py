@@ -1,5 +1,6 @@
 """The list of calls, and the page of one call."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any, Final
@@ -31,6 +32,8 @@ from ringback.ui.viewer import Viewer
 PAGE_SIZE = 50
 SETTLED_AFTER: Final = timedelta(minutes=10)
 """A page refreshes itself while the call or a callback is open, and so long after its end: the client may return."""
+GROWTH_SECONDS: Final = 10
+"""The drawing of a call that is open ends now, so a page that is open gets a new one so often."""
 VERSION_DIGITS: Final = 16
 _DONE_TEXTS: Final = {
     "cancelled": "The end of the call was requested.",
@@ -91,7 +94,7 @@ class CallPages:
     async def show_state(self, request: Request, viewer: Viewer) -> Response:
         """The part of the page that changes. The script reloads the page once the call has ended."""
         _, history = await self._read_history(request, viewer, operation="ui_refresh_call", repeats=True)
-        if request.query_params.get("version") == _compute_version(history):
+        if request.query_params.get("version") == _compute_version(history, self._context.clock.now()):
             return Response(status_code=HTTPStatus.NO_CONTENT, headers=PAGE_HEADERS)
         response = self._renderer.render_page(
             "call_state.html", viewer, title="", **self._state_values(history, viewer)
@@ -120,7 +123,7 @@ class CallPages:
         now = self._context.clock.now()
         return {
             "history": history,
-            "state_version": _compute_version(history),
+            "state_version": _compute_version(history, now),
             "call": history.call,
             "state_text": describe_state(history.call),
             "entries": list_entries(history),
@@ -155,8 +158,12 @@ def _older_link(query: CallQuery, cursor: str | None) -> str | None:
     return None if cursor is None else query.link(cursor=cursor)
 
 
-def _compute_version(history: CallHistory) -> str:
-    """It changes with what the page shows, so a refresh of a page that shows it all costs one read."""
+def _compute_version(history: CallHistory, now: datetime) -> str:
+    """It changes with what the page shows, so a refresh of a page that shows it all costs one read.
+
+    Also when the page is to ask no more: the answer is then a page without a refresh.
+    """
+    is_open = any(end is None for end in _list_ends(history))
     deliveries = [(each.delivery.state, each.delivery.attempts, len(each.attempts)) for each in history.deliveries]
     shown = [
         history.call.updated_at.isoformat(),
@@ -164,11 +171,17 @@ def _compute_version(history: CallHistory) -> str:
         history.events[-1].id if history.events else "",
         deliveries,
         history.resume_count,
+        (now - history.call.created_at) // timedelta(seconds=GROWTH_SECONDS) if is_open else "",
+        _may_change(history, now - SETTLED_AFTER),
     ]
     return jsontext.sha256(jsontext.dumps(shown))[:VERSION_DIGITS]
 
 
 def _may_change(history: CallHistory, settled_since: datetime) -> bool:
     """Whether the call or a callback is open, or ended a moment ago, so that the client may return."""
-    ends = [history.call.finished_at, *(each.delivery.finished_at for each in history.deliveries)]
-    return any(end is None or end > settled_since for end in ends)
+    return any(end is None or end > settled_since for end in _list_ends(history))
+
+
+def _list_ends(history: CallHistory) -> Sequence[datetime | None]:
+    """Of the call and of its callbacks; None for what is open."""
+    return [history.call.finished_at, *(each.delivery.finished_at for each in history.deliveries)]
