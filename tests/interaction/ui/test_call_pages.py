@@ -1,5 +1,6 @@
 """The list of calls and the page of a call in the dashboard."""
 
+import re
 from typing import Any
 
 import httpx
@@ -140,7 +141,8 @@ async def test_an_open_page_of_a_call_draws_its_time_and_asks_no_more_once_it_is
     browser = await sign_in(service, "alice")
 
     async def refresh(page: str) -> httpx.Response:
-        return await browser.http.get(page.split('hx-get="')[1].split('"')[0].replace("&amp;", "&"))
+        (path,) = re.findall(r'hx-get="([^"]+)"', page)
+        return await browser.http.get(path.replace("&amp;", "&"))
 
     running = (await browser.open(f"/calls/{call_id}")).text
     service.clock.advance(GROWTH_SECONDS)
