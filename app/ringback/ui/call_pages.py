@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,6 +23,7 @@ from ringback.ui.call_filters import FAILURES, CallQuery, is_id_prefix, list_cho
 from ringback.ui.contents import READ_BYTES_MAX, ShownContent, show_json, show_value
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import Form, PageRoutes
+from ringback.ui.query_parameters import with_query
 from ringback.ui.redirects import redirect
 from ringback.ui.rendering import PAGE_HEADERS, Renderer
 from ringback.ui.timelines import describe_state, draw_timeline, list_entries
@@ -150,8 +150,8 @@ def _search_path(search: str) -> str:
     if is_well_formed_id("call", search):
         return f"/calls/{search}"
     if is_id_prefix(search):
-        return f"/calls?{urlencode({'id_prefix': search})}"
-    return f"/lookup?{urlencode({'q': search})}"
+        return with_query("/calls", {"id_prefix": search})
+    return with_query("/lookup", {"q": search})
 
 
 def _older_link(query: CallQuery, cursor: str | None) -> str | None:

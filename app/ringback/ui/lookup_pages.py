@@ -1,7 +1,7 @@
 """One box for every id and key: what it names, as links."""
 
 from typing import Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,6 +11,7 @@ from ringback.services.lookups import Found, FoundKind
 from ringback.ui.access import view_rows
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import PageRoutes
+from ringback.ui.query_parameters import with_query
 from ringback.ui.redirects import redirect
 from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
@@ -52,5 +53,5 @@ class LookupPages:
 def _path(found: Found) -> str:
     """Below the dashboard's path."""
     if found.kind is FoundKind.CORRELATION:
-        return f"/calls?{urlencode({'correlation_id': found.id})}"
+        return with_query("/calls", {"correlation_id": found.id})
     return f"{_PATHS[found.kind]}{quote(found.id, safe='')}"

@@ -2,7 +2,7 @@
 
 import logging
 from http import HTTPStatus
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,6 +21,7 @@ from ringback.domain.principal import Caller
 from ringback.domain.sign_ins import SIGN_IN_SECONDS
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import NEXT_LENGTH_MAX, Form, PageRoutes
+from ringback.ui.query_parameters import with_query
 from ringback.ui.redirects import redirect
 from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
@@ -87,7 +88,7 @@ class SignInPages:
             status_code=status,
             error=error,
             issuer_host=None if issuer is None else urlsplit(issuer.issuer).netloc,
-            next_query=f"?{urlencode({'next': place})}" if place else "",
+            next_query=with_query("", {"next": place}),
         )
 
 
