@@ -3,11 +3,10 @@
 A page shows what REST shows: no bodies, because their resume tokens belong to the receiver.
 """
 
-from http import HTTPStatus
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.domain.attempt_category import AttemptCategory
@@ -22,7 +21,8 @@ from ringback.ui.notices import find_notice
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import list_filters, read_query, with_query
 from ringback.ui.redelivery_pages import is_redeliverable
-from ringback.ui.rendering import PAGE_HEADERS, Renderer
+from ringback.ui.redirects import redirect
+from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 PAGE_SIZE: Final = 50
@@ -100,12 +100,7 @@ class DeliveryPages:
         delivery_id = request.path_params["delivery_id"]
         caller = await act_for_owner(services.operators, viewer, delivery_id, operation="ui_redeliver")
         requested = await services.replays.redeliver_delivery(caller, delivery_id)
-        path = f"{self._renderer.ui_path}/deliveries/{requested.delivery.id}"
-        return RedirectResponse(
-            with_query(path, {"done": "delivery-redelivered"}),
-            status_code=HTTPStatus.SEE_OTHER,
-            headers=PAGE_HEADERS,
-        )
+        return redirect(with_query(f"/deliveries/{requested.delivery.id}", {"done": "delivery-redelivered"}))
 
     async def _require_session_of_call(self, viewer: Viewer, caller: Caller, call_id: str | None) -> None:
         """Raise `NotFound` unless the viewer may see deliveries of this call. A link to one client session shows no others."""

@@ -50,7 +50,7 @@ class LivePages:
         pages = services.live_calls.follow_list(
             caller, query.call_filter, limit=LIVE_PAGE_SIZE, seconds=seconds, portal_link_id=viewer.portal_link_id
         )
-        first = await anext(pages)
+        first = await anext(pages, None)  # at a shutdown there is no page
         frames = self._write_frames(
             first, pages, shows_owner=shows_owner(self._context, viewer), is_filtered=query.is_filtered
         )

@@ -4,7 +4,7 @@
     authentication is off    the anonymous principal
     cookie of a portal link  reads what the link shows
 
-A sign-in comes first: a link that somebody sends to a person who is signed in shows that person nothing else than before.
+A sign-in comes first: a link changes nothing that a person sees who is signed in.
 """
 
 from collections.abc import Mapping
