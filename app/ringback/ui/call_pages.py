@@ -24,12 +24,14 @@ from ringback.ui.contents import READ_BYTES_MAX, ShownContent, show_json, show_v
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.rendering import PAGE_HEADERS, Renderer
-from ringback.ui.timelines import describe_state, draw_timeline, list_entries
+from ringback.ui.timelines import describe_state, draw_timeline, list_entries, name_receiver
 from ringback.ui.viewer import Viewer
 
 PAGE_SIZE = 50
 SETTLED_AFTER: Final = timedelta(minutes=10)
 """A page refreshes itself while the call or a callback is open, and so long after its end: the client may return."""
+RECEIVERS_SHOWN_MAX: Final = 10
+"""Webhooks that an open call names as receivers of its end."""
 VERSION_DIGITS: Final = 16
 _DONE_TEXTS: Final = {
     "cancelled": "The end of the call was requested.",
@@ -123,6 +125,9 @@ class CallPages:
             "call": history.call,
             "state_text": describe_state(history.call),
             "entries": list_entries(history),
+            "receivers": [
+                (webhook, name_receiver(webhook)) for webhook in history.awaiting_webhooks[:RECEIVERS_SHOWN_MAX]
+            ],
             "drawing": draw_timeline(history, now=now),
             "may_cancel": viewer.may(Scope.CALLS) and not history.call.is_final,
             "may_answer": viewer.may(Scope.CALLS),
@@ -166,6 +171,7 @@ def _compute_version(history: CallHistory) -> str:
         history.events[-1].id if history.events else "",
         deliveries,
         history.resume_count,
+        [webhook.id for webhook in history.awaiting_webhooks],
     ]
     return jsontext.sha256(jsontext.dumps(shown))[:VERSION_DIGITS]
 

@@ -18,12 +18,17 @@ from ringback.domain.call_outcome import CallOutcome, describe_error
 from ringback.domain.call_resumes import CallResume, ResumeSurface
 from ringback.domain.delivery import Attempt, DeliveryState
 from ringback.domain.event import Event, EventName
-from ringback.ui.drawings import Bar, Drawing, Lane, Mark, TimeScale, draw_lanes
+from ringback.domain.webhook import Webhook
+from ringback.ui.drawings import LABEL_CHARACTERS, Bar, Drawing, Lane, Mark, TimeScale, draw_lanes
+from ringback.ui.formats import shorten_text
 
 DRAWN_DELIVERIES_MAX: Final = 12
 """Lanes of deliveries. The list below the drawing has all."""
 ENTRIES_MAX: Final = 250
 """Entries of the list. A page with more takes a browser and the event loop too long."""
+ID_END_LENGTH: Final = 6
+LANE_NAME_LENGTH: Final = 14
+"""Characters of a webhook's name next to its lane."""
 PROGRESS_TEXT_MAX: Final = 500
 """Characters of an upstream's progress message."""
 
@@ -109,6 +114,30 @@ def describe_state(call: Call) -> str:
     return waits.get(call.phase, "The tool runs.")
 
 
+def name_receiver(webhook: Webhook) -> str:
+    """The host and port of the URL, and the webhook's name or the end of its id.
+
+    No more of the URL: a path can hold a secret, and a portal link shows this page to others.
+    """
+    return f"{_host_of(webhook)} ({webhook.name or _end_of_id(webhook)})"
+
+
+def _host_of(webhook: Webhook) -> str:
+    return urlsplit(webhook.url).netloc.rpartition("@")[2]
+
+
+def _end_of_id(webhook: Webhook) -> str:
+    return f"…{webhook.id[-ID_END_LENGTH:]}"
+
+
+def _lane_label(history: DeliveryHistory) -> str:
+    """Short enough that the end, in which the webhooks of one host differ, is shown."""
+    if history.webhook is None:
+        return history.delivery.webhook_id
+    name = shorten_text(history.webhook.name or _end_of_id(history.webhook), LANE_NAME_LENGTH)
+    return f"{shorten_text(_host_of(history.webhook), LABEL_CHARACTERS - len(name) - 1)} {name}"
+
+
 def _call_entries(call: Call) -> Iterator[TimelineEntry]:
     yield TimelineEntry(at=call.created_at, text="Call stored", detail=f"{call.upstream} / {call.tool}")
     if call.dispatched_at is not None:
@@ -171,11 +200,7 @@ def _resume_entry(resume: CallResume) -> TimelineEntry:
 
 
 def _receiver(history: DeliveryHistory) -> str:
-    """The receiver's host: a path can hold a secret, and a portal link shows this page to others."""
-    if history.webhook is None:
-        return history.delivery.webhook_id
-    parts = urlsplit(history.webhook.url)
-    return parts.hostname or history.delivery.webhook_id
+    return history.delivery.webhook_id if history.webhook is None else name_receiver(history.webhook)
 
 
 def _attempt_result(attempt: Attempt) -> str:
@@ -209,4 +234,4 @@ def _delivery_lane(history: DeliveryHistory, now: datetime) -> Lane:
         Mark(at=attempt.started_at, tone=_attempt_tone(attempt), text=f"Attempt {attempt.number}")
         for attempt in history.attempts
     ]
-    return Lane(label=_receiver(history), bars=[bar], marks=marks)
+    return Lane(label=_lane_label(history), bars=[bar], marks=marks)

@@ -1,5 +1,7 @@
 """The list of calls and the page of a call in the dashboard."""
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -7,7 +9,10 @@ import pytest
 
 from ringback.domain.call import Progress
 from ringback.domain.call_outcome import CallOutcome, failed_completion
+from ringback.domain.call_rows import CallChange
 from ringback.domain.delivery import DeliveryState
+from ringback.domain.ids import CallId
+from ringback.domain.ports import Transaction
 from ringback.domain.principal import Scope
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 from tests.support.viewer_browser import sign_in
@@ -163,3 +168,46 @@ async def test_foreign_and_unknown_calls_look_alike_and_an_expired_one_says_so(s
     assert [page.status_code for page in pages] == [404] * 4
     assert len({page.text.replace(foreign, "").replace(unknown, "") for page in pages[:2]}) == 1
     assert expired.status_code == 410
+
+
+async def test_an_open_call_names_the_webhooks_that_its_end_reaches_and_no_others(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    webhooks = [
+        (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL} | more)).json()["id"]
+        for more in ({}, {"tool": "other"})
+    ]
+    call_id = await start(alice)
+    browser = await sign_in(service, "alice")
+
+    open_page = (await browser.open(f"/calls/{call_id}")).text
+    await alice.delete(f"/v1/webhooks/{webhooks[0]}")
+    alone = (await browser.open(f"/calls/{call_id}")).text
+    await service.finish_call(call_id)
+    ended = (await browser.open(f"/calls/{call_id}")).text
+
+    assert f'/ui/webhooks/{webhooks[0]}"' in open_page
+    assert f"agent.example (…{webhooks[0][-6:]})" in open_page
+    assert webhooks[1] not in open_page
+    assert "No webhook receive" not in open_page
+    assert "No webhook receives a callback when this call ends." in alone
+    assert "No webhook received a callback of this call" in ended
+
+
+async def test_a_client_that_waited_for_the_end_was_answered_directly(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    call_id = await start(alice, client_session_id="s-1")
+
+    async def attend(tx: Transaction) -> None:
+        call = await tx.calls.get(CallId(call_id))
+        assert call is not None
+        attended = replace(call, attended_until=service.clock.now() + timedelta(seconds=60))
+        await tx.calls.update(attended, CallChange.UNATTENDED, expected=call.status, lease_token=None)
+
+    await service.store.write(attend)
+    await service.finish_call(call_id)
+    browser = await sign_in(service, "alice")
+
+    for path in (f"/calls/{call_id}", "/sessions/s-1", ""):
+        page = (await browser.open(path)).text
+        assert "answered directly" in page, path
+        assert "not yet" not in page, path

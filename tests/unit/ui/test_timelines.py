@@ -44,7 +44,7 @@ def make_history(**over: Any) -> CallHistory:
         phase=CallPhase.ENDED,
         outcome=CallOutcome.RESULT,
     )
-    webhook = make_webhook(url="https://user.example/secret-path")
+    webhook = make_webhook(url="https://user.example:8443/secret-path", name="bell")
     delivery = make_delivery(
         call_id=call.id, state=DeliveryState.DELIVERED, created_at=after(5), finished_at=after(3600)
     )
@@ -73,9 +73,9 @@ def test_entries_say_in_the_order_of_time_what_happened() -> None:
         ("Sent to the upstream", "busy"),
         ("Progress: 1 of 2", "busy"),
         ("Ended: result", "good"),
-        ("Callback to user.example", "quiet"),
-        ("Attempt 1 to user.example: 503, http 5xx after 12 ms", "bad"),
-        ("Attempt 2 to user.example: 204, delivered after 12 ms", "good"),
+        ("Callback to user.example:8443 (bell)", "quiet"),
+        ("Attempt 1 to user.example:8443 (bell): 503, http 5xx after 12 ms", "bad"),
+        ("Attempt 2 to user.example:8443 (bell): 204, delivered after 12 ms", "good"),
         ("Client returned with a resume token (POST /v1/resume), 3 times from then on", "busy"),
     ]
 
@@ -84,7 +84,7 @@ def test_a_drawing_shows_seconds_and_hours_and_nothing_outside_its_frame() -> No
     drawing = draw_timeline(make_history(), now=after(9999))
 
     (waiting, running), (callback,) = drawing.lanes[0].bars, drawing.lanes[1].bars
-    assert [lane.label for lane in drawing.lanes] == ["Call", "user.example", "Client returned"]
+    assert [lane.label for lane in drawing.lanes] == ["Call", "user.example:8443 bell", "Client returned"]
     assert (waiting.tone, running.tone, callback.tone) == ("quiet", "good", "good")
     assert all(bar.width > WIDTH / 20 for bar in (waiting, running, callback))
     assert all(LABEL_WIDTH <= x <= RIGHT for x in xs(drawing))
