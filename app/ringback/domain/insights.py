@@ -100,6 +100,8 @@ class OpenWork:
     open_calls: Mapping[CallStatus, int]
     queued_calls: int
     """Calls that wait for a runner."""
+    scheduled_calls: int
+    """Calls that start later."""
     open_deliveries: Mapping[DeliveryState, int]
     """Held, pending and leased ones. For one principal: those of its registered webhooks and of its newest other ones."""
     dead_deliveries: int

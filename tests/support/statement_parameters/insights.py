@@ -28,6 +28,8 @@ INSIGHT_PARAMETERS: Final[StatementParameters] = {
         "calls_of_principal": [{}],
         "queued_calls": [{}],
         "queued_calls_of_principal": [{"upstreams": '["busy", "rare"]'}],
+        "scheduled_calls": [{}],
+        "scheduled_calls_of_principal": [{}],
         "deliveries_of_principal": [{}],
         "dead_deliveries": [{}],
         "dead_deliveries_of_principal": [{}],

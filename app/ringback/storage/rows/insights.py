@@ -125,6 +125,7 @@ class SqlOpenWork(SqlRows, noun="open_work"):
             calls,
             deliveries,
             queued=queued,
+            scheduled=await self._count("scheduled_calls_of_principal", principal=principal),
             dead=await self._count("dead_deliveries_of_principal", principal=principal),
             failing=await self._count("failing_webhooks_of_principal", principal=principal),
         )
@@ -135,6 +136,7 @@ class SqlOpenWork(SqlRows, noun="open_work"):
             {str(status): count for status, count in totals.calls.items()},
             {str(state): count for state, count in totals.open_deliveries.items()},
             queued=await self._count("queued_calls"),
+            scheduled=await self._count("scheduled_calls"),
             dead=await self._count("dead_deliveries"),
             failing=sum(totals.failing_webhooks.values()),
         )
@@ -148,11 +150,12 @@ class SqlOpenWork(SqlRows, noun="open_work"):
 
 
 def _describe_open(
-    calls: Mapping[str, int], deliveries: Mapping[str, int], *, queued: int, dead: int, failing: int
+    calls: Mapping[str, int], deliveries: Mapping[str, int], *, queued: int, scheduled: int, dead: int, failing: int
 ) -> OpenWork:
     return OpenWork(
         open_calls={status: calls.get(status, 0) for status in OPEN_CALL_STATUSES},
         queued_calls=queued,
+        scheduled_calls=scheduled,
         open_deliveries={state: deliveries.get(state, 0) for state in DeliveryState if state in OPEN_STATES},
         dead_deliveries=dead,
         failing_webhooks=failing,
