@@ -55,7 +55,7 @@ class CallMarks:
 
     call: Call
     deliveries: Sequence[Delivery]
-    """The latest ones, oldest first, without their bodies."""
+    """The latest ones, by webhook and then oldest first, so that calls compare; without their bodies."""
     resumes: Sequence[CallResume]
 
 

@@ -100,7 +100,7 @@ async def _read_marks(tx: Transaction, calls: Sequence[Call]) -> Sequence[CallMa
     return [
         CallMarks(
             call=call,
-            deliveries=deliveries.get(call.id, ()),
+            deliveries=sorted(deliveries.get(call.id, ()), key=lambda each: (each.webhook_id, each.id)),
             resumes=[resume for resume in resumes if resume.call_id == call.id],
         )
         for call in calls

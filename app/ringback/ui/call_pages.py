@@ -32,6 +32,7 @@ SETTLED_AFTER: Final = timedelta(minutes=10)
 """A page refreshes itself while the call or a callback is open, and so long after its end: the client may return."""
 RECEIVERS_SHOWN_MAX: Final = 10
 """Webhooks that an open call names as receivers of its end."""
+REASON_LENGTH_MAX: Final = 2_000
 VERSION_DIGITS: Final = 16
 _DONE_TEXTS: Final = {
     "cancelled": "The end of the call was requested.",
@@ -124,6 +125,7 @@ class CallPages:
             "state_version": _compute_version(history),
             "call": history.call,
             "state_text": describe_state(history.call),
+            "reason": _find_reason(history.call),
             "entries": list_entries(history),
             "receivers": [
                 (webhook, name_receiver(webhook)) for webhook in history.awaiting_webhooks[:RECEIVERS_SHOWN_MAX]
@@ -160,6 +162,12 @@ def _search_path(search: str) -> str:
 
 def _older_link(query: CallQuery, cursor: str | None) -> str | None:
     return None if cursor is None else query.link(cursor=cursor)
+
+
+def _find_reason(call: Call) -> str | None:
+    """What is stored about the failure, if it says more than the outcome."""
+    message = (call.error or {}).get("message")
+    return None if not message or call.outcome is CallOutcome.CANCELLED else str(message)[:REASON_LENGTH_MAX]
 
 
 def _compute_version(history: CallHistory) -> str:

@@ -39,6 +39,12 @@ SURFACE_NAMES: Final = {
     ResumeSurface.MCP_RESOURCE: "for the MCP resource",
     ResumeSurface.TOOL: "with a built-in tool",
 }
+PAGE_TEXTS: Final = {
+    CallOutcome.TOOL_ERROR: "The tool returned an error. Its text is in the result, below.",
+    CallOutcome.UPSTREAM_ERROR: "The upstream returned an error, or a response that is no result.",
+    CallOutcome.REJECTED: "The call did not reach its upstream, so the tool did not run.",
+}
+"""Where the page shows the reason itself, it does not refer to the call."""
 OUTCOME_TONES: Final = {
     CallOutcome.RESULT: "good",
     CallOutcome.TOOL_ERROR: "warn",
@@ -107,7 +113,8 @@ def describe_state(call: Call) -> str:
     """One sentence about what the call does now."""
     if call.outcome is not None:
         error = describe_error(call.outcome)
-        return "The tool returned a result." if error is None else error.message
+        text = "The tool returned a result." if error is None else error.message
+        return PAGE_TEXTS.get(call.outcome, text)
     if call.status is CallStatus.INPUT_REQUIRED:
         return "The tool waits for input."
     waits = {CallPhase.SCHEDULED: "The call starts later.", CallPhase.QUEUED: "The call waits for its upstream."}
@@ -146,7 +153,7 @@ def _call_entries(call: Call) -> Iterator[TimelineEntry]:
     if call.finished_at is not None and call.outcome is not None:
         tone = OUTCOME_TONES.get(call.outcome, "bad")
         text = f"Ended: {call.outcome.replace('_', ' ')}"
-        yield TimelineEntry(at=call.finished_at, text=text, tone=tone, detail=describe_state(call))
+        yield TimelineEntry(at=call.finished_at, text=text, tone=tone)
 
 
 def _event_entries(event: Event) -> Iterator[TimelineEntry]:

@@ -1,5 +1,6 @@
 """The list of calls and the page of a call in the dashboard."""
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -8,7 +9,7 @@ import httpx
 import pytest
 
 from ringback.domain.call import Progress
-from ringback.domain.call_outcome import CallOutcome, failed_completion
+from ringback.domain.call_outcome import CallOutcome, completion_from_result, failed_completion
 from ringback.domain.call_rows import CallChange
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.ids import CallId
@@ -211,3 +212,33 @@ async def test_a_client_that_waited_for_the_end_was_answered_directly(service: S
         page = (await browser.open(path)).text
         assert "answered directly" in page, path
         assert "not yet" not in page, path
+    assert "for 0, 1 more answered directly" in (await browser.open("/sessions/s-1")).text
+
+
+async def test_the_page_of_a_failed_call_says_its_reason_once(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    rejected, failed = await start(alice), await start(alice)
+    await service.finish_call(rejected, failed_completion(CallOutcome.REJECTED, "The upstream git is unknown."))
+    answer = b'{"content":[{"type":"text","text":"no such branch"}],"isError":true}'
+    await service.finish_call(failed, completion_from_result(answer, is_error=True))
+    browser = await sign_in(service, "alice")
+
+    rejection = (await browser.open(f"/calls/{rejected}")).text
+    error = (await browser.open(f"/calls/{failed}")).text
+
+    assert rejection.count("The upstream git is unknown.") == 1
+    assert "The call has the reason" not in rejection
+    assert error.count("The tool returned an error.") == 1
+    assert re.search(r"<details[^>]* open>\s*<summary>Result", error)
+
+
+async def test_the_numbers_of_a_session_add_up_and_the_list_has_them_too(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    calls = [await start(alice, client_session_id="s-1") for _ in range(3)]
+    await service.finish_call(calls[0])
+    browser = await sign_in(service, "alice")
+
+    page, listed = (await browser.open("/sessions/s-1")).text, (await browser.open("/sessions")).text
+
+    assert "<dd>3, 1 result, 2 working</dd>" in page
+    assert '<td class="number">3</td>' in listed

@@ -36,8 +36,8 @@ INSIGHT_PARAMETERS: Final[StatementParameters] = {
         "failing_webhooks_of_principal": [{}],
     },
     "client_sessions": {
-        "page": [{}],
-        "page_of_all": [{}],
+        "page": [{"counted": 500}],
+        "page_of_all": [{"counted": 500}],
         "end_of_page": [{}],
         "end_of_page_of_all": [{}],
         "ends_of_session": [{"client_session_id": "crowd"}, {"client_session_id": "rare"}],

@@ -19,6 +19,7 @@ from ringback.domain.insight_rows import (
     HourRange,
 )
 from ringback.domain.insights import (
+    LISTED_CALLS_COUNTED_MAX,
     ClientSession,
     CountedLabel,
     OpenWork,
@@ -175,6 +176,7 @@ class SqlClientSessions(SqlRows, noun="client_sessions"):
             limit=limit,
             principal=principal,
             before=position,
+            counted=LISTED_CALLS_COUNTED_MAX,
         )
 
     async def count_calls(self, principal: Principal, client_session_id: str, *, limit: int) -> SessionCounts | None:
@@ -184,10 +186,11 @@ class SqlClientSessions(SqlRows, noun="client_sessions"):
             return None
         statuses: Counter[CallStatus] = Counter()
         outcomes: Counter[CallOutcome] = Counter()
-        resumed = 0
+        resumed = answered = 0
         for row in await self._sql.fetch_all("count_calls", limit=limit + 1, **key):
             statuses[CallStatus(row["status"])] += row["count"]
             resumed += row["resumed"]
+            answered += row["answered"]
             if row["outcome"] is not None:
                 outcomes[CallOutcome(row["outcome"])] += row["count"]
         return SessionCounts(
@@ -198,6 +201,7 @@ class SqlClientSessions(SqlRows, noun="client_sessions"):
             calls_by_status=statuses,
             calls_by_outcome=outcomes,
             resumed_calls=resumed,
+            answered_calls=answered,
         )
 
 
@@ -208,4 +212,5 @@ def _decode_session(row: Row) -> ClientSession:
         first_call_at=from_epoch_milliseconds(row["first_call_at"]),
         last_call_at=from_epoch_milliseconds(row["last_call_at"]),
         last_call_id=row["id"],
+        calls=row["calls"],
     )
