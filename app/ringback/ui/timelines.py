@@ -29,6 +29,9 @@ ENTRIES_MAX: Final = 250
 ID_END_LENGTH: Final = 6
 LANE_NAME_LENGTH: Final = 14
 """Characters of a webhook's name next to its lane."""
+PROGRESS_SHOWN: Final = 3
+"""The last reports of progress, which are listed one by one."""
+PROGRESS_FOLDED_MIN: Final = 2
 PROGRESS_TEXT_MAX: Final = 500
 """Characters of an upstream's progress message."""
 
@@ -68,6 +71,9 @@ class TimelineEntry:
     """What to do next, or what a client or an upstream wrote."""
     delivery_id: str | None = None
     """The delivery that the entry is about."""
+    is_progress: bool = False
+    folded: Sequence["TimelineEntry"] = ()
+    """Reports of progress that this one line stands for, oldest first."""
 
 
 def list_entries(history: CallHistory) -> Sequence[TimelineEntry]:
@@ -79,7 +85,18 @@ def list_entries(history: CallHistory) -> Sequence[TimelineEntry]:
         *(_resume_entry(resume) for resume in history.resumes),
     ]
     entries.sort(key=lambda entry: entry.at)
-    return entries if len(entries) <= ENTRIES_MAX else [entries[0], *entries[1 - ENTRIES_MAX :]]
+    latest = entries if len(entries) <= ENTRIES_MAX else [entries[0], *entries[1 - ENTRIES_MAX :]]
+    return _fold_progress(latest)
+
+
+def _fold_progress(entries: Sequence[TimelineEntry]) -> Sequence[TimelineEntry]:
+    """One line in place of all reports of progress but the last few."""
+    folded = [entry for entry in entries if entry.is_progress][:-PROGRESS_SHOWN]
+    if len(folded) < PROGRESS_FOLDED_MIN:
+        return entries
+    line = TimelineEntry(at=folded[0].at, text=f"{len(folded)} progress reports", tone="busy", folded=folded)
+    kept = set(map(id, folded[1:]))
+    return [line if entry is folded[0] else entry for entry in entries if id(entry) not in kept]
 
 
 def draw_timeline(history: CallHistory, *, now: datetime) -> Drawing:
@@ -163,6 +180,7 @@ def _event_entries(event: Event) -> Iterator[TimelineEntry]:
             yield TimelineEntry(
                 at=event.created_at,
                 text=_progress_text(progress.get("progress"), progress.get("total")),
+                is_progress=True,
                 tone="busy",
                 detail=str(progress.get("message") or "")[:PROGRESS_TEXT_MAX] or None,
             )

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -113,7 +114,7 @@ def test_a_long_history_has_the_start_and_the_latest_entries() -> None:
 
     entries = list_entries(make_history(events=events))
 
-    assert len(entries) == ENTRIES_MAX
+    assert len(entries) + len(entries[1].folded) - 1 == ENTRIES_MAX
     assert entries[0].text == "Call stored"
     assert entries[-1].text.startswith("Client returned")
 
@@ -147,3 +148,24 @@ def test_a_scale_keeps_the_order_of_instants_and_its_labels_do_not_overlap(
     assert drawing.ticks[-1].anchor == ("end" if len(set(instants)) > 1 else "start")
     places = [tick.x for tick in drawing.ticks]
     assert all(after - before > WIDTH / 10 for before, after in pairwise(places))
+
+
+@pytest.mark.parametrize(
+    ("reports", "texts"),
+    [
+        (4, [f"Progress: {number}" for number in range(4)]),
+        (20, ["17 progress reports", "Progress: 17", "Progress: 18", "Progress: 19"]),
+    ],
+)
+def test_all_but_the_last_reports_of_progress_are_one_line(reports: int, texts: list[str]) -> None:
+    events = [
+        make_event(name=EventName.CALL_PROGRESS, created_at=after(number), data={"progress": {"progress": number}})
+        for number in range(reports)
+    ]
+
+    shown = [entry for entry in list_entries(make_history(events=events)) if "rogress" in entry.text]
+
+    assert [entry.text for entry in shown] == texts
+    assert [entry.text for entry in shown[0].folded] == [f"Progress: {number}" for number in range(reports - 3)][
+        : 17 if reports > 4 else 0
+    ]
