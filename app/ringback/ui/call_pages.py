@@ -1,5 +1,6 @@
 """The list of calls, and the page of one call."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any, Final
@@ -15,11 +16,18 @@ from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_histories import CallHistory
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.cursor import CursorList, decode_id_cursor
-from ringback.domain.errors import ContentUnreadable, ResultNotReady
+from ringback.domain.errors import ContentUnreadable, InvalidRequest, ResultNotReady
 from ringback.domain.ids import is_well_formed_id
 from ringback.domain.principal import Caller, Scope
 from ringback.ui.access import act_for_owner, shows_owner, view_rows
-from ringback.ui.call_filters import FAILURES, CallQuery, is_id_prefix, list_choices, read_call_query
+from ringback.ui.call_filters import (
+    FAILURES,
+    CallQuery,
+    is_id_prefix,
+    keep_refused_fields,
+    list_choices,
+    read_call_query,
+)
 from ringback.ui.contents import READ_BYTES_MAX, ShownContent, show_json, show_value
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import Form, PageRoutes
@@ -58,23 +66,42 @@ class CallPages:
         search = request.query_params.get("q", "").strip()
         if search:
             return self._redirect(_search_path(search))
-        query = read_call_query(request.query_params, viewer)
+        try:
+            query = read_call_query(request.query_params, viewer)
+        except InvalidRequest as refused:
+            return self._render_list(viewer, keep_refused_fields(request.query_params, viewer), problem=refused.detail)
         caller = view_rows(services.operators, viewer, request, operation="ui_list_calls")
         cursor = request.query_params.get("cursor")
         position = decode_id_cursor(CursorList.CALLS, cursor)
         page = await services.calls.list_calls(caller, query.call_filter, position=position, limit=PAGE_SIZE)
+        older = _older_link(query, encode_next_cursor(CursorList.CALLS, page))
+        return self._render_list(viewer, query, calls=page, is_first=cursor is None, older=older)
+
+    def _render_list(
+        self,
+        viewer: Viewer,
+        query: CallQuery,
+        *,
+        calls: Sequence[Call] = (),
+        is_first: bool = True,
+        older: str | None = None,
+        problem: str | None = None,
+    ) -> Response:
+        """`problem`: why the filter was refused. The page then has the form and no rows."""
         return self._renderer.render_page(
             "calls.html",
             viewer,
             title="Calls",
-            calls=page,
+            status_code=HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY,
+            problem=problem,
+            calls=calls,
             query=query,
             is_filtered=query.is_filtered,
             shows_owner=shows_owner(self._context, viewer),
             statuses=list_choices(CallStatus, "Any status"),
             outcomes=[*list_choices(CallOutcome, "Any outcome"), (FAILURES, "any failure")],
-            is_first=cursor is None,
-            older=_older_link(query, encode_next_cursor(CursorList.CALLS, page)),
+            is_first=is_first,
+            older=older,
         )
 
     async def show_call(self, request: Request, viewer: Viewer) -> Response:

@@ -242,3 +242,22 @@ async def test_the_numbers_of_a_session_add_up_and_the_list_has_them_too(service
 
     assert "<dd>3, 1 result, 2 working</dd>" in page
     assert '<td class="number">3</td>' in listed
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("/calls", {"since": "yesterday", "tool": "git_log"}),
+        ("/deliveries", {"since": "yesterday", "call_id": "git_log"}),
+        ("/events", {"name": "odd name", "correlation_id": "git_log"}),
+    ],
+)
+async def test_a_refused_filter_stays_in_the_form_beside_its_reason(
+    service: ServiceUnderTest, path: str, query: dict[str, str]
+) -> None:
+    refused = await (await sign_in(service, "alice")).open(path, **query)
+
+    assert refused.status_code == 422
+    assert 'role="alert"' in refused.text
+    for value in query.values():
+        assert f'value="{value}"' in refused.text
