@@ -39,6 +39,8 @@ class CallHistory:
     """The latest ones, oldest first."""
     resumes: Sequence[CallResume]
     """Oldest first."""
+    awaiting_webhooks: Sequence[Webhook] = ()
+    """Of an open call: those that receive a callback when it ends, if nothing changes until then."""
     is_truncated: bool = False
     """Whether the call has more events or deliveries than these."""
 
@@ -53,7 +55,7 @@ class CallMarks:
 
     call: Call
     deliveries: Sequence[Delivery]
-    """The latest ones, oldest first, without their bodies."""
+    """The latest ones, by webhook and then oldest first, so that calls compare; without their bodies."""
     resumes: Sequence[CallResume]
 
 

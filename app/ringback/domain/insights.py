@@ -104,6 +104,8 @@ class OpenWork:
     open_calls: Mapping[CallStatus, int]
     queued_calls: int
     """Calls that wait for a runner."""
+    scheduled_calls: int
+    """Calls that start later."""
     open_deliveries: Mapping[DeliveryState, int]
     """Held, pending and leased ones. For one principal: those of its registered webhooks and of its newest other ones."""
     dead_deliveries: int
@@ -127,6 +129,10 @@ class InsightsOverview(OpenWork):
 # -- client sessions --
 
 
+LISTED_CALLS_COUNTED_MAX: Final = 500
+"""Calls of each session in a list that are counted."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSession:
     """A client's inference session, as its calls show it."""
@@ -137,6 +143,8 @@ class ClientSession:
     last_call_at: datetime
     """When its newest call was created."""
     last_call_id: CallId
+    calls: int
+    """Counted up to `LISTED_CALLS_COUNTED_MAX`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +160,8 @@ class SessionCounts:
     calls_by_outcome: Mapping[CallOutcome, int]
     resumed_calls: int
     """Calls for which a client came back."""
+    answered_calls: int
+    """Other calls that ended while their client waited for them."""
 
 
 # -- hourly rows --

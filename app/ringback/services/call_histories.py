@@ -15,10 +15,13 @@ from ringback.domain.call_histories import (
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Attempt, Delivery
+from ringback.domain.event import EventName, build_call_event
+from ringback.domain.ids import EventId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.webhook import Webhook
 from ringback.notifier.payload import choose_message_id
+from ringback.notifier.recorder import find_matching_webhooks
 from ringback.services.calls import get_own_call
 
 MARKED_DELIVERIES_MAX: Final = 5
@@ -58,8 +61,15 @@ async def _read_history(tx: Transaction, principal: Principal, call_id: str) -> 
         events=events[-HISTORY_EVENTS_MAX:],
         deliveries=await _read_deliveries(tx, deliveries[-HISTORY_DELIVERIES_MAX:]),
         resumes=await tx.call_resumes.list_of_calls([call.id]),
+        awaiting_webhooks=() if call.is_final else await _find_awaiting(tx, call),
         is_truncated=len(events) > HISTORY_EVENTS_MAX or len(deliveries) > HISTORY_DELIVERIES_MAX,
     )
+
+
+async def _find_awaiting(tx: Transaction, call: Call) -> Sequence[Webhook]:
+    """The webhooks that the end of the call matches, as the response to its start names them; always in the same order."""
+    end = build_call_event(EventName.CALL_FINISHED, call, event_id=EventId(""), seq=0, now=tx.now())
+    return sorted(await find_matching_webhooks(tx, end), key=lambda webhook: webhook.id)
 
 
 async def _read_deliveries(tx: Transaction, deliveries: Sequence[Delivery]) -> Sequence[DeliveryHistory]:
@@ -90,7 +100,7 @@ async def _read_marks(tx: Transaction, calls: Sequence[Call]) -> Sequence[CallMa
     return [
         CallMarks(
             call=call,
-            deliveries=deliveries.get(call.id, ()),
+            deliveries=sorted(deliveries.get(call.id, ()), key=lambda each: (each.webhook_id, each.id)),
             resumes=[resume for resume in resumes if resume.call_id == call.id],
         )
         for call in calls

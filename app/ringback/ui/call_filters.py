@@ -14,7 +14,7 @@ from ringback.domain.clock import cut_to_milliseconds
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import PRINCIPAL_LENGTH_MAX
 from ringback.domain.validation import require_printable
-from ringback.ui.query_parameters import with_query
+from ringback.ui.query_parameters import keep_fields, with_query
 from ringback.ui.viewer import Viewer
 
 E = TypeVar("E", bound=StrEnum)
@@ -90,6 +90,12 @@ def read_call_query(query: Mapping[str, str], viewer: Viewer) -> CallQuery:
         viewer.require_client_session(call_filter.client_session_id or viewer.client_session_id)
         call_filter = replace(call_filter, client_session_id=viewer.client_session_id)
     return CallQuery(fields=fields, call_filter=call_filter)
+
+
+def keep_refused_fields(query: Mapping[str, str], viewer: Viewer) -> CallQuery:
+    """The fields as they were sent, for the form; without any filter."""
+    names = [name for name in _FIELDS if name != "principal" or viewer.is_operator]
+    return CallQuery(fields=keep_fields(query, names), call_filter=CallFilter())
 
 
 def read_principal(query: Mapping[str, str]) -> str:

@@ -15,11 +15,18 @@ from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_histories import CallHistory
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.cursor import CursorList, decode_id_cursor
-from ringback.domain.errors import ContentUnreadable, ResultNotReady
+from ringback.domain.errors import ContentUnreadable, InvalidRequest, ResultNotReady
 from ringback.domain.ids import is_well_formed_id
 from ringback.domain.principal import Caller, Scope
 from ringback.ui.access import act_for_owner, shows_owner, view_rows
-from ringback.ui.call_filters import FAILURES, CallQuery, is_id_prefix, list_choices, read_call_query
+from ringback.ui.call_filters import (
+    FAILURES,
+    CallQuery,
+    is_id_prefix,
+    keep_refused_fields,
+    list_choices,
+    read_call_query,
+)
 from ringback.ui.contents import READ_BYTES_MAX, ShownContent, show_json, show_value
 from ringback.ui.context import UiContext
 from ringback.ui.notices import find_notice
@@ -27,7 +34,7 @@ from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import with_query
 from ringback.ui.redirects import redirect
 from ringback.ui.rendering import PAGE_HEADERS, Renderer
-from ringback.ui.timelines import describe_state, draw_timeline, list_entries
+from ringback.ui.timelines import describe_state, draw_timeline, list_entries, name_receiver
 from ringback.ui.viewer import Viewer
 
 PAGE_SIZE = 50
@@ -35,6 +42,9 @@ SETTLED_AFTER: Final = timedelta(minutes=10)
 """A page refreshes itself while the call or a callback is open, and so long after its end: the client may return."""
 GROWTH_SECONDS: Final = 10
 """The drawing of a call that is open ends now, so a page that is open gets a new one so often."""
+RECEIVERS_SHOWN_MAX: Final = 10
+"""Webhooks that an open call names as receivers of its end."""
+REASON_LENGTH_MAX: Final = 2_000
 VERSION_DIGITS: Final = 16
 
 
@@ -56,23 +66,42 @@ class CallPages:
         search = request.query_params.get("q", "").strip()
         if search:
             return redirect(_search_path(search))
-        query = read_call_query(request.query_params, viewer)
+        try:
+            query = read_call_query(request.query_params, viewer)
+        except InvalidRequest as refused:
+            return self._render_list(viewer, keep_refused_fields(request.query_params, viewer), problem=refused.detail)
         caller = view_rows(services.operators, viewer, request, operation="ui_list_calls")
         cursor = request.query_params.get("cursor")
         position = decode_id_cursor(CursorList.CALLS, cursor)
         page = await services.calls.list_calls(caller, query.call_filter, position=position, limit=PAGE_SIZE)
+        older = _older_link(query, encode_next_cursor(CursorList.CALLS, page))
+        return self._render_list(viewer, query, calls=page, is_first=cursor is None, older=older)
+
+    def _render_list(
+        self,
+        viewer: Viewer,
+        query: CallQuery,
+        *,
+        calls: Sequence[Call] = (),
+        is_first: bool = True,
+        older: str | None = None,
+        problem: str | None = None,
+    ) -> Response:
+        """`problem`: why the filter was refused. The page then has the form and no rows."""
         return self._renderer.render_page(
             "calls.html",
             viewer,
             title="Calls",
-            calls=page,
+            status_code=HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY,
+            problem=problem,
+            calls=calls,
             query=query,
             is_filtered=query.is_filtered,
             shows_owner=shows_owner(self._context, viewer),
             statuses=list_choices(CallStatus, "Any status"),
             outcomes=[*list_choices(CallOutcome, "Any outcome"), (FAILURES, "any failure")],
-            is_first=cursor is None,
-            older=_older_link(query, encode_next_cursor(CursorList.CALLS, page)),
+            is_first=is_first,
+            older=older,
         )
 
     async def show_call(self, request: Request, viewer: Viewer) -> Response:
@@ -123,7 +152,11 @@ class CallPages:
             "state_version": _compute_version(history, now),
             "call": history.call,
             "state_text": describe_state(history.call),
+            "reason": _find_reason(history.call),
             "entries": list_entries(history),
+            "receivers": [
+                (webhook, name_receiver(webhook)) for webhook in history.awaiting_webhooks[:RECEIVERS_SHOWN_MAX]
+            ],
             "drawing": draw_timeline(history, now=now),
             "may_cancel": viewer.may(Scope.CALLS) and not history.call.is_final,
             "may_answer": viewer.may(Scope.CALLS),
@@ -155,6 +188,12 @@ def _older_link(query: CallQuery, cursor: str | None) -> str | None:
     return None if cursor is None else query.link(cursor=cursor)
 
 
+def _find_reason(call: Call) -> str | None:
+    """What is stored about the failure, if it says more than the outcome."""
+    message = (call.error or {}).get("message")
+    return None if not message or call.outcome is CallOutcome.CANCELLED else str(message)[:REASON_LENGTH_MAX]
+
+
 def _compute_version(history: CallHistory, now: datetime) -> str:
     """It changes with what the page shows, so a refresh of a page that shows it all costs one read.
 
@@ -170,6 +209,7 @@ def _compute_version(history: CallHistory, now: datetime) -> str:
         history.resume_count,
         (now - history.call.created_at) // timedelta(seconds=GROWTH_SECONDS) if is_open else "",
         _may_change(history, now - SETTLED_AFTER),
+        [webhook.id for webhook in history.awaiting_webhooks],
     ]
     return jsontext.sha256(jsontext.dumps(shown))[:VERSION_DIGITS]
 

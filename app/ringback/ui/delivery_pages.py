@@ -3,6 +3,7 @@
 A page shows what REST shows: no bodies, because their resume tokens belong to the receiver.
 """
 
+from http import HTTPStatus
 from typing import Final
 
 from starlette.requests import Request
@@ -12,20 +13,25 @@ from starlette.routing import Route
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
 from ringback.domain.delivery import OPEN_STATES, DeliveryState
-from ringback.domain.errors import CallExpired, NotFound
+from ringback.domain.errors import CallExpired, InvalidRequest, NotFound
 from ringback.domain.principal import Caller
 from ringback.schemas.deliveries import DeliveryListQuery
 from ringback.ui.access import act_for_owner, shows_owner, view_rows
 from ringback.ui.context import UiContext
 from ringback.ui.notices import find_notice
 from ringback.ui.page_routes import Form, PageRoutes
-from ringback.ui.query_parameters import list_filters, read_query, with_query
+from ringback.ui.query_parameters import keep_filters, list_filters, read_query, with_query
 from ringback.ui.redelivery_pages import is_redeliverable
 from ringback.ui.redirects import redirect
 from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 PAGE_SIZE: Final = 50
+_CHOICES: Final = {
+    "states": [(str(state), str(state)) for state in DeliveryState],
+    "categories": [(str(category), str(category)) for category in AttemptCategory],
+}
+"""Of the form."""
 
 
 class DeliveryPages:
@@ -42,7 +48,10 @@ class DeliveryPages:
 
     async def list_deliveries(self, request: Request, viewer: Viewer) -> Response:
         services = self._context.services
-        query = read_query(request, DeliveryListQuery)
+        try:
+            query = read_query(request, DeliveryListQuery)
+        except InvalidRequest as refused:
+            return self._refuse_filter(request, viewer, refused.detail)
         caller = view_rows(services.operators, viewer, request, operation="ui_list_deliveries")
         await self._require_session_of_call(viewer, caller, query.call_id)
         position = decode_id_cursor(CursorList.DELIVERIES, query.cursor)
@@ -57,14 +66,32 @@ class DeliveryPages:
             viewer,
             title="Deliveries",
             shows_owner=shows_owner(self._context, viewer),
+            problem=None,
             deliveries=deliveries,
             filters=filters,
-            states=[(str(state), str(state)) for state in DeliveryState],
-            categories=[(str(category), str(category)) for category in AttemptCategory],
+            choices=_CHOICES,
             redeliver_path=self._find_redelivery(viewer, query, filters),
             older=None if cursor is None else with_query(path, {**filters, "cursor": cursor}),
             newest=with_query(path, filters) if query.cursor else None,
             done=find_notice(request),
+        )
+
+    def _refuse_filter(self, request: Request, viewer: Viewer, problem: str) -> Response:
+        """The form as it was sent, the reason, and no rows."""
+        return self._renderer.render_page(
+            "deliveries.html",
+            viewer,
+            title="Deliveries",
+            status_code=HTTPStatus.UNPROCESSABLE_ENTITY,
+            problem=problem,
+            shows_owner=shows_owner(self._context, viewer),
+            deliveries=(),
+            filters=keep_filters(request, DeliveryListQuery),
+            choices=_CHOICES,
+            redeliver_path=None,
+            older=None,
+            newest=None,
+            done=None,
         )
 
     def _find_redelivery(self, viewer: Viewer, query: DeliveryListQuery, filters: dict[str, str]) -> str | None:

@@ -1,7 +1,8 @@
 """The event log, newest first: of one principal by its positions, and of all principals by time, for operators."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
 
 from starlette.requests import Request
@@ -10,14 +11,15 @@ from starlette.routing import Route
 
 from ringback.domain import jsontext
 from ringback.domain.cursor import encode_event_time
-from ringback.domain.event import Event, EventName
+from ringback.domain.errors import InvalidRequest
+from ringback.domain.event import Event
 from ringback.domain.principal import Caller
 from ringback.schemas.events import EventStreamQuery
 from ringback.ui.access import shows_owner, view_rows
 from ringback.ui.contents import ShownContent, show_json
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import PageRoutes
-from ringback.ui.query_parameters import list_filters, read_query, with_query
+from ringback.ui.query_parameters import keep_filters, list_filters, read_query, with_query
 from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
@@ -41,21 +43,44 @@ class EventPages:
         return [pages.page("/events", self.list_events)]
 
     async def list_events(self, request: Request, viewer: Viewer) -> Response:
-        query = read_query(request, EventStreamQuery)
+        try:
+            query = read_query(request, EventStreamQuery)
+        except InvalidRequest as refused:
+            return self._render_list(viewer, keep_filters(request, EventStreamQuery), problem=refused.detail)
         caller = view_rows(self._context.services.operators, viewer, request, operation="ui_list_events")
         sees_all = caller.sees_all_principals and shows_owner(self._context, viewer)
         events, older = await (self._read_all if sees_all else self._read_own)(caller, query)
         path, filters = f"{self._renderer.ui_path}/events", list_filters(query)
+        return self._render_list(
+            viewer,
+            filters,
+            events=events,
+            older=None if older is None else with_query(path, {**filters, "cursor": older}),
+            newest=with_query(path, filters) if query.cursor else None,
+        )
+
+    def _render_list(
+        self,
+        viewer: Viewer,
+        filters: Mapping[str, str],
+        *,
+        events: Sequence[Event] = (),
+        older: str | None = None,
+        newest: str | None = None,
+        problem: str | None = None,
+    ) -> Response:
+        """`problem`: why the filter was refused. The page then has the form and no rows."""
         return self._renderer.render_page(
             "events.html",
             viewer,
             title="Events",
+            status_code=HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY,
+            problem=problem,
             events=[show_event(event) for event in events],
             shows_owner=shows_owner(self._context, viewer),
-            query=query,
-            event_names=[str(name) for name in EventName],
-            older=None if older is None else with_query(path, {**filters, "cursor": older}),
-            newest=with_query(path, filters) if query.cursor else None,
+            filters=filters,
+            older=older,
+            newest=newest,
         )
 
     async def _read_all(self, caller: Caller, query: EventStreamQuery) -> tuple[Sequence[Event], str | None]:

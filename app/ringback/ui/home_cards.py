@@ -38,12 +38,16 @@ def _draw_call_cards(overview: InsightsOverview, queued_age: float) -> Sequence[
     waiting = overview.open_calls.get(CallStatus.INPUT_REQUIRED, 0)
     is_late = queued_age > LATE_SECONDS
     queued = f"{_count(overview.queued_calls)} {_verb(overview.queued_calls, 'wait')} for a runner"
+    if is_late:
+        queued = f"{queued}, the oldest for {format_duration(queued_age)}"
+    later = overview.scheduled_calls
+    scheduled = f"; {_count(later)} more {_verb(later, 'start')} later" if later else ""
     return [
         Card(
             label="Calls in progress",
-            number=_count(working, limit=None),
+            number=_count(max(working - later, 0), limit=None),
             path="/calls?status=working",
-            note=f"{queued}, the oldest for {format_duration(queued_age)}" if is_late else queued,
+            note=f"{queued}{scheduled}",
             tone="warn" if is_late else "",
         ),
         Card(

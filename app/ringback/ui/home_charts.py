@@ -115,7 +115,7 @@ def draw_delivery_latency(hours: Sequence[HourInsights]) -> Chart:
         hours=_times(hours),
         series=series,
         scale=make_logarithmic_scale(min(measured), max(measured), label=format_milliseconds),
-        format_value=format_milliseconds,
+        format_value=format_bound,
         summary=_summarise_percentiles(hours),
         note=(
             "Deliveries that succeeded in that hour; time on hold and between attempts is included. A value is the upper bound "
@@ -180,16 +180,21 @@ def format_milliseconds(milliseconds: float) -> str:
     return f"{round(milliseconds)} ms"
 
 
+def format_bound(milliseconds: float) -> str:
+    """A percentile: the bucket of a histogram ends there."""
+    return f"≤ {format_milliseconds(milliseconds)}"
+
+
 def _summarise_percentiles(hours: Sequence[HourInsights]) -> str:
     latency = reduce(add, (hour.delivery_latency for hour in hours), LatencyHistogram())
     values = [(label, latency.percentile_ms(share)) for share, label in PERCENTILES]
-    parts = [f"{label} {format_milliseconds(value)}" for label, value in values if value is not None]
+    parts = [f"{label} {format_bound(value)}" for label, value in values if value is not None]
     return f"{_span(hours)}, {latency.total:,} deliveries: {', '.join(parts) or 'none succeeded'}."
 
 
 def _format_percentile(histogram: LatencyHistogram, share: float) -> str | None:
     milliseconds = histogram.percentile_ms(share)
-    return None if milliseconds is None else format_milliseconds(milliseconds)
+    return None if milliseconds is None else format_bound(milliseconds)
 
 
 def _times(hours: Sequence[HourInsights]) -> Sequence[datetime]:

@@ -1,7 +1,7 @@
 """The query of a page: reads the filters of a list, with the checks of the REST API, and writes links."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
@@ -16,6 +16,7 @@ from ringback.schemas.validation_errors import describe_validation_errors
 T = TypeVar("T", bound=BaseModel)
 
 ERRORS_SHOWN_MAX: Final = 3
+KEPT_LENGTH_MAX: Final = 256
 _LOCAL_TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d{1,3})?)?")
 """What an input of the type `datetime-local` sends. Pages ask for UTC."""
 
@@ -41,6 +42,17 @@ def list_filters(query: BaseModel) -> dict[str, str]:
     """The members of the query that select rows, as text for links and hidden fields: without cursor and page size."""
     values = query.model_dump(exclude={"cursor", "limit"}, exclude_none=True, exclude_defaults=True)
     return {name: format_iso(value) if isinstance(value, datetime) else str(value) for name, value in values.items()}
+
+
+def keep_fields(values: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """What a form was sent with, refused values too, so that its page shows it again: printable, and not too long."""
+    texts = {name: values.get(name, "").strip()[:KEPT_LENGTH_MAX] for name in names}
+    return {name: "".join(filter(str.isprintable, text)) for name, text in texts.items() if text}
+
+
+def keep_filters(request: Request, model: type[BaseModel]) -> dict[str, str]:
+    """As `keep_fields`, for the members that select rows."""
+    return keep_fields(request.query_params, set(model.model_fields) - {"cursor", "limit"})
 
 
 def validate(model: type[T], values: Mapping[str, Any]) -> T:

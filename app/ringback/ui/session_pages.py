@@ -8,6 +8,7 @@ from ringback.api.responses import encode_next_cursor
 from ringback.domain.call import LABEL_LENGTH_MAX
 from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.domain.errors import NotFound
+from ringback.domain.insights import LISTED_CALLS_COUNTED_MAX
 from ringback.ui.access import view_rows
 from ringback.ui.call_filters import read_principal
 from ringback.ui.context import UiContext
@@ -45,6 +46,7 @@ class SessionPages:
             viewer,
             title="Sessions",
             sessions=page,
+            counted_max=LISTED_CALLS_COUNTED_MAX,
             principal=principal,
             is_first=cursor is None,
             older=with_query(f"{self._renderer.ui_path}/sessions", link) if older else None,

@@ -18,12 +18,20 @@ from ringback.domain.call_outcome import CallOutcome, describe_error
 from ringback.domain.call_resumes import CallResume, ResumeSurface
 from ringback.domain.delivery import Attempt, DeliveryState
 from ringback.domain.event import Event, EventName
-from ringback.ui.drawings import Bar, Drawing, Lane, Mark, TimeScale, draw_lanes
+from ringback.domain.webhook import Webhook
+from ringback.ui.drawings import LABEL_CHARACTERS, Bar, Drawing, Lane, Mark, TimeScale, draw_lanes
+from ringback.ui.formats import shorten_text
 
 DRAWN_DELIVERIES_MAX: Final = 12
 """Lanes of deliveries. The list below the drawing has all."""
 ENTRIES_MAX: Final = 250
 """Entries of the list. A page with more takes a browser and the event loop too long."""
+ID_END_LENGTH: Final = 6
+LANE_NAME_LENGTH: Final = 14
+"""Characters of a webhook's name next to its lane."""
+PROGRESS_SHOWN: Final = 3
+"""The last reports of progress, which are listed one by one."""
+PROGRESS_FOLDED_MIN: Final = 2
 PROGRESS_TEXT_MAX: Final = 500
 """Characters of an upstream's progress message."""
 
@@ -34,6 +42,12 @@ SURFACE_NAMES: Final = {
     ResumeSurface.MCP_RESOURCE: "for the MCP resource",
     ResumeSurface.TOOL: "with a built-in tool",
 }
+PAGE_TEXTS: Final = {
+    CallOutcome.TOOL_ERROR: "The tool returned an error. Its text is in the result, below.",
+    CallOutcome.UPSTREAM_ERROR: "The upstream returned an error, or a response that is no result.",
+    CallOutcome.REJECTED: "The call did not reach its upstream, so the tool did not run.",
+}
+"""Where the page shows the reason itself, it does not refer to the call."""
 OUTCOME_TONES: Final = {
     CallOutcome.RESULT: "good",
     CallOutcome.TOOL_ERROR: "warn",
@@ -57,6 +71,9 @@ class TimelineEntry:
     """What to do next, or what a client or an upstream wrote."""
     delivery_id: str | None = None
     """The delivery that the entry is about."""
+    is_progress: bool = False
+    folded: Sequence["TimelineEntry"] = ()
+    """Reports of progress that this one line stands for, oldest first."""
 
 
 def list_entries(history: CallHistory) -> Sequence[TimelineEntry]:
@@ -68,7 +85,18 @@ def list_entries(history: CallHistory) -> Sequence[TimelineEntry]:
         *(_resume_entry(resume) for resume in history.resumes),
     ]
     entries.sort(key=lambda entry: entry.at)
-    return entries if len(entries) <= ENTRIES_MAX else [entries[0], *entries[1 - ENTRIES_MAX :]]
+    latest = entries if len(entries) <= ENTRIES_MAX else [entries[0], *entries[1 - ENTRIES_MAX :]]
+    return _fold_progress(latest)
+
+
+def _fold_progress(entries: Sequence[TimelineEntry]) -> Sequence[TimelineEntry]:
+    """One line in place of all reports of progress but the last few."""
+    folded = [entry for entry in entries if entry.is_progress][:-PROGRESS_SHOWN]
+    if len(folded) < PROGRESS_FOLDED_MIN:
+        return entries
+    line = TimelineEntry(at=folded[0].at, text=f"{len(folded)} progress reports", tone="busy", folded=folded)
+    kept = set(map(id, folded[1:]))
+    return [line if entry is folded[0] else entry for entry in entries if id(entry) not in kept]
 
 
 def draw_timeline(history: CallHistory, *, now: datetime) -> Drawing:
@@ -102,11 +130,36 @@ def describe_state(call: Call) -> str:
     """One sentence about what the call does now."""
     if call.outcome is not None:
         error = describe_error(call.outcome)
-        return "The tool returned a result." if error is None else error.message
+        text = "The tool returned a result." if error is None else error.message
+        return PAGE_TEXTS.get(call.outcome, text)
     if call.status is CallStatus.INPUT_REQUIRED:
         return "The tool waits for input."
     waits = {CallPhase.SCHEDULED: "The call starts later.", CallPhase.QUEUED: "The call waits for its upstream."}
     return waits.get(call.phase, "The tool runs.")
+
+
+def name_receiver(webhook: Webhook) -> str:
+    """The host and port of the URL, and the webhook's name or the end of its id.
+
+    No more of the URL: a path can hold a secret, and a portal link shows this page to others.
+    """
+    return f"{_host_of(webhook)} ({webhook.name or _end_of_id(webhook)})"
+
+
+def _host_of(webhook: Webhook) -> str:
+    return urlsplit(webhook.url).netloc.rpartition("@")[2]
+
+
+def _end_of_id(webhook: Webhook) -> str:
+    return f"…{webhook.id[-ID_END_LENGTH:]}"
+
+
+def _lane_label(history: DeliveryHistory) -> str:
+    """Short enough that the end, in which the webhooks of one host differ, is shown."""
+    if history.webhook is None:
+        return history.delivery.webhook_id
+    name = shorten_text(history.webhook.name or _end_of_id(history.webhook), LANE_NAME_LENGTH)
+    return f"{shorten_text(_host_of(history.webhook), LABEL_CHARACTERS - len(name) - 1)} {name}"
 
 
 def _call_entries(call: Call) -> Iterator[TimelineEntry]:
@@ -117,7 +170,7 @@ def _call_entries(call: Call) -> Iterator[TimelineEntry]:
     if call.finished_at is not None and call.outcome is not None:
         tone = OUTCOME_TONES.get(call.outcome, "bad")
         text = f"Ended: {call.outcome.replace('_', ' ')}"
-        yield TimelineEntry(at=call.finished_at, text=text, tone=tone, detail=describe_state(call))
+        yield TimelineEntry(at=call.finished_at, text=text, tone=tone)
 
 
 def _event_entries(event: Event) -> Iterator[TimelineEntry]:
@@ -127,6 +180,7 @@ def _event_entries(event: Event) -> Iterator[TimelineEntry]:
             yield TimelineEntry(
                 at=event.created_at,
                 text=_progress_text(progress.get("progress"), progress.get("total")),
+                is_progress=True,
                 tone="busy",
                 detail=str(progress.get("message") or "")[:PROGRESS_TEXT_MAX] or None,
             )
@@ -171,11 +225,7 @@ def _resume_entry(resume: CallResume) -> TimelineEntry:
 
 
 def _receiver(history: DeliveryHistory) -> str:
-    """The receiver's host: a path can hold a secret, and a portal link shows this page to others."""
-    if history.webhook is None:
-        return history.delivery.webhook_id
-    parts = urlsplit(history.webhook.url)
-    return parts.hostname or history.delivery.webhook_id
+    return history.delivery.webhook_id if history.webhook is None else name_receiver(history.webhook)
 
 
 def _attempt_result(attempt: Attempt) -> str:
@@ -209,4 +259,4 @@ def _delivery_lane(history: DeliveryHistory, now: datetime) -> Lane:
         Mark(at=attempt.started_at, tone=_attempt_tone(attempt), text=f"Attempt {attempt.number}")
         for attempt in history.attempts
     ]
-    return Lane(label=_receiver(history), bars=[bar], marks=marks)
+    return Lane(label=_lane_label(history), bars=[bar], marks=marks)

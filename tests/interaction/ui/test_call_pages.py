@@ -1,14 +1,19 @@
 """The list of calls and the page of a call in the dashboard."""
 
 import re
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 
 from ringback.domain.call import Progress
-from ringback.domain.call_outcome import CallOutcome, failed_completion
+from ringback.domain.call_outcome import CallOutcome, completion_from_result, failed_completion
+from ringback.domain.call_rows import CallChange
 from ringback.domain.delivery import DeliveryState
+from ringback.domain.ids import CallId
+from ringback.domain.ports import Transaction
 from ringback.domain.principal import Scope
 from ringback.ui.call_pages import GROWTH_SECONDS, SETTLED_AFTER
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
@@ -191,3 +196,95 @@ async def test_foreign_and_unknown_calls_look_alike_and_an_expired_one_says_so(s
     assert [page.status_code for page in pages] == [404] * 4
     assert len({page.text.replace(foreign, "").replace(unknown, "") for page in pages[:2]}) == 1
     assert expired.status_code == 410
+
+
+async def test_an_open_call_names_the_webhooks_that_its_end_reaches_and_no_others(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    webhooks = [
+        (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL} | more)).json()["id"]
+        for more in ({}, {"tool": "other"})
+    ]
+    call_id = await start(alice)
+    browser = await sign_in(service, "alice")
+
+    open_page = (await browser.open(f"/calls/{call_id}")).text
+    await alice.delete(f"/v1/webhooks/{webhooks[0]}")
+    alone = (await browser.open(f"/calls/{call_id}")).text
+    await service.finish_call(call_id)
+    ended = (await browser.open(f"/calls/{call_id}")).text
+
+    assert f'/ui/webhooks/{webhooks[0]}"' in open_page
+    assert f"agent.example (…{webhooks[0][-6:]})" in open_page
+    assert webhooks[1] not in open_page
+    assert "No webhook receive" not in open_page
+    assert "No webhook receives a callback when this call ends." in alone
+    assert "No webhook received a callback of this call" in ended
+
+
+async def test_a_client_that_waited_for_the_end_was_answered_directly(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    call_id = await start(alice, client_session_id="s-1")
+
+    async def attend(tx: Transaction) -> None:
+        call = await tx.calls.get(CallId(call_id))
+        assert call is not None
+        attended = replace(call, attended_until=service.clock.now() + timedelta(seconds=60))
+        await tx.calls.update(attended, CallChange.UNATTENDED, expected=call.status, lease_token=None)
+
+    await service.store.write(attend)
+    await service.finish_call(call_id)
+    browser = await sign_in(service, "alice")
+
+    for path in (f"/calls/{call_id}", "/sessions/s-1", ""):
+        page = (await browser.open(path)).text
+        assert "answered directly" in page, path
+        assert "not yet" not in page, path
+    assert "for 0, 1 more answered directly" in (await browser.open("/sessions/s-1")).text
+
+
+async def test_the_page_of_a_failed_call_says_its_reason_once(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    rejected, failed = await start(alice), await start(alice)
+    await service.finish_call(rejected, failed_completion(CallOutcome.REJECTED, "The upstream git is unknown."))
+    answer = b'{"content":[{"type":"text","text":"no such branch"}],"isError":true}'
+    await service.finish_call(failed, completion_from_result(answer, is_error=True))
+    browser = await sign_in(service, "alice")
+
+    rejection = (await browser.open(f"/calls/{rejected}")).text
+    error = (await browser.open(f"/calls/{failed}")).text
+
+    assert rejection.count("The upstream git is unknown.") == 1
+    assert "The call has the reason" not in rejection
+    assert error.count("The tool returned an error.") == 1
+    assert re.search(r"<details[^>]* open>\s*<summary>Result", error)
+
+
+async def test_the_numbers_of_a_session_add_up_and_the_list_has_them_too(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    calls = [await start(alice, client_session_id="s-1") for _ in range(3)]
+    await service.finish_call(calls[0])
+    browser = await sign_in(service, "alice")
+
+    page, listed = (await browser.open("/sessions/s-1")).text, (await browser.open("/sessions")).text
+
+    assert "<dd>3, 1 result, 2 working</dd>" in page
+    assert '<td class="number">3</td>' in listed
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("/calls", {"since": "yesterday", "tool": "git_log"}),
+        ("/deliveries", {"since": "yesterday", "call_id": "git_log"}),
+        ("/events", {"name": "odd name", "correlation_id": "git_log"}),
+    ],
+)
+async def test_a_refused_filter_stays_in_the_form_beside_its_reason(
+    service: ServiceUnderTest, path: str, query: dict[str, str]
+) -> None:
+    refused = await (await sign_in(service, "alice")).open(path, **query)
+
+    assert refused.status_code == 422
+    assert 'role="alert"' in refused.text
+    for value in query.values():
+        assert f'value="{value}"' in refused.text

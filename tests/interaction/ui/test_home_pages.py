@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -77,6 +78,19 @@ async def test_a_queue_that_stands_still_and_a_failing_webhook_are_marked(servic
     assert f'href="/ui/webhooks/{webhook}"' in page
     assert 'class="card stat bad"' in page
     assert 'class="card stat warn"' in page
+
+
+async def test_calls_that_start_later_are_counted_apart(service: ServiceUnderTest) -> None:
+    client = await service.create_client("alice")
+    await start_call(service, "alice")
+    for delay in (60, 120):
+        later = service.clock.now() + timedelta(seconds=delay)
+        await client.post("/v1/calls", json=CALL_BODY | {"not_before": later.isoformat()})
+    browsers = [await sign_in(service, "alice"), await sign_in(service, "operator", scopes=ALL_SCOPES)]
+
+    for browser in browsers:
+        cards = await read_cards(browser)
+        assert cards["Calls in progress"] == "Calls in progress 1 1 waits for a runner; 2 more start later"
 
 
 async def test_a_new_call_shows_its_callbacks_and_whether_its_client_came_back(service: ServiceUnderTest) -> None:

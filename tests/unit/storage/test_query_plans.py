@@ -183,6 +183,8 @@ def test_no_statement_reads_a_whole_table(connection: sqlite3.Connection, noun: 
         ("client_sessions", "ends_of_session", "calls_of_session"),
         ("open_work", "queued_calls", "calls_queued"),
         ("open_work", "queued_calls_of_principal", "calls_queued"),
+        ("open_work", "scheduled_calls", "calls_scheduled"),
+        ("open_work", "scheduled_calls_of_principal", "calls_of_status"),
         ("open_work", "deliveries_of_principal", "webhooks_counted"),
         ("open_work", "deliveries_of_principal", "deliveries_lanes"),
         ("open_work", "deliveries_of_principal", "deliveries_leased_to"),

@@ -49,7 +49,7 @@ def test_each_chart_says_what_it_counts_and_in_which_time() -> None:
     ]
     assert [chart.summary for chart in charts.values()] == [
         "In the last 24 hours: 1,999 result, 1 timed out.",
-        "In the last 24 hours, 3 deliveries: p50 40 ms, p95 398 ms, p99 398 ms.",
+        "In the last 24 hours, 3 deliveries: p50 ≤ 40 ms, p95 ≤ 398 ms, p99 ≤ 398 ms.",
         "In the last 24 hours: 99.9 % of 2,000 ended calls had a result; 75 % of 4 attempts got a 2xx.",
         "In the last 24 hours: at most 7 calls and 0 deliveries waited.",
     ]
@@ -60,7 +60,7 @@ def test_the_table_of_a_chart_has_its_numbers_and_no_hour_without_any() -> None:
 
     assert [chart.table_rows[0] for chart in charts.values()] == [
         ["2026-11-23 06:00", "1,999", "0", "0", "0", "1", "0", "0"],
-        ["2026-11-23 06:00", "40 ms", "398 ms", "398 ms"],
+        ["2026-11-23 06:00", "≤ 40 ms", "≤ 398 ms", "≤ 398 ms"],
         ["2026-11-23 06:00", "99.9 %", "75 %"],
         ["2026-11-23 06:00", "7", "0"],
     ]

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,7 +45,7 @@ def make_history(**over: Any) -> CallHistory:
         phase=CallPhase.ENDED,
         outcome=CallOutcome.RESULT,
     )
-    webhook = make_webhook(url="https://user.example/secret-path")
+    webhook = make_webhook(url="https://user.example:8443/secret-path", name="bell")
     delivery = make_delivery(
         call_id=call.id, state=DeliveryState.DELIVERED, created_at=after(5), finished_at=after(3600)
     )
@@ -73,9 +74,9 @@ def test_entries_say_in_the_order_of_time_what_happened() -> None:
         ("Sent to the upstream", "busy"),
         ("Progress: 1 of 2", "busy"),
         ("Ended: result", "good"),
-        ("Callback to user.example", "quiet"),
-        ("Attempt 1 to user.example: 503, http 5xx after 12 ms", "bad"),
-        ("Attempt 2 to user.example: 204, delivered after 12 ms", "good"),
+        ("Callback to user.example:8443 (bell)", "quiet"),
+        ("Attempt 1 to user.example:8443 (bell): 503, http 5xx after 12 ms", "bad"),
+        ("Attempt 2 to user.example:8443 (bell): 204, delivered after 12 ms", "good"),
         ("Client returned with a resume token (POST /v1/resume), 3 times from then on", "busy"),
     ]
 
@@ -84,7 +85,7 @@ def test_a_drawing_shows_seconds_and_hours_and_nothing_outside_its_frame() -> No
     drawing = draw_timeline(make_history(), now=after(9999))
 
     (waiting, running), (callback,) = drawing.lanes[0].bars, drawing.lanes[1].bars
-    assert [lane.label for lane in drawing.lanes] == ["Call", "user.example", "Client returned"]
+    assert [lane.label for lane in drawing.lanes] == ["Call", "user.example:8443 bell", "Client returned"]
     assert (waiting.tone, running.tone, callback.tone) == ("quiet", "good", "good")
     assert all(bar.width > WIDTH / 20 for bar in (waiting, running, callback))
     assert all(LABEL_WIDTH <= x <= RIGHT for x in xs(drawing))
@@ -113,7 +114,7 @@ def test_a_long_history_has_the_start_and_the_latest_entries() -> None:
 
     entries = list_entries(make_history(events=events))
 
-    assert len(entries) == ENTRIES_MAX
+    assert len(entries) + len(entries[1].folded) - 1 == ENTRIES_MAX
     assert entries[0].text == "Call stored"
     assert entries[-1].text.startswith("Client returned")
 
@@ -147,3 +148,24 @@ def test_a_scale_keeps_the_order_of_instants_and_its_labels_do_not_overlap(
     assert drawing.ticks[-1].anchor == ("end" if len(set(instants)) > 1 else "start")
     places = [tick.x for tick in drawing.ticks]
     assert all(after - before > WIDTH / 10 for before, after in pairwise(places))
+
+
+@pytest.mark.parametrize(
+    ("reports", "texts"),
+    [
+        (4, [f"Progress: {number}" for number in range(4)]),
+        (20, ["17 progress reports", "Progress: 17", "Progress: 18", "Progress: 19"]),
+    ],
+)
+def test_all_but_the_last_reports_of_progress_are_one_line(reports: int, texts: list[str]) -> None:
+    events = [
+        make_event(name=EventName.CALL_PROGRESS, created_at=after(number), data={"progress": {"progress": number}})
+        for number in range(reports)
+    ]
+
+    shown = [entry for entry in list_entries(make_history(events=events)) if "rogress" in entry.text]
+
+    assert [entry.text for entry in shown] == texts
+    assert [entry.text for entry in shown[0].folded] == [f"Progress: {number}" for number in range(reports - 3)][
+        : 17 if reports > 4 else 0
+    ]

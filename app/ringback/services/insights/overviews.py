@@ -85,6 +85,7 @@ async def _read_overview(
         upstreams=await _read_upstreams(tx, principal, tail, upstreams, hours=min(hours, UPSTREAM_HOURS_MAX)),
         open_calls=work.open_calls,
         queued_calls=work.queued_calls,
+        scheduled_calls=work.scheduled_calls,
         open_deliveries=work.open_deliveries,
         dead_deliveries=work.dead_deliveries,
         failing_webhooks=work.failing_webhooks,

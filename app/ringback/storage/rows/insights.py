@@ -19,6 +19,7 @@ from ringback.domain.insight_rows import (
     HourRange,
 )
 from ringback.domain.insights import (
+    LISTED_CALLS_COUNTED_MAX,
     ClientSession,
     CountedLabel,
     OpenWork,
@@ -130,6 +131,7 @@ class SqlOpenWork(SqlRows, noun="open_work"):
             calls,
             deliveries,
             queued=queued,
+            scheduled=await self._count("scheduled_calls_of_principal", principal=principal),
             dead=await self._count("dead_deliveries_of_principal", principal=principal),
             failing=await self._count("failing_webhooks_of_principal", principal=principal),
         )
@@ -140,6 +142,7 @@ class SqlOpenWork(SqlRows, noun="open_work"):
             {str(status): count for status, count in totals.calls.items()},
             {str(state): count for state, count in totals.open_deliveries.items()},
             queued=await self._count("queued_calls"),
+            scheduled=await self._count("scheduled_calls"),
             dead=await self._count("dead_deliveries"),
             failing=sum(totals.failing_webhooks.values()),
         )
@@ -153,11 +156,12 @@ class SqlOpenWork(SqlRows, noun="open_work"):
 
 
 def _describe_open(
-    calls: Mapping[str, int], deliveries: Mapping[str, int], *, queued: int, dead: int, failing: int
+    calls: Mapping[str, int], deliveries: Mapping[str, int], *, queued: int, scheduled: int, dead: int, failing: int
 ) -> OpenWork:
     return OpenWork(
         open_calls={status: calls.get(status, 0) for status in OPEN_CALL_STATUSES},
         queued_calls=queued,
+        scheduled_calls=scheduled,
         open_deliveries={state: deliveries.get(state, 0) for state in DeliveryState if state in OPEN_STATES},
         dead_deliveries=dead,
         failing_webhooks=failing,
@@ -177,6 +181,7 @@ class SqlClientSessions(SqlRows, noun="client_sessions"):
             limit=limit,
             principal=principal,
             before=position,
+            counted=LISTED_CALLS_COUNTED_MAX,
         )
 
     async def count_calls(self, principal: Principal, client_session_id: str, *, limit: int) -> SessionCounts | None:
@@ -186,10 +191,11 @@ class SqlClientSessions(SqlRows, noun="client_sessions"):
             return None
         statuses: Counter[CallStatus] = Counter()
         outcomes: Counter[CallOutcome] = Counter()
-        resumed = 0
+        resumed = answered = 0
         for row in await self._sql.fetch_all("count_calls", limit=limit + 1, **key):
             statuses[CallStatus(row["status"])] += row["count"]
             resumed += row["resumed"]
+            answered += row["answered"]
             if row["outcome"] is not None:
                 outcomes[CallOutcome(row["outcome"])] += row["count"]
         return SessionCounts(
@@ -200,6 +206,7 @@ class SqlClientSessions(SqlRows, noun="client_sessions"):
             calls_by_status=statuses,
             calls_by_outcome=outcomes,
             resumed_calls=resumed,
+            answered_calls=answered,
         )
 
 
@@ -210,4 +217,5 @@ def _decode_session(row: Row) -> ClientSession:
         first_call_at=from_epoch_milliseconds(row["first_call_at"]),
         last_call_at=from_epoch_milliseconds(row["last_call_at"]),
         last_call_id=row["id"],
+        calls=row["calls"],
     )

@@ -46,3 +46,14 @@ SELECT count(*) AS count FROM (
     SELECT 1 FROM webhooks
     WHERE principal = :principal AND last_error IS NOT NULL AND state <> 'disabled' LIMIT :limit
 ) AS counted;
+
+-- name: scheduled_calls
+SELECT count(*) AS count FROM (SELECT 1 FROM calls WHERE phase = 'scheduled' LIMIT :limit) AS counted;
+
+-- Among `limit` working calls of the principal: its quota of open calls bounds them.
+-- name: scheduled_calls_of_principal
+SELECT count(*) AS count FROM (
+    SELECT phase FROM calls
+    WHERE principal = :principal AND status = 'working' AND status <> 'completed' LIMIT :limit
+) AS scanned
+WHERE phase = 'scheduled';

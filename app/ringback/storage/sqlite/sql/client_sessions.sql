@@ -8,7 +8,14 @@ SELECT
         SELECT first.created_at FROM calls AS first
         WHERE first.principal = found.principal AND first.client_session_id = found.client_session_id
         ORDER BY first.id LIMIT 1
-    ) AS first_call_at
+    ) AS first_call_at,
+    (
+        SELECT count(*) FROM (
+            SELECT 1 FROM calls AS each INDEXED BY calls_of_session
+            WHERE each.principal = found.principal AND each.client_session_id = found.client_session_id
+            LIMIT :counted
+        )
+    ) AS calls
 FROM (
     SELECT id, principal, client_session_id, created_at FROM (
         SELECT id, principal, client_session_id, created_at FROM calls
@@ -32,7 +39,14 @@ SELECT
         SELECT first.created_at FROM calls AS first
         WHERE first.principal = found.principal AND first.client_session_id = found.client_session_id
         ORDER BY first.id LIMIT 1
-    ) AS first_call_at
+    ) AS first_call_at,
+    (
+        SELECT count(*) FROM (
+            SELECT 1 FROM calls AS each INDEXED BY calls_of_session
+            WHERE each.principal = found.principal AND each.client_session_id = found.client_session_id
+            LIMIT :counted
+        )
+    ) AS calls
 FROM (
     SELECT id, principal, client_session_id, created_at FROM (
         SELECT id, principal, client_session_id, created_at FROM calls
@@ -71,8 +85,10 @@ SELECT min(created_at) AS first_call_at, max(created_at) AS last_call_at FROM (
 
 -- The newest `limit` calls.
 -- name: count_calls
-SELECT status, outcome, count(*) AS count, sum(is_resumed) AS resumed FROM (
-    SELECT status, outcome, EXISTS (SELECT 1 FROM call_resumes WHERE call_resumes.call_id = calls.id) AS is_resumed FROM calls
+SELECT status, outcome, count(*) AS count, sum(is_resumed) AS resumed,
+    sum(NOT is_resumed AND is_answered) AS answered FROM (
+    SELECT status, outcome, EXISTS (SELECT 1 FROM call_resumes WHERE call_resumes.call_id = calls.id) AS is_resumed,
+        coalesce(finished_at <= attended_until, 0) AS is_answered FROM calls
     WHERE principal = :principal AND client_session_id = :client_session_id
     ORDER BY id DESC LIMIT :limit
 ) AS counted

@@ -52,3 +52,14 @@ SELECT count(*) AS count FROM (
     SELECT 1 FROM webhooks INDEXED BY webhooks_failing_of_principal
     WHERE principal = :principal AND last_error IS NOT NULL AND state <> 'disabled' LIMIT :limit
 );
+
+-- name: scheduled_calls
+SELECT count(*) AS count FROM (SELECT 1 FROM calls WHERE phase = 'scheduled' LIMIT :limit);
+
+-- Among `limit` working calls of the principal: its quota of open calls bounds them.
+-- name: scheduled_calls_of_principal
+SELECT count(*) AS count FROM (
+    SELECT phase FROM calls INDEXED BY calls_of_status
+    WHERE principal = :principal AND status = 'working' AND status <> 'completed' LIMIT :limit
+)
+WHERE phase = 'scheduled';
