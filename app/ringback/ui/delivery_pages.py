@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
-from ringback.domain.delivery import OPEN_STATES, DeliveryState
+from ringback.domain.delivery import OPEN_STATES, Delivery, DeliveryState
 from ringback.domain.errors import CallExpired, NotFound
 from ringback.domain.principal import Caller
 from ringback.schemas.deliveries import DeliveryListQuery
@@ -49,6 +49,7 @@ class DeliveryPages:
         deliveries = await services.deliveries.list_deliveries(
             caller, query.to_filter(), position=position, limit=PAGE_SIZE
         )
+        latest = await services.deliveries.find_latest(caller, deliveries)
         path, filters = f"{self._renderer.ui_path}/deliveries", list_filters(query)
         following = deliveries.next_position
         cursor = None if following is None else encode_cursor(CursorList.DELIVERIES, following)
@@ -58,6 +59,7 @@ class DeliveryPages:
             title="Deliveries",
             shows_owner=shows_owner(self._context, viewer),
             deliveries=deliveries,
+            latest=latest,
             filters=filters,
             states=[(str(state), str(state)) for state in DeliveryState],
             categories=[(str(category), str(category)) for category in AttemptCategory],
@@ -79,6 +81,7 @@ class DeliveryPages:
         caller = await act_for_owner(services.operators, viewer, delivery_id, operation="ui_read_delivery")
         delivery, attempts = await services.deliveries.get_delivery(caller, delivery_id)
         await self._require_session_of_call(viewer, caller, delivery.call_id)
+        latest = (await services.deliveries.find_latest(caller, [delivery])).get(delivery.id)
         return self._renderer.render_page(
             "delivery.html",
             viewer,
@@ -88,24 +91,31 @@ class DeliveryPages:
             delivery=delivery,
             attempts=attempts,
             shows_webhook=viewer.client_session_id is None,
-            may_redeliver=viewer.may_change_webhooks and delivery.event_id is not None,
+            latest=latest,
+            may_redeliver=viewer.may_change_webhooks and delivery.event_id is not None and latest is None,
             is_open=delivery.state in OPEN_STATES,
             done=find_notice(request),
         )
 
     async def redeliver(self, request: Request, viewer: Viewer, form: Form) -> Response:
-        """End at the page of the delivery that is sent: a new generation, or the same one if it was open."""
+        """End at the page of the delivery that is sent: a new generation, or the same one if it was open.
+
+        A page that is older than another redelivery sends nothing: it ends at the latest generation, which has its own button.
+        """
         del form
         services = self._context.services
         delivery_id = request.path_params["delivery_id"]
         caller = await act_for_owner(services.operators, viewer, delivery_id, operation="ui_redeliver")
+        delivery, _ = await services.deliveries.get_delivery(caller, delivery_id)
+        latest = (await services.deliveries.find_latest(caller, [delivery])).get(delivery.id)
+        if latest is not None:
+            return self._redirect(latest, "delivery-sent-before")
         requested = await services.replays.redeliver_delivery(caller, delivery_id)
-        path = f"{self._renderer.ui_path}/deliveries/{requested.delivery.id}"
-        return RedirectResponse(
-            with_query(path, {"done": "delivery-redelivered"}),
-            status_code=HTTPStatus.SEE_OTHER,
-            headers=PAGE_HEADERS,
-        )
+        return self._redirect(requested.delivery, "delivery-redelivered")
+
+    def _redirect(self, delivery: Delivery, done: str) -> Response:
+        location = with_query(f"{self._renderer.ui_path}/deliveries/{delivery.id}", {"done": done})
+        return RedirectResponse(location, status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
 
     async def _require_session_of_call(self, viewer: Viewer, caller: Caller, call_id: str | None) -> None:
         """Raise `NotFound` unless the viewer may see deliveries of this call. A link to one client session shows no others."""

@@ -14,6 +14,7 @@ NOTICES: Final = {
     "webhook-removed": "The webhook is removed, and its open deliveries are cancelled.",
     "webhook-replayed": "The deliveries are sent again, with the same bodies and the same webhook-ids.",
     "delivery-redelivered": "The delivery is sent again now, with the same body and the same webhook-id.",
+    "delivery-sent-before": "The delivery had been sent again before. This is its latest sending; nothing was sent now.",
     "deliveries-redelivered": "All deliveries that matched are sent again, with the same bodies and the same webhook-ids.",
     "upstream-paused": "The upstream is paused: its calls stay queued. Running calls continue.",
     "upstream-draining": "The upstream is drained: new calls are refused. Queued and running calls continue.",

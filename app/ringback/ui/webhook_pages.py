@@ -90,6 +90,7 @@ class WebhookPages:
         recent = await services.deliveries.list_deliveries(
             caller, DeliveryFilter(webhook_id=webhook.id), position=None, limit=RECENT_DELIVERIES
         )
+        latest = await services.deliveries.find_latest(caller, recent)
         counts = await services.deliveries.count_undelivered(caller, [webhook])
         return self._renderer.render_page(
             "webhook.html",
@@ -100,6 +101,7 @@ class WebhookPages:
             webhook=webhook,
             hears=describe_webhook(webhook),
             deliveries=recent,
+            latest=latest,
             counts=counts[webhook.id],
             suspend_after_seconds=SUSPEND_AFTER_SECONDS,
             counted_max=UNDELIVERED_COUNTED_MAX,

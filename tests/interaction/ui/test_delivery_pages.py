@@ -59,6 +59,31 @@ async def test_a_dead_letter_is_found_read_and_sent_again(service: ServiceUnderT
     assert sent.headers["location"] == f"/ui/deliveries/{newest.id}?done=delivery-redelivered"
 
 
+async def test_a_delivery_that_was_sent_again_names_its_latest_and_is_not_sent_a_third_time(
+    service: ServiceUnderTest,
+) -> None:
+    _, (dead,) = await make_dead(service, "alice", 1)
+    browser = await sign_in(service, "alice")
+    path = f"/deliveries/{dead.id}"
+    await browser.send(f"{path}/redeliver", on=path)
+    await service.settle_deliveries(await service.read_deliveries("alice"), DeliveryState.DEAD)
+    latest = (await service.read_deliveries("alice"))[0]
+
+    page = (await browser.open(path)).text
+    latest_page = (await browser.open(f"/deliveries/{latest.id}")).text
+    lists = [await browser.open("/deliveries", state="dead"), await browser.open(f"/webhooks/{dead.webhook_id}")]
+    stale = await browser.send(f"{path}/redeliver", on="/deliveries")
+
+    assert "This delivery was sent again" in page
+    assert f'href="/ui/deliveries/{latest.id}"' in page
+    assert f'action="/ui{path}/redeliver"' not in page
+    assert f'action="/ui/deliveries/{latest.id}/redeliver"' in latest_page
+    assert [each.text.count("sent again: ") for each in lists] == [1, 1]
+    assert "(with those that were sent again since)" in lists[1].text
+    assert stale.headers["location"] == f"/ui/deliveries/{latest.id}?done=delivery-sent-before"
+    assert len(await service.read_deliveries("alice")) == 2
+
+
 async def test_no_page_shows_the_body_of_a_delivery(service: ServiceUnderTest) -> None:
     _, (dead,) = await make_dead(service, "alice", 1)
     body = (await service.read_deliveries("alice"))[0].body
