@@ -12,6 +12,7 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     context        the services and settings that handlers use
     viewer         who looks at a page, and what it may do there
     viewers        finds the viewer of a request: viewer_cookies has the secrets of its browser
+    redirects      sends a browser to another page
     page_headers   the headers of every page, and those that let a product embed pages of a portal link
     sign_in_pages  sign in with an API key, and sign out
     issuer_pages   sign in at the issuer of access tokens

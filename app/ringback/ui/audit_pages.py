@@ -1,7 +1,5 @@
 """The audit log: who changed what."""
 
-from urllib.parse import urlencode
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -12,6 +10,7 @@ from ringback.domain.ids import is_webhook_id, is_well_formed_id
 from ringback.ui.access import view_rows
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import PageRoutes
+from ringback.ui.query_parameters import with_query
 from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
@@ -37,7 +36,7 @@ class AuditPages:
         )
         end, principal = page.next_position, request.query_params.get("principal")
         path = f"{self._renderer.ui_path}/audit"
-        newest = _with_query(path, principal=principal)
+        newest = with_query(path, {"principal": principal})
         return self._renderer.render_page(
             "audit.html",
             viewer,
@@ -46,7 +45,7 @@ class AuditPages:
             newest=newest if cursor is not None else None,
             older=None
             if end is None
-            else _with_query(path, principal=principal, cursor=encode_cursor(CursorList.AUDIT, str(end))),
+            else with_query(path, {"principal": principal, "cursor": encode_cursor(CursorList.AUDIT, str(end))}),
         )
 
 
@@ -58,8 +57,3 @@ def _find_page(target: str | None) -> str | None:
         return f"/webhooks/{target}"
     pages = {"call": "/calls/", "dlv": "/deliveries/"}
     return next((path + target for prefix, path in pages.items() if is_well_formed_id(prefix, target)), None)
-
-
-def _with_query(path: str, **values: str | None) -> str:
-    query = urlencode({name: value for name, value in values.items() if value})
-    return f"{path}?{query}" if query else path

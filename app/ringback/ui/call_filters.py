@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, TypeVar
-from urllib.parse import urlencode
 
 from ringback.domain.call import LABEL_LENGTH_MAX, CallStatus
 from ringback.domain.call_outcome import CallOutcome
@@ -15,6 +14,7 @@ from ringback.domain.clock import cut_to_milliseconds
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import PRINCIPAL_LENGTH_MAX
 from ringback.domain.validation import require_printable
+from ringback.ui.query_parameters import with_query
 from ringback.ui.viewer import Viewer
 
 E = TypeVar("E", bound=StrEnum)
@@ -67,7 +67,7 @@ class CallQuery:
 
     def link(self, **changes: str) -> str:
         """The query string with these fields changed; an empty text removes a field. With its question mark."""
-        return write_query({**self.fields, **changes})
+        return with_query("", {**self.fields, **changes})
 
 
 def read_call_query(query: Mapping[str, str], viewer: Viewer) -> CallQuery:
@@ -90,12 +90,6 @@ def read_call_query(query: Mapping[str, str], viewer: Viewer) -> CallQuery:
         viewer.require_client_session(call_filter.client_session_id or viewer.client_session_id)
         call_filter = replace(call_filter, client_session_id=viewer.client_session_id)
     return CallQuery(fields=fields, call_filter=call_filter)
-
-
-def write_query(fields: Mapping[str, str]) -> str:
-    """The fields that are not empty as the query of a URL, with its question mark."""
-    filled = {name: text for name, text in fields.items() if text}
-    return f"?{urlencode(filled)}" if filled else ""
 
 
 def read_principal(query: Mapping[str, str]) -> str:

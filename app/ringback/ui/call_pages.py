@@ -1,12 +1,12 @@
 """The list of calls, and the page of one call."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.api.responses import encode_next_cursor
@@ -23,6 +23,8 @@ from ringback.ui.call_filters import FAILURES, CallQuery, is_id_prefix, list_cho
 from ringback.ui.contents import READ_BYTES_MAX, ShownContent, show_json, show_value
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import Form, PageRoutes
+from ringback.ui.query_parameters import with_query
+from ringback.ui.redirects import redirect
 from ringback.ui.rendering import PAGE_HEADERS, Renderer
 from ringback.ui.timelines import describe_state, draw_timeline, list_entries
 from ringback.ui.viewer import Viewer
@@ -30,6 +32,8 @@ from ringback.ui.viewer import Viewer
 PAGE_SIZE = 50
 SETTLED_AFTER: Final = timedelta(minutes=10)
 """A page refreshes itself while the call or a callback is open, and so long after its end: the client may return."""
+GROWTH_SECONDS: Final = 10
+"""The drawing of a call that is open ends now, so a page that is open gets a new one so often."""
 VERSION_DIGITS: Final = 16
 _DONE_TEXTS: Final = {
     "cancelled": "The end of the call was requested.",
@@ -54,7 +58,7 @@ class CallPages:
         services = self._context.services
         search = request.query_params.get("q", "").strip()
         if search:
-            return self._redirect(_search_path(search))
+            return redirect(_search_path(search))
         query = read_call_query(request.query_params, viewer)
         caller = view_rows(services.operators, viewer, request, operation="ui_list_calls")
         cursor = request.query_params.get("cursor")
@@ -90,7 +94,7 @@ class CallPages:
     async def show_state(self, request: Request, viewer: Viewer) -> Response:
         """The part of the page that changes. The script reloads the page once the call has ended."""
         _, history = await self._read_history(request, viewer, operation="ui_refresh_call", repeats=True)
-        if request.query_params.get("version") == _compute_version(history):
+        if request.query_params.get("version") == _compute_version(history, self._context.clock.now()):
             return Response(status_code=HTTPStatus.NO_CONTENT, headers=PAGE_HEADERS)
         response = self._renderer.render_page(
             "call_state.html", viewer, title="", **self._state_values(history, viewer)
@@ -104,7 +108,7 @@ class CallPages:
         services, call_id = self._context.services, request.path_params["call_id"]
         caller = await act_for_owner(services.operators, viewer, call_id, operation="ui_cancel_call")
         call = await services.calls.cancel_call(caller, call_id)
-        return self._redirect(f"/calls/{call.id}?done=cancelled")
+        return redirect(f"/calls/{call.id}?done=cancelled")
 
     async def _read_history(
         self, request: Request, viewer: Viewer, *, operation: str, repeats: bool = False
@@ -119,7 +123,7 @@ class CallPages:
         now = self._context.clock.now()
         return {
             "history": history,
-            "state_version": _compute_version(history),
+            "state_version": _compute_version(history, now),
             "call": history.call,
             "state_text": describe_state(history.call),
             "entries": list_entries(history),
@@ -140,25 +144,26 @@ class CallPages:
             return None
         return show_json(result)
 
-    def _redirect(self, path: str) -> Response:
-        return RedirectResponse(f"/ui{path}", status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
-
 
 def _search_path(search: str) -> str:
     """The call of this id, the calls whose ids begin so, or what else the text names."""
     if is_well_formed_id("call", search):
         return f"/calls/{search}"
     if is_id_prefix(search):
-        return f"/calls?{urlencode({'id_prefix': search})}"
-    return f"/lookup?{urlencode({'q': search})}"
+        return with_query("/calls", {"id_prefix": search})
+    return with_query("/lookup", {"q": search})
 
 
 def _older_link(query: CallQuery, cursor: str | None) -> str | None:
     return None if cursor is None else query.link(cursor=cursor)
 
 
-def _compute_version(history: CallHistory) -> str:
-    """It changes with what the page shows, so a refresh of a page that shows it all costs one read."""
+def _compute_version(history: CallHistory, now: datetime) -> str:
+    """It changes with what the page shows, so a refresh of a page that shows it all costs one read.
+
+    Also when the page is to ask no more: the answer is then a page without a refresh.
+    """
+    is_open = any(end is None for end in _list_ends(history))
     deliveries = [(each.delivery.state, each.delivery.attempts, len(each.attempts)) for each in history.deliveries]
     shown = [
         history.call.updated_at.isoformat(),
@@ -166,11 +171,17 @@ def _compute_version(history: CallHistory) -> str:
         history.events[-1].id if history.events else "",
         deliveries,
         history.resume_count,
+        (now - history.call.created_at) // timedelta(seconds=GROWTH_SECONDS) if is_open else "",
+        _may_change(history, now - SETTLED_AFTER),
     ]
     return jsontext.sha256(jsontext.dumps(shown))[:VERSION_DIGITS]
 
 
 def _may_change(history: CallHistory, settled_since: datetime) -> bool:
     """Whether the call or a callback is open, or ended a moment ago, so that the client may return."""
-    ends = [history.call.finished_at, *(each.delivery.finished_at for each in history.deliveries)]
-    return any(end is None or end > settled_since for end in ends)
+    return any(end is None or end > settled_since for end in _list_ends(history))
+
+
+def _list_ends(history: CallHistory) -> Sequence[datetime | None]:
+    """Of the call and of its callbacks; None for what is open."""
+    return [history.call.finished_at, *(each.delivery.finished_at for each in history.deliveries)]

@@ -25,10 +25,12 @@ def show_value(value: Any) -> ShownContent:
     return show_json(orjson.dumps(value))
 
 
-def show_json(content: bytes) -> ShownContent:
-    """The JSON indented, unless it is long."""
+def show_json(
+    content: bytes, *, characters_max: int = CONTENT_CHARACTERS_MAX, pretty_bytes_max: int = PRETTY_BYTES_MAX
+) -> ShownContent:
+    """The JSON indented, unless it is longer than `pretty_bytes_max`."""
     shown = content
-    if len(content) <= PRETTY_BYTES_MAX:
+    if len(content) <= pretty_bytes_max:
         shown = orjson.dumps(orjson.loads(content), option=orjson.OPT_INDENT_2)
-    text = shown[: 4 * CONTENT_CHARACTERS_MAX].decode("utf-8", errors="replace")[:CONTENT_CHARACTERS_MAX]
+    text = shown[: 4 * characters_max].decode("utf-8", errors="replace")[:characters_max]
     return ShownContent(text=text, size=len(content), is_cut=len(text.encode()) < len(shown))

@@ -3,16 +3,15 @@
 A page shows what REST shows: no bodies, because their resume tokens belong to the receiver.
 """
 
-from http import HTTPStatus
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
-from ringback.domain.delivery import OPEN_STATES, Delivery, DeliveryState
+from ringback.domain.delivery import OPEN_STATES, DeliveryState
 from ringback.domain.errors import CallExpired, NotFound
 from ringback.domain.principal import Caller
 from ringback.schemas.deliveries import DeliveryListQuery
@@ -22,7 +21,8 @@ from ringback.ui.notices import find_notice
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import list_filters, read_query, with_query
 from ringback.ui.redelivery_pages import is_redeliverable
-from ringback.ui.rendering import PAGE_HEADERS, Renderer
+from ringback.ui.redirects import redirect
+from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 PAGE_SIZE: Final = 50
@@ -109,13 +109,9 @@ class DeliveryPages:
         delivery, _ = await services.deliveries.get_delivery(caller, delivery_id)
         latest = (await services.deliveries.find_latest(caller, [delivery])).get(delivery.id)
         if latest is not None:
-            return self._redirect(latest, "delivery-sent-before")
+            return redirect(with_query(f"/deliveries/{latest.id}", {"done": "delivery-sent-before"}))
         requested = await services.replays.redeliver_delivery(caller, delivery_id)
-        return self._redirect(requested.delivery, "delivery-redelivered")
-
-    def _redirect(self, delivery: Delivery, done: str) -> Response:
-        location = with_query(f"{self._renderer.ui_path}/deliveries/{delivery.id}", {"done": done})
-        return RedirectResponse(location, status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
+        return redirect(with_query(f"/deliveries/{requested.delivery.id}", {"done": "delivery-redelivered"}))
 
     async def _require_session_of_call(self, viewer: Viewer, caller: Caller, call_id: str | None) -> None:
         """Raise `NotFound` unless the viewer may see deliveries of this call. A link to one client session shows no others."""

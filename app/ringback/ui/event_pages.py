@@ -1,6 +1,5 @@
 """The event log, newest first: of one principal by its positions, and of all principals by time, for operators."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -9,11 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ringback.domain import jsontext
 from ringback.domain.cursor import encode_event_time
 from ringback.domain.event import Event, EventName
 from ringback.domain.principal import Caller
 from ringback.schemas.events import EventStreamQuery
 from ringback.ui.access import shows_owner, view_rows
+from ringback.ui.contents import ShownContent, show_json
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.query_parameters import list_filters, read_query, with_query
@@ -28,9 +29,7 @@ DATA_LENGTH_MAX: Final = 4_096
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownEvent:
     event: Event
-    data: str
-    """As JSON, cut at `DATA_LENGTH_MAX`."""
-    is_cut: bool
+    data: ShownContent
 
 
 class EventPages:
@@ -74,5 +73,7 @@ class EventPages:
 
 
 def show_event(event: Event) -> ShownEvent:
-    text = json.dumps(dict(event.data), indent=2, ensure_ascii=False)
-    return ShownEvent(event=event, data=text[:DATA_LENGTH_MAX], is_cut=len(text) > DATA_LENGTH_MAX)
+    """The data is indented only if the page shows about all of it."""
+    content = jsontext.dumps(dict(event.data))
+    data = show_json(content, characters_max=DATA_LENGTH_MAX, pretty_bytes_max=DATA_LENGTH_MAX)
+    return ShownEvent(event=event, data=data)

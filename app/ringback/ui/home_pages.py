@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.domain.call import Call, CallStatus
@@ -23,7 +22,8 @@ from ringback.ui.context import UiContext
 from ringback.ui.home_cards import draw_cards
 from ringback.ui.home_charts import draw_home_charts, rank_upstreams, sum_hours
 from ringback.ui.page_routes import PageRoutes
-from ringback.ui.rendering import PAGE_HEADERS, Renderer
+from ringback.ui.redirects import redirect
+from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 LISTED_ROWS: Final = 5
@@ -55,8 +55,7 @@ class HomePages:
 
     async def show_home(self, request: Request, viewer: Viewer) -> Response:
         if viewer.client_session_id is not None:
-            place = f"/ui/sessions/{quote(viewer.client_session_id, safe='')}"
-            return RedirectResponse(place, status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
+            return redirect(f"/sessions/{quote(viewer.client_session_id, safe='')}")
         caller = view_rows(self._context.services.operators, viewer, request, operation="ui_home")
         hours = WEEK_HOURS if request.query_params.get("hours") == str(WEEK_HOURS) else DAY_HOURS
         principal = caller.principal if caller.operator is not None and not caller.sees_all_principals else None

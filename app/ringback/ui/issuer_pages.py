@@ -25,6 +25,7 @@ from ringback.identity.issuer_sign_in import BegunSignIn, IssuerSignIn, read_exp
 from ringback.signing.sealing import UnsealError
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import PageRoutes
+from ringback.ui.redirects import redirect
 from ringback.ui.rendering import PAGE_HEADERS
 from ringback.ui.sign_in_pages import read_next
 from ringback.ui.viewer_cookies import SecretCookie
@@ -87,7 +88,7 @@ class IssuerPages:
         if caller.key_id is not None:
             raise Forbidden("The issuer gave an API key instead of an access token.")
         started = await self._context.services.sign_ins.sign_in(caller, expires_at=read_expiry(token))
-        response = RedirectResponse(f"/ui{place}", status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
+        response = redirect(place)
         await self._pages.viewers.end_sign_in(request, response)
         left = (started.expires_at - self._context.clock.now()).total_seconds()
         cookie = self._pages.viewers.cookies.sign_in

@@ -1,18 +1,19 @@
 """One box for every id and key: what it names, as links."""
 
-from http import HTTPStatus
 from typing import Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.services.lookups import Found, FoundKind
 from ringback.ui.access import view_rows
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import PageRoutes
-from ringback.ui.rendering import PAGE_HEADERS, Renderer
+from ringback.ui.query_parameters import with_query
+from ringback.ui.redirects import redirect
+from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 _PATHS: Final = {
@@ -38,9 +39,7 @@ class LookupPages:
             caller = view_rows(services.operators, viewer, request, operation="ui_look_up")
             result = await services.lookups.find(caller, text)
             if len(result.found) == 1:
-                return RedirectResponse(
-                    f"/ui{_path(result.found[0])}", status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS
-                )
+                return redirect(_path(result.found[0]))
         return self._renderer.render_page(
             "lookup.html",
             viewer,
@@ -54,5 +53,5 @@ class LookupPages:
 def _path(found: Found) -> str:
     """Below the dashboard's path."""
     if found.kind is FoundKind.CORRELATION:
-        return f"/calls?{urlencode({'correlation_id': found.id})}"
+        return with_query("/calls", {"correlation_id": found.id})
     return f"{_PATHS[found.kind]}{quote(found.id, safe='')}"

@@ -7,19 +7,19 @@ action  POST  without a viewer: 401; with a wrong form token, from another site,
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.api.browser_forms import is_own_form, read_form_fields
 from ringback.api.problems import status_for
 from ringback.domain.errors import Forbidden, NotFound, RingbackError, Unauthenticated
 from ringback.ui.context import UiContext
-from ringback.ui.rendering import PAGE_HEADERS, Renderer
+from ringback.ui.redirects import redirect
+from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 from ringback.ui.viewers import Viewers
 
@@ -112,7 +112,7 @@ class PageRoutes:
         query = f"?{request.url.query}" if request.url.query else ""
         place = f"{request.url.path.removeprefix('/ui')}{query}"
         back = f"?next={quote(place, safe='')}" if len(place) <= NEXT_LENGTH_MAX else ""
-        return RedirectResponse(f"/ui/sign-in{back}", status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
+        return redirect(f"/sign-in{back}")
 
 
 ENDED_LINK: Final = NotFound(

@@ -1,17 +1,17 @@
 """Opens a portal link: its secret moves from the URL into a cookie, and the browser goes on to the pages of the link."""
 
 import logging
-from http import HTTPStatus
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.domain.errors import Conflict, RingbackError
 from ringback.services.portal_links import PORTAL_PATH, PortalCaller
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import ENDED_LINK, PageRoutes
+from ringback.ui.redirects import redirect
 from ringback.ui.rendering import Renderer
 
 log = logging.getLogger(__name__)
@@ -46,10 +46,10 @@ class PortalPages:
     def _send_to_pages(self, found: PortalCaller, secret: str) -> Response:
         session = found.client_session_id
         log.info("portal_link.opened", extra={"principal": found.caller.principal, "client_session_id": session})
-        path = "/ui" if session is None else f"/ui/sessions/{quote(session, safe='')}"
+        path = "" if session is None else f"/sessions/{quote(session, safe='')}"
         # The URL has the secret, so no page learns it as the referrer.
         headers = {**self._renderer.headers.portal, "Referrer-Policy": "no-referrer"}
-        response = RedirectResponse(path, status_code=HTTPStatus.SEE_OTHER, headers=headers)
+        response = redirect(path, headers=headers)
         left = (found.expires_at - self._context.clock.now()).total_seconds()
         self._pages.viewers.cookies.portal.set_secret(response, secret, max_age_seconds=left)
         return response

@@ -1,4 +1,4 @@
-"""Reads the filters of a list from the query of a page, with the checks of the REST API."""
+"""The query of a page: reads the filters of a list, with the checks of the REST API, and writes links."""
 
 import re
 from collections.abc import Mapping
@@ -53,6 +53,6 @@ def validate(model: type[T], values: Mapping[str, Any]) -> T:
 
 
 def with_query(path: str, values: Mapping[str, object]) -> str:
-    """The path with those of these values that are neither None nor empty."""
+    """The path with those of these values that are neither None nor empty. An empty path gives a query alone, or nothing."""
     filled = {name: str(value) for name, value in values.items() if value not in {None, ""}}
     return f"{path}?{urlencode(filled)}" if filled else path

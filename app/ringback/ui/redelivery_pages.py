@@ -7,11 +7,10 @@ The filter has the members of a bulk redelivery over REST. A filter with other m
 deliveries again that the list does not show.
 """
 
-from http import HTTPStatus
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.domain.cursor import RedeliveryPosition, decode_redelivery_position, encode_redelivery_position
@@ -23,7 +22,8 @@ from ringback.ui.access import act_for_owner, shows_owner
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import list_filters, read_filled_fields, read_query, validate, with_query
-from ringback.ui.rendering import PAGE_HEADERS, Renderer
+from ringback.ui.redirects import redirect
+from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 DONE: Final = "deliveries-redelivered"
@@ -94,11 +94,9 @@ class RedeliveryPages:
         filters = list_filters(query)
         if done.next_position is None:
             filters.pop("state")
-            location = with_query(f"{self._renderer.ui_path}/deliveries", {**filters, "done": DONE, "sent": sent})
-        else:
-            rest = {**filters, "cursor": encode_redelivery_position(done.next_position), "sent": sent}
-            location = with_query(f"{self._renderer.ui_path}/deliveries/redeliver", rest)
-        return RedirectResponse(location, status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
+            return redirect(with_query("/deliveries", {**filters, "done": DONE, "sent": sent}))
+        rest = {**filters, "cursor": encode_redelivery_position(done.next_position), "sent": sent}
+        return redirect(with_query("/deliveries/redeliver", rest))
 
     def _read_body(self, viewer: Viewer, query: DeliveryListQuery, cursor: str | None) -> RedeliverBody:
         if not is_redeliverable(self._context, viewer, query):

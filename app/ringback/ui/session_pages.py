@@ -9,10 +9,11 @@ from ringback.domain.call import LABEL_LENGTH_MAX
 from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.domain.errors import NotFound
 from ringback.ui.access import view_rows
-from ringback.ui.call_filters import read_principal, write_query
+from ringback.ui.call_filters import read_principal
 from ringback.ui.context import UiContext
 from ringback.ui.formats import quote_segment
 from ringback.ui.page_routes import PageRoutes
+from ringback.ui.query_parameters import with_query
 from ringback.ui.rendering import Renderer
 from ringback.ui.session_charts import draw_session
 from ringback.ui.viewer import Viewer
@@ -38,7 +39,7 @@ class SessionPages:
         position = decode_id_cursor(CursorList.SESSIONS, cursor)
         page = await services.insights.list_sessions(caller, position=position, limit=SESSION_PAGE_SIZE)
         older = encode_next_cursor(CursorList.SESSIONS, page)
-        link = {"principal": principal, "cursor": older or ""}
+        link = {"principal": principal, "cursor": older}
         return self._renderer.render_page(
             "sessions.html",
             viewer,
@@ -46,7 +47,7 @@ class SessionPages:
             sessions=page,
             principal=principal,
             is_first=cursor is None,
-            older=f"{self._renderer.ui_path}/sessions{write_query(link)}" if older else None,
+            older=with_query(f"{self._renderer.ui_path}/sessions", link) if older else None,
         )
 
     async def show_session(self, request: Request, viewer: Viewer) -> Response:
@@ -73,6 +74,6 @@ class SessionPages:
             calls=calls,
             drawing=draw_session(calls, now=self._context.clock.now()),
             numbers=numbers,
-            newest=None if cursor is None else f"{path}{write_query({'principal': principal})}",
-            older=f"{path}{write_query({'principal': principal, 'cursor': older})}" if older else None,
+            newest=None if cursor is None else with_query(path, {"principal": principal}),
+            older=with_query(path, {"principal": principal, "cursor": older}) if older else None,
         )

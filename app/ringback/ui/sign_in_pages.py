@@ -2,10 +2,10 @@
 
 import logging
 from http import HTTPStatus
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.api.browser_forms import (
@@ -21,7 +21,9 @@ from ringback.domain.principal import Caller
 from ringback.domain.sign_ins import SIGN_IN_SECONDS
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import NEXT_LENGTH_MAX, Form, PageRoutes
-from ringback.ui.rendering import PAGE_HEADERS, Renderer
+from ringback.ui.query_parameters import with_query
+from ringback.ui.redirects import redirect
+from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 log = logging.getLogger(__name__)
@@ -43,7 +45,7 @@ class SignInPages:
 
     async def show_form(self, request: Request) -> Response:
         if not self._context.requires_key:
-            return _redirect("/ui")
+            return redirect("")
         return self._render_form(request)
 
     async def sign_in(self, request: Request) -> Response:
@@ -56,14 +58,14 @@ class SignInPages:
             if isinstance(problem, Unauthenticated):  # these are limited; others could fill the log
                 log.info("viewer.refused", extra={"reason": problem.slug})
             return self._render_form(request, error=problem.detail, status=status_for(type(problem)))
-        response = _redirect(f"/ui{read_next(request.query_params.get('next'))}")
+        response = redirect(read_next(request.query_params.get("next")))
         await self._viewers.end_sign_in(request, response)
         self._viewers.cookies.sign_in.set_secret(response, started.secret, max_age_seconds=SIGN_IN_SECONDS)
         return response
 
     async def sign_out(self, request: Request, viewer: Viewer, form: Form) -> Response:
         del form
-        response = _redirect("/ui/sign-in")
+        response = redirect("/sign-in")
         await self._viewers.end_sign_in(request, response)
         log.info("viewer.signed_out", extra={"principal": viewer.caller.principal, "key_id": viewer.caller.key_id})
         return response
@@ -86,7 +88,7 @@ class SignInPages:
             status_code=status,
             error=error,
             issuer_host=None if issuer is None else urlsplit(issuer.issuer).netloc,
-            next_query=f"?{urlencode({'next': place})}" if place else "",
+            next_query=with_query("", {"next": place}),
         )
 
 
@@ -95,7 +97,3 @@ def read_next(place: str | None) -> str:
     if place is None or not place.startswith("/") or len(place) > NEXT_LENGTH_MAX or not place.isprintable():
         return ""
     return "" if place.startswith(("//", "/\\")) else place
-
-
-def _redirect(path: str) -> Response:
-    return RedirectResponse(path, status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.domain.errors import InvalidRequest, NotFound, UpstreamDraining
@@ -19,7 +19,8 @@ from ringback.ui.form_keys import FormKeys
 from ringback.ui.form_values import TypedValues, read_arguments, write_defaults
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import validate
-from ringback.ui.rendering import PAGE_HEADERS, Renderer
+from ringback.ui.redirects import redirect
+from ringback.ui.rendering import Renderer
 from ringback.ui.schema_forms import FieldKind, SchemaField, build_form, build_json_form
 from ringback.ui.upstream_pages import describe_tool, find_upstream
 from ringback.ui.viewer import Viewer
@@ -91,9 +92,8 @@ class ToolPages:
             },
         )
         started = await self._context.services.calls.start_call(viewer.caller, body.to_request())
-        path = f"{self._renderer.ui_path}/calls/{started.call.id}"
         if started.callback_secret is None:
-            return RedirectResponse(f"{path}?done=started", status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
+            return redirect(f"/calls/{started.call.id}?done=started")
         return self._renderer.render_page(
             "call_secret.html",
             viewer,

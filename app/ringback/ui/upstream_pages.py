@@ -1,11 +1,10 @@
 """The upstreams: the list, the page of one with its tools, and what an operator decides about its calls."""
 
 from collections.abc import Sequence
-from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.domain.errors import NotFound, SignInRequired, Unavailable
@@ -16,7 +15,8 @@ from ringback.ui.context import UiContext
 from ringback.ui.notices import find_notice
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import with_query
-from ringback.ui.rendering import PAGE_HEADERS, Renderer
+from ringback.ui.redirects import redirect
+from ringback.ui.rendering import Renderer
 from ringback.ui.schema_forms import bound_text, is_object
 from ringback.ui.viewer import Viewer
 
@@ -93,8 +93,7 @@ class UpstreamPages:
         name = request.path_params["name"]
         intake, done = _INTAKES[request.url.path.rpartition("/")[2]]
         await self._context.services.upstream_controls.set_intake(viewer.caller, name, intake)
-        path = with_query(f"{self._renderer.ui_path}/upstreams/{name}", {"done": done})
-        return RedirectResponse(path, status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
+        return redirect(with_query(f"/upstreams/{name}", {"done": done}))
 
 
 async def find_upstream(context: UiContext, viewer: Viewer, name: str) -> ListedUpstream:

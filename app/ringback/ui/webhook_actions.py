@@ -5,11 +5,10 @@ can be opened again has it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from http import HTTPStatus
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.domain.clock import format_iso
@@ -24,7 +23,8 @@ from ringback.ui.access import act_for_owner
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import read_filled_fields, validate, with_query
-from ringback.ui.rendering import PAGE_HEADERS, Renderer
+from ringback.ui.redirects import redirect
+from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 _CHANGES: Final = {
@@ -67,7 +67,7 @@ class WebhookActions:
         change, done = _CHANGES[request.url.path.rpartition("/")[2]]
         caller = await self._act_for_owner(request, viewer, operation="ui_change_webhook")
         await self._context.services.webhooks.change_webhook(caller, request.path_params["webhook_id"], change)
-        return self._redirect(request, done)
+        return _show_webhook(request, done)
 
     async def show_rotation(self, request: Request, viewer: Viewer) -> Response:
         webhook = await self._get_own_webhook(request, viewer)
@@ -119,10 +119,10 @@ class WebhookActions:
         webhook_id = request.path_params["webhook_id"]
         replayed = await self._context.services.replays.replay_webhook(caller, webhook_id, replay)
         if not replayed.has_more:
-            return self._redirect(request, "webhook-replayed")
-        path = f"{self._renderer.ui_path}/webhooks/{webhook_id}/replay"
+            return _show_webhook(request, "webhook-replayed")
+        path = f"/webhooks/{webhook_id}/replay"
         rest = _replay_fields(replay) if replayed.cursor is None else {"cursor": replayed.cursor}
-        return RedirectResponse(with_query(path, rest), status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
+        return redirect(with_query(path, rest))
 
     async def show_removal(self, request: Request, viewer: Viewer) -> Response:
         viewer.caller.require_scope(Scope.WEBHOOKS)
@@ -136,15 +136,14 @@ class WebhookActions:
         del form
         caller = await self._act_for_owner(request, viewer, operation="ui_remove_webhook")
         await self._context.services.webhooks.remove_webhook(caller, request.path_params["webhook_id"])
-        path = with_query(f"{self._renderer.ui_path}/webhooks", {"done": "webhook-removed"})
-        return RedirectResponse(path, status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS)
+        return redirect(with_query("/webhooks", {"done": "webhook-removed"}))
 
     async def _act(
         self, request: Request, viewer: Viewer, operation: Callable[[Caller, str], Awaitable[object]], done: str
     ) -> Response:
         caller = await self._act_for_owner(request, viewer, operation=f"ui_{operation.__name__}")
         await operation(caller, request.path_params["webhook_id"])
-        return self._redirect(request, done)
+        return _show_webhook(request, done)
 
     async def _act_for_owner(self, request: Request, viewer: Viewer, *, operation: str) -> Caller:
         webhook_id = request.path_params["webhook_id"]
@@ -154,11 +153,9 @@ class WebhookActions:
         viewer.caller.require_scope(Scope.WEBHOOKS)
         return await self._context.services.webhooks.get_webhook(viewer.caller, request.path_params["webhook_id"])
 
-    def _redirect(self, request: Request, done: str) -> Response:
-        path = f"{self._renderer.ui_path}/webhooks/{request.path_params['webhook_id']}"
-        return RedirectResponse(
-            with_query(path, {"done": done}), status_code=HTTPStatus.SEE_OTHER, headers=PAGE_HEADERS
-        )
+
+def _show_webhook(request: Request, done: str) -> Response:
+    return redirect(with_query(f"/webhooks/{request.path_params['webhook_id']}", {"done": done}))
 
 
 def _read_replay(typed: Mapping[str, str], *, dry_run: bool) -> ReplayRequest:

@@ -1,5 +1,6 @@
 """The list of calls and the page of a call in the dashboard."""
 
+import re
 from typing import Any
 
 import httpx
@@ -9,6 +10,7 @@ from ringback.domain.call import Progress
 from ringback.domain.call_outcome import CallOutcome, failed_completion
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.principal import Scope
+from ringback.ui.call_pages import GROWTH_SECONDS, SETTLED_AFTER
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 from tests.support.viewer_browser import sign_in
 
@@ -129,6 +131,32 @@ async def test_the_page_of_a_call_shows_its_way_from_the_start_to_the_return_of_
     assert (unchanged.status_code, unchanged.content) == (204, b"")
     assert (changed.status_code, "2 times" in changed.text) == (200, True)
     assert "style=" not in ended
+
+
+async def test_an_open_page_of_a_call_draws_its_time_and_asks_no_more_once_it_is_settled(
+    service: ServiceUnderTest,
+) -> None:
+    alice = await service.create_client("alice")
+    call_id = await start(alice)
+    browser = await sign_in(service, "alice")
+
+    async def refresh(page: str) -> httpx.Response:
+        (path,) = re.findall(r'hx-get="([^"]+)"', page)
+        return await browser.http.get(path.replace("&amp;", "&"))
+
+    running = (await browser.open(f"/calls/{call_id}")).text
+    service.clock.advance(GROWTH_SECONDS)
+    grown = await refresh(running)
+    await service.finish_call(call_id)
+    ended = (await browser.open(f"/calls/{call_id}")).text
+    service.clock.advance(GROWTH_SECONDS)
+    unchanged = await refresh(ended)
+    service.clock.advance(SETTLED_AFTER.total_seconds())
+    settled = await refresh(ended)
+
+    assert (grown.status_code, "<svg" in grown.text) == (200, True)
+    assert unchanged.status_code == 204
+    assert (settled.status_code, "hx-get" in settled.text) == (200, False)
 
 
 async def test_a_call_is_cancelled_by_its_button_which_a_reader_does_not_have(service: ServiceUnderTest) -> None:

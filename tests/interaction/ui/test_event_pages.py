@@ -6,6 +6,7 @@ import pytest
 
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from ringback.ui import event_pages
+from tests.support.builders import make_event
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 from tests.support.viewer_browser import ViewerBrowser, sign_in
 
@@ -94,3 +95,13 @@ async def test_a_link_to_one_session_shows_the_deliveries_of_its_calls_only(serv
     assert 'method="post"' not in shown.text
     assert "/ui/webhooks/" not in shown.text
     assert statuses == [200, *[404] * 8]
+
+
+def test_long_data_of_an_event_is_cut_and_never_indented() -> None:
+    """To indent it takes many times as long as to write it, on the event loop, and the page shows only its beginning."""
+    long, short = [event_pages.show_event(make_event(data={"a": [[]] * length})) for length in (20_000, 20)]
+
+    assert (len(long.data.text), long.data.is_cut) == (event_pages.DATA_LENGTH_MAX, True)
+    assert long.data.text.startswith('{"a":[[],[],')
+    assert short.data.text.startswith('{\n  "a": [\n')
+    assert not short.data.is_cut

@@ -116,3 +116,12 @@ async def test_a_browser_gets_the_rows_as_escaped_html_until_its_stream_ends(
     assert "&lt;b&gt;c&lt;/b&gt;" in live.text
     assert "form_token" not in live.text
     assert stranger.status_code == 303
+
+
+async def test_a_stream_that_begins_at_the_shutdown_ends_at_once(service: ServiceUnderTest) -> None:
+    browser = await sign_in(service, "alice")
+    service.services.lifecycle.begin_shutdown()
+
+    live = await browser.open("/calls/live")
+
+    assert (live.status_code, live.text) == (200, "retry: 1000\n\n")
