@@ -12,7 +12,7 @@ from ringback.domain.clock import seconds
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Delivery
 from ringback.domain.errors import InvalidRequest, NotFound, WebhookNotVerified
-from ringback.domain.ids import IdGenerator
+from ringback.domain.ids import IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.retry import DAY, RetryProfile
@@ -151,6 +151,18 @@ class Webhooks:
     async def get_webhook(self, caller: Caller, webhook_id: str) -> Webhook:
         caller.require_scope(Scope.READ)
         return await self._store.read(lambda tx: get_own_webhook(tx, caller.principal, webhook_id))
+
+    async def find_pause_end(self, caller: Caller, webhook_id: str) -> datetime | None:
+        """Until when a circuit breaker stops the attempts to a webhook; None also if the caller has no such webhook."""
+        caller.require_scope(Scope.READ)
+
+        async def find(tx: Transaction) -> datetime | None:
+            webhook = await tx.webhooks.get(WebhookId(webhook_id))
+            if webhook is None or caller.listed_principal not in {None, webhook.principal}:
+                return None
+            return await self._attempts.find_pause_end(tx, webhook)
+
+        return await self._store.read(find)
 
     async def get_named_webhook(self, caller: Caller, name: str) -> Webhook:
         caller.require_scope(Scope.READ)

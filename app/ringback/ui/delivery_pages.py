@@ -50,6 +50,8 @@ class DeliveryPages:
             caller, query.to_filter(), position=position, limit=PAGE_SIZE
         )
         latest = await services.deliveries.find_latest(caller, deliveries)
+        hook = query.webhook_id
+        pause_end = None if hook is None else await services.webhooks.find_pause_end(caller, hook)
         path, filters = f"{self._renderer.ui_path}/deliveries", list_filters(query)
         following = deliveries.next_position
         cursor = None if following is None else encode_cursor(CursorList.DELIVERIES, following)
@@ -60,6 +62,8 @@ class DeliveryPages:
             shows_owner=shows_owner(self._context, viewer),
             deliveries=deliveries,
             latest=latest,
+            now=self._context.clock.now(),
+            paused_until=pause_end,
             filters=filters,
             states=[(str(state), str(state)) for state in DeliveryState],
             categories=[(str(category), str(category)) for category in AttemptCategory],
@@ -94,6 +98,8 @@ class DeliveryPages:
             latest=latest,
             may_redeliver=viewer.may_change_webhooks and delivery.event_id is not None and latest is None,
             is_open=delivery.state in OPEN_STATES,
+            now=self._context.clock.now(),
+            paused_until=await services.webhooks.find_pause_end(caller, delivery.webhook_id),
             done=find_notice(request),
         )
 

@@ -102,6 +102,8 @@ class WebhookPages:
             hears=describe_webhook(webhook),
             deliveries=recent,
             latest=latest,
+            now=self._context.clock.now(),
+            paused_until=await services.webhooks.find_pause_end(caller, webhook.id),
             counts=counts[webhook.id],
             suspend_after_seconds=SUSPEND_AFTER_SECONDS,
             counted_max=UNDELIVERED_COUNTED_MAX,
