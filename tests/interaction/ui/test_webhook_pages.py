@@ -133,7 +133,10 @@ async def test_a_replay_counts_first_and_sends_then(service: ServiceUnderTest) -
 
     assert "<strong>3</strong>" in counted.text
     assert unchanged == 3
-    assert replayed.headers["location"] == f"/ui/webhooks/{webhook_id}?done=webhook-replayed"
+    assert replayed.headers["location"] == f"/ui/webhooks/{webhook_id}?done=webhook-replayed&sent=3"
+    assert (
+        "3 deliveries are queued to be sent again, with" in (await browser.http.get(replayed.headers["location"])).text
+    )
     assert len(await service.read_deliveries("alice")) == 6
     assert "3 more have not ended yet" in since.text
     assert (await browser.open(page)).status_code == 422
