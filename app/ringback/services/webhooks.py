@@ -17,6 +17,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.retry import DAY, RetryProfile
 from ringback.domain.upstreams import ToolCatalog
+from ringback.domain.verification import Challenge
 from ringback.domain.webhook import (
     OWNER_STATE_TRANSITIONS,
     DeliveryCondition,
@@ -120,6 +121,16 @@ class RotatedSecret(ChangedWebhook):
     """Until then, the previous secrets sign too."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChallengeState:
+    """Whether a webhook's URL has proven that it accepts callbacks, and what is under way to find out."""
+
+    challenge: Challenge | None
+    """Planned, running or repeated; None if none is open."""
+    proven_at: datetime | None
+    """The latest proof of this URL for the owner; None if there is none, or it was removed after its time."""
+
+
 class Webhooks:
     def __init__(
         self,
@@ -163,6 +174,18 @@ class Webhooks:
             return await self._attempts.find_pause_end(tx, webhook)
 
         return await self._store.read(find)
+
+    async def read_challenge(self, caller: Caller, webhook: Webhook) -> ChallengeState:
+        """`webhook`: one that the caller has read."""
+        caller.require_scope(Scope.READ)
+
+        async def read(tx: Transaction) -> ChallengeState:
+            return ChallengeState(
+                challenge=await tx.challenges.get(webhook.id),
+                proven_at=await tx.proofs.get_proven_at(webhook.principal, webhook.url),
+            )
+
+        return await self._store.read(read)
 
     async def get_named_webhook(self, caller: Caller, name: str) -> Webhook:
         caller.require_scope(Scope.READ)

@@ -6,8 +6,8 @@ from starlette.requests import Request
 
 NOTICES: Final = {
     "webhook-tested": "A test is on its way. The first delivery below shows how it ends.",
-    "webhook-verified": "The URL was challenged again. The state shows whether it has proven that it accepts callbacks.",
-    "webhook-enabled": "The webhook is active. Its held deliveries are sent now.",
+    "webhook-verified": "The URL was challenged again. The line “Challenge” below says how it ended.",
+    "webhook-enabled": "The webhook is active. Its held and waiting deliveries are due now.",
     "webhook-disabled": "The webhook is disabled: no event matches it.",
     "webhook-paused": "The webhook is paused: its deliveries are held until you resume it.",
     "webhook-resumed": "The webhook is resumed. Its held deliveries are sent now.",

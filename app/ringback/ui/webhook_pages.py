@@ -100,6 +100,7 @@ class WebhookPages:
             shows_owner=shows_owner(self._context, viewer),
             webhook=webhook,
             hears=describe_webhook(webhook),
+            challenged=await services.webhooks.read_challenge(caller, webhook),
             deliveries=recent,
             latest=latest,
             now=self._context.clock.now(),

@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import httpx
 
+from ringback.domain.circuit_breaker import CircuitBreaker, CircuitState
 from ringback.domain.clock import seconds
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from ringback.domain.webhook_rows import WebhookPart
+from ringback.notifier.verification import accept_proof
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 from tests.support.viewer_browser import sign_in
 
@@ -62,6 +64,58 @@ async def test_a_failing_webhook_says_how_near_its_suspension_is(service: Servic
     page = (await (await sign_in(service, "alice")).open(f"/webhooks/{webhook_id}")).text
 
     assert "70 % of the way: a webhook without a success for 4 d is suspended" in page
+
+
+async def test_the_page_says_how_the_challenge_of_the_url_stands(service: ServiceUnderTest) -> None:
+    webhook_id = WebhookId(await register(await service.create_client("alice")))
+    browser = await sign_in(service, "alice")
+    page = f"/webhooks/{webhook_id}"
+
+    async def end_attempt(tx: Transaction) -> None:
+        challenge = await tx.challenges.get(webhook_id)
+        assert challenge is not None
+        await tx.challenges.save(replace(challenge, attempts=2, due_at=tx.now() + seconds(600)))
+
+    async def prove(tx: Transaction) -> None:
+        webhook = await tx.webhooks.get(webhook_id)
+        assert webhook is not None
+        await accept_proof(tx, webhook, url=webhook.url)
+
+    texts = [(await browser.open(page)).text]
+    await browser.send(f"{page}/verify", on=page)
+    for change in (end_attempt, prove):
+        await service.store.write(change)
+        texts.append((await browser.open(page)).text)
+
+    assert "<dt>Challenge</dt>" not in texts[0]
+    assert "not proven after 2 attempts; the next is due <time" in texts[1]
+    assert "passed: the URL has proven <time" in texts[2]
+
+
+async def test_a_failing_webhook_that_is_active_can_be_attempted_now(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    webhook_id = WebhookId(await register(alice))
+    await end_call(service, alice)
+    browser = await sign_in(service, "alice")
+    page = f"/webhooks/{webhook_id}"
+    healthy = (await browser.open(page)).text
+
+    async def fail(tx: Transaction) -> None:
+        webhook = await tx.webhooks.get(webhook_id)
+        assert webhook is not None
+        breaker = CircuitBreaker(failures=5, openings=1, paused_until=tx.now() + seconds(300))
+        failing = replace(webhook, last_error="http_5xx", failing_since=tx.now(), breaker=breaker)
+        await tx.webhooks.update(failing, WebhookPart.HEALTH)
+
+    await service.store.write(fail)
+    failing = (await browser.open(page)).text
+    await browser.send(f"{page}/enable", on=page)
+    attempted = await service.store.read(lambda tx: tx.webhooks.get(webhook_id))
+
+    assert "Attempt now" not in healthy
+    assert "Attempt now" in failing
+    assert attempted is not None
+    assert attempted.breaker.state(service.clock.now()) is CircuitState.HALF_OPEN
 
 
 async def test_the_buttons_of_a_webhook_do_what_they_say(service: ServiceUnderTest) -> None:
