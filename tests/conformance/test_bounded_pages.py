@@ -1,20 +1,22 @@
 """Pages whose filter matches few rows: each scan is bounded, and further pages find every match once."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
 import pytest
 
-from ringback.domain.call import CallStatus
+from ringback.domain.call import CallPhase, CallStatus
 from ringback.domain.call_rows import CallFilter
-from ringback.domain.cursor import Page
+from ringback.domain.cursor import Page, decode_event_time, encode_event_time
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter
-from ringback.domain.event import EventName
+from ringback.domain.event import Event, EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import PRINCIPAL_LENGTH_MAX, Principal
 from ringback.domain.webhook import WebhookState
 from tests.support.builders import make_call, make_delivery, make_event, make_webhook
 from tests.support.clock import START
@@ -32,6 +34,7 @@ ReadPage = Callable[[Transaction, Any], Awaitable[Page[Any, Any]]]
 def small_scans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringback.storage.rows.paging.ROWS_SCANNED_MAX", SCANNED)
     monkeypatch.setattr("ringback.storage.rows.events.ROWS_SCANNED_MAX", SCANNED)
+    monkeypatch.setattr("ringback.storage.rows.events.LATEST_SCANNED_MAX", SCANNED)
     monkeypatch.setattr("ringback.storage.rows.delivery_queue.WEBHOOKS_SCANNED_MAX", SCANNED)
     monkeypatch.setattr("ringback.storage.rows.delivery_queue.ORDER_KEYS_SCANNED_MAX", SCANNED)
     monkeypatch.setattr("ringback.storage.rows.delivery_queue.DUE_SCAN_ROWS_MAX", SCANNED)
@@ -88,6 +91,27 @@ async def test_calls_of_a_status_are_one_page_whatever_is_between_them(store: St
     pages = await read_all_pages(store, lambda tx, before: tx.calls.list_page(ALICE, where, position=before, limit=2))
 
     assert pages == [[wanted]]
+
+
+async def test_what_is_stuck_is_one_page_of_all_principals_whatever_is_between(store: Store) -> None:
+    calls = [
+        make_call(principal=each, status=CallStatus.INPUT_REQUIRED, phase=CallPhase.PARKED) for each in (ALICE, BOB)
+    ]
+    ended = [make_call(status=CallStatus.COMPLETED) for _ in range(CROWD)]
+    dead = [make_delivery(principal=each, state=DeliveryState.DEAD) for each in (ALICE, BOB)]
+    delivered = [make_delivery(state=DeliveryState.DELIVERED) for _ in range(CROWD)]
+    for call in (calls[0], *ended, calls[1]):
+        await store.write(lambda tx, call=call: tx.calls.insert(call))
+    await store.write(lambda tx: tx.deliveries.insert([dead[0], *delivered, dead[1]]))
+
+    waiting, undelivered = CallFilter(status=CallStatus.INPUT_REQUIRED), DeliveryFilter(state=DeliveryState.DEAD)
+    call_pages = await read_all_pages(store, lambda tx, at: tx.calls.list_page(None, waiting, position=at, limit=2))
+    delivery_pages = await read_all_pages(
+        store, lambda tx, at: tx.deliveries.list_page(None, undelivered, position=at, limit=2)
+    )
+
+    assert call_pages == [[calls[1], calls[0]]]
+    assert delivery_pages == [[dead[1], dead[0]]]
 
 
 @pytest.mark.parametrize(
@@ -149,6 +173,27 @@ async def test_events_that_few_match_are_found_over_pages_that_may_be_empty(stor
 
     assert collect_items(pages) == [last]
     assert pages[0] == []
+
+
+async def test_events_of_all_principals_are_found_once_beside_many_of_the_same_instant(store: Store) -> None:
+    owners = [BOB, ALICE, Principal("ä" * PRINCIPAL_LENGTH_MAX)]
+    events = [make_event(seq=seq, principal=owner, created_at=START) for owner in owners for seq in range(1, CROWD + 1)]
+    events[CROWD] = replace(events[CROWD], name=EventName.CALL_INPUT_REQUIRED)
+    await store.write(lambda tx: tx.events.insert(events))
+
+    async def read(tx: Transaction, cursor: str | None, where: EventFilter) -> Page[Event, str]:
+        page = await tx.events.list_latest(
+            where, position=None if cursor is None else decode_event_time(cursor), limit=3
+        )
+        place = page.next_position
+        return Page(page, next_position=None if place is None else encode_event_time(place))
+
+    pages = await read_all_pages(store, lambda tx, at: read(tx, at, EventFilter()))
+    of_name = await read_all_pages(store, lambda tx, at: read(tx, at, EventFilter(name=EventName.CALL_INPUT_REQUIRED)))
+
+    newest_first = sorted(events, key=lambda each: (each.principal, each.seq), reverse=True)
+    assert [each.id for each in collect_items(pages)] == [each.id for each in newest_first]
+    assert [each.id for each in collect_items(of_name)] == [events[CROWD].id]
 
 
 async def test_a_page_of_a_foreign_principals_events_is_empty(store: Store) -> None:

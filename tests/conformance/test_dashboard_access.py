@@ -107,6 +107,23 @@ async def test_links_are_listed_counted_found_and_removed(store: Store) -> None:
     assert await store.write(lambda tx: tx.portal_links.remove_expired(now=START + HOUR, limit=10)) == 4
 
 
+async def test_the_links_of_one_session_of_one_principal_are_deleted_up_to_a_time(store: Store) -> None:
+    async def insert(tx: Transaction) -> None:
+        links = [{}, {}, {"client_session_id": None}, {"client_session_id": "session-2"}, {"principal": BOB}]
+        for number, over in enumerate([*links, {"created_at": START + HOUR}]):
+            identity = {"id": PortalLinkId(f"link_{number}"), "secret_hash": f"hash-{number}"}
+            await tx.portal_links.insert(replace(LINK, **identity, **over))
+
+    async def delete(tx: Transaction) -> int:
+        return await tx.portal_links.delete_of_session(ALICE, "session-1", until=START, limit=1)
+
+    await store.write(insert)
+
+    assert [await store.write(delete) for _ in range(3)] == [1, 1, 0]
+    left = await store.read(lambda tx: tx.portal_links.list_page(None, position=None, limit=10))
+    assert [link.id for link in left] == ["link_5", "link_4", "link_3", "link_2"]
+
+
 async def test_the_audit_log_is_read_by_owner_newest_first_and_loses_what_is_old(store: Store) -> None:
     async def append(tx: Transaction) -> None:
         for number in range(3):

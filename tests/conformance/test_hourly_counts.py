@@ -23,6 +23,7 @@ from ringback.janitor import hour_counter
 from ringback.janitor.hour_counter import COUNT_DUTY, SETTLE_SECONDS, HourCounter
 from ringback.leadership import Leadership
 from ringback.services.insights.overviews import OverviewReader
+from ringback.services.insights.tails import TAIL_TTL_SECONDS
 from tests.support.builders import make_attempt, make_call, make_delivery
 from tests.support.clock import START, FakeClock
 from tests.support.examples import ALICE, BOB
@@ -99,9 +100,27 @@ async def read_hour(store: Store, principal: Principal | None) -> HourInsights:
 
 
 async def read_overview_hour(store: Store, clock: FakeClock, principal: Principal) -> HourInsights:
+    return await read_hour_again(OverviewReader(store=store, clock=clock), principal)
+
+
+async def read_hour_again(reader: OverviewReader, principal: Principal) -> HourInsights:
     caller = Caller(principal=principal, scopes=DEFAULT_SCOPES)
-    reader = OverviewReader(store=store, clock=clock)
-    return (await reader.read_overview(caller, hours=1, upstreams=UPSTREAMS)).hours[0]
+    overview = await reader.read_overview(caller, hours=1, upstreams=UPSTREAMS)
+    assert sum(each.calls_started for each in overview.upstreams) == overview.hours[0].calls_started
+    return overview.hours[0]
+
+
+async def insert_calls_now(store: Store, clock: FakeClock, count: int) -> None:
+    ids = IdGenerator(clock)
+    calls = [
+        make_call(id=ids.new_call_id(), created_at=clock.now(), principal=ALICE, upstream="git") for _ in range(count)
+    ]
+
+    async def insert(tx: Transaction) -> None:
+        for call in calls:
+            await tx.calls.insert(call)
+
+    await store.write(insert)
 
 
 def require_all_counted(hour: HourInsights, calls: int) -> None:
@@ -124,6 +143,37 @@ async def test_everything_counts_once_for_its_principal_and_for_all_also_when_co
     require_all_counted(await read_hour(store, BOB), CALLS_OF_BOB)
     require_all_counted(await read_hour(store, None), CALLS_OF_ALICE + CALLS_OF_BOB)
     assert before == await read_overview_hour(store, clock, ALICE), "readers count what is not written yet"
+
+
+@pytest.mark.usefixtures("work")
+async def test_a_reader_counts_nothing_twice_while_the_counter_writes(store: Store, clock: FakeClock) -> None:
+    reader = OverviewReader(store=store, clock=clock)
+    counter = make_counter(store, clock)
+    has_more = True
+    while has_more:
+        require_all_counted(await read_hour_again(reader, ALICE), CALLS_OF_ALICE)
+        has_more = await counter.run_once()
+
+    clock.advance(2 * TAIL_TTL_SECONDS)
+    require_all_counted(await read_hour_again(reader, ALICE), CALLS_OF_ALICE)
+
+
+async def test_a_reader_counts_the_newest_rows_of_a_busy_minute_and_those_that_are_committed_late(
+    store: Store, clock: FakeClock
+) -> None:
+    reader = OverviewReader(store=store, clock=clock)
+    await insert_calls_now(store, clock, 1_100)
+    assert (await read_hour_again(reader, ALICE)).calls_started == 1_100
+    clock.advance(2 * TAIL_TTL_SECONDS)
+    late = FakeClock(clock.now() - timedelta(seconds=1))
+    await insert_calls_now(store, clock, 5)
+    assert (await read_hour_again(reader, ALICE)).calls_started == 1_105
+
+    await insert_calls_now(store, late, 1)
+    clock.advance(2 * TAIL_TTL_SECONDS)
+    assert (await read_hour_again(reader, ALICE)).calls_started == 1_106
+    clock.advance(2 * TAIL_TTL_SECONDS)
+    assert (await read_hour_again(reader, ALICE)).calls_started == 1_106, "rows that are read again count once"
 
 
 @pytest.mark.usefixtures("work")
@@ -153,6 +203,20 @@ async def test_a_clock_that_was_set_back_counts_nothing_twice_and_young_rows_wai
     await count_all(make_counter(store, clock))
 
     require_all_counted(await read_hour(store, ALICE), CALLS_OF_ALICE)
+
+
+async def test_calls_of_nodes_behind_a_step_of_the_stores_clock_are_counted(store: Store, clock: FakeClock) -> None:
+    nodes = FakeClock(clock.now())
+    clock.advance(10 * SETTLE_SECONDS)
+    counter = make_counter(store, nodes)
+    for _ in range(3):
+        await insert_calls_now(store, nodes, 1)
+        await count_all(counter)
+        await insert_calls_now(store, nodes, 1)
+        nodes.advance(2 * SETTLE_SECONDS)
+        await count_all(counter)
+
+    assert (await read_hour(store, ALICE)).calls_started == 6
 
 
 @pytest.mark.usefixtures("work")

@@ -13,6 +13,7 @@ from ringback.domain.principal import Principal
 from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamProxyPort
 from tests.support.examples import ALICE
 from tests.support.library_upstream import ERAS, UPSTREAM_NAME, LibraryUpstream
+from tests.support.limits import growing_pauses
 from tests.support.upstreams import WAIT_SECONDS, HttpServer, make_http_config, open_upstreams, serving
 
 parametrize_eras = pytest.mark.parametrize("era", ERAS)
@@ -33,9 +34,13 @@ async def list_when_connected(
 ) -> Sequence[Mapping[str, Any]]:
     """The list, once the upstream is connected, which may take longer than the proxy's own timeout."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while True:
+        for pause in growing_pauses():
             with contextlib.suppress(Unavailable):
                 return await passage.list_entries(upstream, listing, principal=principal)
+            await asyncio.sleep(
+                pause
+            )  # a refusal of a failing upstream suspends nothing: the loop would run nothing else
+    raise AssertionError
 
 
 async def next_change(changes: AsyncIterator[UpstreamChange]) -> UpstreamChange:

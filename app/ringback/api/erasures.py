@@ -61,9 +61,9 @@ async def erase_session(
     caller: OwnerCallerDep,
     response: Response,
 ) -> ErasureView:
-    """Erase all your calls with this client_session_id, as DELETE /v1/calls/{id}, and the webhooks registered for it.
+    """Erase all your calls with this client_session_id, as DELETE /v1/calls/{id}, with its webhooks and portal links.
 
-    If there are such webhooks, the scope `webhooks` is needed too. Calls and webhooks that are newer than the request stay.
+    If there are webhooks registered for it, the scope `webhooks` is needed too. What is newer than the request stays.
     """
     return _respond(response, await services.erasures.erase_session(caller, client_session_id, cancel=query.cancel))
 

@@ -54,7 +54,7 @@ def create(
         return
     print_output(link.url)
     print_message(
-        f"{link.id} shows pages of {link.principal} to everybody who has this URL, until {link.expires_at.isoformat()}. End it "
+        f"{link.id} shows pages of {link.principal} to each browser with this URL, until {link.expires_at.isoformat()}. End it "
         f"earlier: ringback portal-link delete {link.id}"
     )
 

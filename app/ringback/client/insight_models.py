@@ -9,7 +9,10 @@ from ringback.client.models import Call, ClientModel, ListPage, OwnerName
 
 
 class Latency(ClientModel):
-    """Durations in milliseconds. A percentile is up to 60 % above the true value; None without any duration."""
+    """Durations in milliseconds. A percentile is up to 60 % above the true value; None without any duration.
+
+    One above 18 days is given as 18 days.
+    """
 
     count: int = 0
     p50_ms: int | None = None

@@ -20,7 +20,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from ringback.domain.errors import InvalidCursor
 from ringback.domain.ids import is_subscription_id, is_well_formed_id
 
-CURSOR_LENGTH_MAX = 256
+CURSOR_LENGTH_MAX = 768
+"""A place among the events of all principals has a principal's name, of up to 512 bytes. Other cursors are below 100."""
 _VERSION = "1"
 _POSITION_PATTERN: Final = re.compile(
     r"([0-9]{1,18})(?:\.([0-9a-f]{8}))?"
@@ -28,6 +29,9 @@ _POSITION_PATTERN: Final = re.compile(
 
 _NUMBER_PATTERN: Final = re.compile(r"[0-9]{1,18}")
 _MILLISECONDS_PATTERN: Final = re.compile(r"[0-9]{1,15}")
+_EVENT_TIME_PATTERN: Final = re.compile(
+    r"([0-9]{1,15})\.([0-9]{1,18})\.([^\0]*)", re.DOTALL
+)  # PostgreSQL stores no NUL
 
 
 class CursorList(StrEnum):
@@ -122,22 +126,28 @@ def decode_number_cursor(cursor_list: CursorList, cursor: str | None) -> int | N
 
 
 class EventTime(NamedTuple):
-    """A place among the events of all principals: the time of an event, and its id among those of the same time."""
+    """A place among the events of all principals: the time of an event, and its place among those of the same time."""
 
     milliseconds: int
     """Since 1970."""
-    event_id: str
+    principal: str
+    seq: int
 
 
 def encode_event_time(position: EventTime) -> str:
-    return encode_cursor(CursorList.LATEST_EVENTS, f"{position.milliseconds}.{position.event_id}")
+    return encode_cursor(CursorList.LATEST_EVENTS, f"{position.milliseconds}.{position.seq}.{position.principal}")
 
 
 def decode_event_time(cursor: str) -> EventTime:
-    milliseconds, _, event_id = decode_cursor(CursorList.LATEST_EVENTS, cursor).partition(".")
-    if _MILLISECONDS_PATTERN.fullmatch(milliseconds) is None or not is_well_formed_id("evt", event_id):
+    """The place. A cursor of earlier releases has an event's id: it leads back to the newest event of its millisecond."""
+    position = decode_cursor(CursorList.LATEST_EVENTS, cursor)
+    found = _EVENT_TIME_PATTERN.fullmatch(position)
+    if found is None:
+        milliseconds, _, event_id = position.partition(".")
+        if _MILLISECONDS_PATTERN.fullmatch(milliseconds) and is_well_formed_id("evt", event_id):
+            return EventTime(int(milliseconds) + 1, "", 0)
         raise InvalidCursor("This cursor names no place among the events of all principals. Start without one.")
-    return EventTime(int(milliseconds), event_id)
+    return EventTime(int(found[1]), found[3], int(found[2]))
 
 
 class RedeliveryPosition(NamedTuple):

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
+from ringback.domain import jsontext
 from ringback.domain.cursor import Page
 from ringback.domain.insights import ClientSession, CountedLabel, OpenWork, SessionCounts, hour_of
 from ringback.domain.principal import ALL_PRINCIPALS, Principal
@@ -40,8 +41,21 @@ class Fact(NamedTuple):
     labels: tuple[CountedLabel, ...]
 
 
+PositionOrder = tuple[int | str, ...]
+"""Positions of one stream sort as these do."""
+
+
+def order_of_position(position: str | None) -> PositionOrder:
+    """A position is an id or a JSON list of what orders the stream. None is before all."""
+    if position is None:
+        return ()
+    return tuple(jsontext.loads(position)) if position.startswith("[") else (position,)
+
+
 class FactBatch(NamedTuple):
     facts: Sequence[Fact]
+    positions: Sequence[str]
+    """Of each fact."""
     position: str | None
     """After the last row that was visited; None if there was none."""
     is_full: bool

@@ -24,8 +24,9 @@ T = TypeVar("T")
 HOUR: Final = timedelta(hours=1)
 OVERVIEW_HOURS_MAX: Final = 90 * 24
 """How long hourly rows are kept: a quarter of a year."""
-LATENCY_BOUNDS_MS: Final = tuple(round(10 ** (exponent / 5)) for exponent in range(43))
-"""Upper bounds of the buckets: five for each power of ten, from 1 ms to about 3 days. A last bucket has what is longer."""
+LATENCY_BOUNDS_MS: Final = tuple(round(10 ** (exponent / 5)) for exponent in range(47))
+"""Upper bounds of the buckets: five for each power of ten, from 1 ms to about 18 days, which is longer than finished deliveries
+are kept by default. A last bucket has what is longer."""
 
 
 def latency_bucket(milliseconds: int) -> int:
@@ -44,7 +45,10 @@ class LatencyHistogram:
         return sum(self.counts)
 
     def percentile_ms(self, share: float) -> int | None:
-        """The upper bound of the bucket that holds this share (0.95) of the durations; None without any."""
+        """The upper bound of the bucket that holds this share (0.95) of the durations; None without any.
+
+        The last bucket has none: it gives the last bound, so a larger duration is given as 18 days.
+        """
         if not self.total:
             return None
         wanted = share * self.total

@@ -1,7 +1,7 @@
 """Portal links: URLs that show one principal's pages of the dashboard, or those of one client session, without a key.
 
 A product embeds them for its own users. A link only reads, lives a day at most, and ends at once when it is deleted, when the
-key that made it is revoked or expires, and when its principal is erased. The store has the hash of its secret.
+key that made it is revoked or expires, and when its principal or its session is erased. The store has the hash of its secret.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +27,8 @@ class PortalLink:
     client_session_id: str | None
     """The only client session that it shows; None for all pages."""
     upstreams: frozenset[str] | None
-    """The upstreams that it shows; None means all."""
+    """The upstreams that its page of upstreams shows; None means all. Calls of the principal are shown whatever their upstream,
+    as to the key that made the link."""
     created_by: Principal
     key_id: KeyId | None
     """The key that made it. None if an access token did, or if authentication is off."""
@@ -55,5 +56,11 @@ class PortalLinkRows(Protocol):
         ...
 
     async def delete(self, link_id: PortalLinkId) -> bool: ...
+
+    async def delete_of_session(
+        self, principal: Principal, client_session_id: str, *, until: datetime, limit: int
+    ) -> int:
+        """Delete links to this client session that are not newer than `until`, the oldest first. Return how many."""
+        ...
 
     async def remove_expired(self, *, now: datetime, limit: int) -> int: ...

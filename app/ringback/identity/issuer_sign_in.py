@@ -190,8 +190,8 @@ class IssuerSignIn:
 
     def _unavailable(self) -> IssuerUnavailable:
         return IssuerUnavailable(
-            f"Nobody can sign in with {urlsplit(self.issuer).netloc} now: it did not answer as it should. Try again, or use an "
-            "API key."
+            f"Signing in with {urlsplit(self.issuer).netloc} does not work now: it did not answer as it should. Try again, or "
+            "use an API key."
         )
 
 

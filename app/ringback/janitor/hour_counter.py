@@ -7,7 +7,13 @@ which the rows were read. So a kill, a restart and a second node change nothing,
 positions. The path of a call has no statement more than without it.
 
 Rows younger than `SETTLE_SECONDS` are left for later, because transactions commit in any order: a row that is committed behind
-the position would never be counted. Readers count these rows themselves (`services.insights.overviews`).
+the position would never be counted. Readers count these rows themselves (`services.insights.tails`).
+
+Calls and attempts are counted in the order of their ids, which have the time of the node that made them. On PostgreSQL the
+clocks of all nodes follow the database's, and on SQLite all processes have one machine's clock. After a step of the database's
+clock, as at a failover, nodes approach it by a second a minute. So these rows have to settle by the clock of the counting node,
+too. The limit: if a node started before such a step and the counting node after it, ids of the former may be more than
+`SETTLE_SECONDS` behind both clocks. These calls and attempts are missing in the hourly rows for good.
 """
 
 import asyncio
@@ -38,6 +44,8 @@ ROUND_SECONDS: Final = 10.0
 SETTLE_SECONDS: Final = 60.0
 """Longer than a transaction takes from the time of its rows to its commit: statements end after some seconds, and so do waits
 for locks. After an outage of the store, rows of the outage are committed late, so the counter pauses for this time."""
+STREAMS_BY_ID: Final = frozenset({FactStream.STARTS, FactStream.ATTEMPTS})
+"""Ordered by the time of nodes. The others are ordered by the store's time."""
 SAMPLE_SECONDS: Final = 30.0
 """Between two samples of the queues."""
 
@@ -87,7 +95,7 @@ class HourCounter:
         return has_more
 
     async def _count_batch(self, stream: FactStream) -> bool:
-        batch = await self._store.scan(None, lambda tx: _read_batch(tx, stream))
+        batch = await self._store.scan(None, lambda tx: _read_batch(tx, stream, own_now=self._clock.now()))
         if batch.after is not None:
             await self._store.write(lambda tx: _write_batch(tx, stream, batch))
         return batch.is_full
@@ -108,10 +116,10 @@ class HourCounter:
         self._longest.update({(hour, name): length - self._longest[hour, name] for name, length in longer.items()})
 
 
-async def _read_batch(tx: Transaction, stream: FactStream) -> _Batch:
+async def _read_batch(tx: Transaction, stream: FactStream, *, own_now: datetime) -> _Batch:
     before = (await tx.insights.get_positions()).get(stream)
-    until = tx.now() - seconds(SETTLE_SECONDS)
-    found = await tx.insights.list_facts(stream, before, until=until, limit=BATCH_SIZE)
+    now = min(tx.now(), own_now) if stream in STREAMS_BY_ID else tx.now()
+    found = await tx.insights.list_facts(stream, before, until=now - seconds(SETTLE_SECONDS), limit=BATCH_SIZE)
     return _Batch(count_facts(found.facts), before, found.position, tx.now(), found.is_full)
 
 

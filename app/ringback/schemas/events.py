@@ -30,7 +30,7 @@ from ringback.services.events import EventPage
 from ringback.services.resume import ResumedCall
 from ringback.signing.resume_token import TOKEN_LENGTH_MAX
 
-OLDEST_EVENT_TIME: Final = EventTime(0, f"evt_{'0' * 26}")
+OLDEST_EVENT_TIME: Final = EventTime(0, "", 0)
 """Before every event."""
 
 

@@ -49,7 +49,10 @@ class SessionListQuery(PrincipalQueryParams):
 
 
 class LatencyView(ResponseBody):
-    """Durations in milliseconds. A percentile is the upper bound of its histogram's bucket, up to 60 % above the true value."""
+    """Durations in milliseconds. A percentile is the upper bound of its histogram's bucket, up to 60 % above the true value.
+
+    One above 18 days is given as 18 days.
+    """
 
     count: int
     p50_ms: int | None = Field(description="Null without any duration.")

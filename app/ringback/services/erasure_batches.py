@@ -1,7 +1,8 @@
 """The batches of an erasure: each is one transaction that removes a bounded number of rows.
 
 call         its deliveries and those of its own webhooks ─▶ its events become stubs ─▶ its row becomes a tombstone
-session      each of its calls ─▶ what the log still holds of its expired calls ─▶ the webhooks registered for it
+session      each of its calls ─▶ what the log still holds of its expired calls ─▶ the webhooks registered for it ─▶ its
+             portal links
 principal    its keys, MCP sessions, tokens and proven URLs ─▶ all deliveries ─▶ the log ─▶ all calls ─▶ all webhooks
 """
 
@@ -175,6 +176,14 @@ async def _erase_session_events(tx: Transaction, erasure: Erasure) -> Erasure | 
     )
 
 
+async def erase_session_links(tx: Transaction, erasure: Erasure) -> Erasure | None:
+    """Erase a batch of the portal links to the session."""
+    deleted = await tx.portal_links.delete_of_session(
+        erasure.principal, erasure.target, until=erasure.requested_at, limit=ERASE_BATCH_SIZE
+    )
+    return erasure if deleted else None
+
+
 async def _erase_webhooks(tx: Transaction, erasure: Erasure) -> Erasure | None:
     """Erase the first webhook of the session or the principal that is left."""
     found = await tx.erased_rows.list_webhooks(erasure, limit=1)
@@ -257,7 +266,7 @@ async def erase_identity(tx: Transaction, erasure: Erasure) -> bool:
 
 _STEPS: Final[dict[ErasureKind, tuple[Step, ...]]] = {
     ErasureKind.CALL: (_erase_one_call,),
-    ErasureKind.SESSION: (_erase_session_call, _erase_session_events, _erase_webhooks),
+    ErasureKind.SESSION: (_erase_session_call, _erase_session_events, _erase_webhooks, erase_session_links),
     ErasureKind.PRINCIPAL: (_erase_deliveries, _erase_log, _bury_calls, _erase_webhooks),
 }
 

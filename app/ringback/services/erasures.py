@@ -19,7 +19,7 @@ from ringback.domain.upstream_logins import UpstreamTokens
 from ringback.notifier.recorder import Recorder
 from ringback.services.audit import record_change
 from ringback.services.calls import get_own_call
-from ringback.services.erasure_batches import erase_batch, erase_identity
+from ringback.services.erasure_batches import erase_batch, erase_identity, erase_session_links
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.login_revocations import REVOCATIONS_MAX, LoginRevocations
 
@@ -66,7 +66,7 @@ class Erasures:
         return await self._request(caller.principal, request)
 
     async def erase_session(self, caller: Caller, client_session_id: str, *, cancel: bool) -> Erasure:
-        """Erase the session's calls, and the webhooks registered for it; these need the scope `webhooks` too."""
+        """Erase the session's calls, its portal links and its webhooks; these need the scope `webhooks` too."""
         caller.require_scope(Scope.CALLS)
         _require_name(client_session_id, LABEL_LENGTH_MAX, "client_session_id")
 
@@ -76,6 +76,7 @@ class Erasures:
             )
             if await tx.erased_rows.list_webhooks(erasure, limit=1):
                 caller.require_scope(Scope.WEBHOOKS)
+            await erase_session_links(tx, erasure)  # now, so that they do not show what is left
             return erasure
 
         return await self._request(caller.principal, request)

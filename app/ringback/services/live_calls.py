@@ -10,16 +10,17 @@ load, each is read less often.
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Hashable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from ringback.domain.call import Call
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.clock import Clock
 from ringback.domain.cursor import Page
 from ringback.domain.errors import QuotaExceeded, StoreUnavailable
+from ringback.domain.ids import PortalLinkId
 from ringback.domain.ports import Store
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC, log_appended_topic
@@ -29,6 +30,8 @@ from ringback.waits import LocalWaiter, end_tasks
 
 log = logging.getLogger(__name__)
 
+Owner = TypeVar("Owner", bound=Hashable)
+
 REFRESH_SECONDS: Final = 1.0
 """Between two reads of a list, at least."""
 REREAD_SECONDS: Final = 2.0
@@ -37,7 +40,13 @@ REST_FACTOR: Final = 40.0
 """The rest after a read, in its duration: lists use at most a fortieth of the time."""
 REST_SECONDS_MAX: Final = 2.0
 LIVE_LISTS_MAX: Final = 8
-"""Different lists that one principal follows at a time."""
+"""Different lists that one principal follows at a time, or the viewers of one portal link."""
+LINK_STREAMS_MAX: Final = 50
+"""Open pages of one portal link, at each node."""
+PORTAL_LISTS_MAX: Final = 64
+"""Different lists that the viewers of all portal links of one principal follow, besides the principal's own."""
+PORTAL_STREAMS_MAX: Final = 500
+"""Open pages of all portal links of one principal, at each node."""
 HEARTBEAT_SECONDS: Final = 15.0
 """A lost viewer is noticed at the next write."""
 
@@ -63,7 +72,9 @@ class LiveCalls:
         self._quotas = quotas
         self._lifecycle = lifecycle
         self._lists: dict[_ListKey, _LiveList] = {}
-        self._keys_of_viewers: defaultdict[Principal, Counter[_ListKey]] = defaultdict(Counter)
+        self._own: _Pool[Principal] = _Pool(lists_max=LIVE_LISTS_MAX)
+        self._of_link: _Pool[PortalLinkId] = _Pool(lists_max=LIVE_LISTS_MAX, streams_max=LINK_STREAMS_MAX)
+        self._of_links: _Pool[Principal] = _Pool(lists_max=PORTAL_LISTS_MAX, streams_max=PORTAL_STREAMS_MAX)
         self._turn = asyncio.Lock()
 
     @property
@@ -71,17 +82,23 @@ class LiveCalls:
         return len(self._lists)
 
     async def follow_list(
-        self, caller: Caller, call_filter: CallFilter, *, limit: int, seconds: float
+        self,
+        caller: Caller,
+        call_filter: CallFilter,
+        *,
+        limit: int,
+        seconds: float,
+        portal_link_id: PortalLinkId | None = None,
     ) -> AsyncGenerator[LiveCallPage | None]:
         """Yield the first page of the list at once and after each change, and None as a heartbeat.
 
         A slow viewer gets the latest page, and not those between. Ends after `seconds` or at the shutdown of the service.
+        Viewers of a portal link use up nothing of their principal's own limits.
         Raises `QuotaExceeded` before the first page.
         """
         caller.require_scope(Scope.READ)
-        viewer = caller.principal if caller.operator is None else caller.operator.principal
         key = _ListKey(caller.listed_principal, call_filter, limit)
-        with self._quotas.open_stream(viewer, key_id=caller.key_id), self._count_list(viewer, key):
+        with self._count_viewer(caller, key, portal_link_id):
             followed = self._lists.get(key)
             if followed is None:
                 followed = self._lists[key] = _LiveList(self._store, self._clock, key, self._turn)
@@ -114,15 +131,29 @@ class LiveCalls:
             heartbeat_at = self._clock.monotonic() + HEARTBEAT_SECONDS
 
     @contextmanager
-    def _count_list(self, viewer: Principal, key: _ListKey) -> Generator[None]:
-        keys = self._keys_of_viewers[viewer]
-        if key not in keys and len(keys) >= LIVE_LISTS_MAX:
-            raise QuotaExceeded(
-                f"You follow {LIVE_LISTS_MAX} lists already. Close a page, or reload this one to see what changed.",
-                retry_after_seconds=round(HEARTBEAT_SECONDS),
-                quota="live_lists",
-                limit=LIVE_LISTS_MAX,
-            )
+    def _count_viewer(self, caller: Caller, key: _ListKey, portal_link_id: PortalLinkId | None) -> Generator[None]:
+        if portal_link_id is not None:
+            with self._of_link.count(portal_link_id, key), self._of_links.count(caller.principal, key):
+                yield
+            return
+        viewer = caller.principal if caller.operator is None else caller.operator.principal
+        with self._quotas.open_stream(viewer, key_id=caller.key_id), self._own.count(viewer, key):
+            yield
+
+
+class _Pool(Generic[Owner]):
+    """Counts the lists and streams of each owner."""
+
+    def __init__(self, *, lists_max: int, streams_max: int | None = None) -> None:
+        self._lists_max = lists_max
+        self._streams_max = streams_max
+        self._keys: defaultdict[Owner, Counter[_ListKey]] = defaultdict(Counter)
+
+    @contextmanager
+    def count(self, owner: Owner, key: _ListKey) -> Generator[None]:
+        """Count one stream of this list until the context ends. Raises `QuotaExceeded`."""
+        self._require_free(self._keys.get(owner, Counter()), key)
+        keys = self._keys[owner]
         keys[key] += 1
         try:
             yield
@@ -131,7 +162,22 @@ class LiveCalls:
             if not keys[key]:
                 del keys[key]
             if not keys:
-                self._keys_of_viewers.pop(viewer, None)
+                self._keys.pop(owner, None)
+
+    def _require_free(self, keys: Counter[_ListKey], key: _ListKey) -> None:
+        if key not in keys and len(keys) >= self._lists_max:
+            raise _too_many("lists", self._lists_max)
+        if self._streams_max is not None and keys.total() >= self._streams_max:
+            raise _too_many("pages", self._streams_max)
+
+
+def _too_many(what: str, limit: int) -> QuotaExceeded:
+    return QuotaExceeded(
+        f"You follow {limit} {what} already. Close a page, or reload this one to see what changed.",
+        retry_after_seconds=round(HEARTBEAT_SECONDS),
+        quota=f"live_{what}",
+        limit=limit,
+    )
 
 
 class _LiveList:

@@ -5,6 +5,7 @@ account, and each node replaces the connection of the owner.
 """
 
 from datetime import datetime
+from typing import NamedTuple
 
 from ringback.domain.clock import epoch_milliseconds, seconds
 from ringback.domain.ports import Transaction
@@ -13,12 +14,18 @@ from ringback.domain.signals import upstream_tokens_topic
 from ringback.domain.upstream_logins import SHARED_OWNER, GrantedTokens, UpstreamLogin, UpstreamTokens
 
 
-async def end_login(tx: Transaction, upstream: str, owner: Principal) -> UpstreamTokens | None:
-    """Delete the tokens of the owner and return them. None if there were none, or if no key unseals them."""
+class EndedLogin(NamedTuple):
+    tokens: UpstreamTokens | None
+    """None if no key unseals them."""
+
+
+async def end_login(tx: Transaction, upstream: str, owner: Principal) -> EndedLogin | None:
+    """Delete the tokens of the owner and return them; None if there were none."""
     tokens = await tx.upstream_tokens.get(upstream, owner)
-    if await tx.upstream_tokens.delete(upstream, owner):
-        await _note_change(tx, upstream, owner)
-    return tokens
+    if not await tx.upstream_tokens.delete(upstream, owner):
+        return None
+    await _note_change(tx, upstream, owner)
+    return EndedLogin(tokens)
 
 
 async def replace_tokens(tx: Transaction, login: UpstreamLogin, granted: GrantedTokens) -> UpstreamTokens:

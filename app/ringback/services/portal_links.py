@@ -1,15 +1,17 @@
 """Portal links: make one, list them, delete one, and find the caller of a browser that has one (`domain.portal_links`).
 
-A link shows what its maker may read: the scope `read`, of the same principal, for the same upstreams, and for as long as the
-maker's key is valid. It grants nothing that its maker does not have.
+A link shows what its maker may read: the scope `read`, of the same principal, and for as long as the maker's key is valid. It
+grants nothing that its maker does not have. A key for some upstreams reads the calls of every upstream of its principal, and so
+does its link; of the upstreams themselves both see only those.
 """
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from ringback.domain.clock import seconds
 from ringback.domain.cursor import Page
-from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded
+from ringback.domain.errors import Forbidden, InvalidRequest, NotFound, QuotaExceeded
 from ringback.domain.ids import IdGenerator, PortalLinkId, is_well_formed_id
 from ringback.domain.portal_links import PORTAL_LINKS_MAX, PortalLink
 from ringback.domain.ports import Store, Transaction
@@ -19,6 +21,7 @@ from ringback.services.audit import record_own_change
 from ringback.services.sign_ins import find_viewing_caller
 from ringback.signing import secrets
 
+_NO_LINK: Final = "No portal link of yours has this id. List them: GET /v1/portal-links"
 PORTAL_PATH = "/ui/portal"
 
 
@@ -31,6 +34,7 @@ class CreatedPortalLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortalCaller:
+    link_id: PortalLinkId
     caller: Caller
     client_session_id: str | None
     expires_at: datetime
@@ -80,8 +84,11 @@ class PortalLinks:
 
         async def delete(tx: Transaction) -> None:
             link = await tx.portal_links.get(PortalLinkId(link_id)) if is_well_formed_id("link", link_id) else None
-            if link is None or link.principal != caller.principal or not await tx.portal_links.delete(link.id):
-                raise NotFound("No portal link of yours has this id. List them: GET /v1/portal-links")
+            if link is None or link.principal != caller.principal:
+                raise NotFound(_NO_LINK)
+            _require_deletable(caller, link)
+            if not await tx.portal_links.delete(link.id):
+                raise NotFound(_NO_LINK)
             await record_own_change(tx, caller, "delete_portal_link", link.id)
 
         await self._store.write_for(caller.principal, delete)
@@ -109,6 +116,14 @@ class PortalLinks:
         )
 
 
+def _require_deletable(caller: Caller, link: PortalLink) -> None:
+    """Raise `Forbidden` if the key may only read and the link was made with another key."""
+    if link.key_id != caller.key_id and caller.scopes <= {Scope.READ}:
+        raise Forbidden(
+            "This link was made with another key, and yours may only read. Use a key that may change something."
+        )
+
+
 async def _require_quota(tx: Transaction, caller: Caller) -> None:
     if await tx.portal_links.count(caller.principal, limit=PORTAL_LINKS_MAX) >= PORTAL_LINKS_MAX:
         raise QuotaExceeded(
@@ -128,4 +143,6 @@ async def _find_portal_caller(tx: Transaction, secret: str) -> PortalCaller | No
         upstreams=link.upstreams,
         surface=Surface.UI,
     )
-    return PortalCaller(caller=caller, client_session_id=link.client_session_id, expires_at=link.expires_at)
+    return PortalCaller(
+        link_id=link.id, caller=caller, client_session_id=link.client_session_id, expires_at=link.expires_at
+    )

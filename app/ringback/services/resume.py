@@ -19,6 +19,7 @@ from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import call_changed_topic
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.resume_tokens import CallResumeTokens
+from ringback.services.audit import record_own_change
 from ringback.services.calls import get_own_call
 from ringback.services.events import read_event_page
 from ringback.services.lifecycle import Lifecycle
@@ -87,6 +88,7 @@ class CallResumption:
             if revoke_previous:
                 version = await tx.calls.revoke_tokens(call.id, now=tx.now())
                 call = replace(call, token_version=version or call.token_version)
+                await record_own_change(tx, caller, "issue_resume_token", call.id, detail="revoke_older=true")
             head = await tx.event_log.get_head(caller.principal)
             return self._tokens.issue_token(call, position=await read_log_position(tx, caller.principal, head))
 

@@ -55,7 +55,7 @@ from ringback.services.login_redirects import (
 )
 from ringback.services.login_revocations import LoginRevocations, ends_grant_of
 from ringback.services.login_states import lacks_required_scope
-from ringback.services.login_tokens import end_login, replace_tokens
+from ringback.services.login_tokens import EndedLogin, end_login, replace_tokens
 from ringback.services.login_waits import LoginWaits, write_for_owner
 from ringback.telemetry import AUDIT_LOGGER
 
@@ -184,15 +184,18 @@ class UpstreamLogins:
         credentials = self._require_login(caller, upstream)
         owner = credentials.get_owner(caller.principal)
 
-        async def delete(tx: Transaction) -> UpstreamTokens | None:
-            tokens = await end_login(tx, upstream, owner)
-            await record_change(tx, caller, "end_login", upstream, owner=owner or None)
-            return tokens
+        async def delete(tx: Transaction) -> EndedLogin | None:
+            ended = await end_login(tx, upstream, owner)
+            if ended is not None:
+                await record_change(tx, caller, "end_login", upstream, owner=owner or None)
+            return ended
 
-        tokens = await write_for_owner(self._store, owner, delete)
+        ended = await write_for_owner(self._store, owner, delete)
+        if ended is None:
+            return
         _audit("audit.login_ended", caller, upstream, credentials)
-        if tokens is not None:
-            await self._flow.revoke_tokens(tokens)
+        if ended.tokens is not None:
+            await self._flow.revoke_tokens(ended.tokens)
 
     # -- checks --
 

@@ -22,6 +22,7 @@ from ringback.ui.access import act_for_owner, shows_owner, view_rows
 from ringback.ui.call_filters import FAILURES, CallQuery, is_id_prefix, list_choices, read_call_query
 from ringback.ui.contents import READ_BYTES_MAX, ShownContent, show_json, show_value
 from ringback.ui.context import UiContext
+from ringback.ui.notices import find_notice
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import with_query
 from ringback.ui.redirects import redirect
@@ -35,10 +36,6 @@ SETTLED_AFTER: Final = timedelta(minutes=10)
 GROWTH_SECONDS: Final = 10
 """The drawing of a call that is open ends now, so a page that is open gets a new one so often."""
 VERSION_DIGITS: Final = 16
-_DONE_TEXTS: Final = {
-    "cancelled": "The end of the call was requested.",
-    "started": "The call was started.",
-}
 
 
 class CallPages:
@@ -85,7 +82,7 @@ class CallPages:
             "call.html",
             viewer,
             title=f"Call of {call.tool}",
-            done=_DONE_TEXTS.get(request.query_params.get("done", "")),
+            done=find_notice(request),
             arguments=show_value(call.arguments),
             result=await self._read_result(caller, call),
             **self._state_values(history, viewer),
@@ -108,7 +105,7 @@ class CallPages:
         services, call_id = self._context.services, request.path_params["call_id"]
         caller = await act_for_owner(services.operators, viewer, call_id, operation="ui_cancel_call")
         call = await services.calls.cancel_call(caller, call_id)
-        return redirect(f"/calls/{call.id}?done=cancelled")
+        return redirect(with_query(f"/calls/{call.id}", {"done": "call-cancelled"}))
 
     async def _read_history(
         self, request: Request, viewer: Viewer, *, operation: str, repeats: bool = False

@@ -47,12 +47,6 @@ def read_arguments(root: SchemaField, typed: TypedValues) -> ReadArguments:
     return ReadArguments(arguments={}, errors=reader.errors)
 
 
-def write_arguments(root: SchemaField, arguments: Mapping[str, Any]) -> dict[str, list[str]] | None:
-    """What a viewer types for these arguments; None if the form cannot show all of them."""
-    typed: dict[str, list[str]] = {}
-    return typed if _write(root, arguments, typed) else None
-
-
 def write_defaults(root: SchemaField) -> dict[str, list[str]]:
     """What a new form shows: the defaults of the schema."""
     typed: dict[str, list[str]] = {}
@@ -61,7 +55,7 @@ def write_defaults(root: SchemaField) -> dict[str, list[str]]:
             typed |= write_defaults(each)
     elif root.default is not None and root.is_prefilled:
         shown: dict[str, list[str]] = {}
-        if _write(root, root.default, shown):
+        if write_value(root, root.default, shown):
             typed = shown
     return typed
 
@@ -225,8 +219,8 @@ def _quote(text: str) -> str:
 # -- writing ----------------------------------------------------------------------------------------------------------------
 
 
-def _write(each: SchemaField, value: object, typed: dict[str, list[str]]) -> bool:
-    """Whether the field can show the value, and so can all fields below it."""
+def write_value(each: SchemaField, value: object, typed: dict[str, list[str]]) -> bool:
+    """Add to `typed` what a viewer types for the value. False if the field, or one below it, cannot show it."""
     if value is None and each.is_nullable and each.is_required:
         return True
     match each.kind:
@@ -248,7 +242,7 @@ def _write_group(each: SchemaField, value: object, typed: dict[str, list[str]]) 
     if any(below.is_required and below.key not in value for below in each.fields):
         return False
     below_typed: dict[str, list[str]] = {}
-    if not all(_write(below, value[below.key], below_typed) for below in each.fields if below.key in value):
+    if not all(write_value(below, value[below.key], below_typed) for below in each.fields if below.key in value):
         return False
     typed |= below_typed
     return bool(below_typed) or (each.is_required and not each.is_nullable)

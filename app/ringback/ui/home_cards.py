@@ -62,10 +62,12 @@ def _draw_delivery_cards(overview: InsightsOverview, due_age: float) -> Sequence
     is_late = due_age > LATE_SECONDS
     return [
         Card(
-            label="Deliveries under way",
-            number=_count(states.get(DeliveryState.PENDING, 0) + states.get(DeliveryState.LEASED, 0)),
+            label="Deliveries pending",
+            number=_count(states.get(DeliveryState.PENDING, 0)),
             path="/deliveries?state=pending",
-            note=f"one is overdue by {format_duration(due_age)}" if is_late else "due, or being sent",
+            note=f"one is overdue by {format_duration(due_age)}"
+            if is_late
+            else _note_sent(states.get(DeliveryState.LEASED, 0)),
             tone="warn" if is_late else "",
         ),
         Card(
@@ -90,6 +92,15 @@ def _draw_delivery_cards(overview: InsightsOverview, due_age: float) -> Sequence
             tone="bad" if failing else "",
         ),
     ]
+
+
+def _note_sent(leased: int) -> str:
+    """Those that are being sent are in no list of pending ones."""
+    return (
+        f"until their time; {_count(leased)} more {'is' if leased == 1 else 'are'} being sent"
+        if leased
+        else "until their time"
+    )
 
 
 def _count(number: int, *, limit: int | None = OPEN_COUNTED_MAX) -> str:

@@ -47,7 +47,9 @@ class LivePages:
         query = read_call_query(request.query_params, viewer)
         caller = view_rows(services.operators, viewer, request, operation="ui_follow_calls", repeats=True)
         seconds = STREAM_SECONDS_MIN + next(self._numbers) % STREAM_SECONDS_SPREAD
-        pages = services.live_calls.follow_list(caller, query.call_filter, limit=LIVE_PAGE_SIZE, seconds=seconds)
+        pages = services.live_calls.follow_list(
+            caller, query.call_filter, limit=LIVE_PAGE_SIZE, seconds=seconds, portal_link_id=viewer.portal_link_id
+        )
         first = await anext(pages, None)  # at a shutdown there is no page
         frames = self._write_frames(
             first, pages, shows_owner=shows_owner(self._context, viewer), is_filtered=query.is_filtered

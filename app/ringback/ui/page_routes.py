@@ -106,15 +106,24 @@ class PageRoutes:
             raise Forbidden("This form was not sent from a page of the dashboard. Open the page again and repeat it.")
 
     def _refuse_stranger(self, request: Request) -> Response:
-        """In the frame of a product, the sign-in page cannot be shown."""
-        if self.viewers.has_portal_cookie(request):
+        """In the frame of a product, the sign-in page cannot be shown. Elsewhere, an ended link is not in its way."""
+        has_link = self.viewers.has_portal_cookie(request)
+        if has_link and request.headers.get("sec-fetch-dest") in _FRAMES:
             return self.show_problem(ENDED_LINK, None, in_portal=True)
+        response = self._send_to_sign_in(request)
+        if has_link:
+            self.viewers.cookies.portal.delete(response)
+        return response
+
+    def _send_to_sign_in(self, request: Request) -> Response:
         query = f"?{request.url.query}" if request.url.query else ""
         place = f"{request.url.path.removeprefix('/ui')}{query}"
         back = f"?next={quote(place, safe='')}" if len(place) <= NEXT_LENGTH_MAX else ""
         return redirect(f"/sign-in{back}")
 
 
+_FRAMES: Final = frozenset({"iframe", "frame"})
+"""Values of `Sec-Fetch-Dest` for a page inside another one."""
 ENDED_LINK: Final = NotFound(
     "This link has expired, or it was deleted. Open the page again from where you found the link."
 )

@@ -18,7 +18,7 @@ from ringback.ui.context import UiContext
 from ringback.ui.form_keys import FormKeys
 from ringback.ui.form_values import TypedValues, read_arguments, write_defaults
 from ringback.ui.page_routes import Form, PageRoutes
-from ringback.ui.query_parameters import validate
+from ringback.ui.query_parameters import validate, with_query
 from ringback.ui.redirects import redirect
 from ringback.ui.rendering import Renderer
 from ringback.ui.schema_forms import FieldKind, SchemaField, build_form, build_json_form
@@ -93,7 +93,7 @@ class ToolPages:
         )
         started = await self._context.services.calls.start_call(viewer.caller, body.to_request())
         if started.callback_secret is None:
-            return redirect(f"/calls/{started.call.id}?done=started")
+            return redirect(with_query(f"/calls/{started.call.id}", {"done": "call-started"}))
         return self._renderer.render_page(
             "call_secret.html",
             viewer,

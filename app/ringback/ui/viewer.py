@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from ringback.domain.errors import NotFound
+from ringback.domain.ids import PortalLinkId
 from ringback.domain.principal import Caller, Scope
 
 
@@ -14,8 +15,13 @@ class Viewer:
     """Every form of the dashboard repeats it (protection against CSRF). Empty for a viewer that may change nothing."""
     client_session_id: str | None = None
     """The only client session that a portal link shows; None for a viewer without this restriction."""
-    is_portal: bool = False
-    """Whether a portal link opened the pages. Such a viewer only reads."""
+    portal_link_id: PortalLinkId | None = None
+    """The portal link that opened the pages; None for a viewer that signed in."""
+
+    @property
+    def is_portal(self) -> bool:
+        """Whether a portal link opened the pages. Such a viewer only reads."""
+        return self.portal_link_id is not None
 
     @property
     def is_operator(self) -> bool:

@@ -4,7 +4,7 @@
     authentication is off    the anonymous principal
     cookie of a portal link  reads what the link shows
 
-A sign-in comes first: a link that somebody sends to a person who is signed in shows that person nothing else than before.
+A sign-in comes first: a link changes nothing that a person sees who is signed in.
 """
 
 from collections.abc import Mapping
@@ -58,4 +58,6 @@ class Viewers:
         found = None if secret is None else await self._context.services.portal_links.find_caller(secret)
         if found is None:
             return None
-        return Viewer(caller=found.caller, form_token="", client_session_id=found.client_session_id, is_portal=True)
+        return Viewer(
+            caller=found.caller, form_token="", client_session_id=found.client_session_id, portal_link_id=found.link_id
+        )

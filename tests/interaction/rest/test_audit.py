@@ -27,6 +27,8 @@ async def test_each_change_of_the_owner_has_one_entry_and_what_changes_nothing_h
     await alice.post(f"/v1/webhooks/{webhook}/replay", json={"dead": True, "dry_run": True})
     await alice.post(f"/v1/calls/{started}/cancel")
     await alice.post(f"/v1/calls/{started}/cancel")
+    await alice.post(f"/v1/calls/{started}/resume-token")
+    await alice.post(f"/v1/calls/{started}/resume-token", json={"revoke_older": True})
     await alice.patch(f"/v1/webhooks/{webhook}", json={"url": "http://10.0.0.1/"})
     await bob.delete(f"/v1/webhooks/{webhook}")
     await alice.delete(f"/v1/webhooks/{webhook}")
@@ -43,6 +45,7 @@ async def test_each_change_of_the_owner_has_one_entry_and_what_changes_nothing_h
         ("test_webhook", webhook),
         ("rotate_secret", webhook),
         ("cancel_call", started),
+        ("issue_resume_token", started),
         ("remove_webhook", webhook),
         ("create_portal_link", link),
         ("erase_call", erasure),

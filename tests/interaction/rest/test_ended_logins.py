@@ -134,6 +134,19 @@ async def test_the_audit_log_says_who_signed_in_and_out(
     assert {(each["principal"], each["upstream"]) for each in said} == {("alice", "mine")}
 
 
+async def test_only_a_login_that_there_was_ends_in_the_audit_log(
+    alice: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="ringback.audit")
+    await complete_login(alice, build_redirect(await start_login(alice)))
+    answers = [await alice.delete("/v1/upstreams/mine/login") for _ in range(2)]
+
+    entries = (await alice.get("/v1/audit")).json()["entries"]
+    assert {answer.status_code for answer in answers} == {204}
+    assert [each["operation"] for each in entries if "login" in each["operation"]] == ["end_login", "complete_login"]
+    assert [record.msg for record in caplog.records].count("audit.login_ended") == 1
+
+
 async def test_no_secret_of_a_login_is_in_logs_errors_or_the_database(
     service: ServiceUnderTest, alice: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -170,7 +170,7 @@ async def test_a_call_is_cancelled_by_its_button_which_a_reader_does_not_have(se
     cancelled = await browser.send(f"/calls/{call_id}/cancel", on=f"/calls/{call_id}")
 
     assert refused.status_code == 403
-    assert cancelled.headers["location"] == f"/ui/calls/{call_id}?done=cancelled"
+    assert cancelled.headers["location"] == f"/ui/calls/{call_id}?done=call-cancelled"
     assert "The end of the call was requested." in (await browser.http.get(cancelled.headers["location"])).text
     assert (await service.read_call(call_id)).status == "cancelled"
 

@@ -10,9 +10,10 @@ import pytest
 
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.errors import QuotaExceeded
+from ringback.domain.ids import PortalLinkId
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
 from ringback.services import live_calls
-from ringback.services.live_calls import LIVE_LISTS_MAX, LiveCallPage
+from ringback.services.live_calls import LINK_STREAMS_MAX, LIVE_LISTS_MAX, PORTAL_LISTS_MAX, LiveCallPage
 from tests.support.api_server import serving_api
 from tests.support.limits import WAIT_SECONDS
 from tests.support.service import CALL_BODY, ServiceUnderTest
@@ -30,8 +31,16 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_calls, "REST_FACTOR", 0.0)
 
 
-def follow(service: ServiceUnderTest, caller: Caller, tool: str | None = None) -> AsyncGenerator[LiveCallPage | None]:
-    return service.services.live_calls.follow_list(caller, CallFilter(tool=tool), limit=50, seconds=WAIT_SECONDS)
+def follow(
+    service: ServiceUnderTest, caller: Caller, tool: str | None = None, *, link: str | None = None
+) -> AsyncGenerator[LiveCallPage | None]:
+    return service.services.live_calls.follow_list(
+        caller,
+        CallFilter(tool=tool),
+        limit=50,
+        seconds=WAIT_SECONDS,
+        portal_link_id=None if link is None else PortalLinkId(link),
+    )
 
 
 async def next_page(pages: AsyncGenerator[LiveCallPage | None], **expected: Any) -> LiveCallPage:
@@ -89,6 +98,59 @@ async def test_a_principal_follows_a_bounded_number_of_lists(service: ServiceUnd
         assert service.services.live_calls.list_count == LIVE_LISTS_MAX + 1
 
     assert service.services.live_calls.list_count == 0
+
+
+async def test_viewers_of_portal_links_use_up_nothing_of_their_principals_limits_nor_of_other_links(
+    service: ServiceUnderTest,
+) -> None:
+    live = service.services.live_calls
+    async with AsyncExitStack() as stack:
+
+        async def enter(**who: str) -> None:
+            await anext(await stack.enter_async_context(aclosing(follow(service, ALICE, **who))))
+
+        for number in range(LIVE_LISTS_MAX + 1):
+            await enter(link=f"link_{number}", tool=str(number))
+        for number in range(LIVE_LISTS_MAX - 1):
+            await enter(link="link_0", tool=f"more {number}")
+        with pytest.raises(QuotaExceeded):
+            await enter(link="link_0", tool="one list more")
+        for _ in range(LINK_STREAMS_MAX - 1):
+            await enter(link="link_1", tool="1")
+        with pytest.raises(QuotaExceeded):
+            await enter(link="link_1", tool="1")
+        assert service.quotas.count_streams(ALICE.principal) == 0
+        for number in range(LIVE_LISTS_MAX):
+            await enter(tool=f"own {number}")
+
+        for number in range(PORTAL_LISTS_MAX - 2 * LIVE_LISTS_MAX):
+            await enter(link=f"link_late_{number}", tool=f"late {number}")
+        with pytest.raises(QuotaExceeded):
+            await enter(link="link_latest", tool="one list more")
+        await enter(link="link_latest", tool="1")
+
+    assert live.list_count == 0
+
+
+async def test_the_page_of_a_portal_link_counts_as_its_own(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    link = (await alice.post("/v1/portal-links", json={"client_session_id": "s"})).json()
+    browser = await service.create_anonymous_client()
+    await browser.get(link["url"])
+    limits: list[str | None] = []
+
+    def follow_nothing(*_: object, portal_link_id: str | None, **__: object) -> AsyncGenerator[None]:
+        limits.append(portal_link_id)
+
+        async def end() -> AsyncGenerator[None]:
+            yield None
+
+        return end()
+
+    service.services.live_calls.follow_list = follow_nothing  # type: ignore[method-assign]
+    await browser.get("/ui/calls/live")
+
+    assert limits == [link["id"]]
 
 
 async def test_a_browser_gets_the_rows_as_escaped_html_until_its_stream_ends(

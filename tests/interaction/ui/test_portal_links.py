@@ -75,6 +75,37 @@ async def test_a_link_to_one_session_shows_nothing_else(service: ServiceUnderTes
     assert set(statuses.values()) == {404}, statuses
 
 
+async def test_links_to_a_session_end_with_its_erasure_and_others_stay(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    ended = await create_link(alice, client_session_id="session-1")
+    stays = [(await create_link(alice, **body))["id"] for body in ({}, {"client_session_id": "session-2"})]
+    browser, _ = await open_link(service, ended["url"])
+    await alice.post("/v1/calls", json=CALL_BODY)
+
+    await alice.delete("/v1/sessions/session-1")
+    refused = (await browser.get("/ui/calls")).status_code
+    await alice.delete("/v1/sessions/session-1", params={"cancel": True})
+    links = (await alice.get("/v1/portal-links")).json()["portal_links"]
+
+    assert refused == 200, "a request that is refused, as the call has not ended, deletes nothing"
+    assert {link["id"] for link in links} == set(stays)
+    assert (await browser.get("/ui/calls")).status_code != 200
+
+
+async def test_a_link_of_a_key_for_some_upstreams_shows_what_the_key_reads(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+    narrow = await service.create_client("alice", upstreams=frozenset({"other"}))
+    browser, _ = await open_link(service, (await create_link(narrow))["url"])
+
+    read = [each["id"] for each in (await narrow.get("/v1/calls")).json()["calls"]]
+    upstreams = [(await each.get("/ui/upstreams")).text for each in (browser, (await sign_in(service, "alice")).http)]
+
+    assert read == [call_id]
+    assert call_id in (await browser.get("/ui/calls")).text
+    assert ["/ui/upstreams/git" in text for text in upstreams] == [False, True]
+
+
 async def test_a_link_acts_on_nothing(service: ServiceUnderTest) -> None:
     alice = await service.create_client("alice")
     link = await create_link(alice)
@@ -109,13 +140,31 @@ async def test_a_link_ends_at_once_in_browsers_that_have_opened_it(service: Serv
     else:
         root = await service.create_client("root", scopes=frozenset({Scope.ADMIN}))
         assert (await root.delete("/v1/principals/alice")).status_code == 200
-    after = await browser.get("/ui/calls")
+    after = await browser.get("/ui/calls", headers={"Sec-Fetch-Dest": "iframe"})
+    outside = await browser.get("/ui/calls", headers={"Sec-Fetch-Dest": "document"})
     again = (await open_link(service, link["url"]))[1]
 
     assert before.status_code == 200
     assert after.status_code == again.status_code == 404
     assert "This link has expired" in after.text
     assert "set-cookie" not in again.headers
+    assert outside.headers["location"].startswith("/ui/sign-in")
+    assert "Max-Age=0" in outside.headers["set-cookie"]
+
+
+async def test_a_key_that_may_only_read_deletes_the_links_that_it_made_and_no_others(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    reader = await service.create_client("alice", scopes=frozenset({Scope.READ}))
+    link, own = await create_link(alice), await create_link(reader)
+
+    refused = await reader.delete(f"/v1/portal-links/{link['id']}")
+    deleted = [
+        await reader.delete(f"/v1/portal-links/{own['id']}"),
+        await alice.delete(f"/v1/portal-links/{link['id']}"),
+    ]
+
+    assert refused.status_code == 403
+    assert [response.status_code for response in deleted] == [204, 204]
 
 
 async def test_expired_links_and_sign_ins_are_removed(service: ServiceUnderTest) -> None:

@@ -38,7 +38,7 @@ async def test_a_form_starts_one_call_however_often_it_is_sent(service: ServiceU
 
     assert first == again
     assert first[0] == 303
-    call = await service.read_call(first[1].removeprefix("/ui/calls/").removesuffix("?done=started"))
+    call = await service.read_call(first[1].removeprefix("/ui/calls/").removesuffix("?done=call-started"))
     assert call.arguments == {"repo_path": "/srv/repo", "max_count": 3}
     assert (call.client_session_id, call.accepts_input, call.principal) == ("session-7", True, "alice")
 

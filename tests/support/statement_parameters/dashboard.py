@@ -29,6 +29,9 @@ DASHBOARD_PARAMETERS: Final[StatementParameters] = {
         "page_of_principal": [{"principal": each} for each in ("alice", "carol", "dave")],
         "count": [{"principal": each} for each in ("alice", "carol")],
         "delete": [{"id": "none"}],
+        "delete_of_session": [
+            {"principal": each, "client_session_id": "none", "until": NOW} for each in ("carol", "dave")
+        ],
         "remove_expired": [{}],
     },
     "audit_entries": {

@@ -51,6 +51,8 @@ DELIVERY_PARAMETERS: Final[StatementParameters] = {
         "owner_of_call": [{"call_id": "call_talkative"}],
         "owner_of_webhook": [CROWD_PARAMETERS],
         "page_of_dead": [{}, {"principal": "carol"}, {"min_attempts": 1_000}],
+        "page_of_all_dead": [{}, {"min_attempts": 1_000}],
+        "end_of_page_of_all_dead": [{}],
         "page_of_dead_of_webhook": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],
         "end_of_page_of_dead": [{}, {"principal": "carol"}],
         "end_of_page_of_dead_of_webhook": [{"webhook_id": "wh_rare"}, CROWD_PARAMETERS],

@@ -13,6 +13,8 @@ AN_EVENT_TYPE: Final = {
     "updated_at": NOW,
 }
 
+LATEST: Final = {"instant": FUTURE, "before_principal": "", "before_seq": 0}
+
 EVENT_PARAMETERS: Final[StatementParameters] = {
     "event_log": {
         "head": [{}],
@@ -70,8 +72,8 @@ EVENT_PARAMETERS: Final[StatementParameters] = {
             {"seq": 0, "until": 100, "name": "none"},
             {"seq": 0, "until": 100, "client_session_id": "none", "correlation_id": "none"},
         ],
-        "latest": [{"instant": FUTURE}, {"instant": FUTURE, "name": "none"}],
-        "end_of_latest": [{"instant": FUTURE}],
+        "latest": [LATEST, LATEST | {"name": "none"}],
+        "end_of_latest": [LATEST],
         "after_of_call": [{"call_id": "call_rare", "seq": 0, "until": FUTURE}],
         "owner_of_call": [{"call_id": "call_talkative"}],
         "end_of_call_scan": [{"call_id": "call_talkative", "seq": 0}, {"call_id": "call_rare", "seq": 0}],

@@ -4,18 +4,22 @@ import pytest
 
 from ringback.domain.cursor import (
     CursorList,
+    EventTime,
     LogPosition,
     RedeliveryPosition,
     decode_cursor,
+    decode_event_time,
     decode_log_position,
     decode_redelivery_position,
     encode_cursor,
+    encode_event_time,
     encode_log_position,
     encode_redelivery_position,
     event_mark,
     is_position_in_log,
 )
 from ringback.domain.errors import InvalidCursor
+from ringback.domain.principal import PRINCIPAL_LENGTH_MAX
 
 
 def test_a_cursor_is_opaque_but_stable_across_releases() -> None:
@@ -57,6 +61,22 @@ def test_a_place_in_a_bulk_redelivery_is_the_time_of_its_first_request_and_a_del
 
     with pytest.raises(InvalidCursor, match="names no place"):
         decode_redelivery_position(encode_cursor(CursorList.REDELIVERIES, position))
+
+
+@pytest.mark.parametrize("position", ["1.-1.alice", "1.2", ".2.alice", f"{'9' * 16}.2.alice", "1.2.a\0", "1.evt_1"])
+def test_a_place_among_the_events_of_all_principals_is_a_time_and_a_place_in_a_log(position: str) -> None:
+    for principal in ("alice", "oidc:issuer.example#a.b", "", "a\nb", "😀" * PRINCIPAL_LENGTH_MAX):
+        place = EventTime(1_795_000_000_000, principal, 10**18 - 1)
+        assert decode_event_time(encode_event_time(place)) == place
+
+    with pytest.raises(InvalidCursor, match="names no place"):
+        decode_event_time(encode_cursor(CursorList.LATEST_EVENTS, position))
+
+
+def test_a_place_of_an_earlier_release_leads_to_no_later_millisecond_and_skips_no_event_of_its_own() -> None:
+    cursor = encode_cursor(CursorList.LATEST_EVENTS, "1795000000000.evt_01KAGZ8A000000000000000001")
+
+    assert decode_event_time(cursor) == EventTime(1_795_000_000_001, "", 0)
 
 
 ID, OTHER = "evt_01KAGZ8A000000000000000001", "evt_01KAGZ8A000000000000000002"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.ui.form_values import read_arguments, write_arguments, write_defaults
+from ringback.ui.form_values import read_arguments, write_defaults, write_value
 from ringback.ui.schema_forms import (
     INPUTS_MAX,
     LEVELS_MAX,
@@ -20,6 +20,12 @@ from ringback.ui.schema_forms import (
 )
 
 Schema = dict[str, Any]
+
+
+def write_arguments(root: SchemaField, arguments: dict[str, Any]) -> dict[str, list[str]] | None:
+    """What a viewer types for these arguments; None if the form cannot show all of them."""
+    typed: dict[str, list[str]] = {}
+    return typed if write_value(root, arguments, typed) else None
 
 
 def make_form(properties: Schema, *required: str, **more: object) -> SchemaField:

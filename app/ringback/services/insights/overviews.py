@@ -1,14 +1,14 @@
 """Overviews: the hourly counts, with what has happened since they were written, and what is open now."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from ringback.domain.clock import Clock
 from ringback.domain.errors import InvalidRequest
-from ringback.domain.insight_rows import ALL_UPSTREAMS, Fact, FactStream, HourCounts, HourKey, HourRange, count_facts
+from ringback.domain.insight_rows import ALL_UPSTREAMS, HourCounts, HourKey, HourRange
 from ringback.domain.insights import (
     HOUR,
     OVERVIEW_HOURS_MAX,
@@ -23,64 +23,45 @@ from ringback.domain.insights import (
 )
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import ALL_PRINCIPALS, Caller, Principal
+from ringback.services.insights.tails import CountedTail, Tail
 
 UPSTREAM_HOURS_MAX: Final = 24
 """The hours that the counts of upstreams cover at most: one row an hour for each upstream."""
-TAIL_ROWS_MAX: Final = 1_000
-"""Rows of each stream that are counted because the hourly rows do not have them yet: some ten milliseconds in all."""
 HOURS_BETWEEN_PAUSES: Final = 50
 """Hours that are read without a pause of the event loop: about a millisecond."""
-TAIL_TTL_SECONDS: Final = 3.0
-"""How long these counts stay valid: any number of viewers cause one count in three seconds, a hundredth of a core."""
+READS_MAX: Final = 4
+"""How often an overview is read at most because the janitor has written hourly rows between the tail and the overview."""
 
 
 class OverviewReader:
     def __init__(self, *, store: Store, clock: Clock) -> None:
         self._store = store
-        self._tail = _CountedTail(store=store, clock=clock)
+        self._tail = CountedTail(store=store, clock=clock)
 
     async def read_overview(self, caller: Caller, *, hours: int, upstreams: Sequence[str]) -> InsightsOverview:
         if not 1 <= hours <= OVERVIEW_HOURS_MAX:
             raise InvalidRequest(f"'hours' must be between 1 and {OVERVIEW_HOURS_MAX}.")
         principal = caller.listed_principal
-        tail = await self._tail.count()
+        tail = None
+        for _ in range(READS_MAX):
+            tail = await self._tail.count(outdated=tail)
+            found = await self._store.scan(
+                caller.principal, partial(_read_matching, principal, tail, hours=hours, upstreams=upstreams)
+            )
+            if found is not None:
+                return found
         return await self._store.scan(
-            caller.principal, lambda tx: _read_overview(tx, principal, tail, hours=hours, upstreams=upstreams)
+            caller.principal, lambda tx: _read_overview(tx, principal, {}, hours=hours, upstreams=upstreams)
         )
 
 
-class _CountedTail:
-    """Counts what the hourly rows do not have yet. Concurrent readers share one count."""
-
-    def __init__(self, *, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-        self._task: asyncio.Task[HourCounts] | None = None
-        self._counted_at = 0.0
-
-    async def count(self) -> HourCounts:
-        if self._task is None or (self._task.done() and not self._is_fresh()):
-            self._task = asyncio.create_task(self._run(), name="count-tail")
-        return await asyncio.shield(self._task)
-
-    def _is_fresh(self) -> bool:
-        assert self._task is not None  # noqa: S101 - the caller has checked it
-        is_failed = self._task.cancelled() or self._task.exception() is not None
-        return not is_failed and self._clock.monotonic() - self._counted_at < TAIL_TTL_SECONDS
-
-    async def _run(self) -> HourCounts:
-        counted = await self._store.scan(None, _count_tail)
-        self._counted_at = self._clock.monotonic()
-        return counted
-
-
-async def _count_tail(tx: Transaction) -> HourCounts:
-    positions = await tx.insights.get_positions()
-    facts: list[Fact] = []
-    for stream in FactStream:
-        facts += (await tx.insights.list_facts(stream, positions.get(stream), until=None, limit=TAIL_ROWS_MAX)).facts
-        await tx.pause()
-    return count_facts(facts)
+async def _read_matching(
+    principal: Principal | None, tail: Tail, tx: Transaction, *, hours: int, upstreams: Sequence[str]
+) -> InsightsOverview | None:
+    """None if hourly rows have been written since the tail was counted: they and the tail would count the same rows."""
+    if await tx.insights.get_positions() != tail.positions:
+        return None
+    return await _read_overview(tx, principal, tail.counts, hours=hours, upstreams=upstreams)
 
 
 async def _read_overview(

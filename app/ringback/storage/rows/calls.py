@@ -110,6 +110,8 @@ def _page_statement(principal: Principal | None, call_filter: CallFilter) -> str
     """The statement whose index fits best. The client's own ids come first: by them a client finds a call that it lost."""
     is_unsuccessful = call_filter.outcomes is not None and call_filter.outcomes <= UNSUCCESSFUL_OUTCOMES
     if principal is None:
+        if call_filter.status is CallStatus.INPUT_REQUIRED:
+            return "page_of_all_awaiting_input"
         return "page_of_all_unsuccessful" if is_unsuccessful else "page_of_all"
     if call_filter.client_session_id is not None:
         return "page_of_session"

@@ -66,6 +66,17 @@ class SqlPortalLinks(SqlRows, noun="portal_links"):
     async def delete(self, link_id: PortalLinkId) -> bool:
         return await self._sql.execute("delete", id=link_id) == 1
 
+    async def delete_of_session(
+        self, principal: Principal, client_session_id: str, *, until: datetime, limit: int
+    ) -> int:
+        return await self._sql.execute(
+            "delete_of_session",
+            principal=principal,
+            client_session_id=client_session_id,
+            until=instant_to_column(until),
+            limit=limit,
+        )
+
     async def remove_expired(self, *, now: datetime, limit: int) -> int:
         return await self._sql.execute("remove_expired", now=instant_to_column(now), limit=limit)
 

@@ -23,6 +23,8 @@ _DELIVERY: Final = RECORDS.delivery
 _encode_new: Final = _DELIVERY.encoder([name for name in _DELIVERY.names if name != "body"])
 """The columns that an insert writes, in the order in which it reads them."""
 _SUSPENDED_HOLD_MILLISECONDS: Final = round(SUSPENDED_HOLD_SECONDS_MAX * 1000)
+_PAGES_OF_ALL: Final = {"page": "page_of_all", "page_of_dead": "page_of_all_dead"}
+"""The statements for all principals, where those for one have its index."""
 PENDING_SCANNED_MAX: Final = 2_000
 """Pending deliveries of one webhook that one unit of work visits to make some of them due: some 2 ms."""
 
@@ -56,8 +58,8 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
         self, principal: Principal | None, where: DeliveryFilter, *, position: str | None, limit: int
     ) -> Page[Delivery, str]:
         name = _page_statement(where)
-        if principal is None and name in {"page", "page_of_dead"}:
-            name = "page_of_all"
+        if principal is None:
+            name = _PAGES_OF_ALL.get(name, name)
         page = await fetch_scanned_page(
             self._sql,
             name,

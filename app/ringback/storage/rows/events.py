@@ -12,11 +12,15 @@ from ringback.domain.ids import CallId, EventId
 from ringback.domain.principal import Principal
 from ringback.storage.rows.columns import RECORDS, instant_to_column
 from ringback.storage.rows.paging import ROWS_SCANNED_MAX
+from ringback.storage.rows.statements import Row
 from ringback.storage.rows.unit import SqlRows
 
 _EVENT: Final = RECORDS.event
 _MAX_SEQ: Final = 2**63 - 1
 """Behind every place: the largest integer that SQLite stores."""
+LATEST_SCANNED_MAX: Final = 2_000
+"""Events visited for one page of those of all principals. They are apart from each other in the table: some 50 µs each
+(measured on SQLite, with 3 KB of data an event and two busy cores), where those of one log take less than one."""
 
 
 class SqlEvents(SqlRows, noun="events"):
@@ -60,9 +64,9 @@ class SqlEvents(SqlRows, noun="events"):
     async def list_latest(
         self, where: EventFilter, *, position: EventTime | None, limit: int
     ) -> Page[Event, EventTime]:
-        scan = max(ROWS_SCANNED_MAX, limit + 1)
-        newest = position or EventTime(_MAX_SEQ, "")
-        before = {"instant": newest.milliseconds, "before": newest.event_id}
+        scan = max(LATEST_SCANNED_MAX, limit + 1)
+        newest = position or EventTime(_MAX_SEQ, "", 0)
+        before = {"instant": newest.milliseconds, "before_principal": newest.principal, "before_seq": newest.seq}
         found = await self._sql.fetch_records(
             "latest",
             _EVENT,
@@ -78,9 +82,11 @@ class SqlEvents(SqlRows, noun="events"):
         )
         if len(found) > limit:
             last = found[limit - 1]
-            return Page(found[:limit], next_position=EventTime(epoch_milliseconds(last.created_at), last.id))
+            return Page(
+                found[:limit], next_position=EventTime(epoch_milliseconds(last.created_at), last.principal, last.seq)
+            )
         end = await self._sql.fetch_one("end_of_latest", **before, scan=scan)
-        return Page(found, next_position=None if end is None else EventTime(end["created_at"], end["id"]))
+        return Page(found, next_position=None if end is None else _event_time(end))
 
     async def _is_owner(self, principal: Principal, call_id: CallId) -> bool:
         row = await self._sql.fetch_one("owner_of_call", call_id=call_id)
@@ -121,6 +127,10 @@ class SqlEvents(SqlRows, noun="events"):
         floor_rows = [{"principal": principal, "seq": seq} for principal, seq in sorted(floors.items())]
         await self._sql.execute_many("raise_retention_floor", floor_rows)
         return len(removed)
+
+
+def _event_time(row: Row) -> EventTime:
+    return EventTime(row["created_at"], row["principal"], row["seq"])
 
 
 def _with_uri(found: Sequence[Event], where: EventFilter) -> Sequence[Event]:

@@ -54,8 +54,13 @@ class SqlInsights(SqlRows, noun="insights"):
     ) -> FactBatch:
         form = STREAM_FORMS[stream]
         rows = await self._sql.fetch_all(str(stream), limit=limit, **form.encode_range(position, until))
-        facts = [fact for row in rows if (fact := form.decode_fact(row)) is not None]
-        return FactBatch(facts, form.decode_position(rows[-1]) if rows else None, is_full=len(rows) == limit)
+        found = [(fact, form.decode_position(row)) for row in rows if (fact := form.decode_fact(row)) is not None]
+        return FactBatch(
+            facts=[fact for fact, _ in found],
+            positions=[position for _, position in found],
+            position=form.decode_position(rows[-1]) if rows else None,
+            is_full=len(rows) == limit,
+        )
 
     async def add_counts(self, counts: HourCounts) -> None:
         merged = {(*key[:2], epoch_milliseconds(key.hour)): Counter(more) for key, more in counts.items()}

@@ -5,10 +5,12 @@ VALUES (:at, :principal, :key_id, :surface, :operation, :target, :owner, :detail
 -- name: page
 SELECT {audit_entry in audit_entries} FROM audit_entries WHERE seq < :before_seq ORDER BY seq DESC LIMIT :limit;
 
+-- Only the index of the owner has this order. With `owner = …` the primary key has it too, and PostgreSQL may read the entries
+-- of all owners along that.
 -- name: page_of_owner
 SELECT {audit_entry in audit_entries} FROM audit_entries
-WHERE owner = :owner AND seq < :before_seq
-ORDER BY seq DESC LIMIT :limit;
+WHERE owner >= :owner AND (owner, seq) < (:owner, :before_seq)
+ORDER BY owner DESC, seq DESC LIMIT :limit;
 
 -- name: remove
 WITH old AS MATERIALIZED (

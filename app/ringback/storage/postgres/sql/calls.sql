@@ -145,6 +145,24 @@ FROM (
 JOIN whole_calls ON whole_calls.id = found.id
 ORDER BY whole_calls.id DESC;
 
+-- name: page_of_all_awaiting_input
+SELECT {call in whole_calls}
+FROM (
+    SELECT id FROM (
+        SELECT id, client_session_id, correlation_id, outcome, upstream, tool FROM calls
+        WHERE status = 'input_required' AND id >= :first_id AND id < coalesce(:before::text, '~')
+        ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
+        AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+        AND (:upstream::text IS NULL OR upstream = :upstream)
+        AND (:tool::text IS NULL OR tool = :tool)
+        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
+    ORDER BY id DESC LIMIT :limit
+) AS found
+JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
 -- name: end_of_page
 SELECT id FROM calls
 WHERE principal = :principal AND id >= :first_id AND id < coalesce(:before::text, '~')
@@ -175,6 +193,10 @@ ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: end_of_page_of_all_unsuccessful
 SELECT id FROM calls WHERE outcome <> 'result' AND id >= :first_id AND id < coalesce(:before::text, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+
+-- name: end_of_page_of_all_awaiting_input
+SELECT id FROM calls WHERE status = 'input_required' AND id >= :first_id AND id < coalesce(:before::text, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- One statement for each kind of change. It writes the columns that the change decides, and no other. It changes nothing if the

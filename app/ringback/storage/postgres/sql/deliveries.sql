@@ -130,6 +130,26 @@ SELECT id FROM deliveries
 WHERE principal = :principal AND state = 'dead' AND id >= :first_id AND id < coalesce(:before::text, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
+-- name: page_of_all_dead
+SELECT {delivery in whole_deliveries}
+FROM (
+    SELECT id FROM (
+        SELECT id, last_category, attempts FROM deliveries
+        WHERE state = 'dead' AND id >= :first_id AND id < coalesce(:before::text, '~')
+        ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE (:category::text IS NULL OR last_category = :category)
+        AND attempts >= :min_attempts
+    ORDER BY id DESC LIMIT :limit
+) AS found
+JOIN whole_deliveries ON whole_deliveries.id = found.id
+ORDER BY whole_deliveries.id DESC;
+
+-- name: end_of_page_of_all_dead
+SELECT id FROM deliveries
+WHERE state = 'dead' AND id >= :first_id AND id < coalesce(:before::text, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+
 -- name: page_of_dead_of_webhook
 SELECT {delivery in whole_deliveries}
 FROM (

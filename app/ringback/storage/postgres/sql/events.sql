@@ -33,15 +33,15 @@ WHERE principal = :principal AND seq > :seq AND seq <= :until
     AND (:topic::text IS NULL OR coalesce(topic, '') = :topic)
 ORDER BY seq LIMIT :limit;
 
--- Of all principals, newest first by time: for a look, because units of several principals commit in any order. Visits the next
--- `scan` events at most; `end_of_latest` returns where that scan ended, and no row if the list ended before.
+-- Of all principals, newest first by time: for a look, because units of several principals commit in any order. Those of one
+-- millisecond are in the order of the index, so that as many as there are need no sorting. Visits the next `scan` events at most; `end_of_latest` returns where that scan ended, and no row if the list ended before.
 -- name: latest
 SELECT {event in events}
 FROM (
     SELECT principal, seq FROM (
-        SELECT principal, seq, id, created_at, name, call_id, client_session_id, correlation_id, upstream, tool FROM events
-        WHERE created_at <= :instant AND (created_at < :instant OR id < :before)
-        ORDER BY created_at DESC, id DESC LIMIT :scan
+        SELECT principal, seq, created_at, name, call_id, client_session_id, correlation_id, upstream, tool FROM events
+        WHERE (created_at, principal, seq) < (:instant::bigint, :before_principal::text, :before_seq::bigint)
+        ORDER BY created_at DESC, principal DESC, seq DESC LIMIT :scan
     ) AS scanned
     WHERE (:name::text IS NULL OR name = :name)
         AND (:call_id::text IS NULL OR call_id = :call_id)
@@ -49,16 +49,16 @@ FROM (
         AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
         AND (:upstream::text IS NULL OR upstream = :upstream)
         AND (:tool::text IS NULL OR tool = :tool)
-    ORDER BY created_at DESC, id DESC
+    ORDER BY created_at DESC, principal DESC, seq DESC
     LIMIT :limit
 ) AS found
 JOIN events ON events.principal = found.principal AND events.seq = found.seq
-ORDER BY events.created_at DESC, events.id DESC;
+ORDER BY events.created_at DESC, events.principal DESC, events.seq DESC;
 
 -- name: end_of_latest
-SELECT created_at, id FROM events
-WHERE created_at <= :instant AND (created_at < :instant OR id < :before)
-ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+SELECT created_at, principal, seq FROM events
+WHERE (created_at, principal, seq) < (:instant::bigint, :before_principal::text, :before_seq::bigint)
+ORDER BY created_at DESC, principal DESC, seq DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- The same, along the index of the call (the empty text keeps PostgreSQL from using the log's): resuming an old call does not read all
 -- later events.

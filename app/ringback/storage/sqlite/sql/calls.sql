@@ -143,6 +143,24 @@ FROM (
 CROSS JOIN whole_calls ON whole_calls.id = found.id
 ORDER BY whole_calls.id DESC;
 
+-- name: page_of_all_awaiting_input
+SELECT {call in whole_calls}
+FROM (
+    SELECT id FROM (
+        SELECT id, client_session_id, correlation_id, outcome, upstream, tool FROM calls
+        WHERE status = 'input_required' AND id >= :first_id AND id < coalesce(:before, '~')
+        ORDER BY id DESC LIMIT :scan
+    )
+    WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
+        AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
+        AND (:upstream IS NULL OR upstream = :upstream)
+        AND (:tool IS NULL OR tool = :tool)
+        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+    LIMIT :limit
+) AS found
+CROSS JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
 -- name: end_of_page
 SELECT id FROM calls
 WHERE principal = :principal AND id >= :first_id AND id < coalesce(:before, '~')
@@ -173,6 +191,10 @@ ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- name: end_of_page_of_all_unsuccessful
 SELECT id FROM calls WHERE outcome <> 'result' AND id >= :first_id AND id < coalesce(:before, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
+
+-- name: end_of_page_of_all_awaiting_input
+SELECT id FROM calls WHERE status = 'input_required' AND id >= :first_id AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- One statement for each kind of change. It writes the columns that the change decides, and no other. It changes nothing if the

@@ -24,15 +24,15 @@ WHERE principal = :principal AND seq > :seq AND seq <= :until
     AND (:topic IS NULL OR coalesce(topic, '') = :topic)
 ORDER BY seq LIMIT :limit;
 
--- Of all principals, newest first by time: for a look, because units of several principals commit in any order. Visits the next
--- `scan` events at most; `end_of_latest` returns where that scan ended, and no row if the list ended before.
+-- Of all principals, newest first by time: for a look, because units of several principals commit in any order. Those of one
+-- millisecond are in the order of the index, so that as many as there are need no sorting. Visits the next `scan` events at most; `end_of_latest` returns where that scan ended, and no row if the list ended before.
 -- name: latest
 SELECT {event in events}
 FROM (
     SELECT principal, seq FROM (
-        SELECT principal, seq, id, created_at, name, call_id, client_session_id, correlation_id, upstream, tool FROM events INDEXED BY events_created
-        WHERE created_at <= :instant AND (created_at < :instant OR id < :before)
-        ORDER BY created_at DESC, id DESC LIMIT :scan
+        SELECT principal, seq, created_at, name, call_id, client_session_id, correlation_id, upstream, tool FROM events INDEXED BY events_created
+        WHERE (created_at, principal, seq) < (:instant, :before_principal, :before_seq)
+        ORDER BY created_at DESC, principal DESC, seq DESC LIMIT :scan
     )
     WHERE (:name IS NULL OR name = :name)
         AND (:call_id IS NULL OR call_id = :call_id)
@@ -43,12 +43,12 @@ FROM (
     LIMIT :limit
 ) AS found
 CROSS JOIN events ON events.principal = found.principal AND events.seq = found.seq
-ORDER BY events.created_at DESC, events.id DESC;
+ORDER BY events.created_at DESC, events.principal DESC, events.seq DESC;
 
 -- name: end_of_latest
-SELECT created_at, id FROM events INDEXED BY events_created
-WHERE created_at <= :instant AND (created_at < :instant OR id < :before)
-ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET :scan - 1;
+SELECT created_at, principal, seq FROM events INDEXED BY events_created
+WHERE (created_at, principal, seq) < (:instant, :before_principal, :before_seq)
+ORDER BY created_at DESC, principal DESC, seq DESC LIMIT 1 OFFSET :scan - 1;
 
 -- The same, along the index of the call (the plus keeps SQLite from using the log's): resuming an old call does not read all
 -- later events.

@@ -22,6 +22,14 @@ SELECT count(*) AS links FROM (SELECT 1 FROM portal_links WHERE principal = :pri
 -- name: delete
 DELETE FROM portal_links WHERE id = :id;
 
+-- Along the index of the principal, which has a bounded number of links (PORTAL_LINKS_MAX).
+-- name: delete_of_session
+DELETE FROM portal_links WHERE id IN (
+    SELECT id FROM portal_links
+    WHERE principal = :principal AND client_session_id = :client_session_id AND created_at <= :until
+    ORDER BY id LIMIT :limit
+);
+
 -- name: remove_expired
 DELETE FROM portal_links WHERE id IN (
     SELECT id FROM portal_links WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
