@@ -109,6 +109,15 @@ class AttemptScheduler:
     async def describe(self, tx: Transaction, webhook: Webhook) -> OpenDeliveries:
         """The open deliveries as they are. Changes nothing."""
         counts = await tx.webhook_deliveries.count_open(webhook.id, now=tx.now(), limit=DUE_NOW_MAX)
+        next_attempt_at = None
+        if counts.first_due_at is not None and _accepts_attempts(webhook):
+            next_attempt_at = max(tx.now(), counts.first_due_at, await self.find_pause_end(tx, webhook) or tx.now())
+        return OpenDeliveries(
+            due_now=counts.due, held=counts.held, in_flight=counts.leased, next_attempt_at=next_attempt_at
+        )
+
+    async def find_pause_end(self, tx: Transaction, webhook: Webhook) -> datetime | None:
+        """Until when an open breaker stops all attempts: the webhook's own, or its origin's. None if neither is open."""
         origin = self._target_cache.get_origin(webhook.url)
         origin_breaker = (await tx.origin_breakers.get_breakers([origin])).get(origin)
         pauses = [
@@ -116,12 +125,7 @@ class AttemptScheduler:
             for breaker in (webhook.breaker, origin_breaker)
             if breaker is not None and breaker.state(tx.now()) is CircuitState.OPEN
         ]
-        next_attempt_at = None
-        if counts.first_due_at is not None and _accepts_attempts(webhook):
-            next_attempt_at = max([tx.now(), counts.first_due_at, *filter(None, pauses)])
-        return OpenDeliveries(
-            due_now=counts.due, held=counts.held, in_flight=counts.leased, next_attempt_at=next_attempt_at
-        )
+        return max(filter(None, pauses), default=None)
 
     async def _half_open(self, tx: Transaction, webhook: Webhook) -> Webhook:
         breaker = half_opened(webhook.breaker, now=tx.now())

@@ -1,13 +1,14 @@
 """Read deliveries and their attempts."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ringback.domain.cursor import Page
-from ringback.domain.delivery import Attempt, Delivery
+from ringback.domain.delivery import OPEN_STATES, Attempt, Delivery
 from ringback.domain.delivery_rows import DeliveryFilter, UndeliveredCounts
 from ringback.domain.errors import NotFound
-from ringback.domain.ids import DeliveryId, WebhookId, is_well_formed_id
+from ringback.domain.ids import DeliveryId, EventId, WebhookId, is_well_formed_id
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.webhook import Webhook
@@ -41,6 +42,14 @@ class Deliveries:
             caller.principal, lambda tx: tx.deliveries.count_undelivered(own, limit=UNDELIVERED_COUNTED_MAX)
         )
 
+    async def find_latest(self, caller: Caller, deliveries: Sequence[Delivery]) -> Mapping[DeliveryId, Delivery]:
+        """For each of these deliveries that was sent again, its latest generation. `deliveries`: one page at most."""
+        caller.require_scope(Scope.READ)
+        sent = [each for each in deliveries if caller.listed_principal in {None, each.principal}]
+        if not sent:
+            return {}
+        return await self._store.scan(caller.principal, lambda tx: _find_latest(tx, sent))
+
     async def get_delivery(self, caller: Caller, delivery_id: str) -> tuple[Delivery, Sequence[Attempt]]:
         caller.require_scope(Scope.READ)
 
@@ -49,6 +58,21 @@ class Deliveries:
             return delivery, await tx.deliveries.list_attempts(delivery.id)
 
         return await self._store.read(read)
+
+
+async def _find_latest(tx: Transaction, deliveries: Sequence[Delivery]) -> Mapping[DeliveryId, Delivery]:
+    """An open delivery is the latest of its event, and a gap envelope has no event."""
+    events: defaultdict[WebhookId, dict[EventId, None]] = defaultdict(dict)
+    for each in deliveries:
+        if each.event_id is not None and each.state not in OPEN_STATES:
+            events[each.webhook_id][each.event_id] = None
+    latest = {
+        (webhook_id, found.event_id): found
+        for webhook_id, event_ids in events.items()
+        for found in await tx.webhook_deliveries.latest_by_event(webhook_id, list(event_ids))
+    }
+    pairs = [(each, latest.get((each.webhook_id, each.event_id))) for each in deliveries]
+    return {each.id: found for each, found in pairs if found is not None and found.generation > each.generation}
 
 
 async def get_own_delivery(tx: Transaction, principal: Principal, delivery_id: str) -> Delivery:

@@ -12,11 +12,12 @@ from ringback.domain.clock import seconds
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Delivery
 from ringback.domain.errors import InvalidRequest, NotFound, WebhookNotVerified
-from ringback.domain.ids import IdGenerator
+from ringback.domain.ids import IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.retry import DAY, RetryProfile
 from ringback.domain.upstreams import ToolCatalog
+from ringback.domain.verification import Challenge
 from ringback.domain.webhook import (
     OWNER_STATE_TRANSITIONS,
     DeliveryCondition,
@@ -120,6 +121,16 @@ class RotatedSecret(ChangedWebhook):
     """Until then, the previous secrets sign too."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChallengeState:
+    """Whether a webhook's URL has proven that it accepts callbacks, and what is under way to find out."""
+
+    challenge: Challenge | None
+    """Planned, running or repeated; None if none is open."""
+    proven_at: datetime | None
+    """The latest proof of this URL for the owner; None if there is none, or it was removed after its time."""
+
+
 class Webhooks:
     def __init__(
         self,
@@ -151,6 +162,30 @@ class Webhooks:
     async def get_webhook(self, caller: Caller, webhook_id: str) -> Webhook:
         caller.require_scope(Scope.READ)
         return await self._store.read(lambda tx: get_own_webhook(tx, caller.principal, webhook_id))
+
+    async def find_pause_end(self, caller: Caller, webhook_id: str) -> datetime | None:
+        """Until when a circuit breaker stops the attempts to a webhook; None also if the caller has no such webhook."""
+        caller.require_scope(Scope.READ)
+
+        async def find(tx: Transaction) -> datetime | None:
+            webhook = await tx.webhooks.get(WebhookId(webhook_id))
+            if webhook is None or caller.listed_principal not in {None, webhook.principal}:
+                return None
+            return await self._attempts.find_pause_end(tx, webhook)
+
+        return await self._store.read(find)
+
+    async def read_challenge(self, caller: Caller, webhook: Webhook) -> ChallengeState:
+        """`webhook`: one that the caller has read."""
+        caller.require_scope(Scope.READ)
+
+        async def read(tx: Transaction) -> ChallengeState:
+            return ChallengeState(
+                challenge=await tx.challenges.get(webhook.id),
+                proven_at=await tx.proofs.get_proven_at(webhook.principal, webhook.url),
+            )
+
+        return await self._store.read(read)
 
     async def get_named_webhook(self, caller: Caller, name: str) -> Webhook:
         caller.require_scope(Scope.READ)

@@ -58,6 +58,9 @@ class DeliveryPages:
         deliveries = await services.deliveries.list_deliveries(
             caller, query.to_filter(), position=position, limit=PAGE_SIZE
         )
+        latest = await services.deliveries.find_latest(caller, deliveries)
+        hook = query.webhook_id
+        pause_end = None if hook is None else await services.webhooks.find_pause_end(caller, hook)
         path, filters = f"{self._renderer.ui_path}/deliveries", list_filters(query)
         following = deliveries.next_position
         cursor = None if following is None else encode_cursor(CursorList.DELIVERIES, following)
@@ -68,6 +71,9 @@ class DeliveryPages:
             shows_owner=shows_owner(self._context, viewer),
             problem=None,
             deliveries=deliveries,
+            latest=latest,
+            now=self._context.clock.now(),
+            paused_until=pause_end,
             filters=filters,
             choices=_CHOICES,
             redeliver_path=self._find_redelivery(viewer, query, filters),
@@ -106,6 +112,7 @@ class DeliveryPages:
         caller = await act_for_owner(services.operators, viewer, delivery_id, operation="ui_read_delivery")
         delivery, attempts = await services.deliveries.get_delivery(caller, delivery_id)
         await self._require_session_of_call(viewer, caller, delivery.call_id)
+        latest = (await services.deliveries.find_latest(caller, [delivery])).get(delivery.id)
         return self._renderer.render_page(
             "delivery.html",
             viewer,
@@ -115,17 +122,27 @@ class DeliveryPages:
             delivery=delivery,
             attempts=attempts,
             shows_webhook=viewer.client_session_id is None,
-            may_redeliver=viewer.may_change_webhooks and delivery.event_id is not None,
+            latest=latest,
+            may_redeliver=viewer.may_change_webhooks and delivery.event_id is not None and latest is None,
             is_open=delivery.state in OPEN_STATES,
+            now=self._context.clock.now(),
+            paused_until=await services.webhooks.find_pause_end(caller, delivery.webhook_id),
             done=find_notice(request),
         )
 
     async def redeliver(self, request: Request, viewer: Viewer, form: Form) -> Response:
-        """End at the page of the delivery that is sent: a new generation, or the same one if it was open."""
+        """End at the page of the delivery that is sent: a new generation, or the same one if it was open.
+
+        A page that is older than another redelivery sends nothing: it ends at the latest generation, which has its own button.
+        """
         del form
         services = self._context.services
         delivery_id = request.path_params["delivery_id"]
         caller = await act_for_owner(services.operators, viewer, delivery_id, operation="ui_redeliver")
+        delivery, _ = await services.deliveries.get_delivery(caller, delivery_id)
+        latest = (await services.deliveries.find_latest(caller, [delivery])).get(delivery.id)
+        if latest is not None:
+            return redirect(with_query(f"/deliveries/{latest.id}", {"done": "delivery-sent-before"}))
         requested = await services.replays.redeliver_delivery(caller, delivery_id)
         return redirect(with_query(f"/deliveries/{requested.delivery.id}", {"done": "delivery-redelivered"}))
 

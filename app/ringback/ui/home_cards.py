@@ -85,7 +85,7 @@ def _draw_delivery_cards(overview: InsightsOverview, due_age: float) -> Sequence
             label="Dead deliveries",
             number=_count(dead),
             path="/deliveries?state=dead",
-            note="without a further attempt",
+            note="given up; also if sent again since",
             tone="bad" if dead else "",
         ),
         Card(

@@ -20,6 +20,7 @@ from ringback.domain.principal import ALL_PRINCIPALS, Caller, Scope
 from ringback.schemas.deliveries import DeliveryListQuery, RedeliverBody
 from ringback.ui.access import act_for_owner, shows_owner
 from ringback.ui.context import UiContext
+from ringback.ui.notices import read_number
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import list_filters, read_filled_fields, read_query, validate, with_query
 from ringback.ui.redirects import redirect
@@ -27,8 +28,6 @@ from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 DONE: Final = "deliveries-redelivered"
-SENT_LENGTH_MAX: Final = 12
-"""Digits of the number of deliveries that earlier requests have sent, in the page's URL."""
 _NOT_A_FILTER: Final = frozenset({"principal", "cursor", "limit"})
 
 
@@ -76,7 +75,7 @@ class RedeliveryPages:
             counted=counted,
             filters=filters,
             cursor=body.cursor,
-            sent=_read_number(request.query_params.get("sent", "")),
+            sent=read_number(request.query_params.get("sent", "")),
             list_path=with_query(f"{self._renderer.ui_path}/deliveries", filters),
         )
 
@@ -90,7 +89,7 @@ class RedeliveryPages:
         done = await self._context.services.bulk_redeliveries.redeliver(
             caller, body.to_filter(), position=_position(body), dry_run=False
         )
-        sent = _read_number(typed.get("sent", "")) + done.redelivered
+        sent = read_number(typed.get("sent", "")) + done.redelivered
         filters = list_filters(query)
         if done.next_position is None:
             filters.pop("state")
@@ -118,7 +117,3 @@ class RedeliveryPages:
 
 def _position(body: RedeliverBody) -> RedeliveryPosition | None:
     return None if body.cursor is None else decode_redelivery_position(body.cursor)
-
-
-def _read_number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= SENT_LENGTH_MAX else 0

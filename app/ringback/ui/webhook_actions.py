@@ -21,6 +21,7 @@ from ringback.services.replays import ReplayRequest
 from ringback.services.webhooks import WebhookChange
 from ringback.ui.access import act_for_owner
 from ringback.ui.context import UiContext
+from ringback.ui.notices import read_number
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import read_filled_fields, validate, with_query
 from ringback.ui.redirects import redirect
@@ -110,6 +111,7 @@ class WebhookActions:
             replay=replay,
             fields=_replay_fields(replay),
             counted=counted,
+            sent=read_number(request.query_params.get("sent", "")),
         )
 
     async def replay_webhook(self, request: Request, viewer: Viewer, form: Form) -> Response:
@@ -118,11 +120,12 @@ class WebhookActions:
         replay = _read_replay(typed, dry_run=False)
         webhook_id = request.path_params["webhook_id"]
         replayed = await self._context.services.replays.replay_webhook(caller, webhook_id, replay)
+        sent = read_number(form.get_text("sent")) + replayed.replayed
         if not replayed.has_more:
-            return _show_webhook(request, "webhook-replayed")
+            return redirect(with_query(f"/webhooks/{webhook_id}", {"done": "webhook-replayed", "sent": sent}))
         path = f"/webhooks/{webhook_id}/replay"
         rest = _replay_fields(replay) if replayed.cursor is None else {"cursor": replayed.cursor}
-        return redirect(with_query(path, rest))
+        return redirect(with_query(path, {**rest, "sent": sent}))
 
     async def show_removal(self, request: Request, viewer: Viewer) -> Response:
         viewer.caller.require_scope(Scope.WEBHOOKS)

@@ -90,6 +90,7 @@ class WebhookPages:
         recent = await services.deliveries.list_deliveries(
             caller, DeliveryFilter(webhook_id=webhook.id), position=None, limit=RECENT_DELIVERIES
         )
+        latest = await services.deliveries.find_latest(caller, recent)
         counts = await services.deliveries.count_undelivered(caller, [webhook])
         return self._renderer.render_page(
             "webhook.html",
@@ -99,7 +100,11 @@ class WebhookPages:
             shows_owner=shows_owner(self._context, viewer),
             webhook=webhook,
             hears=describe_webhook(webhook),
+            challenged=await services.webhooks.read_challenge(caller, webhook),
             deliveries=recent,
+            latest=latest,
+            now=self._context.clock.now(),
+            paused_until=await services.webhooks.find_pause_end(caller, webhook.id),
             counts=counts[webhook.id],
             suspend_after_seconds=SUSPEND_AFTER_SECONDS,
             counted_max=UNDELIVERED_COUNTED_MAX,

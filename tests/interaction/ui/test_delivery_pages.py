@@ -7,10 +7,15 @@ import httpx
 import pytest
 
 from ringback.domain.attempt_category import AttemptCategory
+from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.clock import seconds
 from ringback.domain.delivery import Attempt, Delivery, DeliveryState
+from ringback.domain.ids import WebhookId
+from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
+from ringback.domain.webhook_rows import WebhookPart
 from ringback.services import bulk_redelivery
+from ringback.ui.formats import format_time
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 from tests.support.viewer_browser import sign_in
 
@@ -59,6 +64,55 @@ async def test_a_dead_letter_is_found_read_and_sent_again(service: ServiceUnderT
     assert sent.headers["location"] == f"/ui/deliveries/{newest.id}?done=delivery-redelivered"
 
 
+async def test_a_delivery_that_was_sent_again_names_its_latest_and_is_not_sent_a_third_time(
+    service: ServiceUnderTest,
+) -> None:
+    _, (dead,) = await make_dead(service, "alice", 1)
+    browser = await sign_in(service, "alice")
+    path = f"/deliveries/{dead.id}"
+    await browser.send(f"{path}/redeliver", on=path)
+    await service.settle_deliveries(await service.read_deliveries("alice"), DeliveryState.DEAD)
+    latest = (await service.read_deliveries("alice"))[0]
+
+    page = (await browser.open(path)).text
+    latest_page = (await browser.open(f"/deliveries/{latest.id}")).text
+    lists = [await browser.open("/deliveries", state="dead"), await browser.open(f"/webhooks/{dead.webhook_id}")]
+    stale = await browser.send(f"{path}/redeliver", on="/deliveries")
+
+    assert "This delivery was sent again" in page
+    assert f'href="/ui/deliveries/{latest.id}"' in page
+    assert f'action="/ui{path}/redeliver"' not in page
+    assert f'action="/ui/deliveries/{latest.id}/redeliver"' in latest_page
+    assert [each.text.count("sent again: ") for each in lists] == [1, 1]
+    assert "(with those that were sent again since)" in lists[1].text
+    assert stale.headers["location"] == f"/ui/deliveries/{latest.id}?done=delivery-sent-before"
+    assert len(await service.read_deliveries("alice")) == 2
+
+
+async def test_behind_an_open_breaker_the_next_attempt_is_at_the_end_of_its_pause(service: ServiceUnderTest) -> None:
+    client = await service.create_client("alice")
+    webhook_id = WebhookId((await client.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"])
+    await service.finish_call((await client.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"])
+    (delivery,) = await service.read_deliveries("alice")
+    service.clock.advance(60)
+    pause_end = service.clock.now() + seconds(300)
+
+    async def open_breaker(tx: Transaction) -> None:
+        webhook = await tx.webhooks.get(webhook_id)
+        assert webhook is not None
+        breaker = CircuitBreaker(failures=5, openings=1, paused_until=pause_end)
+        await tx.webhooks.update(replace(webhook, breaker=breaker), WebhookPart.HEALTH)
+
+    browser = await sign_in(service, "alice")
+    waiting = await browser.open("/deliveries")
+    await service.store.write(open_breaker)
+
+    assert "waits for its webhook" in waiting.text
+    for path in (f"/deliveries/{delivery.id}", f"/webhooks/{webhook_id}", f"/deliveries?webhook_id={webhook_id}"):
+        page = (await browser.http.get(f"/ui{path}")).text
+        assert f'after {format_time(pause_end)} <span class="muted">(circuit breaker)' in page, path
+
+
 async def test_no_page_shows_the_body_of_a_delivery(service: ServiceUnderTest) -> None:
     _, (dead,) = await make_dead(service, "alice", 1)
     body = (await service.read_deliveries("alice"))[0].body
@@ -91,8 +145,8 @@ async def test_all_that_match_are_counted_and_then_sent_over_several_requests(
     assert "<strong>2 or more</strong>" in counted.text
     assert [place.params["sent"] for place in places] == ["2", "4", "5"]
     assert states.count(DeliveryState.PENDING) == 5
-    assert "All deliveries that matched are sent again" in (await browser.http.get(str(places[-1]))).text
-    assert "4 deliveries are sent again so far" in (await browser.http.get(str(places[1]))).text
+    assert "5 deliveries are queued to be sent again, with" in (await browser.http.get(str(places[-1]))).text
+    assert "4 deliveries are queued to be sent again so far" in (await browser.http.get(str(places[1]))).text
 
 
 async def test_a_filter_without_one_ended_state_offers_no_bulk_redelivery(service: ServiceUnderTest) -> None:

@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import httpx
 
+from ringback.domain.circuit_breaker import CircuitBreaker, CircuitState
 from ringback.domain.clock import seconds
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from ringback.domain.webhook_rows import WebhookPart
+from ringback.notifier.verification import accept_proof
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 from tests.support.viewer_browser import sign_in
 
@@ -47,6 +49,7 @@ async def test_the_list_shows_own_webhooks_with_what_they_hear_and_their_dead_de
     assert foreign not in page
     assert "calls with tool &#39;git_log&#39;" in page
     assert f"state=dead&amp;webhook_id={own}" in page
+    assert "The dead ones include those that were sent again since." in page
 
 
 async def test_a_failing_webhook_says_how_near_its_suspension_is(service: ServiceUnderTest) -> None:
@@ -62,6 +65,58 @@ async def test_a_failing_webhook_says_how_near_its_suspension_is(service: Servic
     page = (await (await sign_in(service, "alice")).open(f"/webhooks/{webhook_id}")).text
 
     assert "70 % of the way: a webhook without a success for 4 d is suspended" in page
+
+
+async def test_the_page_says_how_the_challenge_of_the_url_stands(service: ServiceUnderTest) -> None:
+    webhook_id = WebhookId(await register(await service.create_client("alice")))
+    browser = await sign_in(service, "alice")
+    page = f"/webhooks/{webhook_id}"
+
+    async def end_attempt(tx: Transaction) -> None:
+        challenge = await tx.challenges.get(webhook_id)
+        assert challenge is not None
+        await tx.challenges.save(replace(challenge, attempts=2, due_at=tx.now() + seconds(600)))
+
+    async def prove(tx: Transaction) -> None:
+        webhook = await tx.webhooks.get(webhook_id)
+        assert webhook is not None
+        await accept_proof(tx, webhook, url=webhook.url)
+
+    texts = [(await browser.open(page)).text]
+    await browser.send(f"{page}/verify", on=page)
+    for change in (end_attempt, prove):
+        await service.store.write(change)
+        texts.append((await browser.open(page)).text)
+
+    assert "<dt>Challenge</dt>" not in texts[0]
+    assert "not proven after 2 attempts; the next is due <time" in texts[1]
+    assert "passed: the URL has proven <time" in texts[2]
+
+
+async def test_a_failing_webhook_that_is_active_can_be_attempted_now(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    webhook_id = WebhookId(await register(alice))
+    await end_call(service, alice)
+    browser = await sign_in(service, "alice")
+    page = f"/webhooks/{webhook_id}"
+    healthy = (await browser.open(page)).text
+
+    async def fail(tx: Transaction) -> None:
+        webhook = await tx.webhooks.get(webhook_id)
+        assert webhook is not None
+        breaker = CircuitBreaker(failures=5, openings=1, paused_until=tx.now() + seconds(300))
+        failing = replace(webhook, last_error="http_5xx", failing_since=tx.now(), breaker=breaker)
+        await tx.webhooks.update(failing, WebhookPart.HEALTH)
+
+    await service.store.write(fail)
+    failing = (await browser.open(page)).text
+    await browser.send(f"{page}/enable", on=page)
+    attempted = await service.store.read(lambda tx: tx.webhooks.get(webhook_id))
+
+    assert "Attempt now" not in healthy
+    assert "Attempt now" in failing
+    assert attempted is not None
+    assert attempted.breaker.state(service.clock.now()) is CircuitState.HALF_OPEN
 
 
 async def test_the_buttons_of_a_webhook_do_what_they_say(service: ServiceUnderTest) -> None:
@@ -133,7 +188,10 @@ async def test_a_replay_counts_first_and_sends_then(service: ServiceUnderTest) -
 
     assert "<strong>3</strong>" in counted.text
     assert unchanged == 3
-    assert replayed.headers["location"] == f"/ui/webhooks/{webhook_id}?done=webhook-replayed"
+    assert replayed.headers["location"] == f"/ui/webhooks/{webhook_id}?done=webhook-replayed&sent=3"
+    assert (
+        "3 deliveries are queued to be sent again, with" in (await browser.http.get(replayed.headers["location"])).text
+    )
     assert len(await service.read_deliveries("alice")) == 6
     assert "3 more have not ended yet" in since.text
     assert (await browser.open(page)).status_code == 422

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.ui.charts.drawing import HEIGHT, LEFT, PLOT_HEIGHT, PLOT_WIDTH, TOP, WIDTH
+from ringback.ui.charts.drawing import HEIGHT, HOUR_LABEL_WIDTH, LEFT, PLOT_HEIGHT, PLOT_WIDTH, TOP, WIDTH
 from ringback.ui.charts.line_charts import ValueSeries, draw_lines
 from ringback.ui.charts.scales import make_count_scale, make_hour_ticks, make_logarithmic_scale
 from ringback.ui.charts.sparklines import SPARKLINE_HEIGHT, SPARKLINE_WIDTH, draw_sparkline
@@ -80,6 +80,17 @@ def test_hours_have_labels_that_do_not_touch(count: int) -> None:
     positions = [tick.position for tick in ticks]
     assert all(later - earlier >= 45 for earlier, later in pairwise(positions))
     assert len(ticks) >= min(1, count)
+
+
+@pytest.mark.parametrize("count", [24, 48, 168])
+def test_the_label_of_the_last_hour_is_inside_the_drawing_also_at_midnight(count: int) -> None:
+    midnight = FIRST_HOUR.replace(hour=0)
+    ticks = make_hour_ticks([midnight - timedelta(hours=back) for back in reversed(range(count))])
+
+    middles = [tick.label_x for tick in ticks]
+    assert ticks[-1].label in {"00:00", "23 Nov"}
+    assert middles[-1] + HOUR_LABEL_WIDTH / 2 <= WIDTH
+    assert all(later - earlier >= HOUR_LABEL_WIDTH for earlier, later in pairwise(middles))
 
 
 def test_labels_of_hours_are_in_utc() -> None:

@@ -12,6 +12,8 @@ RIGHT: Final = WIDTH - 6
 TOP: Final = 10
 BOTTOM: Final = HEIGHT - 28
 """Where the plot ends; below it are the labels of the hours."""
+HOUR_LABEL_WIDTH: Final = 50
+"""At most, at the size of the stylesheet: `23 Nov`, `06:00`."""
 PLOT_WIDTH: Final = RIGHT - LEFT
 PLOT_HEIGHT: Final = BOTTOM - TOP
 
@@ -34,6 +36,11 @@ class Tick:
 
     position: float
     label: str
+
+    @property
+    def label_x(self) -> float:
+        """The middle of the label on the horizontal axis. At the right end it moves left, into the drawing."""
+        return min(self.position, WIDTH - HOUR_LABEL_WIDTH / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
