@@ -3,8 +3,9 @@
 A page shows what REST shows: no bodies, because their resume tokens belong to the receiver.
 """
 
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,7 +28,7 @@ from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 PAGE_SIZE: Final = 50
-_CHOICES: Final = {
+_CHOICES: Final[Mapping[str, Any]] = {
     "states": [(str(state), str(state)) for state in DeliveryState],
     "categories": [(str(category), str(category)) for category in AttemptCategory],
 }
