@@ -129,7 +129,9 @@ async def test_a_sign_in_is_offered_only_to_an_upstream_that_asked_for_one(
     service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser = await sign_in(service, "alice")
-    (listed, *_) = await service.services.insights.list_upstreams(Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES))
+    (listed, *_) = await service.services.insights.list_upstreams(
+        Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES)
+    )
 
     async def show(state: LoginStatus) -> bool:
         login = LoginState(state=state, owner=CredentialsScope.SHARED, login_url="https://ringback.example/login/git")
