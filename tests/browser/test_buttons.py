@@ -42,6 +42,21 @@ async def test_a_dead_letter_is_redelivered_by_keyboard_alone(stage: DashboardSt
     assert (await _wait_for_generation(alice, dead, 2)).state == "delivered"
 
 
+async def test_the_dialog_of_a_cancellation_has_a_button_that_keeps_the_call(
+    stage: DashboardStage, session: BrowserSession
+) -> None:
+    alice = await stage.create_agent("alice")
+    call = await stage.start_call(alice, "halfway")
+    tab = await session.sign_in(stage.url(f"/calls/{call.id}"), await stage.create_key("alice"))
+
+    await tab.page.get_by_role("button", name="Cancel the call").click()
+    await tab.page.get_by_role("button", name="Keep it running").click()
+
+    assert not await tab.page.get_by_role("dialog").is_visible()
+    assert (await alice.call(call.id)).status == "working"
+    stage.upstream.release.set()
+
+
 async def test_a_key_that_only_reads_sees_no_buttons_and_a_foreign_key_no_page(
     stage: DashboardStage, session: BrowserSession
 ) -> None:

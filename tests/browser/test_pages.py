@@ -124,6 +124,22 @@ async def test_the_sign_in_page_has_no_errors_no_barriers_and_fits_a_narrow_scre
         assert await inspect_page(tab, screenshots / "sign-in") == []
 
 
+async def test_times_are_shown_in_utc_on_each_page_once_a_viewer_says_so(gallery: Gallery, chromium: Browser) -> None:
+    async with open_session(chromium, viewport=WIDE, timezone_id="Asia/Tokyo") as session:
+        tab = await gallery.sign_in(session, "calls")
+        await tab.open(gallery.stage.url("/calls"))
+        instant = tab.page.locator("main time").first
+        assert "UTC" not in await instant.inner_text()
+        await tab.page.get_by_role("button", name="Show times in UTC").press("Enter")
+        assert "UTC" in await instant.inner_text()
+        await tab.open(gallery.stage.url("/sessions"))
+
+        assert "UTC" in await tab.page.locator("main time").first.inner_text()
+        await tab.page.get_by_role("button", name="Show times in Asia/Tokyo").click()
+        assert "UTC" not in await tab.page.locator("main time").first.inner_text()
+        assert await tab.list_complaints() == []
+
+
 async def inspect_page(tab: Tab, picture: Path) -> list[str]:
     """What is wrong with the page that a tab shows, in each scheme and width. Takes its pictures on the way."""
     found: list[str] = []

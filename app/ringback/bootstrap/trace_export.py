@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
 from ringback import __version__
+from ringback.bootstrap.tracing import read_exporters
 from ringback.telemetry.opentelemetry_tracer import OpenTelemetryTracer
 
 log = logging.getLogger(__name__)
@@ -102,7 +103,8 @@ def make_resource(*, node: str) -> Resource:
 
 
 def _is_exported(variables: Mapping[str, str], signal: str) -> bool:
-    return variables.get(f"OTEL_{signal}_EXPORTER", "").strip().lower() != "none"
+    exporters = read_exporters(variables, f"OTEL_{signal}_EXPORTER")
+    return not exporters or "otlp" in exporters
 
 
 def _shut_down(tracer_provider: TracerProvider, meter_provider: MeterProvider) -> None:

@@ -3,6 +3,8 @@
 The variables of OpenTelemetry switch it on and configure it: an exporter (`OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER`) or
 the address of a collector (`OTEL_EXPORTER_OTLP_ENDPOINT` and its two variants for one signal). The SDK is the extra `otel`.
 Without it, or without such a variable, there is no tracer, and the service makes no span and no metric of OpenTelemetry.
+
+OTLP over HTTP is the only export. Other exporters and protocols (`console`, `zipkin`, `grpc`) are a warning in the log.
 """
 
 import logging
@@ -21,15 +23,29 @@ ENDPOINT_VARIABLES: Final = (
     "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
 )
 EXPORTER_VARIABLES: Final = ("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER")
+PROTOCOL_VARIABLES: Final = (
+    "OTEL_EXPORTER_OTLP_PROTOCOL",
+    "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+    "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL",
+)
+SUPPORTED_EXPORTERS: Final = frozenset({"otlp", "none"})
+SUPPORTED_PROTOCOL: Final = "http/protobuf"
 _EXPORTER_MODULE: Final = "opentelemetry.exporter.otlp.proto.http"
 
 
 def wants_traces(variables: Mapping[str, str]) -> bool:
-    """Whether the variables of OpenTelemetry ask for an export, of traces or of metrics."""
-    if variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+    """Whether the variables of OpenTelemetry ask for an export that is supported, of traces or of metrics."""
+    if _is_disabled(variables):
         return False
-    exporters = {variables.get(name, "").strip().lower() for name in EXPORTER_VARIABLES}
-    return "otlp" in exporters or any(variables.get(name, "").strip() for name in ENDPOINT_VARIABLES)
+    listed = [read_exporters(variables, name) for name in EXPORTER_VARIABLES]
+    has_endpoint = any(variables.get(name, "").strip() for name in ENDPOINT_VARIABLES)
+    # An endpoint alone means both signals; it means none if each signal has another exporter.
+    return any("otlp" in exporters or (has_endpoint and not exporters) for exporters in listed)
+
+
+def read_exporters(variables: Mapping[str, str], name: str) -> frozenset[str]:
+    """The exporters that a variable lists, separated by commas; empty if it is not set."""
+    return frozenset(part for text in variables.get(name, "").split(",") if (part := text.strip().lower()))
 
 
 @contextmanager
@@ -38,6 +54,7 @@ def open_tracer(variables: Mapping[str, str], *, node: str) -> Generator[Tracer 
 
     `node` names this process in what it exports.
     """
+    _warn_of_unsupported(variables)
     if not wants_traces(variables):
         yield None
     elif not _has_sdk():
@@ -49,6 +66,24 @@ def open_tracer(variables: Mapping[str, str], *, node: str) -> Generator[Tracer 
 
         with open_exporting_tracer(variables, node=node) as tracer:
             yield tracer
+
+
+def _is_disabled(variables: Mapping[str, str]) -> bool:
+    return variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+
+
+def _warn_of_unsupported(variables: Mapping[str, str]) -> None:
+    """One log line for all variables that ask for something other than OTLP over HTTP."""
+    if _is_disabled(variables):
+        return
+    names = [name for name in EXPORTER_VARIABLES if read_exporters(variables, name) - SUPPORTED_EXPORTERS]
+    names += [name for name in PROTOCOL_VARIABLES if variables.get(name, "").strip() not in {"", SUPPORTED_PROTOCOL}]
+    if names:
+        advice = "Only OTLP over HTTP is supported: OTEL_TRACES_EXPORTER=otlp, OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318"
+        log.warning(
+            "traces.exporter_not_supported",
+            extra={"variables": [f"{name}={variables[name].strip()[:100]}" for name in names], "advice": advice},
+        )
 
 
 def _has_sdk() -> bool:

@@ -44,7 +44,7 @@ from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSen
 from ringback.runner.call_sessions import CallSessionProvider
 from ringback.runner.drivers import BoundDriverPort, LeaseLost, ParkedCall, RefusedForLogin
 from ringback.runner.leased_call import LeasedCall
-from ringback.runner.run_spans import note_completion
+from ringback.runner.run_spans import note_completion, note_dispatch
 from ringback.services.login_waits import LoginWaits
 from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamNotConfigured, UpstreamUnreachable
 from ringback.upstreams.notification_hub import NotificationHub
@@ -232,6 +232,7 @@ class CallExecution:
             if UNREADABLE_MEMBER in self.call.meta and self.call.dispatched_at is None:
                 return _UNREADABLE_COMPLETION
             await self._leased_call.mark_dispatched(trusts_lease=self._clock.monotonic() < self.trusted_until)
+            note_dispatch(self.call)
             async with self._leased_call.write_progress_during():
                 self._outcome = await session.run_call(self._leased_call)
                 return self._outcome

@@ -34,6 +34,12 @@ def trace_run(tracer: Tracer | None, call: Call) -> Generator[None]:
         span.end(CALL_RUN_DURATION)
 
 
+def note_dispatch(call: Call) -> None:
+    """Note on the span of this run which run of the call it is: the span begins before the run is counted."""
+    if (span := current_span()) is not None:
+        span.set_attributes({Attribute.CALL_RUNS: call.runs})
+
+
 def note_completion(completion: CallCompletion) -> None:
     """Note on the span of this run how the call ended."""
     if (span := current_span()) is not None:

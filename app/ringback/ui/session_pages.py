@@ -9,7 +9,7 @@ from ringback.domain.call import LABEL_LENGTH_MAX
 from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.domain.errors import NotFound
 from ringback.domain.insights import LISTED_CALLS_COUNTED_MAX
-from ringback.ui.access import view_rows
+from ringback.ui.access import shows_owner, view_rows
 from ringback.ui.call_filters import read_principal
 from ringback.ui.context import UiContext
 from ringback.ui.formats import quote_segment
@@ -74,6 +74,7 @@ class SessionPages:
             title=f"Session {session_id}",
             client_session_id=session_id,
             calls=calls,
+            shows_owner=caller.sees_all_principals and shows_owner(self._context, viewer),
             drawing=draw_session(calls, now=self._context.clock.now()),
             numbers=numbers,
             newest=None if cursor is None else with_query(path, {"principal": principal}),

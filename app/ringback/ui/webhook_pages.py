@@ -1,6 +1,7 @@
 """The webhooks: the list, the page of one webhook, and the form that registers one."""
 
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -74,7 +75,7 @@ class WebhookPages:
             webhooks=webhooks,
             counts=await services.deliveries.count_undelivered(caller, webhooks),
             counted_max=UNDELIVERED_COUNTED_MAX,
-            describe=describe_webhook,
+            describe=partial(describe_webhook, reader=viewer.caller.principal),
             query=query,
             failing=WebhookHealth.FAILING,
             older=None if following is None else with_query(path, {**filters, "cursor": following}),
@@ -99,7 +100,7 @@ class WebhookPages:
             section="Webhooks",
             shows_owner=shows_owner(self._context, viewer),
             webhook=webhook,
-            hears=describe_webhook(webhook),
+            hears=describe_webhook(webhook, reader=viewer.caller.principal),
             challenged=await services.webhooks.read_challenge(caller, webhook),
             deliveries=recent,
             latest=latest,

@@ -164,6 +164,7 @@ async def test_a_call_over_mcp_is_traced_in_both_eras(tmp_path: Path) -> None:
         assert f"{failed.parent.trace_id:032x}" == CLIENT_TRACE
         assert linked_to(failed, posted)
         assert linked_to(run, failed)
+        assert dict(run.attributes or {})["ringback.call.runs"] == 1
         assert is_child(requested, run)
         for span in (failed, requested, run):
             assert dict(span.attributes or {})["error.type"] == "tool_error"

@@ -76,3 +76,23 @@ async def test_a_session_is_drawn_with_its_calls_and_shows_none_of_others(servic
     assert "rotate(45" in page
     assert "No call of yours names this client session." in empty.text
     assert (await browser.http.get("/ui/sessions/a%00b")).status_code == 404
+
+
+async def test_an_operator_sees_whose_calls_a_session_has_and_goes_on_to_one_principal(
+    service: ServiceUnderTest,
+) -> None:
+    body = CALL_BODY | {"client_session_id": "shared"}
+    for principal in ("alice", "bob"):
+        await (await service.create_client(principal)).post("/v1/calls", json=body)
+    operator = await sign_in(service, "root", scopes=frozenset({Scope.READ, Scope.ADMIN}))
+
+    both = (await operator.open("/sessions/shared")).text
+    of_bob = (await operator.open("/sessions/shared", principal="bob")).text
+    own = (await (await sign_in(service, "alice")).open("/sessions/shared")).text
+
+    assert all(f'<a href="/ui/sessions/shared?principal={name}">{name}</a>' in both for name in ("alice", "bob"))
+    assert "calls of all principals that use this session" in both
+    assert "Newest call" in of_bob
+    assert all(">Principal<" not in page for page in (of_bob, own))
+    assert "yours" not in (await operator.open("/sessions/none")).text
+    assert "yours" not in (await operator.open("/lookup", q="unknown")).text

@@ -1,13 +1,16 @@
 """The form that starts a call of a tool, and the pages of upstreams."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
 from ringback.domain.errors import Unavailable
-from ringback.domain.principal import DEFAULT_SCOPES, Scope
-from ringback.services.insights import Insights
+from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
+from ringback.domain.upstream_logins import CredentialsScope
+from ringback.services.insights import Insights, ListedUpstream
+from ringback.services.login_states import LoginState, LoginStatus
 from tests.support import fixed_upstreams
 from tests.support.service import CALLBACK_URL, ServiceUnderTest
 from tests.support.viewer_browser import ViewerBrowser, sign_in
@@ -108,6 +111,39 @@ async def test_an_operator_pauses_drains_and_resumes_an_upstream(service: Servic
     assert "The upstream is drained" in (await operator.http.get(done[1].headers["location"])).text
     assert refused.status_code == 422
     assert "being drained by an operator" in refused.text
+
+
+async def test_without_scripts_a_box_that_says_what_is_at_stake_must_be_ticked_first(service: ServiceUnderTest) -> None:
+    operator = await sign_in(service, "root", scopes=OPERATOR)
+
+    page = (await operator.open("/upstreams/git")).text
+
+    forms = re.findall(r'<form class="inline".*?</form>', page, re.DOTALL)
+    asking = [form for form in forms if "data-confirm" in form]
+    box = r'<noscript><label class="small"><input type="checkbox" required> [^<]+ It holds for all principals'
+    assert len(asking) == 2
+    assert all(re.search(box, form) for form in asking)
+
+
+async def test_a_sign_in_is_offered_only_to_an_upstream_that_asked_for_one(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = await sign_in(service, "alice")
+    (listed, *_) = await service.services.insights.list_upstreams(
+        Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES)
+    )
+
+    async def show(state: LoginStatus) -> bool:
+        login = LoginState(state=state, owner=CredentialsScope.SHARED, login_url="https://ringback.example/login/git")
+
+        async def list_upstreams(*_: object) -> list[ListedUpstream]:
+            return [replace(listed, login=login)]
+
+        monkeypatch.setattr(Insights, "list_upstreams", list_upstreams)
+        return "Sign in to git" in (await browser.open("/upstreams/git")).text
+
+    assert not await show(LoginStatus.NONE)
+    assert await show(LoginStatus.REQUIRED)
 
 
 async def test_an_upstream_that_is_down_has_a_page_that_says_why(

@@ -230,6 +230,10 @@ async def test_an_operator_acts_for_the_owner_and_gets_no_secret_of_others(servi
     assert rotated.status_code == 404
     assert "Rotate the secret" not in (await operator.open(page)).text
     assert "alice" in (await operator.open("/webhooks")).text
+    await operator.send(f"{page}/resume", on=page)
+    for text in [(await operator.open(path)).text for path in (page, "/webhooks")]:
+        assert "of alice" in text
+        assert "yours" not in text
 
 
 async def test_pages_of_foreign_and_of_unknown_webhooks_and_deliveries_are_the_same(service: ServiceUnderTest) -> None:

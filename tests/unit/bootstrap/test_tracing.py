@@ -53,6 +53,8 @@ def collecting() -> Generator[Collector]:
         ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://collector:4318"}, True),
         ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
         ({"OTEL_TRACES_EXPORTER": "none"}, False),
+        ({"OTEL_TRACES_EXPORTER": "console, OTLP"}, True),
+        ({"OTEL_TRACES_EXPORTER": "console"}, False),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", "OTEL_SDK_DISABLED": "TRUE"}, False),
     ],
 )
@@ -72,6 +74,23 @@ def test_without_the_sdk_the_service_starts_and_its_log_says_what_is_missing(
     with open_tracer({"OTEL_TRACES_EXPORTER": "otlp"}, node="n") as tracer:
         assert tracer is None
     assert [record.getMessage() for record in caplog.records] == ["traces.sdk_missing"]
+
+
+def test_an_exporter_that_is_not_supported_is_one_warning_that_names_what_is(caplog: pytest.LogCaptureFixture) -> None:
+    variables = {
+        "OTEL_TRACES_EXPORTER": "console",
+        "OTEL_METRICS_EXPORTER": "none",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+    }
+    with open_tracer(variables, node="n") as tracer:
+        assert tracer is None
+    with open_tracer(variables | {"OTEL_SDK_DISABLED": "true"}, node="n"):
+        pass
+
+    (record,) = caplog.records
+    assert record.getMessage() == "traces.exporter_not_supported"
+    assert vars(record)["variables"] == ["OTEL_TRACES_EXPORTER=console", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"]
+    assert "OTLP over HTTP" in vars(record)["advice"]
 
 
 def test_a_collector_gets_spans_and_metrics_with_the_name_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:

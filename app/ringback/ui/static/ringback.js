@@ -10,6 +10,18 @@
 
   const two = (number) => String(number).padStart(2, "0");
 
+  // Whether times are shown in UTC. A frame of another site may have no storage: then the choice lasts until the next page.
+  const UTC_KEY = "ringback-times-in-utc";
+  let showsUtc = readChoice();
+
+  function readChoice() {
+    try { return localStorage.getItem(UTC_KEY) === "yes"; } catch { return false; }
+  }
+
+  function storeChoice() {
+    try { localStorage.setItem(UTC_KEY, showsUtc ? "yes" : "no"); } catch { /* see above */ }
+  }
+
   function formatLocal(instant) {
     const day = `${instant.getFullYear()}-${two(instant.getMonth() + 1)}-${two(instant.getDate())}`;
     return `${day} ${two(instant.getHours())}:${two(instant.getMinutes())}:${two(instant.getSeconds())}`;
@@ -27,7 +39,7 @@
     const utc = `${instant.toISOString().slice(0, 19).replace("T", " ")} UTC`;
     const local = formatLocal(instant);
     const isAge = element.hasAttribute("data-age");
-    element.textContent = isAge ? formatAge(instant) : local;
+    element.textContent = showsUtc ? utc : isAge ? formatAge(instant) : local;
     element.title = isAge ? `${local} ${zone}\n${utc}` : utc;
   }
 
@@ -38,7 +50,18 @@
 
   function nameZone() {
     const note = document.getElementById("zone-note");
-    if (note && zone !== "UTC") note.textContent = `Times are in ${zone}; point at one to see UTC. Charts are in UTC.`;
+    const button = document.getElementById("zone-button");
+    if (!note || !button || zone === "UTC") return;
+    note.textContent = showsUtc ? "Times are in UTC." : `Times are in ${zone}. Charts and filters are in UTC.`;
+    button.textContent = showsUtc ? `Show times in ${zone}` : "Show times in UTC";
+    button.hidden = false;
+  }
+
+  function toggleUtc() {
+    showsUtc = !showsUtc;
+    storeChoice();
+    nameZone();
+    showTimes(document);
   }
 
   // A button or form with data-confirm asks before it is sent.
@@ -54,6 +77,7 @@
     event.stopPropagation();
     dialog.querySelector("p").textContent = question;
     dialog.querySelector("[value=yes]").textContent = button ? button.textContent.trim() : "Continue";
+    dialog.querySelector("[value=no]").textContent = (button && button.dataset.keep) || "Cancel";
     dialog.returnValue = "";
     dialog.addEventListener("close", () => {
       if (dialog.returnValue !== "yes" || !form.isConnected) return;
@@ -133,6 +157,8 @@
   setInterval(() => {
     if (!document.hidden) document.querySelectorAll("time[data-age]").forEach(showTime);
   }, AGE_REFRESH_MS);
+  const zoneButton = document.getElementById("zone-button");
+  if (zoneButton) zoneButton.addEventListener("click", toggleUtc);
   nameZone();
   showTimes(document);
 })();
