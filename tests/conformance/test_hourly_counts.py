@@ -205,6 +205,24 @@ async def test_a_clock_that_was_set_back_counts_nothing_twice_and_young_rows_wai
     require_all_counted(await read_hour(store, ALICE), CALLS_OF_ALICE)
 
 
+@pytest.mark.usefixtures("work")
+async def test_counting_goes_on_after_a_clock_that_was_days_ahead_is_corrected(store: Store, clock: FakeClock) -> None:
+    await count_all(make_counter(store, clock))
+    before = (await read_hour(store, None)).calls_started
+    clock.suspend(5 * 86_400)
+    await insert_calls_now(store, clock, 3)
+    clock.advance(2 * SETTLE_SECONDS)
+    await count_all(make_counter(store, clock))
+
+    clock.suspend(-5 * 86_400)
+    await count_all(make_counter(store, clock))
+    await insert_calls_now(store, clock, 4)
+    clock.advance(2 * SETTLE_SECONDS)
+    await count_all(make_counter(store, clock))
+
+    assert (await read_hour(store, None)).calls_started == before + 4
+
+
 async def test_calls_of_nodes_behind_a_step_of_the_stores_clock_are_counted(store: Store, clock: FakeClock) -> None:
     nodes = FakeClock(clock.now())
     clock.advance(10 * SETTLE_SECONDS)

@@ -8,7 +8,9 @@ from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
 from ringback.domain import jsontext
+from ringback.domain.clock import epoch_milliseconds
 from ringback.domain.cursor import Page
+from ringback.domain.ids import first_id_at
 from ringback.domain.insights import ClientSession, CountedLabel, OpenWork, SessionCounts, hour_of
 from ringback.domain.principal import ALL_PRINCIPALS, Principal
 
@@ -52,6 +54,17 @@ def order_of_position(position: str | None) -> PositionOrder:
     return tuple(jsontext.loads(position)) if position.startswith("[") else (position,)
 
 
+_ID_PREFIXES: Final = {FactStream.STARTS: "call", FactStream.ATTEMPTS: "att"}
+
+
+def position_at(stream: FactStream, instant: datetime) -> str:
+    """The position before the first row of this instant."""
+    if (prefix := _ID_PREFIXES.get(stream)) is not None:
+        return first_id_at(prefix, instant)
+    places = ["", 0] if stream is FactStream.ENDS else [""]
+    return jsontext.dumps([epoch_milliseconds(instant), *places]).decode()
+
+
 class FactBatch(NamedTuple):
     facts: Sequence[Fact]
     positions: Sequence[str]
@@ -92,6 +105,9 @@ class HourRange:
     """The beginning of the first hour."""
     until: datetime
     """Hours that begin at this time or later are left out."""
+
+    def __contains__(self, hour: datetime) -> bool:
+        return self.since <= hour < self.until
 
 
 class InsightRows(Protocol):

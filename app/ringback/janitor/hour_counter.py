@@ -22,10 +22,18 @@ from collections import Counter
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from ringback.domain.clock import Clock, seconds
+from ringback.domain.clock import CONTINUED_AHEAD_SECONDS_MAX, Clock, seconds
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.errors import StoreUnavailable
-from ringback.domain.insight_rows import ALL_UPSTREAMS, FactStream, HourCounts, HourKey, count_facts
+from ringback.domain.insight_rows import (
+    ALL_UPSTREAMS,
+    FactStream,
+    HourCounts,
+    HourKey,
+    count_facts,
+    order_of_position,
+    position_at,
+)
 from ringback.domain.insights import PENDING_MAX, QUEUED_MAX, hour_of
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import ALL_PRINCIPALS, Principal
@@ -119,8 +127,22 @@ class HourCounter:
 async def _read_batch(tx: Transaction, stream: FactStream, *, own_now: datetime) -> _Batch:
     before = (await tx.insights.get_positions()).get(stream)
     now = min(tx.now(), own_now) if stream in STREAMS_BY_ID else tx.now()
-    found = await tx.insights.list_facts(stream, before, until=now - seconds(SETTLE_SECONDS), limit=BATCH_SIZE)
-    return _Batch(count_facts(found.facts), before, found.position, tx.now(), found.is_full)
+    restart = _find_restart(stream, before, now)
+    until = now - seconds(SETTLE_SECONDS)
+    found = await tx.insights.list_facts(stream, restart or before, until=until, limit=BATCH_SIZE)
+    return _Batch(count_facts(found.facts), before, found.position or restart, tx.now(), found.is_full)
+
+
+def _find_restart(stream: FactStream, position: str | None, now: datetime) -> str | None:
+    """Where to go on from a position so far ahead that the clock must have been wrong when its rows were counted.
+
+    Otherwise nothing would be counted until the present reaches it. The rows ahead count again when the present reaches them.
+    """
+    limit = position_at(stream, now + seconds(CONTINUED_AHEAD_SECONDS_MAX))
+    if order_of_position(position) <= order_of_position(limit):
+        return None
+    log.warning("hours.position_ahead", extra={"stream": str(stream)})
+    return position_at(stream, now - seconds(2 * SETTLE_SECONDS))
 
 
 async def _write_batch(tx: Transaction, stream: FactStream, batch: _Batch) -> None:

@@ -101,7 +101,7 @@ async def _read_upstreams(
         name: Counter(found) for name, found in (await _list_upstream_hours(tx, principal, upstreams, within)).items()
     }
     for key, more in tail.items():
-        if key.principal == (principal or ALL_PRINCIPALS) and key.upstream in upstreams and key.hour >= within.since:
+        if key.principal == (principal or ALL_PRINCIPALS) and key.upstream in upstreams and key.hour in within:
             merge_counts(counts.setdefault(key.upstream, Counter()), more)
     described = [describe_upstream(name, found) for name, found in counts.items()]
     return sorted(described, key=lambda each: (-(each.call_duration.percentile_ms(0.95) or 0), each.upstream))
