@@ -7,26 +7,26 @@ from starlette.routing import BaseRoute
 
 from ringback.api.public_path import read_public_path
 from ringback.ui.assets import ASSET_ROUTES
-from ringback.ui.audit_pages import AuditPages
-from ringback.ui.call_pages import CallPages
 from ringback.ui.context import UiContext
-from ringback.ui.delivery_pages import DeliveryPages
-from ringback.ui.event_pages import EventPages
-from ringback.ui.home_pages import HomePages
-from ringback.ui.issuer_pages import IssuerPages
-from ringback.ui.live_pages import LivePages
-from ringback.ui.lookup_pages import LookupPages
-from ringback.ui.missing_pages import MissingPages
 from ringback.ui.page_routes import PageRoutes
-from ringback.ui.portal_pages import PortalPages
-from ringback.ui.redelivery_pages import RedeliveryPages
+from ringback.ui.pages.audit import AuditPages
+from ringback.ui.pages.calls import CallPages
+from ringback.ui.pages.deliveries import DeliveryPages
+from ringback.ui.pages.events import EventPages
+from ringback.ui.pages.home import HomePages
+from ringback.ui.pages.issuer_sign_in import IssuerPages
+from ringback.ui.pages.live_calls import LivePages
+from ringback.ui.pages.lookup import LookupPages
+from ringback.ui.pages.missing import MissingPages
+from ringback.ui.pages.portal import PortalPages
+from ringback.ui.pages.redelivery import RedeliveryPages
+from ringback.ui.pages.sessions import SessionPages
+from ringback.ui.pages.sign_in import SignInPages
+from ringback.ui.pages.tools import ToolPages
+from ringback.ui.pages.upstreams import UpstreamPages
+from ringback.ui.pages.webhook_actions import WebhookActions
+from ringback.ui.pages.webhooks import WebhookPages
 from ringback.ui.rendering import Renderer
-from ringback.ui.session_pages import SessionPages
-from ringback.ui.sign_in_pages import SignInPages
-from ringback.ui.tool_pages import ToolPages
-from ringback.ui.upstream_pages import UpstreamPages
-from ringback.ui.webhook_actions import WebhookActions
-from ringback.ui.webhook_pages import WebhookPages
 
 
 def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] = os.urandom) -> list[BaseRoute]:

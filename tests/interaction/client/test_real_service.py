@@ -163,7 +163,8 @@ async def test_every_filter_of_a_list_is_understood(alice: RingbackClient) -> No
     started = await start_call(alice, client_session_id="s1", correlation_id="c1")
     labels = {"client_session_id": "s1", "correlation_id": "c1"}
 
-    calls = [call async for call in alice.calls(**labels, status="working", upstream="git", tool="git_log")]
+    listed = alice.calls(client_session_id="s1", correlation_id="c1", status="working", upstream="git", tool="git_log")
+    calls = [call async for call in listed]
     page = await alice.poll_events(**labels, limit=1, name="call.finished", call_id=started.call.id, wait_seconds=0)
 
     assert [call.id for call in calls] == [started.call.id]

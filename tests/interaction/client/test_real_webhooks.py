@@ -84,8 +84,8 @@ async def test_deliveries_show_what_will_be_sent(alice: RingbackClient, service:
     started = await start_call(alice)
     await service.finish_call(started.call.id)
 
-    where = {"state": "pending", "webhook_id": webhook.id, "call_id": started.call.id}
-    (listed,) = [delivery async for delivery in alice.deliveries(**where)]
+    pending = alice.deliveries(state="pending", webhook_id=webhook.id, call_id=started.call.id)
+    (listed,) = [delivery async for delivery in pending]
     delivery = await alice.delivery(listed.id)
 
     assert (delivery.webhook_id, delivery.call_id) == (webhook.id, started.call.id)

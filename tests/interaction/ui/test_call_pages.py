@@ -15,7 +15,7 @@ from ringback.domain.delivery import DeliveryState
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Scope
-from ringback.ui.call_pages import GROWTH_SECONDS, SETTLED_AFTER
+from ringback.ui.pages.calls import GROWTH_SECONDS, SETTLED_AFTER
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 from tests.support.viewer_browser import sign_in
 

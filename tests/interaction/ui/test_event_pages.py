@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
-from ringback.ui import event_pages
+from ringback.ui.pages import events as event_pages
 from tests.support.builders import make_event
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 from tests.support.viewer_browser import ViewerBrowser, sign_in

@@ -156,8 +156,8 @@ async def test_the_page_of_a_portal_link_counts_as_its_own(service: ServiceUnder
 async def test_a_browser_gets_the_rows_as_escaped_html_until_its_stream_ends(
     service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.ui.live_pages.STREAM_SECONDS_MIN", 0.5)
-    monkeypatch.setattr("ringback.ui.live_pages.STREAM_SECONDS_SPREAD", 1)
+    monkeypatch.setattr("ringback.ui.pages.live_calls.STREAM_SECONDS_MIN", 0.5)
+    monkeypatch.setattr("ringback.ui.pages.live_calls.STREAM_SECONDS_SPREAD", 1)
     alice = await service.create_client("alice")
     call_id = (await alice.post("/v1/calls", json=CALL_BODY | {"correlation_id": "<b>c</b>"})).json()["call"]["id"]
     cookies = (await sign_in(service, "alice")).http.cookies

@@ -2,12 +2,13 @@
 
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.insights import InsightsOverview
-from ringback.ui.home_cards import draw_cards
+from ringback.ui.pages.home_cards import draw_cards
 from tests.support.clock import START
 
 OVERVIEW = InsightsOverview(
     open_calls={},
     queued_calls=0,
+    scheduled_calls=0,
     open_deliveries={DeliveryState.HELD: 1, DeliveryState.PENDING: 2, DeliveryState.LEASED: 4},
     dead_deliveries=8,
     failing_webhooks=0,

@@ -7,7 +7,7 @@ from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.insights import LATENCY_BOUNDS_MS, HourInsights, LatencyHistogram, latency_bucket
 from ringback.ui.charts.drawing import Chart
-from ringback.ui.home_charts import draw_home_charts, format_milliseconds, sum_hours
+from ringback.ui.charts.home_charts import draw_home_charts, format_milliseconds, sum_hours
 
 FIRST_HOUR = datetime(2026, 11, 22, 7, tzinfo=UTC)
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.ui.form_values import read_arguments, write_defaults, write_value
-from ringback.ui.schema_forms import (
+from ringback.ui.forms.form_values import read_arguments, write_defaults, write_value
+from ringback.ui.forms.schema_forms import (
     INPUTS_MAX,
     LEVELS_MAX,
     TEXT_LENGTH_MAX,

@@ -16,9 +16,19 @@ from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.call_resumes import CallResume, ResumeSurface
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.event import EventName
-from ringback.ui.drawings import LABEL_WIDTH, RIGHT_MARGIN, WIDTH, Bar, Drawing, Lane, Mark, TimeScale, draw_lanes
-from ringback.ui.session_charts import draw_session
-from ringback.ui.timelines import ENTRIES_MAX, draw_timeline, list_entries
+from ringback.ui.charts.drawings import (
+    LABEL_WIDTH,
+    RIGHT_MARGIN,
+    WIDTH,
+    Bar,
+    Drawing,
+    Lane,
+    Mark,
+    TimeScale,
+    draw_lanes,
+)
+from ringback.ui.charts.session_charts import draw_session
+from ringback.ui.charts.timelines import ENTRIES_MAX, draw_timeline, list_entries
 from tests.support.builders import make_attempt, make_call, make_delivery, make_event, make_webhook
 from tests.support.clock import START
 

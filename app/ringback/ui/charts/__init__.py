@@ -7,4 +7,8 @@ Pure functions from numbers to drawings. Nothing here knows Jinja or HTML, so no
     stacked_bars  one bar for each hour, a part of it for each series
     line_charts   one line for each series, with gaps where there is no value
     sparklines    a small line without axes
+    home_charts   the charts and sums of the first page
+    timelines     the timeline of one call
+    session_charts  the calls of one client session
+    drawings      lanes along an axis of time, for both of these
 """

@@ -11,12 +11,12 @@ from ringback.domain.errors import NotFound
 from ringback.domain.insights import LISTED_CALLS_COUNTED_MAX
 from ringback.ui.access import shows_owner, view_rows
 from ringback.ui.call_filters import read_principal
+from ringback.ui.charts.session_charts import draw_session
 from ringback.ui.context import UiContext
 from ringback.ui.formats import quote_segment
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.query_parameters import with_query
 from ringback.ui.rendering import Renderer
-from ringback.ui.session_charts import draw_session
 from ringback.ui.viewer import Viewer
 
 SESSION_PAGE_SIZE = 50

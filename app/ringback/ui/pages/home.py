@@ -18,10 +18,10 @@ from ringback.domain.webhook import Webhook, WebhookHealth
 from ringback.services.insights import ServiceStatus
 from ringback.ui.access import view_rows
 from ringback.ui.call_filters import FAILED_OUTCOMES
+from ringback.ui.charts.home_charts import draw_home_charts, rank_upstreams, sum_hours
 from ringback.ui.context import UiContext
-from ringback.ui.home_cards import draw_cards
-from ringback.ui.home_charts import draw_home_charts, rank_upstreams, sum_hours
 from ringback.ui.page_routes import PageRoutes
+from ringback.ui.pages.home_cards import draw_cards
 from ringback.ui.redirects import redirect
 from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer

@@ -27,6 +27,7 @@ from ringback.ui.call_filters import (
     list_choices,
     read_call_query,
 )
+from ringback.ui.charts.timelines import describe_state, draw_timeline, list_entries, name_receiver
 from ringback.ui.contents import READ_BYTES_MAX, ShownContent, show_json, show_value
 from ringback.ui.context import UiContext
 from ringback.ui.notices import find_notice
@@ -34,7 +35,6 @@ from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import with_query
 from ringback.ui.redirects import redirect
 from ringback.ui.rendering import PAGE_HEADERS, Renderer
-from ringback.ui.timelines import describe_state, draw_timeline, list_entries, name_receiver
 from ringback.ui.viewer import Viewer
 
 PAGE_SIZE = 50

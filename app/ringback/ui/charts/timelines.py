@@ -19,7 +19,7 @@ from ringback.domain.call_resumes import CallResume, ResumeSurface
 from ringback.domain.delivery import Attempt, DeliveryState
 from ringback.domain.event import Event, EventName
 from ringback.domain.webhook import Webhook
-from ringback.ui.drawings import LABEL_CHARACTERS, Bar, Drawing, Lane, Mark, TimeScale, draw_lanes
+from ringback.ui.charts.drawings import LABEL_CHARACTERS, Bar, Drawing, Lane, Mark, TimeScale, draw_lanes
 from ringback.ui.formats import shorten_text
 
 DRAWN_DELIVERIES_MAX: Final = 12

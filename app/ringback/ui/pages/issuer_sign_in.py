@@ -25,9 +25,9 @@ from ringback.identity.issuer_sign_in import BegunSignIn, IssuerSignIn, read_exp
 from ringback.signing.sealing import UnsealError
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import PageRoutes
+from ringback.ui.pages.sign_in import read_next
 from ringback.ui.redirects import redirect
 from ringback.ui.rendering import PAGE_HEADERS
-from ringback.ui.sign_in_pages import read_next
 from ringback.ui.viewer_cookies import SecretCookie
 
 BEGUN_SECONDS: Final = 600.0

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from ringback.domain.call_histories import CallMarks
 from ringback.domain.delivery import DeliveryState
-from ringback.ui.drawings import Drawing, Lane, Mark, TimeScale, draw_lanes
-from ringback.ui.timelines import STATE_TONES, SURFACE_NAMES, bar_of_call
+from ringback.ui.charts.drawings import Drawing, Lane, Mark, TimeScale, draw_lanes
+from ringback.ui.charts.timelines import STATE_TONES, SURFACE_NAMES, bar_of_call
 
 
 def draw_session(calls: Sequence[CallMarks], *, now: datetime) -> Drawing:

@@ -22,7 +22,7 @@ from ringback.schemas.webhooks import RegisterWebhookBody, WebhookListQuery
 from ringback.services.deliveries import UNDELIVERED_COUNTED_MAX
 from ringback.ui.access import act_for_owner, shows_owner, view_rows
 from ringback.ui.context import UiContext
-from ringback.ui.form_keys import FormKeys
+from ringback.ui.forms.form_keys import FormKeys
 from ringback.ui.notices import find_notice
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import read_query, validate, with_query

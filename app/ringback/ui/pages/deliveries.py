@@ -21,8 +21,8 @@ from ringback.ui.access import act_for_owner, shows_owner, view_rows
 from ringback.ui.context import UiContext
 from ringback.ui.notices import find_notice
 from ringback.ui.page_routes import Form, PageRoutes
+from ringback.ui.pages.redelivery import is_redeliverable
 from ringback.ui.query_parameters import keep_filters, list_filters, read_query, with_query
-from ringback.ui.redelivery_pages import is_redeliverable
 from ringback.ui.redirects import redirect
 from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
