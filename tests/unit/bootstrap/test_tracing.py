@@ -11,6 +11,7 @@ import pytest
 from ringback.bootstrap import trace_export
 from ringback.bootstrap.tracing import open_tracer, wants_traces
 from ringback.telemetry.names import HTTP_SERVER_DURATION, Attribute, SpanKind
+from tests.support.limits import WAIT_SECONDS
 
 
 @dataclass(slots=True)
@@ -114,8 +115,12 @@ def test_a_collector_that_is_away_does_not_hold_up_the_end(
 ) -> None:
     monkeypatch.setattr(trace_export, "LAST_EXPORT_SECONDS", 0.05)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     with open_tracer({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}, node="n") as tracer:
         assert tracer is not None
         tracer.start_span("work", SpanKind.INTERNAL, {}).end()
 
     assert "traces.not_exported" in [record.getMessage() for record in caplog.records]
+    for thread in threading.enumerate():
+        if thread.name == "last-export":
+            thread.join(WAIT_SECONDS)  # its pauses between repetitions draw random numbers, which Hypothesis forbids

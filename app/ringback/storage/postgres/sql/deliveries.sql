@@ -135,7 +135,7 @@ SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, last_category, attempts FROM deliveries
-        WHERE state = 'dead' AND id >= :first_id AND id < coalesce(:before::text, '~')
+        WHERE state = 'dead' AND generation > 0 AND id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:category::text IS NULL OR last_category = :category)
@@ -147,7 +147,7 @@ ORDER BY whole_deliveries.id DESC;
 
 -- name: end_of_page_of_all_dead
 SELECT id FROM deliveries
-WHERE state = 'dead' AND id >= :first_id AND id < coalesce(:before::text, '~')
+WHERE state = 'dead' AND generation > 0 AND id >= :first_id AND id < coalesce(:before::text, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: page_of_dead_of_webhook
