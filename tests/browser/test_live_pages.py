@@ -1,4 +1,4 @@
-"""Pages that stay open while something happens: nobody reloads them."""
+"""Pages that stay open while something happens show it without a reload."""
 
 from tests.support.browser_tabs import BrowserSession
 from tests.support.dashboard_stage import DashboardStage

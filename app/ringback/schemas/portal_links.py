@@ -55,7 +55,7 @@ class PortalLinkView(ResponseBody):
 class CreatedPortalLinkView(PortalLinkView):
     """A new portal link. Only this response has its URL."""
 
-    url: str = Field(description="Everybody who opens it reads the pages, until the link ends. It is shown only once.")
+    url: str = Field(description="A browser that opens it shows the pages, until the link ends. It is shown only once.")
 
     @classmethod
     def from_created(cls, created: CreatedPortalLink) -> Self:
