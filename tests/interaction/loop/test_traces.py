@@ -199,9 +199,9 @@ async def test_names_that_clients_invent_make_no_series_of_metrics(tmp_path: Pat
 
 async def test_an_upstream_gets_the_context_of_its_request_if_its_meta_policy_allows_it(tmp_path: Path) -> None:
     async with traced_service(tmp_path, strict=True) as stage:
-        for upstream in ("stage", "strict"):
+        for count, upstream in enumerate(("stage", "strict"), start=1):
             await stage.start_call(upstream=upstream)
-        await stage.traces.wait_for_span(RUN, count=2)
+            await stage.traces.wait_for_span(RUN, count=count)
 
         sent, withheld = stage.upstream.calls
         (requested, _) = stage.traces.named("tools/call echo")
