@@ -39,7 +39,7 @@ class Found:
     """What the searched text is of it: `idempotency key`, `webhook-id`, …"""
     client_session_id: str | None = None
     note: str = ""
-    """What tells it apart from others."""
+    """A name by which a reader distinguishes it from others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

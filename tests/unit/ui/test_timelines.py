@@ -16,18 +16,18 @@ from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.call_resumes import CallResume, ResumeSurface
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.event import EventName
-from ringback.ui.charts.drawings import (
+from ringback.ui.charts.session_charts import draw_session
+from ringback.ui.charts.time_lanes import (
     LABEL_WIDTH,
     RIGHT_MARGIN,
     WIDTH,
-    Bar,
     Drawing,
-    Lane,
     Mark,
+    TimeBar,
+    TimeLane,
     TimeScale,
     draw_lanes,
 )
-from ringback.ui.charts.session_charts import draw_session
 from ringback.ui.charts.timelines import ENTRIES_MAX, draw_timeline, list_entries
 from tests.support.builders import make_attempt, make_call, make_delivery, make_event, make_webhook
 from tests.support.clock import START
@@ -148,9 +148,9 @@ def test_a_scale_keeps_the_order_of_instants_and_its_labels_do_not_overlap(
 ) -> None:
     scale = TimeScale(instants)
     earlier, later = sorted((instants[first % len(instants)], instants[second % len(instants)]))
-    lane = Lane(label="x" * 99, bars=[Bar(start=earlier, end=later, tone="busy", text="")])
+    lane = TimeLane(label="x" * 99, bars=[TimeBar(start=earlier, end=later, tone="busy", text="")])
 
-    drawing = draw_lanes([lane, Lane(label="", marks=[Mark(at=later, tone="busy", text="")])], scale)
+    drawing = draw_lanes([lane, TimeLane(label="", marks=[Mark(at=later, tone="busy", text="")])], scale)
 
     assert 0 <= scale.place(earlier) <= scale.place(later) <= 1
     assert (scale.place(earlier) == scale.place(later)) == (earlier == later)

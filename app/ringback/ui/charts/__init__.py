@@ -10,5 +10,5 @@ Pure functions from numbers to drawings. Nothing here knows Jinja or HTML, so no
     home_charts   the charts and sums of the first page
     timelines     the timeline of one call
     session_charts  the calls of one client session
-    drawings      lanes along an axis of time, for both of these
+    time_lanes    lanes along an axis of time, for both of these
 """

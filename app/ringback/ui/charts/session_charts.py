@@ -5,7 +5,7 @@ from datetime import datetime
 
 from ringback.domain.call_histories import CallMarks
 from ringback.domain.delivery import DeliveryState
-from ringback.ui.charts.drawings import Drawing, Lane, Mark, TimeScale, draw_lanes
+from ringback.ui.charts.time_lanes import Drawing, Mark, TimeLane, TimeScale, draw_lanes
 from ringback.ui.charts.timelines import STATE_TONES, SURFACE_NAMES, bar_of_call
 
 
@@ -18,7 +18,7 @@ def draw_session(calls: Sequence[CallMarks], *, now: datetime) -> Drawing:
     return draw_lanes(lanes, TimeScale(instants))
 
 
-def _draw_call(marks: CallMarks, now: datetime) -> Lane:
+def _draw_call(marks: CallMarks, now: datetime) -> TimeLane:
     callbacks = [
         Mark(
             at=delivery.finished_at or delivery.created_at,
@@ -36,7 +36,7 @@ def _draw_call(marks: CallMarks, now: datetime) -> Lane:
         )
         for resume in marks.resumes
     ]
-    return Lane(
+    return TimeLane(
         label=f"{marks.call.upstream} / {marks.call.tool}",
         href=f"/calls/{marks.call.id}",
         bars=bar_of_call(marks.call, now),

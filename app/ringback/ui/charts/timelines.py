@@ -19,7 +19,7 @@ from ringback.domain.call_resumes import CallResume, ResumeSurface
 from ringback.domain.delivery import Attempt, DeliveryState
 from ringback.domain.event import Event, EventName
 from ringback.domain.webhook import Webhook
-from ringback.ui.charts.drawings import LABEL_CHARACTERS, Bar, Drawing, Lane, Mark, TimeScale, draw_lanes
+from ringback.ui.charts.time_lanes import LABEL_CHARACTERS, Drawing, Mark, TimeBar, TimeLane, TimeScale, draw_lanes
 from ringback.ui.formats import shorten_text
 
 DRAWN_DELIVERIES_MAX: Final = 12
@@ -110,20 +110,20 @@ def draw_timeline(history: CallHistory, *, now: datetime) -> Drawing:
             Mark(at=resume.resumed_at, tone="busy", text=_resume_entry(resume).text, is_diamond=True)
             for resume in history.resumes
         ]
-        lanes.append(Lane(label="Client returned", marks=marks))
+        lanes.append(TimeLane(label="Client returned", marks=marks))
     instants = [instant for lane in lanes for instant in lane.instants]
     return draw_lanes(lanes, TimeScale([*instants, now] if is_open else instants))
 
 
-def bar_of_call(call: Call, now: datetime) -> Sequence[Bar]:
+def bar_of_call(call: Call, now: datetime) -> Sequence[TimeBar]:
     """The bars of a call: while it was scheduled or queued, and while it ran."""
     end = call.finished_at or now
     sent = min(call.dispatched_at or end, end)
     tone = "busy" if call.outcome is None else OUTCOME_TONES.get(call.outcome, "bad")
-    waiting = Bar(start=call.created_at, end=sent, tone="quiet", text="Scheduled or queued")
+    waiting = TimeBar(start=call.created_at, end=sent, tone="quiet", text="Scheduled or queued")
     if call.dispatched_at is None:
         return [waiting]
-    return [waiting, Bar(start=sent, end=end, tone=tone, text=call.outcome or "Running")]
+    return [waiting, TimeBar(start=sent, end=end, tone=tone, text=call.outcome or "Running")]
 
 
 def describe_state(call: Call) -> str:
@@ -237,18 +237,18 @@ def _attempt_tone(attempt: Attempt) -> str:
     return "good" if attempt.category is AttemptCategory.DELIVERED else "bad"
 
 
-def _call_lane(history: CallHistory, now: datetime) -> Lane:
+def _call_lane(history: CallHistory, now: datetime) -> TimeLane:
     marks = [
         Mark(at=entry.at, tone=entry.tone, text=entry.text)
         for event in history.events
         for entry in _event_entries(event)
     ]
-    return Lane(label="Call", bars=bar_of_call(history.call, now), marks=marks)
+    return TimeLane(label="Call", bars=bar_of_call(history.call, now), marks=marks)
 
 
-def _delivery_lane(history: DeliveryHistory, now: datetime) -> Lane:
+def _delivery_lane(history: DeliveryHistory, now: datetime) -> TimeLane:
     delivery = history.delivery
-    bar = Bar(
+    bar = TimeBar(
         start=delivery.created_at,
         end=delivery.finished_at or now,
         tone=STATE_TONES.get(delivery.state, "busy"),
@@ -259,4 +259,4 @@ def _delivery_lane(history: DeliveryHistory, now: datetime) -> Lane:
         Mark(at=attempt.started_at, tone=_attempt_tone(attempt), text=f"Attempt {attempt.number}")
         for attempt in history.attempts
     ]
-    return Lane(label=_lane_label(history), bars=[bar], marks=marks)
+    return TimeLane(label=_lane_label(history), bars=[bar], marks=marks)

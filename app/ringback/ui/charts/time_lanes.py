@@ -27,7 +27,7 @@ SHORTEST_PAUSE_MS: Final = 50.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
+class TimeBar:
     start: datetime
     end: datetime
     tone: str
@@ -47,9 +47,9 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class TimeLane:
     label: str
-    bars: Sequence[Bar] = ()
+    bars: Sequence[TimeBar] = ()
     marks: Sequence[Mark] = ()
     href: str | None = None
     """A path below the dashboard's."""
@@ -92,7 +92,7 @@ class DrawnLane:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
+class TimeTick:
     x: float
     since_start: timedelta
     anchor: str
@@ -104,7 +104,7 @@ class Drawing:
     height: int
     axis_y: int
     lanes: Sequence[DrawnLane]
-    ticks: Sequence[Tick]
+    ticks: Sequence[TimeTick]
     width: int = WIDTH
     left: int = LABEL_WIDTH
     right: int = WIDTH - RIGHT_MARGIN
@@ -147,7 +147,7 @@ class TimeScale:
         return chosen if len(self._instants) == 1 else [*chosen, self._instants[-1]]
 
 
-def draw_lanes(lanes: Sequence[Lane], scale: TimeScale) -> Drawing:
+def draw_lanes(lanes: Sequence[TimeLane], scale: TimeScale) -> Drawing:
     axis_y = len(lanes) * LANE_HEIGHT + 4
     return Drawing(
         height=axis_y + AXIS_HEIGHT,
@@ -165,13 +165,13 @@ def _x(scale: TimeScale, instant: datetime) -> float:
     return round(LABEL_WIDTH + scale.place(instant) * (WIDTH - LABEL_WIDTH - RIGHT_MARGIN), 1)
 
 
-def _draw_tick(instant: datetime, scale: TimeScale) -> Tick:
+def _draw_tick(instant: datetime, scale: TimeScale) -> TimeTick:
     place = scale.place(instant)
     anchor = "start" if place == 0 else "end" if place == 1 else "middle"
-    return Tick(x=_x(scale, instant), since_start=instant - scale.start, anchor=anchor)
+    return TimeTick(x=_x(scale, instant), since_start=instant - scale.start, anchor=anchor)
 
 
-def _draw_lane(lane: Lane, scale: TimeScale, *, top: float) -> DrawnLane:
+def _draw_lane(lane: TimeLane, scale: TimeScale, *, top: float) -> DrawnLane:
     is_cut = len(lane.label) > LABEL_CHARACTERS
     return DrawnLane(
         label=f"{lane.label[: LABEL_CHARACTERS - 1]}…" if is_cut else lane.label,
@@ -188,7 +188,7 @@ def _draw_mark(mark: Mark, scale: TimeScale, *, top: float) -> DrawnMark:
     return DrawnMark(x=_x(scale, mark.at), y=y, tone=mark.tone, text=mark.text, is_diamond=mark.is_diamond)
 
 
-def _draw_bar(bar: Bar, scale: TimeScale, *, top: float) -> DrawnBar:
+def _draw_bar(bar: TimeBar, scale: TimeScale, *, top: float) -> DrawnBar:
     x = _x(scale, bar.start)
     height = BAR_HEIGHT / 2 if bar.is_light else BAR_HEIGHT
     return DrawnBar(
