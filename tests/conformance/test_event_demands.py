@@ -16,7 +16,7 @@ from ringback.domain.webhook import WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.services.event_demands import PRINCIPAL_SHARE_MAX, UPSTREAM_DEMANDS_MAX
 from ringback.services.registrations import WebhookRegistration
-from ringback.services.webhooks import WebhookChange
+from ringback.services.webhook_changes import WebhookChange
 from tests.support.clock import START, FakeClock
 from tests.support.examples import ALICE
 from tests.support.interleaving import CALLER, OTHER_CALLER, Node, Nodes, make_caller, open_nodes

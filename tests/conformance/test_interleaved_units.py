@@ -32,7 +32,7 @@ from ringback.services.adoption import AdoptTaskRequest
 from ringback.services.registrations import RegisteredWebhook, WebhookRegistration
 from ringback.services.reports import CallReport
 from ringback.services.shared_webhooks import EXPIRY_STEP
-from ringback.services.webhooks import WebhookChange
+from ringback.services.webhook_changes import WebhookChange
 from tests.support.builders import make_webhook
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE

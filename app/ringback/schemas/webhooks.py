@@ -52,15 +52,9 @@ from ringback.schemas.open_deliveries import OpenDeliveriesView, deliveries_memb
 from ringback.schemas.retries import OwnRetriesView, RetriesMember, retries_from_member
 from ringback.services.registrations import RegisteredWebhook, WebhookRegistration
 from ringback.services.replays import ReplayRequest, ReplayResult
+from ringback.services.webhook_changes import OutcomeFilterRemoval, RateLimitRemoval, WebhookChange
 from ringback.services.webhook_checks import SECRET_OVERLAP_SECONDS_DEFAULT
-from ringback.services.webhooks import (
-    SECRET_OVERLAP_SECONDS_MAX,
-    ChangedWebhook,
-    OutcomeFilterRemoval,
-    RateLimitRemoval,
-    RotatedSecret,
-    WebhookChange,
-)
+from ringback.services.webhooks import SECRET_OVERLAP_SECONDS_MAX, ChangedWebhook, RotatedSecret
 
 
 class CallCallbackBody(RequestBody):

@@ -15,6 +15,7 @@ and then does everything or nothing.
     shared_webhooks  webhooks that are registered once although clients ask for them repeatedly
     webhooks        read, list, change, verify, test and remove webhooks; rotate their secrets
     webhook_updates  what every change of a webhook does in its transaction
+    webhook_changes  what the owner of a webhook changes
     webhook_checks  ownership, secrets and subscription limits of webhooks
     event_subscriptions  subscribe MCP clients to events by webhook, refresh and unsubscribe
     subscription_ends    end subscriptions by their client, with their key, or with their event type

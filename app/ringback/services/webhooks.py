@@ -1,33 +1,25 @@
 """Existing webhooks: read, list, change, verify, test and remove them, and rotate their secrets."""
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import Enum
 from functools import partial
 from typing import Final
 
-from ringback.domain.call_outcome import CallOutcome
-from ringback.domain.callback_headers import CallbackHeaders
 from ringback.domain.clock import seconds
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Delivery
-from ringback.domain.errors import InvalidRequest, NotFound, WebhookNotVerified
+from ringback.domain.errors import InvalidRequest, NotFound
 from ringback.domain.ids import IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
-from ringback.domain.retry import DAY, RetryProfile
+from ringback.domain.retry import DAY
 from ringback.domain.upstreams import ToolCatalog
 from ringback.domain.verification import Challenge
 from ringback.domain.webhook import (
-    OWNER_STATE_TRANSITIONS,
-    DeliveryCondition,
     Webhook,
     WebhookHealth,
     WebhookState,
-    with_pause,
     with_rotated_secret,
-    with_state,
-    with_url,
 )
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.http.guard import TargetGuard
@@ -40,6 +32,13 @@ from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.subscription_ends import remove_subscription_batch
 from ringback.services.verification import WebhookVerification
+from ringback.services.webhook_changes import (
+    SUBSCRIPTION_ADVICE,
+    WebhookChange,
+    apply_change,
+    describe_change,
+    require_change_of_subscription,
+)
 from ringback.services.webhook_checks import (
     check_subscribed_upstream,
     choose_secret,
@@ -53,50 +52,6 @@ from ringback.services.webhook_removal import remove_webhook_batch
 from ringback.services.webhook_updates import UpdatedWebhook, update_webhook
 
 SECRET_OVERLAP_SECONDS_MAX: Final = 7.0 * DAY
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retries:
-    """A retry schedule: a named one, or the owner's own steps in seconds."""
-
-    profile: RetryProfile = RetryProfile.DAYS
-    steps: tuple[int, ...] | None = None
-
-
-_CHANGEABLE_OF_SUBSCRIPTION: Final = frozenset({"paused", "state", "description", "rate_per_second"})
-_SUBSCRIBED: Final = (
-    "Its client changes it with events/subscribe. You may pause, test, replay and remove it (DELETE /v1/webhooks/{id}), and "
-    "limit its rate."
-)
-
-
-class RateLimitRemoval(Enum):
-    """The change that removes a rate limit."""
-
-    UNLIMITED = "unlimited"
-
-
-class OutcomeFilterRemoval(Enum):
-    """The change that lets a webhook receive the ends of calls with all outcomes."""
-
-    ALL = "all"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookChange:
-    """The changeable members of a webhook. None keeps the current value."""
-
-    url: str | None = None
-    events: frozenset[str] | None = None
-    outcomes: frozenset[CallOutcome] | OutcomeFilterRemoval | None = None
-    description: str | None = None
-    include_result: bool | None = None
-    when: DeliveryCondition | None = None
-    retries: Retries | None = None
-    rate_per_second: float | RateLimitRemoval | None = None
-    headers: CallbackHeaders | None = field(default=None, repr=False)
-    state: WebhookState | None = None
-    paused: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,14 +170,14 @@ class Webhooks:
         async def apply(tx: Transaction) -> UpdatedWebhook:
             previous = await get_own_webhook(tx, caller.principal, webhook_id)
             if previous.is_subscription:
-                _require_change_of_subscription(change)
+                require_change_of_subscription(change)
             require_headers_for_origin(
                 previous,
                 change.url or previous.url,
                 are_given=change.headers is not None,
                 policy=self._guard.policy,
             )
-            updated = replace(_apply_change(previous, change, now=tx.now()), updated_at=tx.now())
+            updated = replace(apply_change(previous, change, now=tx.now()), updated_at=tx.now())
             if change.events is not None:
                 check_subscribed_upstream(caller, updated, self._catalog)
             changed = await update_webhook(
@@ -233,7 +188,7 @@ class Webhooks:
                 updated,
                 requests_attempts=change.state is WebhookState.ACTIVE or change.paused is False,
             )
-            await record_own_change(tx, caller, "change_webhook", previous.id, detail=_describe_change(change))
+            await record_own_change(tx, caller, "change_webhook", previous.id, detail=describe_change(change))
             return changed
 
         updated = await self._store.write_for(caller.principal, apply)
@@ -296,7 +251,7 @@ class Webhooks:
             now = tx.now()
             webhook = await get_own_webhook(tx, caller.principal, webhook_id)
             if webhook.is_subscription:
-                raise InvalidRequest(f"The secret of a subscription is its client's. {_SUBSCRIBED}")
+                raise InvalidRequest(f"The secret of a subscription is its client's. {SUBSCRIPTION_ADVICE}")
             webhook = with_rotated_secret(webhook, newest, now=now, overlap_seconds=overlap_seconds)
             require_secret_quota(webhook, now)
             await tx.webhooks.update(webhook, WebhookPart.SECRETS)
@@ -340,62 +295,3 @@ class Webhooks:
                 removed = await self._store.write_for(caller.principal, remove_batch)
             except NotFound:  # another request has removed it in the meantime
                 removed = True
-
-
-def _describe_change(change: WebhookChange) -> str:
-    """The names of the changed members, and the states that need no secrecy."""
-    changed = [each.name for each in fields(change) if getattr(change, each.name) is not None]
-    values = {"state": change.state, "paused": change.paused}
-    return ", ".join(f"{name}={str(values[name]).lower()}" if name in values else name for name in changed)
-
-
-def _apply_change(webhook: Webhook, change: WebhookChange, *, now: datetime) -> Webhook:
-    state = change.state or webhook.state
-    if state is not webhook.state:
-        _require_switchable(webhook, state)
-    if change.paused is not None:
-        webhook = with_pause(webhook, paused=change.paused, now=now)
-    if change.retries is not None:
-        webhook = replace(webhook, retries=change.retries.profile, retry_steps=change.retries.steps)
-    return replace(
-        with_url(with_state(webhook, state), change.url or webhook.url),
-        events=webhook.events if change.events is None else change.events,
-        outcomes=_changed_outcomes(webhook, change),
-        description=webhook.description if change.description is None else change.description,
-        include_result=webhook.include_result if change.include_result is None else change.include_result,
-        when=change.when or webhook.when,
-        rate_per_second=_changed_rate(webhook, change),
-        headers=webhook.headers if change.headers is None else change.headers,
-    )
-
-
-def _require_change_of_subscription(change: WebhookChange) -> None:
-    """Raise `InvalidRequest` for what the subscriber decides, and for disabling: its client would not learn of it."""
-    changed = {each.name for each in fields(change) if getattr(change, each.name) is not None}
-    if owned := sorted(changed - _CHANGEABLE_OF_SUBSCRIPTION):
-        raise InvalidRequest(f"{owned[0]}: this webhook is a subscription of an MCP client. {_SUBSCRIBED}")
-    if change.state is WebhookState.DISABLED:
-        raise InvalidRequest(f"state: a subscription cannot be disabled. {_SUBSCRIBED}")
-
-
-def _changed_outcomes(webhook: Webhook, change: WebhookChange) -> frozenset[CallOutcome] | None:
-    if isinstance(change.outcomes, OutcomeFilterRemoval):
-        return None
-    return webhook.outcomes if change.outcomes is None else change.outcomes
-
-
-def _changed_rate(webhook: Webhook, change: WebhookChange) -> float | None:
-    if isinstance(change.rate_per_second, RateLimitRemoval):
-        return None
-    return change.rate_per_second or webhook.rate_per_second
-
-
-def _require_switchable(webhook: Webhook, state: WebhookState) -> None:
-    if state not in {WebhookState.ACTIVE, WebhookState.DISABLED}:
-        raise InvalidRequest("state may be set to 'active' or 'disabled' only.")
-    if state not in OWNER_STATE_TRANSITIONS[webhook.state]:
-        raise WebhookNotVerified(
-            "The webhook waits for the proof that its URL accepts callbacks. Only the proof makes it active; until then it "
-            f"receives nothing. Request the challenge again: POST /v1/webhooks/{webhook.id}/verify. If you no longer want the "
-            "webhook, remove it."
-        )

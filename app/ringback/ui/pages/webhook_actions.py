@@ -18,7 +18,7 @@ from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_text import describe_webhook
 from ringback.schemas.webhooks import ReplayBody, RotateSecretBody
 from ringback.services.replays import ReplayRequest
-from ringback.services.webhooks import WebhookChange
+from ringback.services.webhook_changes import WebhookChange
 from ringback.ui.access import act_for_owner
 from ringback.ui.context import UiContext
 from ringback.ui.notices import read_number
