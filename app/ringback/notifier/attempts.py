@@ -118,7 +118,7 @@ class AttemptRecorder:
         self, tx: Transaction, groups: Sequence[tuple[Webhook, Sequence[tuple[FinishedAttempt, DeliveryUpdate]]]]
     ) -> None:
         """Update the webhooks' health, and insert the gaps and the webhook events that follow from it."""
-        pairs = _limit_warnings([(webhook, await self._update_health(tx, webhook, group)) for webhook, group in groups])
+        pairs = limit_warnings([(webhook, await self._update_health(tx, webhook, group)) for webhook, group in groups])
         changes = [(after, changed) for webhook, after in pairs if (changed := changed_parts(webhook, after))]
         await tx.webhook_batches.update_many(changes)
         for webhook, after in pairs:
@@ -212,7 +212,7 @@ def redact_result(result: AttemptResult, headers: CallbackHeaders) -> AttemptRes
     )
 
 
-def _limit_warnings(pairs: Sequence[tuple[Webhook, Webhook]]) -> Sequence[tuple[Webhook, Webhook]]:
+def limit_warnings(pairs: Sequence[tuple[Webhook, Webhook]]) -> Sequence[tuple[Webhook, Webhook]]:
     """The webhooks before and after their attempts. Beyond the limit they keep their level, and reach it again later."""
     warned = [
         after.id for before, after in pairs if health.health_event_name(before, after) is EventName.WEBHOOK_FAILING

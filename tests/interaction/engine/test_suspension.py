@@ -17,7 +17,7 @@ from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.notifier.attempts import WARNINGS_AT_ONCE_MAX
+from ringback.notifier.attempts import WARNINGS_AT_ONCE_MAX, limit_warnings
 from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.clock import START, FakeClock
 from tests.support.databases import query_rows
@@ -181,9 +181,7 @@ async def test_after_a_restored_backup_only_levels_that_the_backup_lacks_are_rai
     assert (again[0], again[1] == lost[1]) == (70, False)
 
 
-async def test_many_webhooks_that_reach_a_level_at_once_are_warned_of_a_few_at_a_time(
-    still: Engine, fake_clock: FakeClock
-) -> None:
+async def test_many_webhooks_that_reach_a_level_at_once_are_all_warned(still: Engine, fake_clock: FakeClock) -> None:
     since = fake_clock.now() - timedelta(hours=50)
     webhooks = [
         make_webhook(url=f"https://gone-{number}.example/", failing_since=since)
@@ -191,16 +189,23 @@ async def test_many_webhooks_that_reach_a_level_at_once_are_warned_of_a_few_at_a
     ]
     await still.insert_webhooks(*webhooks)
     dispatcher = still.make_dispatcher(ReceiversByHost(500))
-    raised: list[list[str]] = []
     for _ in range(4):
         await still.finish_call(make_call())
         fake_clock.advance(60)
         await dispatcher.run_once()
-        events = [event for event in await still.read_events() if event.name == EventName.WEBHOOK_FAILING]
-        raised.append([event.data["webhook_id"] for event in events])
 
-    assert WARNINGS_AT_ONCE_MAX <= len(raised[0]) < len(webhooks)
-    assert sorted(raised[-1]) == sorted(webhook.id for webhook in webhooks)
+    warned = [event for event in await still.read_events() if event.name == EventName.WEBHOOK_FAILING]
+    assert sorted(event.data["webhook_id"] for event in warned) == sorted(webhook.id for webhook in webhooks)
+
+
+def test_one_transaction_warns_of_a_few_webhooks_and_leaves_the_others_for_their_next_attempt() -> None:
+    before = [make_webhook(alerted_percent=0) for _ in range(WARNINGS_AT_ONCE_MAX + 3)]
+    unchanged = make_webhook(alerted_percent=70)
+    pairs = [(webhook, replace(webhook, alerted_percent=50)) for webhook in before]
+
+    limited = limit_warnings([(unchanged, unchanged), *pairs])
+
+    assert [after.alerted_percent for _, after in limited] == [70, *[50] * WARNINGS_AT_ONCE_MAX, 0, 0, 0]
 
 
 async def test_an_event_about_a_webhook_says_nothing_of_its_url_or_secrets(still: Engine) -> None:

@@ -1,5 +1,6 @@
 """When the service makes traces, and what a collector gets."""
 
+import socket
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -114,13 +115,17 @@ def test_a_collector_that_is_away_does_not_hold_up_the_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(trace_export, "LAST_EXPORT_SECONDS", 0.05)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
-    with open_tracer({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}, node="n") as tracer:
-        assert tracer is not None
-        tracer.start_span("work", SpanKind.INTERNAL, {}).end()
+    # It accepts connections and never answers. One that refuses them would not do: the exporter then gives up at once
+    # whenever the random pause before its next attempt is longer than its timeout.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+        with open_tracer({"OTEL_EXPORTER_OTLP_ENDPOINT": url}, node="n") as tracer:
+            assert tracer is not None
+            tracer.start_span("work", SpanKind.INTERNAL, {}).end()
 
-    assert "traces.not_exported" in [record.getMessage() for record in caplog.records]
-    for thread in threading.enumerate():
-        if thread.name == "last-export":
-            thread.join(WAIT_SECONDS)  # its pauses between repetitions draw random numbers, which Hypothesis forbids
+        assert "traces.not_exported" in [record.getMessage() for record in caplog.records]
+        for thread in threading.enumerate():
+            if thread.name == "last-export":
+                thread.join(WAIT_SECONDS)  # its pauses between attempts draw random numbers, which Hypothesis forbids
