@@ -10,7 +10,7 @@
     client_files      … reads and edits the clients' files
     keys              API keys and encryption keys, in the service's database
     call              starts a call through the REST API and waits for it
-    arguments         … parses `--arg name=value`, and times
+    arguments         … parses `--arg name=value`, times, and `list` after a command that lists by itself
     join              waits for a call that was started earlier
     following         … progress and result, for `call --wait` and `join`
     wait              waits for any or all of several calls

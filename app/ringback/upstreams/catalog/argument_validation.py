@@ -3,8 +3,9 @@ r"""Checks arguments against the inputSchema of a tool, in bounded time.
 The schema comes from an upstream: it may be invalid, have unresolvable references, or be recursive without end. Such a schema
 rejects nothing, and the tool itself decides. A `$ref` never causes a request.
 
-No schema and no value can occupy the event loop for long. The validators of jsonschema are used, except for keywords whose cost
-is unbounded:
+Steps are bounded, their cost is not yet: an error contains the text of the whole value, and `required` reports each
+missing name in one step, so that megabytes of arguments or a long `required` below `anyOf` take seconds. The validators of
+jsonschema are used, except for keywords whose number of steps is unbounded:
 
     every keyword    costs a step, and more steps for more comparisons; validation stops when the steps are used up
     pattern, patternProperties, additionalProperties
