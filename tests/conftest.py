@@ -19,6 +19,7 @@ from ringback.api import app as ringback_api
 from ringback.storage.sqlite import store as sqlite_store
 from tests.support.authorities import trust_one_authority
 from tests.support.databases import TEST_DATABASES, StoreKind
+from tests.support.forked_workers import SLOW_FILES
 from tests.support.limits import WAIT_SECONDS
 from tests.support.shared_setup import copy_and_migrate, load_migrations_once, make_sharing_describe_app
 
@@ -49,12 +50,6 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 BROWSER_TESTS: Final = Path(__file__).parent / "browser"
-
-SLOW_FILES: Final = frozenset(
-    {"test_soak.py", "test_installs.py", "test_chaos.py", "test_kill_behind_bridge.py", "test_benchmarks.py"}
-)
-"""Files with tests that take longer than ten seconds. Started last, such a test leaves the other cores idle."""
-
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
