@@ -15,6 +15,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -181,9 +182,7 @@ def run_worker(session: pytest.Session, number: int, connection: Connection) -> 
 
 def become_worker(config: pytest.Config, number: int, connection: Connection) -> None:
     """Undo what the fork shares with the process that collected: its terminal, its captured output and its folder."""
-    capture: Any = config.pluginmanager.get_plugin("capturemanager")
-    capture.stop_global_capturing()
-    capture.start_global_capturing()
+    own_captured_output(config)
     reporter: Any = config.pluginmanager.unregister(name="terminalreporter")
     # pytest-timeout prints the stacks of a test that hangs on the reporter's writer.
     config.pluginmanager.register(SimpleNamespace(_tw=reporter._tw), "terminalreporter")
@@ -197,6 +196,16 @@ def become_worker(config: pytest.Config, number: int, connection: Connection) ->
     if server._forkserver_pid is not None:  # is no child of this process, and cannot be waited for
         server.ensure_running = resource_tracker.ensure_running
     random.seed()
+
+
+def own_captured_output(config: pytest.Config) -> None:
+    """Capture into files of this process. The streams stay the same objects, because modules have them as defaults."""
+    capture: Any = config.pluginmanager.get_plugin("capturemanager")
+    capture.suspend_global_capture()
+    for stream in (capture._global_capturing.out, capture._global_capturing.err):
+        if hasattr(stream, "tmpfile"):
+            with tempfile.TemporaryFile() as own:
+                os.dup2(own.fileno(), stream.tmpfile.fileno(), inheritable=False)
 
 
 def take_items(session: pytest.Session, connection: Connection) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:
