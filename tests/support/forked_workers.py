@@ -20,7 +20,7 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from types import SimpleNamespace
@@ -37,6 +37,7 @@ SLOW_FILES: Final = frozenset(
     }
 )
 """Files with tests that take longer than some seconds. Started last, such a test leaves the other cores idle."""
+PARTS_PER_WORKER_MIN: Final = 4
 RESTARTS_MAX: Final = 8
 """More workers than these end in the middle of a test only if something is wrong with all of them."""
 
@@ -51,10 +52,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(ForkedWorkers(config, forks), "forked-workers")
 
 
-def divide(names: Sequence[str]) -> Iterator[list[int]]:
-    """The parts that a worker takes at once, as indexes of the tests, by the names of the tests' files."""
-    for name, indexes in groupby(sorted(range(len(names)), key=lambda index: names[index] not in SLOW_FILES), names.__getitem__):
-        yield from ([index] for index in indexes) if name in SLOW_FILES else [list(indexes)]
+def divide(names: Sequence[str], forks: int) -> Iterator[list[int]]:
+    """The parts that a worker takes at once, as indexes of the tests, by the names of the tests' files.
+
+    A part is a file, or less of a file that has so many of the tests that the other workers would wait for its end.
+    """
+    tests_max = max(1, len(names) // (PARTS_PER_WORKER_MIN * forks))
+    slow_first = sorted(range(len(names)), key=lambda index: names[index] not in SLOW_FILES)
+    for name, indexes in groupby(slow_first, names.__getitem__):
+        size = 1 if name in SLOW_FILES else tests_max
+        while part := list(islice(indexes, size)):
+            yield part
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +94,7 @@ class ForkedWorkers:
         reporter.showfspath = False
         if "tests.support.processes" in sys.modules:
             forkserver.ensure_running()
-        self._parts.extend(divide([str(item.path.name) for item in session.items]))
+        self._parts.extend(divide([item.path.name for item in session.items], self._forks))
         try:
             for number in range(min(self._forks, len(self._parts))):
                 self._fork(session, number)

@@ -26,6 +26,9 @@ KEEPER: Final = Path(__file__).with_name("postgres_keeper.py")
 URL_VARIABLE: Final = "RINGBACK_TEST_POSTGRES_URL"
 RUN_ID_VARIABLE: Final = "PYTEST_XDIST_TESTRUNUID"
 """pytest-xdist sets it to the same value in all workers of a run."""
+MEMORY_VARIABLE: Final = "PYTEST_DEBUG_TEMPROOT"
+"""The folder of pytest's temporary files, which scripts/test sets to one in memory. A third of the CPU of PostgreSQL in the tests
+is that of the operating system, for files."""
 RUN_ID_CHARACTERS: Final = 16
 """Of 32: the path of a Unix socket is at most 107 bytes long."""
 FOLDER_MODE: Final = 0o711
@@ -38,7 +41,8 @@ def shared_postgres() -> PostgresAddress:
     if url := os.environ.get(URL_VARIABLE):
         return PostgresAddress(socket_url=url, network_url=url)
     run = os.environ.get(RUN_ID_VARIABLE) or f"{os.getpid()}-{os.urandom(8).hex()}"
-    folder = Path(tempfile.gettempdir()) / f"ringback-postgres-{run[:RUN_ID_CHARACTERS]}"
+    parent = os.environ.get(MEMORY_VARIABLE) or tempfile.gettempdir()
+    folder = Path(parent) / f"ringback-postgres-{run[:RUN_ID_CHARACTERS]}"
     atexit.register(use_folder(folder).close)
     address = folder / "address.json"
     with (folder / "start.lock").open("ab") as turn:
