@@ -2,9 +2,10 @@
 
     python -m pytest -p tests.support.forked_workers --forks 4
 
-A worker of pytest-xdist starts as a new Python: it imports the service and collects 14,000 tests, which takes 13 s of CPU before
-its first test. A fork has both. A worker runs one file after another, so that fixtures of a module are made once, and the tests of
-`SLOW_FILES` come first, one by one. A worker that ends in the middle of a test fails that test, and a new fork goes on.
+A worker of pytest-xdist starts as a new Python: it imports the service and collects 14,000 tests, which takes 13 s of CPU
+before its first test. A fork has both. A worker runs one file after another, so that fixtures of a module are made once, and
+the tests of `SLOW_FILES` come first, one by one. A worker that ends in the middle of a test fails that test, and a new fork
+goes on with the others.
 
 The workers share one fork server of `tests.support.processes`, which takes 4 s of CPU to start.
 """
@@ -13,10 +14,10 @@ import atexit
 import multiprocessing
 import os
 import random
+import secrets
 import signal
 import sys
 import tempfile
-import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +33,13 @@ from tests.support.postgres import RUN_ID_VARIABLE
 
 SLOW_FILES: Final = frozenset(
     {
-        *("test_soak.py", "test_chaos.py", "test_kill_behind_bridge.py", "test_kill_at_random.py", "test_own_service.py"),
+        *(
+            "test_soak.py",
+            "test_chaos.py",
+            "test_kill_behind_bridge.py",
+            "test_kill_at_random.py",
+            "test_own_service.py",
+        ),
         *("test_installs.py", "test_benchmarks.py", "test_exit_deadline.py", "test_openapi_requests.py"),
     }
 )
@@ -47,8 +54,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    forks: int = config.getoption("--forks")
-    if forks > 1 and not config.option.collectonly:
+    forks: int = config.option.forks
+    if forks > 1 and not config.option.collectonly and config.option.numprocesses is None:
         config.pluginmanager.register(ForkedWorkers(config, forks), "forked-workers")
 
 
@@ -89,11 +96,13 @@ class ForkedWorkers:
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         if session.testsfailed:
             return None  # pytest itself refuses to run after an error of the collection
-        os.environ.setdefault(RUN_ID_VARIABLE, uuid.uuid4().hex)
+        os.environ.setdefault(RUN_ID_VARIABLE, secrets.token_hex())
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         reporter.showfspath = False
         if "tests.support.processes" in sys.modules:
             forkserver.ensure_running()
+        folders: Any = vars(self._config)["_tmp_path_factory"]
+        folders.getbasetemp()  # the workers' folders are in it
         self._parts.extend(divide([item.path.name for item in session.items], self._forks))
         try:
             for number in range(min(self._forks, len(self._parts))):
@@ -182,7 +191,7 @@ def run_worker(session: pytest.Session, number: int, connection: Connection) -> 
         connection.send(("ended", vars(config)["workeroutput"]))
         result = 0
     finally:
-        atexit._run_exitfuncs()
+        vars(atexit)["_run_exitfuncs"]()  # otherwise they run at the end of the interpreter, which os._exit leaves out
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(result)

@@ -19,6 +19,7 @@ INSTALL_SECONDS = 600.0
 """An installation from a package registry takes half a minute; this only bounds one that hangs."""
 CLIENT_COMMANDS = ("call", "listen", "webhooks", "deliveries")
 SERVER_COMMANDS = ("serve", "dev", "mcp", "keys", "migrate", "copy", "doctor")
+NO_VARIABLES: Mapping[str, str] = {}
 NOT_LINKED = {"..", "__pycache__", "ringback"}
 SERVER_PACKAGES = {"mcp", "mcp-types", "fastapi", "uvicorn", "starlette", "pydantic-settings", "jsonschema", "uvloop"}
 
@@ -31,10 +32,10 @@ class Environment(NamedTuple):
     packages: frozenset[str]
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return run(*self.python, *arguments, **self.variables)
+        return run(*self.python, *arguments, variables=self.variables)
 
     def check(self, *arguments: str) -> str:
-        return check(*self.python, *arguments, **self.variables)
+        return check(*self.python, *arguments, variables=self.variables)
 
 
 def install(folder: Path, requirement: str) -> Environment:
@@ -76,13 +77,15 @@ def _find_requirements(name: str, found: dict[str, metadata.Distribution]) -> No
             _find_requirements(requirement.name, found)
 
 
-def run(*command: str, seconds: float = WAIT_SECONDS, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = make_network_environment() | variables
+def run(
+    *command: str, seconds: float = WAIT_SECONDS, variables: Mapping[str, str] = NO_VARIABLES
+) -> subprocess.CompletedProcess[str]:
+    environment = make_network_environment() | dict(variables)
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False, env=environment)
 
 
-def check(*command: str, seconds: float = WAIT_SECONDS, **variables: str) -> str:
-    ended = run(*command, seconds=seconds, **variables)
+def check(*command: str, seconds: float = WAIT_SECONDS, variables: Mapping[str, str] = NO_VARIABLES) -> str:
+    ended = run(*command, seconds=seconds, variables=variables)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
