@@ -6,6 +6,7 @@
 import gc
 import importlib
 import os
+import signal
 from collections.abc import Generator
 from itertools import chain, islice
 from math import ceil
@@ -19,10 +20,14 @@ from ringback.api import app as ringback_api
 from ringback.storage.sqlite import store as sqlite_store
 from tests.support.authorities import trust_one_authority
 from tests.support.databases import TEST_DATABASES, StoreKind
+from tests.support.forked_workers import SLOW_FILES
 from tests.support.limits import WAIT_SECONDS
 from tests.support.shared_setup import copy_and_migrate, load_migrations_once, make_sharing_describe_app
 
 trust_one_authority()
+# A shell ignores it for commands in the background, and their children then ignore it too: tests that interrupt one would wait.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "default", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -50,15 +55,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 BROWSER_TESTS: Final = Path(__file__).parent / "browser"
 
-SLOW_FILES: Final = frozenset(
-    {"test_soak.py", "test_installs.py", "test_chaos.py", "test_kill_behind_bridge.py", "test_benchmarks.py"}
-)
-"""Files with tests that take longer than ten seconds. Started last, such a test leaves the other cores idle."""
-
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Each of several workers begins with its share of the slow files: pytest-xdist gives each an equal part of the list."""
+    """With pytest-xdist, each worker begins with its share of the slow files: each gets an equal part of the list."""
     workers: int = getattr(config, "workerinput", {}).get("workercount", 1)
     if workers == 1:
         return

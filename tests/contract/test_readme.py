@@ -1,4 +1,8 @@
-"""The README's snippets work: each one marked `<!-- run: … -->` is run unchanged."""
+"""The README's snippets work: each one marked `<!-- run: … -->` is run unchanged.
+
+Those in Python run in forks, where the service is imported already: tests/contract/test_client_imports.py and test_imports.py
+show what each part imports.
+"""
 
 import asyncio
 import json
@@ -17,6 +21,7 @@ from ringback.domain.clock import SystemClock
 from ringback.settings import load_settings
 from ringback.signing import standard_webhooks
 from ringback.upstreams.config import parse_upstream_option
+from tests.support.forked_commands import run_forked_program
 from tests.support.limits import WAIT_SECONDS
 from tests.support.ports import free_port
 from tests.support.receivers import NO_CONTENT, Receiver, respond_with, serving_receiver
@@ -52,6 +57,10 @@ async def run_snippet(*command: str, folder: Path, stdin: str = "", **environmen
             await process.wait()
     assert process.returncode == 0, error.decode()
     return out.decode()
+
+
+async def run_python(code: str, *, folder: Path, stdin: str = "", **environment: str) -> str:
+    return await run_forked_program(code, folder=folder, environment=os.environ | environment, stdin=stdin.encode())
 
 
 @pytest.fixture
@@ -147,7 +156,7 @@ async def test_the_connect_snippet_moves_the_servers_of_a_client_and_an_undo_giv
 async def test_the_python_client_snippet_prints_the_result(service_url: str, tmp_path: Path) -> None:
     (code,) = snippets("python-client")
 
-    printed = await run_snippet(sys.executable, "-c", code, folder=tmp_path, RINGBACK_URL=service_url)
+    printed = await run_python(code, folder=tmp_path, RINGBACK_URL=service_url)
 
     assert printed.startswith("completed ")
     assert "17984" in printed
@@ -156,7 +165,7 @@ async def test_the_python_client_snippet_prints_the_result(service_url: str, tmp
 async def test_the_synchronous_client_snippet_prints_the_result(service_url: str, tmp_path: Path) -> None:
     (code,) = snippets("python-sync")
 
-    printed = await run_snippet(sys.executable, "-c", code, folder=tmp_path, RINGBACK_URL=service_url)
+    printed = await run_python(code, folder=tmp_path, RINGBACK_URL=service_url)
 
     assert printed == "result {'result': 17984}\n"
 
@@ -165,7 +174,7 @@ async def test_the_synchronous_client_snippet_prints_the_result(service_url: str
 async def test_the_durable_caller_snippet_prints_the_result(service_url: str, tmp_path: Path) -> None:
     (code,) = snippets("python-durable")
 
-    printed = await run_snippet(sys.executable, "-c", code, folder=tmp_path, RINGBACK_URL=service_url)
+    printed = await run_python(code, folder=tmp_path, RINGBACK_URL=service_url)
 
     assert "17984" in printed
 
@@ -189,7 +198,7 @@ async def main() -> None:
 asyncio.run(main())
 """
 
-    printed = await run_snippet(sys.executable, "-c", script, folder=tmp_path, RINGBACK_WEBHOOK_SECRET=SECRET)
+    printed = await run_python(script, folder=tmp_path, RINGBACK_WEBHOOK_SECRET=SECRET)
 
     assert "204" in printed
     assert "result" in printed
@@ -206,7 +215,7 @@ async def main() -> None:
 asyncio.run(main())
 """
 
-    assert "'calls': []" in await run_snippet(sys.executable, "-c", script, folder=tmp_path)
+    assert "'calls': []" in await run_python(script, folder=tmp_path)
 
 
 @pytest.mark.requirement("R31")
@@ -226,7 +235,7 @@ async def main() -> None:
 asyncio.run(main())
 """
 
-    assert "'order_id': 'o1'" in await run_snippet(sys.executable, "-c", script, folder=tmp_path)
+    assert "'order_id': 'o1'" in await run_python(script, folder=tmp_path)
 
 
 @pytest.mark.requirement("R17")
@@ -235,7 +244,7 @@ async def test_the_subscriber_snippet_receives_the_end_of_a_call(service_url: st
     port = str(free_port())
     callback = {"PORT": port, "CALLBACK_URL": f"http://127.0.0.1:{port}/callbacks"}
 
-    printed = await run_snippet(sys.executable, "-c", code, folder=tmp_path, RINGBACK_URL=service_url, **callback)
+    printed = await run_python(code, folder=tmp_path, RINGBACK_URL=service_url, **callback)
 
     assert printed == "call.finished count_primes completed\n"
 
@@ -247,7 +256,7 @@ async def test_the_mcp_snippet_prints_the_result_and_receives_a_callback(
     (code,) = snippets("python-mcp")
     callback = {"CALLBACK_URL": receiver.url(), "CALLBACK_SECRET": SECRET}
 
-    printed = await run_snippet(sys.executable, "-c", code, folder=tmp_path, RINGBACK_URL=service_url, **callback)
+    printed = await run_python(code, folder=tmp_path, RINGBACK_URL=service_url, **callback)
     (rung,) = await receiver.wait_for_requests(1)
 
     assert "9592" in printed
@@ -291,7 +300,7 @@ except WebhookVerificationError:
     refused = True
 print(json.dumps({{"accepted": accepted, "refused": refused}}))
 """
-    return await run_snippet(sys.executable, "-c", script, folder=folder, stdin=question)
+    return await run_python(script, folder=folder, stdin=question)
 
 
 async def _run_node(code: str, question: str, folder: Path) -> str:

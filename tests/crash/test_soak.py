@@ -16,7 +16,7 @@ MINUTES = 0.5
 """With --deep. scripts/soak runs for hours."""
 ALONE_SECONDS = 1.0
 """Instead of the ten that scripts/soak takes to measure latencies that it compares."""
-BESIDE_SECONDS = 10.0
+BESIDE_SECONDS = 4.0
 """Without --deep. Each kind of hostile client runs from the first second on, and all together use as much CPU as there is."""
 COUNTS_THAT_MUST_BE_ZERO = dict.fromkeys(("lost", "refused", "wrong", "unhealthy", "stuck", "failed"), 0)
 

@@ -50,18 +50,22 @@ class Spent:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_SPENT] = Spent()
+    def begin() -> None:
+        config.stash[_SPENT] = Spent()
+
+    begin()
+    os.register_at_fork(after_in_child=begin)  # what a worker has from the process that collected is not its own
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     spent = session.config.stash[_SPENT]
-    spent.by_stage["start of each worker"] += own_seconds()
+    spent.by_stage["start"] += own_seconds()
     before = own_seconds()
     try:
         return (yield)
     finally:
-        spent.by_stage["collection in each worker"] += own_seconds() - before
+        spent.by_stage["collection"] += own_seconds() - before
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -103,7 +107,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Add what a worker of pytest-xdist spent."""
+    """Add what a worker spent."""
     node.config.stash[_SPENT].add(getattr(node, "workeroutput", {}).get("cpu_profile", {}))
 
 

@@ -2,6 +2,7 @@
 
     async with forked_command("serve", "--dev", folder=tmp_path) as process:
         async for line in process.stderr: ...
+    printed = await run_forked_program("print(1)", folder=tmp_path, environment=os.environ)
 
 The process is forked from the server of `tests.support.processes`, with its own memory, sockets, signals, standard streams and
 exit code. It has the interface of `asyncio.subprocess.Process`. test_stdio_bridge tests that `python -m ringback` starts it.
@@ -13,7 +14,7 @@ import os
 import signal
 import sys
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -66,11 +67,27 @@ async def running_forked_command(
     *arguments: str, folder: Path, environment: Mapping[str, str]
 ) -> AsyncGenerator[ForkedCommand]:
     """Run `ringback …` in this folder with exactly this environment; the end of the context kills it."""
+    async with _running_fork(_run_command, arguments, folder, environment) as command:
+        yield command
+
+
+async def run_forked_program(code: str, *, folder: Path, environment: Mapping[str, str], stdin: bytes = b"") -> str:
+    """What this program prints, as `python -c` runs it; fails if its exit code is not 0."""
+    async with _running_fork(_run_program, (code,), folder, environment) as program, asyncio.timeout(WAIT_SECONDS):
+        out, error = await program.communicate(stdin)
+    assert program.returncode == 0, error.decode()
+    return out.decode()
+
+
+@asynccontextmanager
+async def _running_fork(
+    run: Callable[[tuple[str, ...]], None], arguments: tuple[str, ...], folder: Path, environment: Mapping[str, str]
+) -> AsyncGenerator[ForkedCommand]:
     async with AsyncExitStack() as stack:
         read_stdin, write_stdin = multiprocessing.Pipe(duplex=False)
         readers, writers = zip(*(multiprocessing.Pipe(duplex=False) for _ in range(2)), strict=True)
         process = FORK_SERVER.Process(
-            target=_run, args=(arguments, str(folder), dict(environment), read_stdin, *writers)
+            target=_run, args=(run, arguments, str(folder), dict(environment), read_stdin, *writers)
         )
         await asyncio.to_thread(process.start)
         for passed in (read_stdin, *writers):
@@ -96,6 +113,7 @@ async def _open_stream_writer(writer: Connection) -> StreamWriter:
 
 
 def _run(
+    run: Callable[[tuple[str, ...]], None],
     arguments: tuple[str, ...],
     folder: str,
     environment: dict[str, str],
@@ -112,5 +130,15 @@ def _run(
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    run(arguments)
+
+
+def _run_command(arguments: tuple[str, ...]) -> None:
     sys.argv = ["ringback", *arguments]
     main()
+
+
+def _run_program(arguments: tuple[str, ...]) -> None:
+    (code,) = arguments
+    sys.argv = ["-c"]
+    exec(compile(code, "<program>", "exec"), {"__name__": "__main__"})  # noqa: S102 - a test's own program

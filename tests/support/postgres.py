@@ -1,6 +1,6 @@
 """A real PostgreSQL for tests: one server for the whole test run.
 
-The first process that needs it starts it, and the other workers of pytest-xdist find it by the run's id. It runs until the last
+The first process that needs it starts it, and the other workers of the run find it by the run's id. It runs until the last
 of them has ended; `postgres_keeper` sees to that. `RINGBACK_TEST_POSTGRES_URL` names a server to use instead, by the URL of any
 database and of a user who may create databases.
 """
@@ -25,7 +25,9 @@ from tests.support.postgres_instance import FAST, PostgresAddress, PostgresInsta
 KEEPER: Final = Path(__file__).with_name("postgres_keeper.py")
 URL_VARIABLE: Final = "RINGBACK_TEST_POSTGRES_URL"
 RUN_ID_VARIABLE: Final = "PYTEST_XDIST_TESTRUNUID"
-"""pytest-xdist sets it to the same value in all workers of a run."""
+"""pytest-xdist and `tests.support.forked_workers` set it to the same value in all workers of a run."""
+MEMORY_VARIABLE: Final = "PYTEST_DEBUG_TEMPROOT"
+"""The folder of pytest's temporary files, which scripts/test sets to one in memory."""
 RUN_ID_CHARACTERS: Final = 16
 """Of 32: the path of a Unix socket is at most 107 bytes long."""
 FOLDER_MODE: Final = 0o711
@@ -38,7 +40,8 @@ def shared_postgres() -> PostgresAddress:
     if url := os.environ.get(URL_VARIABLE):
         return PostgresAddress(socket_url=url, network_url=url)
     run = os.environ.get(RUN_ID_VARIABLE) or f"{os.getpid()}-{os.urandom(8).hex()}"
-    folder = Path(tempfile.gettempdir()) / f"ringback-postgres-{run[:RUN_ID_CHARACTERS]}"
+    parent = os.environ.get(MEMORY_VARIABLE) or tempfile.gettempdir()
+    folder = Path(parent) / f"ringback-postgres-{run[:RUN_ID_CHARACTERS]}"
     atexit.register(use_folder(folder).close)
     address = folder / "address.json"
     with (folder / "start.lock").open("ab") as turn:

@@ -68,7 +68,7 @@ async def running_process(
     """
     spec = {"database_url": database_url(Path(spec["folder"])), **needed_settings()} | spec
     reader, writer = multiprocessing.Pipe(duplex=False)
-    process = FORK_SERVER.Process(target=_run_module, args=(module, spec, writer))
+    process = FORK_SERVER.Process(target=_run_module, args=(module, spec, dict(os.environ), writer))
     await asyncio.to_thread(process.start)
     writer.close()
     with reader:
@@ -86,9 +86,11 @@ async def running_process(
                 await reading
 
 
-def _run_module(module: str, spec: dict[str, Any], writer: Connection) -> None:
+def _run_module(module: str, spec: dict[str, Any], environment: dict[str, str], writer: Connection) -> None:
     os.dup2(writer.fileno(), sys.stderr.fileno())
     writer.close()
+    os.environ.clear()
+    os.environ.update(environment)
     importlib.import_module(module).main(spec)
 
 

@@ -42,13 +42,16 @@ def test_a_process_whose_log_is_stuck_ends_all_the_same() -> None:
 
 def test_a_process_that_has_stopped_by_itself_is_let_be() -> None:
     codes: list[int] = []
+    before = set(threading.enumerate())  # pytest-timeout has a timer of its own
 
     with ExitDeadline(seconds=WAIT_SECONDS, exit_process=codes.append) as deadline:
         deadline.start(frozenset[str])
-    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+        timers = set(threading.enumerate()) - before
     for timer in timers:
         timer.join(WAIT_SECONDS / 2)
 
+    assert timers
+    assert not any(timer.is_alive() for timer in timers)
     assert codes == []
 
 

@@ -3,9 +3,13 @@
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.support.authorities import make_network_environment
 from tests.support.limits import WAIT_SECONDS
@@ -15,38 +19,75 @@ INSTALL_SECONDS = 600.0
 """An installation from a package registry takes half a minute; this only bounds one that hangs."""
 CLIENT_COMMANDS = ("call", "listen", "webhooks", "deliveries")
 SERVER_COMMANDS = ("serve", "dev", "mcp", "keys", "migrate", "copy", "doctor")
+NO_VARIABLES: Mapping[str, str] = {}
+NOT_LINKED = {"..", "__pycache__", "ringback"}
 SERVER_PACKAGES = {"mcp", "mcp-types", "fastapi", "uvicorn", "starlette", "pydantic-settings", "jsonschema", "uvloop"}
 
 
-def install(folder: Path, requirement: str) -> Path:
+class Environment(NamedTuple):
+    """A Python that has the packages of one installation and no others."""
+
+    python: tuple[str, ...]
+    variables: Mapping[str, str]
+    packages: frozenset[str]
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return run(*self.python, *arguments, variables=self.variables)
+
+    def check(self, *arguments: str) -> str:
+        return check(*self.python, *arguments, variables=self.variables)
+
+
+def install(folder: Path, requirement: str) -> Environment:
     """A new environment with this requirement, installed by the pip of the tests: a pip of its own takes 5 s of CPU to install.
 
     Nothing is compiled beforehand: of the installed modules, few are imported here.
     """
     check(sys.executable, "-m", "venv", "--without-pip", str(folder), seconds=INSTALL_SECONDS)
-    check(*_pip(folder / "bin"), "install", "--quiet", "--no-compile", requirement, seconds=INSTALL_SECONDS)
-    return folder / "bin"
+    python = str(folder / "bin" / "python")
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
+    check(*pip, "install", "--quiet", "--no-compile", requirement, seconds=INSTALL_SECONDS)
+    listed = json.loads(check(*pip, "list", "--format", "json"))
+    return Environment((python,), {}, frozenset(package["name"].lower() for package in listed))
 
 
-def _pip(bin_folder: Path) -> tuple[str, ...]:
-    return (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(bin_folder / "python"))
+def link_installed(folder: Path) -> Environment:
+    """What `install(folder, "ringback")` would install, linked from the environment of the tests: pip takes 13 s of CPU for it.
+
+    tests/interaction/installs/test_distributions.py shows that a wheel has all of it.
+    """
+    folder.mkdir()
+    found = dict[str, metadata.Distribution]()
+    _find_requirements("ringback", found)
+    for distribution in found.values():
+        for name in {file.parts[0] for file in distribution.files or ()} - NOT_LINKED:
+            (folder / name).symlink_to(str(distribution.locate_file(name)))
+    (folder / "ringback").symlink_to(ROOT / "app" / "ringback")  # the tests' environment refers to it
+    # Without `site`, Python looks into no environment.
+    return Environment((sys.executable, "-S"), {"PYTHONPATH": str(folder)}, frozenset(found))
 
 
-def run(*command: str, seconds: float = WAIT_SECONDS) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=seconds, check=False, env=make_network_environment()
-    )
+def _find_requirements(name: str, found: dict[str, metadata.Distribution]) -> None:
+    if canonicalize_name(name) in found:
+        return
+    found[canonicalize_name(name)] = distribution = metadata.distribution(name)
+    for text in distribution.requires or ():
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            _find_requirements(requirement.name, found)
 
 
-def check(*command: str, seconds: float = WAIT_SECONDS) -> str:
-    ended = run(*command, seconds=seconds)
+def run(
+    *command: str, seconds: float = WAIT_SECONDS, variables: Mapping[str, str] = NO_VARIABLES
+) -> subprocess.CompletedProcess[str]:
+    environment = make_network_environment() | dict(variables)
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False, env=environment)
+
+
+def check(*command: str, seconds: float = WAIT_SECONDS, variables: Mapping[str, str] = NO_VARIABLES) -> str:
+    ended = run(*command, seconds=seconds, variables=variables)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
-
-
-def packages(bin_folder: Path) -> set[str]:
-    listed = check(*_pip(bin_folder), "list", "--format", "json")
-    return {package["name"].lower() for package in json.loads(listed)}
 
 
 class EndedCommand(NamedTuple):
@@ -64,35 +105,36 @@ print(json.dumps([(each.exit_code, each.output) for each in ended]))
 """
 
 
-def run_commands(bin_folder: Path, commands: Sequence[Sequence[str]]) -> Sequence[EndedCommand]:
+def run_commands(environment: Environment, commands: Sequence[Sequence[str]]) -> Sequence[EndedCommand]:
     """Run each command in one process: to start one for each takes longer than the installation."""
-    shown = check(str(bin_folder / "python"), "-c", _RUN_COMMANDS, json.dumps(commands))
-    return [EndedCommand(*each) for each in json.loads(shown)]
+    return [EndedCommand(*each) for each in json.loads(environment.check("-c", _RUN_COMMANDS, json.dumps(commands)))]
 
 
-def test_the_base_install_is_what_an_agent_s_process_needs_and_names_the_extra_for_the_rest(tmp_path: Path) -> None:
-    """One test, because the tests of a module may run in several processes, each of which would install anew."""
-    bin_folder = install(tmp_path, str(ROOT))
+def test_the_base_install_is_what_an_agent_s_process_needs_and_names_the_extra_for_the_rest(
+    tmp_path: Path, *, deep: bool
+) -> None:
+    """One test, because each installation takes long."""
+    folder = tmp_path / "installed"
+    environment = install(folder, str(ROOT)) if deep else link_installed(folder)
     program = "import ringback.client, ringback.receiver; print(ringback.client.RingbackClient('http://127.0.0.1:1'))"
 
     durable = "from ringback.client import DurableCaller; DurableCaller('http://127.0.0.1:1{path}'{options})"
 
-    assert packages(bin_folder) & SERVER_PACKAGES == set()
-    check(str(bin_folder / "python"), "-W", "error", "-c", durable.format(path="", options=""))
+    assert environment.packages & SERVER_PACKAGES == set()
+    assert environment.packages >= {"ringback", "httpx", "pydantic", "typer"}
+    environment.check("-W", "error", "-c", durable.format(path="", options=""))
     for path, options, extra in (
         ("/mcp", "", "mcp"),
         ("", ", state=ringback.client.RedisRequestState('redis://')", "redis"),
     ):
-        lacking = run(
-            str(bin_folder / "python"), "-c", f"import ringback.client; {durable.format(path=path, options=options)}"
-        )
+        lacking = environment.run("-c", f"import ringback.client; {durable.format(path=path, options=options)}")
         assert f'pip install "ringback[{extra}]"' in lacking.stderr
-    assert "RingbackClient" in check(str(bin_folder / "python"), "-W", "error", "-c", program)
-    shown = check(str(bin_folder / "ringback"), "--help")
+    assert "RingbackClient" in environment.check("-W", "error", "-c", program)
+    shown = environment.check("-m", "ringback", "--help")
     assert all(command in shown for command in (*CLIENT_COMMANDS, *SERVER_COMMANDS))
-    client_commands = run_commands(bin_folder, [[command, "--help"] for command in CLIENT_COMMANDS])
+    client_commands = run_commands(environment, [[command, "--help"] for command in CLIENT_COMMANDS])
     assert all(command in ended.output for command, ended in zip(CLIENT_COMMANDS, client_commands, strict=True))
-    for ended in run_commands(bin_folder, [[command] for command in SERVER_COMMANDS]):
+    for ended in run_commands(environment, [[command] for command in SERVER_COMMANDS]):
         assert ended.exit_code == 2
         assert 'pip install "ringback[server]"' in ended.output
         assert "Traceback" not in ended.output
@@ -103,7 +145,9 @@ def test_the_server_install_has_every_command(tmp_path: Path, *, deep: bool) -> 
 
     Here one command starts, with the modules of the service. tests/unit/cli/test_app.py imports the others.
     """
-    bin_folder = install(tmp_path / "server", f"{ROOT}[server]") if deep else Path(sys.executable).parent
+    if deep:
+        install(tmp_path / "server", f"{ROOT}[server]")
+    bin_folder = tmp_path / "server" / "bin" if deep else Path(sys.executable).parent
 
     for command in (*CLIENT_COMMANDS, *SERVER_COMMANDS) if deep else ("serve",):
         assert command in check(str(bin_folder / "ringback"), command, "--help")

@@ -21,7 +21,7 @@ from ringback.telemetry import JsonFormatter
 from ringback.upstreams.config import UpstreamConfig
 from tests.support.application import RunningApplication, running_application
 from tests.support.databases import count_rows
-from tests.support.limits import WAIT_SECONDS
+from tests.support.limits import WAIT_SECONDS, growing_pauses
 from tests.support.login_peers.hostile_server import (
     METADATA_PATH,
     TRICKLE_SECONDS,
@@ -68,9 +68,11 @@ class Stage:
 
     async def wait_until_waiting(self, call: Call) -> None:
         """Wait until the call waits for a login."""
+        # A long poll ends with the call or after its seconds, and not when the call begins to wait.
         async with asyncio.timeout(WAIT_SECONDS):
-            while (await self.alice.call(call.id, wait_seconds=30)).status != "input_required":
-                pass
+            for pause in growing_pauses():
+                if (await self.alice.call(call.id, wait_seconds=pause)).status == "input_required":
+                    return
 
     async def start_call(self) -> Call:
         return (await self.alice.start_call("files", "whoami", {})).call

@@ -97,6 +97,29 @@ async def test_the_service_writes_its_children_down_beside_its_database(tmp_path
     assert records_in(tmp_path) == []
 
 
+async def test_the_pipe_of_a_childs_error_output_is_closed_however_often_its_end_is_cancelled() -> None:
+    kept, is_open = list[int](), asyncio.Event()
+
+    async def log_until_cancelled() -> None:
+        async with child.log_stderr("stage") as errlog:
+            kept.append(os.dup(errlog.fileno()))  # as a process that the child has started
+            is_open.set()
+            await asyncio.Event().wait()
+
+    logging_task = asyncio.create_task(log_until_cancelled())
+    await is_open.wait()
+    logging_task.cancel()
+    await asyncio.sleep(0)  # it waits for the last output
+    logging_task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await logging_task
+    await asyncio.sleep(0)
+
+    with pytest.raises(BrokenPipeError):
+        os.write(kept[0], b"x")
+    os.close(kept[0])
+
+
 @pytest.mark.parametrize(
     "change",
     [{"mark": "another"}, {"started": 1}, {"boot_id": "another"}],

@@ -75,11 +75,11 @@ async def log_stderr(upstream: str) -> AsyncGenerator[TextIO]:
         with os.fdopen(write_end, "w", encoding="utf-8") as errlog:
             yield errlog
     finally:
-        await asyncio.wait([logging_task], timeout=STDERR_END_SECONDS)
-        logging_task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await logging_task
-        pipe.close()
+        try:
+            await asyncio.wait([logging_task], timeout=STDERR_END_SECONDS)
+        finally:
+            logging_task.cancel()  # a scope of anyio cancels each wait in it, so nothing is awaited here
+            pipe.close()
 
 
 async def _log_chunks(upstream: str, reader: asyncio.StreamReader) -> None:
