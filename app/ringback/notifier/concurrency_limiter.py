@@ -98,13 +98,13 @@ class ConcurrencyLimiter:
 
     def available_permits(self, webhook: Webhook, origin: str, *, now: datetime) -> int:
         """How many more attempts the webhook may have in flight."""
-        if not accepts_attempts(webhook) or self.is_paused(webhook, origin, now=now):
-            return 0
         permits = min(
             self.free_permits(),
             self._limits.per_receiver_max - self._in_flight_by_receiver[ReceiverKey(webhook.principal, origin)],
             self._limits.per_origin_max - self._in_flight_by_origin[origin],
         )
+        if permits <= 0 or not accepts_attempts(webhook) or self.is_paused(webhook, origin, now=now):
+            return 0
         if not is_healthy(webhook):
             permits = min(permits, 1 - self._in_flight_by_webhook[webhook.id])
         if origin in self._origin_breakers and self._origin_breakers[origin].paused_until is not None:
