@@ -167,7 +167,7 @@ async def compare_services(
 
 
 def _session() -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2))
 
 
 async def _services(stack: AsyncExitStack) -> dict[str, Service]:

@@ -133,6 +133,7 @@ def create_app(
     with `ui_routes` the dashboard.
     """
     app = create_documented_app()
+    _match_calls_first(app.router.routes)
     if mcp is not None:
         # Before the operations, because routes are tried in their order.
         app.router.routes[:0] = [Route(path, endpoint=mcp) for path in MCP_PATHS]
@@ -143,6 +144,11 @@ def create_app(
         app.router.routes.extend(LoginPages(services, config, login_pages).make_routes())
     app.router.routes.extend(ui_routes)
     return _connect_app(app, services, config, tracer)
+
+
+def _match_calls_first(routes: list[BaseRoute]) -> None:
+    """Routes are tried in their order, and most requests are about calls. The OpenAPI document keeps its order."""
+    routes.sort(key=lambda route: getattr(route, "original_router", None) is not calls.router)
 
 
 def create_operations_app(

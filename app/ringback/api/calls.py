@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
-from ringback.api.authentication import AuthenticatedRoute, CallerDep
+from ringback.api.authentication import CALLER_SECURITY, AuthenticatedRoute, CallerDep, StrictJsonRequest
 from ringback.api.context import ServicesDep
 from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
@@ -75,18 +75,16 @@ IdempotencyKey = Annotated[
         200: {"model": StartedCallView, "description": "The call ended during `wait_seconds`, or had already ended."},
         **problem_responses(*AUTHENTICATED_ERRORS, *BODY_ERRORS, *_START_ERRORS),
     },
+    openapi_extra=CALLER_SECURITY,
 )
 async def start_call(
-    body: StartCallBody,
-    request: Request,
-    services: ServicesDep,
-    caller: CallerDep,
-    idempotency_key: IdempotencyKey = None,
+    body: StartCallBody, request: StrictJsonRequest, idempotency_key: IdempotencyKey = None
 ) -> Response:
     """Start a tool call. After this response, the call is stored and runs, also if you disconnect.
 
     For a key that was used before, the response shows its call and the header `Idempotent-Replayed: true`.
     """
+    services, caller = request.services, request.caller
     started = await services.calls.start_call(caller, body.to_request(idempotency_key=idempotency_key))
     wait = services.calls.wait_for_call(caller, started.call, wait_seconds=body.wait_seconds)
     is_attended = started.is_new and body.wait_seconds > 0

@@ -28,6 +28,9 @@ CONTINUED_AHEAD_SECONDS_MAX: Final = 2 * 24 * 3600.0
 """The largest lead over the wall clock of an earlier process from which the next process continues: a date wrong by one day,
 and some. A larger lead means that the earlier clock was wrong altogether, and its time is dropped."""
 
+RESOLUTION_NANOSECONDS: Final = 1_000_000
+"""Of scheduling time: readings within a millisecond of the last computed one return the same instant. One call reads it some
+twenty times, so most readings cost nothing while many calls run."""
 READING_SECONDS_MAX: Final = 1.0
 """A reading of another wall clock that takes longer is too inexact to replace an earlier one."""
 EARLIEST_VALID_INSTANT: Final = 1_767_225_600 * 1_000_000_000
@@ -82,12 +85,13 @@ class SystemClock:
     def __init__(self) -> None:
         self._followed: SchedulingTime | None = None
         """The last reading of the wall clock that this clock follows."""
-        self._scheduling_time = SchedulingTime(self._wall_nanoseconds(), self._elapsed_nanoseconds())
+        self._set_scheduling_time(SchedulingTime(self._wall_nanoseconds(), self._elapsed_nanoseconds()))
 
     def now(self) -> datetime:
         elapsed = self._elapsed_nanoseconds()
-        self._scheduling_time = self._scheduling_time.advanced_to(elapsed=elapsed, wall=self._read_wall(elapsed))
-        return from_epoch_milliseconds(self._scheduling_time.instant // 1_000_000)
+        if elapsed - self._scheduling_time.elapsed >= RESOLUTION_NANOSECONDS:
+            self._set_scheduling_time(self._scheduling_time.advanced_to(elapsed=elapsed, wall=self._read_wall(elapsed)))
+        return self._now
 
     def wall_time(self) -> datetime:
         return from_epoch_milliseconds(self._read_wall(self._elapsed_nanoseconds()) // 1_000_000)
@@ -97,7 +101,7 @@ class SystemClock:
 
     def continue_from(self, last: datetime) -> None:
         self.now()
-        self._scheduling_time = self._scheduling_time.continued_after(epoch_milliseconds(last) * 1_000_000)
+        self._set_scheduling_time(self._scheduling_time.continued_after(epoch_milliseconds(last) * 1_000_000))
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -115,8 +119,12 @@ class SystemClock:
             return
         reading = SchedulingTime(wall + (ended - began) // 2, ended)
         if self._followed is None:
-            self._scheduling_time = reading
+            self._set_scheduling_time(reading)
         self._followed = reading
+
+    def _set_scheduling_time(self, current: SchedulingTime) -> None:
+        self._scheduling_time = current
+        self._now = from_epoch_milliseconds(current.instant // 1_000_000)
 
     def _read_wall(self, elapsed: int) -> int:
         if self._followed is None:

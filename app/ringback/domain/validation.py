@@ -1,8 +1,10 @@
 """Small checks of values from outside."""
 
+from functools import lru_cache
 from ipaddress import ip_address
 
 
+@lru_cache(maxsize=256)  # each request is about the same few names
 def is_loopback(host: str) -> bool:
     """Whether a host name or an address (without brackets) is loopback, where plain HTTP is allowed."""
     if host == "localhost":

@@ -70,7 +70,7 @@ class ConcurrencyLimits:
 @dataclass(frozen=True, slots=True)
 class _WaitingWebhook:
     webhook: Webhook
-    origin: str
+    receiver_key: ReceiverKey
     recheck_at: datetime
     is_blocked: bool
 
@@ -98,13 +98,9 @@ class ConcurrencyLimiter:
 
     def available_permits(self, webhook: Webhook, origin: str, *, now: datetime) -> int:
         """How many more attempts the webhook may have in flight."""
-        if not accepts_attempts(webhook) or self.is_paused(webhook, origin, now=now):
+        permits = self._permits_of_receiver(ReceiverKey(webhook.principal, origin))
+        if permits <= 0 or not accepts_attempts(webhook) or self.is_paused(webhook, origin, now=now):
             return 0
-        permits = min(
-            self.free_permits(),
-            self._limits.per_receiver_max - self._in_flight_by_receiver[ReceiverKey(webhook.principal, origin)],
-            self._limits.per_origin_max - self._in_flight_by_origin[origin],
-        )
         if not is_healthy(webhook):
             permits = min(permits, 1 - self._in_flight_by_webhook[webhook.id])
         if origin in self._origin_breakers and self._origin_breakers[origin].paused_until is not None:
@@ -112,6 +108,14 @@ class ConcurrencyLimiter:
         if (bucket := self._get_rate_bucket(webhook, now=now)) is not None:
             permits = min(permits, bucket.available_permits(now.timestamp()))
         return max(0, permits)
+
+    def _permits_of_receiver(self, key: ReceiverKey) -> int:
+        """The permits that all webhooks of a receiver share: at most so many for one of them."""
+        return min(
+            self.free_permits(),
+            self._limits.per_receiver_max - self._in_flight_by_receiver[key],
+            self._limits.per_origin_max - self._in_flight_by_origin[key.origin],
+        )
 
     def acquire_permit(self, webhook: Webhook, origin: str, *, now: datetime, count: int = 1) -> Permit:
         """Count so many attempts as in flight. All of one webhook have equal permits; each is released by itself."""
@@ -186,12 +190,14 @@ class ConcurrencyLimiter:
     def mark_waiting(self, webhook: Webhook, origin: str, *, now: datetime, is_blocked: bool = False) -> None:
         self.clear_waiting(webhook.id)
         recheck_at = now + seconds(BLOCKED_RECHECK_SECONDS if is_blocked else RECHECK_AFTER_SECONDS)
-        self._waiting[webhook.id] = _WaitingWebhook(webhook, origin, recheck_at, is_blocked)
+        self._waiting[webhook.id] = _WaitingWebhook(
+            webhook, ReceiverKey(webhook.principal, origin), recheck_at, is_blocked
+        )
         self._waiting_by_origin[origin] += 1
 
     def clear_waiting(self, webhook_id: WebhookId) -> None:
         if (waiting := self._waiting.pop(webhook_id, None)) is not None:
-            _add_to_counter(self._waiting_by_origin, waiting.origin, -1)
+            _add_to_counter(self._waiting_by_origin, waiting.receiver_key.origin, -1)
 
     def is_waiting(self, webhook_id: WebhookId) -> bool:
         """Whether older deliveries of this webhook wait for permits."""
@@ -202,10 +208,14 @@ class ConcurrencyLimiter:
         for webhook_id, waiting in list(self._waiting.items()):
             if now >= waiting.recheck_at:
                 self.clear_waiting(webhook_id)
+        keys = {waiting.receiver_key for waiting in self._waiting.values()}
+        full = {key for key in keys if self._permits_of_receiver(key) <= 0}  # often all of them, each of many webhooks
         return {
             webhook_id
             for webhook_id, waiting in self._waiting.items()
-            if waiting.is_blocked or self.available_permits(waiting.webhook, waiting.origin, now=now) == 0
+            if waiting.is_blocked
+            or waiting.receiver_key in full
+            or self.available_permits(waiting.webhook, waiting.receiver_key.origin, now=now) == 0
         }
 
     def _count_permit(self, permit: Permit, change: int) -> None:

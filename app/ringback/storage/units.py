@@ -26,6 +26,8 @@ class UnitOfWork:
     done: asyncio.Future[Any]
     principal: Principal | None = None
     """Whose rows it locks; None for a unit of the service itself."""
+    is_admission: bool = False
+    """Whether it starts calls, so that a client waits for its commit (`ringback.admission`)."""
     value: Any = None
     error: Exception | None = None
     topics: list[str] = field(default_factory=list[str])

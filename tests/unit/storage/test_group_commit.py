@@ -10,7 +10,9 @@ import pytest
 from ringback.admission import AdmissionGate, is_in_admission
 from ringback.domain.ports import Transaction
 from ringback.storage.sqlite.group_commit import (
+    ADMISSIONS_AT_ONCE,
     BACKGROUND_SHARE_DIVISOR,
+    BACKGROUND_UNITS_MIN,
     UNITS_IN_GROUP_MAX,
     GroupCommit,
 )
@@ -169,10 +171,42 @@ async def test_many_admissions_leave_each_group_a_share_of_the_other_waiting_uni
         await writer.write(reserve)
         ended.append("background")
 
-    await asyncio.gather(*(go_on() for _ in range(80)), *(admit() for _ in range(2 * UNITS_IN_GROUP_MAX)))
+    await asyncio.gather(*(go_on() for _ in range(80)), *(admit() for _ in range(2 * ADMISSIONS_AT_ONCE)))
 
-    before_the_second_group = ended[: ended.index("admission", UNITS_IN_GROUP_MAX)]
-    assert before_the_second_group.count("background") == 80 // BACKGROUND_SHARE_DIVISOR
+    second_group = len(ended) - 1 - ended[::-1].index("admission") - (ADMISSIONS_AT_ONCE - 1)
+    assert ended[:second_group].count("admission") == ADMISSIONS_AT_ONCE
+    assert ended[:second_group].count("background") == 80 // BACKGROUND_SHARE_DIVISOR
+
+
+async def test_a_burst_of_admissions_is_committed_in_shares(
+    writer: GroupCommit, connection: sqlite3.Connection
+) -> None:
+    gate, transactions = AdmissionGate(), list[str]()
+    connection.set_trace_callback(lambda text: transactions.append(text) if text.startswith("BEGIN") else None)
+
+    async def admit() -> None:
+        with gate.admit_call():
+            await writer.write(reserve)
+
+    await asyncio.gather(*(admit() for _ in range(8 * ADMISSIONS_AT_ONCE)))
+
+    assert len(transactions) == 4  # 24, 12, 6 and 6 of 48
+
+
+async def test_callers_of_admissions_continue_before_the_work_of_the_next_group(writer: GroupCommit) -> None:
+    gate, steps = AdmissionGate(), list[str]()
+
+    async def admit() -> None:
+        with gate.admit_call():
+            await writer.write(reserve)
+        steps.append("answered")
+
+    async def go_on(tx: Transaction) -> None:
+        steps.append("next group")
+
+    await asyncio.gather(admit(), *(writer.write(reserve) for _ in range(BACKGROUND_UNITS_MIN)), writer.write(go_on))
+
+    assert steps == ["answered", "next group"]
 
 
 async def test_a_lone_transaction_is_written_without_a_savepoint_and_rolled_back_as_a_whole(

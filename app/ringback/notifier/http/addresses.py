@@ -12,6 +12,7 @@ Packets to an IPv6 address that embeds an IPv4 address may reach either, so both
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
@@ -102,6 +103,7 @@ _IPV4_COMPATIBLE_NETWORK: Final = IPv6Network("::/96")
 _LOOPBACK_V6: Final = IPv6Address("::1")
 
 
+@lru_cache(maxsize=1024)
 def parse_address_literal(host: str) -> Address | None:
     """The address that `host` spells; None for a name."""
     try:

@@ -9,6 +9,8 @@ resolve differently a moment later (DNS rebinding).
 """
 
 from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import Final
 
 from ringback.domain.client_address import Address
 from ringback.domain.errors import InvalidCallbackUrl
@@ -17,6 +19,9 @@ from ringback.notifier.http.addresses import SpecialRange, find_forbidden_range,
 from ringback.notifier.http.caching_resolver import NO_PRINCIPAL, CachingResolver
 from ringback.notifier.http.resolver import CAresResolver, Resolver, UnresolvedHost
 from ringback.notifier.http.target import PRIVATE_CIDRS_SETTING, Target, TargetPolicy, parse_target
+
+PARSED_URLS_KEPT: Final = 1024
+"""Accepted URLs, some 3 KB each at most. Most calls of a client have the same callback URL."""
 
 
 class BlockedAddress(OSError):
@@ -30,6 +35,7 @@ class BlockedAddress(OSError):
 class TargetGuard:
     def __init__(self, policy: TargetPolicy, *, resolver: Resolver | None = None) -> None:
         self.policy = policy
+        self._parse_target = lru_cache(maxsize=PARSED_URLS_KEPT)(partial(parse_target, policy=policy))
         self._resolver = CachingResolver(resolver or CAresResolver())
 
     async def check_url(self, url: str, principal: Principal = NO_PRINCIPAL) -> Target:
@@ -37,7 +43,7 @@ class TargetGuard:
 
         A name that does not resolve now is accepted: its server may come up later, and each connection is checked.
         """
-        target = parse_target(url, self.policy)
+        target = self._parse_target(url)
         try:
             await self.resolve_host(target.host, principal)
         except BlockedAddress as blocked:
