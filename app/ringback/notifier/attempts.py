@@ -53,8 +53,8 @@ _LOGGED_IDS_MAX: Final = 10
 """Delivery ids in one log line."""
 
 WARNINGS_AT_ONCE_MAX: Final = 4
-"""Webhooks whose owners are warned in one transaction. Each warning may match a thousand webhooks, which takes 0.1 s, and all
-webhooks at an origin reach a level at the same time. The others are warned at their next attempt."""
+"""Webhooks whose owners are warned in one transaction. Each warning may match a thousand webhooks, and all webhooks of one
+origin reach a level at once. The others are warned at their next attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
