@@ -43,6 +43,7 @@ from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
 from ringback.measurements import Measurements
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, Permit
+from ringback.notifier.delivery_facts import delivery_facts
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import build_gap_delivery
 from ringback.notifier.recorder import Recorder
@@ -249,14 +250,7 @@ async def record_losses(tx: Transaction, deliveries: Collection[Delivery], measu
 
 def _log_given_up(deliveries: Collection[Delivery]) -> None:
     for delivery in deliveries:
-        facts = {
-            "delivery_id": delivery.id,
-            "webhook_id": delivery.webhook_id,
-            "call_id": delivery.call_id,
-            "principal": delivery.principal,
-            "message_id": delivery.message_id,
-        }
-        log.info("delivery.given_up", extra=facts)
+        log.info("delivery.given_up", extra=delivery_facts(delivery))
 
 
 def _webhook_after_failed_gap(webhook: Webhook, result: AttemptResult, update: DeliveryUpdate) -> Webhook:
@@ -306,11 +300,7 @@ def log_attempts(batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[Fini
             level,
             "delivery.attempted",
             extra={
-                "delivery_id": outcome.delivery.id,
-                "webhook_id": outcome.delivery.webhook_id,
-                "call_id": outcome.delivery.call_id,
-                "principal": outcome.delivery.principal,
-                "message_id": outcome.delivery.message_id,
+                **delivery_facts(outcome.delivery),
                 "number": attempt.number,
                 "category": str(result.category),
                 "status_code": result.status_code,
