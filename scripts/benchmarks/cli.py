@@ -15,7 +15,7 @@ VARIANTS: Final[Mapping[str, Sequence[str]]] = {
     "help": ("-m", "ringback", "--help"),
     **{
         name: ("-c", f"import ringback.cli.app, ringback.cli.{name}")
-        for name in ("call", "listen", "webhooks", "keys", "backup")
+        for name in ("call", "listen", "webhooks", "keys", "backup", "doctor")
     },
     "serve": ("-c", "import ringback.cli.app, ringback.cli.serve"),
     "library_baseline": ("-c", "import httpx, pydantic"),

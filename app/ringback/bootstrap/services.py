@@ -2,7 +2,8 @@
 
 from ringback.api.app import Services
 from ringback.bootstrap.components import Components
-from ringback.bootstrap.configuration import build_target_policy, build_ttl_policy
+from ringback.bootstrap.configuration import build_target_policy
+from ringback.bootstrap.policies import build_ttl_policy
 from ringback.domain.errors import InvalidCallbackUrl
 from ringback.domain.webhook import MessageIds
 from ringback.keyring import load_signing_keys
