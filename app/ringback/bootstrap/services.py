@@ -253,7 +253,7 @@ def build_services(components: Components, settings: Settings) -> Services:
     store, clock, lifecycle = components.store, components.environment.clock, Lifecycle()
     quotas = components.quotas
     verification = _build_verification(components, settings, lifecycle)
-    attempts = AttemptScheduler(store=store, targets=build_target_policy(settings))
+    attempts = AttemptScheduler(store=store, clock=clock, targets=build_target_policy(settings))
     event_types = EventTypes(store=store, clock=clock, lifecycle=lifecycle, catalog=components.upstreams.event_catalog)
     registrations = _build_registrations(components, lifecycle, verification, attempts, event_types)
     upstream_controls = UpstreamControls(store=store, clock=clock, catalog=components.upstreams.tool_catalog)
