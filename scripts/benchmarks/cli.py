@@ -15,9 +15,13 @@ VARIANTS: Final[Mapping[str, Sequence[str]]] = {
     "help": ("-m", "ringback", "--help"),
     **{
         name: ("-c", f"import ringback.cli.app, ringback.cli.{name}")
-        for name in ("call", "listen", "webhooks", "keys", "backup")
+        for name in ("call", "listen", "webhooks", "keys", "backup", "doctor")
     },
     "serve": ("-c", "import ringback.cli.app, ringback.cli.serve"),
+    "command_floor": (
+        "-c",
+        "import typer, rich, httpx, pydantic; type('M', (pydantic.BaseModel,), {'__annotations__': {'a': int}})",
+    ),
     "library_baseline": ("-c", "import httpx, pydantic"),
     "client": ("-c", "import ringback.client"),
     "client_used": ("-c", "from ringback.client import RingbackClient"),
@@ -26,8 +30,9 @@ VARIANTS: Final[Mapping[str, Sequence[str]]] = {
         "import asyncio, httpx, pydantic; type('M', (pydantic.BaseModel,), {'__annotations__': {'a': int}})",
     ),
 }
-"""`help` prints; the other variants of commands import what the command imports before it does anything. `client_floor` is what
-any asynchronous client with a model imports: pydantic imports most of itself with the first model."""
+"""`help` prints; the other variants of commands import what the command imports before it does anything. `client_floor` and
+`command_floor` are what any asynchronous client, and any command, with a model imports: pydantic imports most of itself with
+the first model."""
 LIBRARY_VARIANTS: Final = frozenset({"library_baseline", "client", "client_used", "client_floor"})
 """Compared with `library_baseline`; all others with `baseline`."""
 

@@ -244,7 +244,7 @@ class Node:
             "lifecycle": self._lifecycle,
         }
         catalog = OpenCatalog()
-        attempts = AttemptScheduler(store=self.store, targets=POLICY)
+        attempts = AttemptScheduler(store=self.store, clock=self._clock, targets=POLICY)
         event_types = EventTypes(
             store=self.store, clock=self._clock, lifecycle=self._lifecycle, catalog=UpstreamEventCatalog({})
         )

@@ -99,7 +99,7 @@ async def test_a_replay_that_waits_for_a_batch_of_an_erasure_finds_nothing_to_se
 
     async def erase(tx: Transaction) -> None:
         await tx.event_log.get_head(ALICE, lock=True)
-        await tx.erased_deliveries.delete_of_call(call.id, limit=10)
+        await tx.erased_deliveries.delete_of_calls([call.id], limit=10)
 
     await nodes.interleave(lambda node: node.store.write(erase), lambda node: replay(node, webhook))
 

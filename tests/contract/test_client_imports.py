@@ -1,4 +1,4 @@
-"""The client library is cheap to import, and imports nothing of the service."""
+"""The client library and the doctor are cheap to import, and import nothing of the service that they do not need."""
 
 import subprocess
 import sys
@@ -50,6 +50,12 @@ def test_what_few_processes_use_is_imported_with_its_first_use_and_without_the_s
 
     assert [module for module in imported if is_part_of(module, FOREIGN)] == []
     assert not any(is_part_of(module, ("ringback.domain", "ringback.settings")) for module in imported)
+
+
+def test_the_doctor_imports_what_serves_and_what_connects_to_upstreams_only_if_it_needs_it() -> None:
+    imported = list_modules("import ringback.cli.doctor")
+
+    assert [module for module in imported if is_part_of(module, ("mcp", "mcp_types", "fastapi", "uvicorn"))] == []
 
 
 def test_a_name_that_does_not_exist_is_an_import_error() -> None:

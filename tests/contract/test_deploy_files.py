@@ -280,3 +280,12 @@ def test_helm_kubernetes_compose_systemd_and_nginx_accept_the_files(*, deep: boo
         [ROOT / "scripts" / "check_deploy"], capture_output=True, text=True, check=False, timeout=CHECK_SECONDS
     )
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_each_alert_has_a_test_in_which_it_is_raised() -> None:
+    """`promtool test rules` runs these tests, where it is installed."""
+    rules = yaml.safe_load((DEPLOY / "alerts.yaml").read_text("utf-8"))["groups"][0]["rules"]
+    tests = yaml.safe_load((DEPLOY.parent / "deploy_checks" / "alerts.test.yaml").read_text("utf-8"))["tests"]
+    raised = {each["alertname"] for test in tests for each in test["alert_rule_test"] if each["exp_alerts"]}
+
+    assert raised == {rule["alert"] for rule in rules}

@@ -33,6 +33,11 @@ FORBIDDEN_FACTS: Final = frozenset(
 """Names of what no line may have: payloads and secrets."""
 
 
+ABOUT_ONE_CALL: Final = re.compile(r"(call|delivery|question)\.")
+KNOWN_BY_ID_ONLY: Final = frozenset({"call.unreadable", "delivery.unreadable", "question.not_answered"})
+"""Lines about a row that cannot be read, which have its columns, and about an answer to a question of another node."""
+
+
 class LogCall(NamedTuple):
     """One statement that logs."""
 
@@ -42,6 +47,8 @@ class LogCall(NamedTuple):
     """Empty if the level is computed elsewhere."""
     facts: frozenset[str]
     """The keys that the statement writes itself."""
+    functions: frozenset[str]
+    """Functions whose facts it has."""
 
 
 def find_log_calls(path: Path) -> Iterator[LogCall]:
@@ -62,7 +69,7 @@ def find_log_calls(path: Path) -> Iterator[LogCall]:
         message = node.args[1 if method == "log" else 0]
         levels = METHODS.get(method) or find_levels(node.args[0])
         names = find_names(message, tree, constants)
-        yield LogCall(f"{path.relative_to(ROOT)}:{node.lineno}", names, levels, find_keys(node))
+        yield LogCall(f"{path.relative_to(ROOT)}:{node.lineno}", names, levels, find_keys(node), find_functions(node))
 
 
 def is_logger(expression: ast.expr) -> bool:
@@ -97,6 +104,12 @@ def find_keys(call: ast.Call) -> frozenset[str]:
         for each in dictionaries
         for key in each.keys
         if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    )
+
+
+def find_functions(call: ast.Call) -> frozenset[str]:
+    return frozenset(
+        each.func.id for each in ast.walk(call) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
     )
 
 
@@ -137,6 +150,14 @@ def test_the_page_for_operators_has_each_event_with_its_levels_and_no_other() ->
         if not levels <= documented[name]
     }
     assert wrong == {}
+
+
+def test_each_line_about_a_call_or_a_delivery_has_the_ids_that_its_client_gave_it() -> None:
+    about_calls = [call for call in list_log_calls() if any(ABOUT_ONE_CALL.match(name) for name in call.names)]
+    without = [call for call in about_calls if not call.functions & {"call_facts", "delivery_facts"}]
+
+    assert len(about_calls) > len(without) > 0
+    assert {name for call in without for name in call.names} == KNOWN_BY_ID_ONLY
 
 
 def test_no_line_has_a_payload_or_a_secret() -> None:

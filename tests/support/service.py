@@ -213,7 +213,7 @@ def _services(
         targets=guard.policy,
         policy=VerificationPolicy(first_challenge_wait_seconds=0.0),
     )
-    attempts = AttemptScheduler(store=store, targets=guard.policy)
+    attempts = AttemptScheduler(store=store, clock=clock, targets=guard.policy)
     upstream_controls = UpstreamControls(store=store, clock=clock, catalog=catalog)
     event_types = EventTypes(store=store, clock=clock, lifecycle=lifecycle, catalog=UpstreamEventCatalog({}))
     event_subscriptions = EventSubscriptions(

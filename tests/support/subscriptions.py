@@ -102,7 +102,7 @@ class SubscriptionStage:
                 verification=verification,
                 targets=PUBLIC_POLICY,
             ),
-            attempts=AttemptScheduler(store=store, targets=PUBLIC_POLICY),
+            attempts=AttemptScheduler(store=store, clock=clock, targets=PUBLIC_POLICY),
             quotas=QuotaEnforcer(Quotas(subscriptions=subscriptions_max), clock=clock),
             lifecycle=lifecycle,
             catalog=UpstreamToolCatalog(ConnectionDirectory()),

@@ -7,7 +7,8 @@ settings ──▶ key ring ──▶ store ──▶ recorder ──▶ service
                                      janitor ─┘
 
 environment    clock, randomness, resolvers, egress and a store wrapper, replaceable by tests and embedders
-configuration  converts the settings to the values that components take
+configuration  checks the settings, and converts them to values that the doctor needs too
+policies       converts them to the limits and policies of components
 quota_configuration  the quotas of single principals and API keys
 measured_store  times the commits of the store
 egress         how callbacks leave: the egress proxy and client certificates
@@ -19,9 +20,14 @@ entrypoints    authentication, REST and the MCP endpoints
 idle_stop      notices that a service has had nothing to do for a while
 tracing        the tracer that `OTEL_` variables ask for; trace_export: its exports, with the SDK
 application    opens and closes a whole service
+
+The service is imported with the first use of `Application`, `Environment` or `open_application`: it takes three seconds of CPU,
+and commands such as `ringback doctor` need the settings only.
 """
 
-from ringback.bootstrap.application import Application, open_application
+import importlib
+import typing
+
 from ringback.bootstrap.configuration import (
     build_protected_resource,
     load_authorities,
@@ -29,7 +35,10 @@ from ringback.bootstrap.configuration import (
     require_callback_url,
     require_complete_roles,
 )
-from ringback.bootstrap.environment import Environment, ReadConfigs
+
+if typing.TYPE_CHECKING:
+    from ringback.bootstrap.application import Application, open_application
+    from ringback.bootstrap.environment import Environment, ReadConfigs
 
 __all__ = [
     "Application",
@@ -42,3 +51,20 @@ __all__ = [
     "require_callback_url",
     "require_complete_roles",
 ]
+
+_MODULE_BY_NAME: typing.Final = {
+    "Application": "application",
+    "Environment": "environment",
+    "ReadConfigs": "environment",
+    "open_application": "application",
+}
+
+if not typing.TYPE_CHECKING:  # a type checker reports names that do not exist
+
+    def __getattr__(name: str) -> typing.Any:
+        """Import a name of the service with its first use."""
+        if name not in _MODULE_BY_NAME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{__name__}.{_MODULE_BY_NAME[name]}"), name)
+        globals()[name] = value
+        return value

@@ -10,12 +10,7 @@ from fastapi import FastAPI
 
 from ringback.api.app import Services, create_app, create_operations_app
 from ringback.bootstrap.components import Components, open_components
-from ringback.bootstrap.configuration import (
-    build_retention,
-    names_itself_in_callbacks,
-    require_callback_url,
-    require_complete_roles,
-)
+from ringback.bootstrap.configuration import names_itself_in_callbacks, require_callback_url, require_complete_roles
 from ringback.bootstrap.entrypoints import (
     build_api_config,
     build_login_pages,
@@ -25,6 +20,7 @@ from ringback.bootstrap.entrypoints import (
     open_mcp_server,
 )
 from ringback.bootstrap.environment import Environment, ReadConfigs
+from ringback.bootstrap.policies import build_retention
 from ringback.bootstrap.services import build_services
 from ringback.bootstrap.workers import build_workers
 from ringback.domain.errors import StoreUnavailable

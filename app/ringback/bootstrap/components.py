@@ -9,15 +9,11 @@ from typing import Final
 
 from ringback.admission import AdmissionGate
 from ringback.bootstrap.children_folder import claim_children_folder
-from ringback.bootstrap.configuration import (
-    build_client_metadata_url,
-    build_quotas,
-    build_target_policy,
-    load_authorities,
-)
+from ringback.bootstrap.configuration import build_client_metadata_url, build_target_policy, load_authorities
 from ringback.bootstrap.egress import open_egress
 from ringback.bootstrap.environment import Environment, ReadConfigs
 from ringback.bootstrap.measured_store import MeasuredStore
+from ringback.bootstrap.policies import build_quotas
 from ringback.bootstrap.quota_configuration import ConfigurationReloader, load_quota_overrides
 from ringback.domain.encryption import Sealer
 from ringback.domain.ids import IdGenerator

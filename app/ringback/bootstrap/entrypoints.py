@@ -9,12 +9,8 @@ from starlette.routing import BaseRoute
 from ringback.api.app import ApiConfig, Services
 from ringback.api.login_pages import LoginPageConfig
 from ringback.bootstrap.components import Components
-from ringback.bootstrap.configuration import (
-    build_gateway_config,
-    build_protected_resource,
-    build_target_policy,
-    build_token_policy,
-)
+from ringback.bootstrap.configuration import build_protected_resource, build_target_policy
+from ringback.bootstrap.policies import build_gateway_config, build_token_policy
 from ringback.domain.principal import Authenticator
 from ringback.domain.roles import ALL_ROLES, Role
 from ringback.identity.access_tokens import AccessTokenAuthenticator

@@ -12,7 +12,7 @@ from ringback.domain.ports import Store
 from ringback.notifier.fan_out import SelectWebhooks, select_matching_webhooks
 from ringback.notifier.http.resolver import Resolver
 from ringback.telemetry.spans import Tracer
-from ringback.upstreams.registry import UpstreamEntry
+from ringback.upstreams.config import UpstreamEntry
 
 ReadConfigs = Callable[[], Sequence[UpstreamEntry]]
 """Reads the upstreams' configuration; raises `ConfigError`."""

@@ -2,7 +2,8 @@
 
 from ringback.api.app import Services
 from ringback.bootstrap.components import Components
-from ringback.bootstrap.configuration import build_target_policy, build_ttl_policy
+from ringback.bootstrap.configuration import build_target_policy
+from ringback.bootstrap.policies import build_ttl_policy
 from ringback.domain.errors import InvalidCallbackUrl
 from ringback.domain.webhook import MessageIds
 from ringback.keyring import load_signing_keys
@@ -252,7 +253,7 @@ def build_services(components: Components, settings: Settings) -> Services:
     store, clock, lifecycle = components.store, components.environment.clock, Lifecycle()
     quotas = components.quotas
     verification = _build_verification(components, settings, lifecycle)
-    attempts = AttemptScheduler(store=store, targets=build_target_policy(settings))
+    attempts = AttemptScheduler(store=store, clock=clock, targets=build_target_policy(settings))
     event_types = EventTypes(store=store, clock=clock, lifecycle=lifecycle, catalog=components.upstreams.event_catalog)
     registrations = _build_registrations(components, lifecycle, verification, attempts, event_types)
     upstream_controls = UpstreamControls(store=store, clock=clock, catalog=components.upstreams.tool_catalog)

@@ -44,7 +44,9 @@
     migrate           brings the database to this version's schema
     help              prints the page for operators
     doctor            checks the whole installation
-    doctor_checks     … on upstreams and over the network
+    doctor_checks     … over the network
+    doctor_upstreams  … on the configured upstreams
+    configured_upstreams … which these are
     doctor_database   … on the database and the key ring
     doctor_service    … on what the running service says about itself
     doctor_own_service … which one it is that the user's MCP clients share

@@ -13,13 +13,14 @@ from ringback.bootstrap.configuration import build_target_policy
 from ringback.bootstrap.egress import open_egress
 from ringback.cli import doctor_checks as checks
 from ringback.cli.client_options import ApiKey, create_client
+from ringback.cli.configured_upstreams import ConfigFile, UpstreamOption, load_configured_upstreams
 from ringback.cli.doctor_checks import CallbackCheck
 from ringback.cli.doctor_database import Finding, check_database
 from ringback.cli.doctor_own_service import find_own_installation
 from ringback.cli.doctor_public_url import check_public_paths, check_public_url
 from ringback.cli.doctor_service import check_running_service, is_elsewhere
+from ringback.cli.doctor_upstreams import check_upstreams
 from ringback.cli.output import DATABASE_HELP, EXIT_NO_RESULT, AsJson, print_json, print_output
-from ringback.cli.serve import ConfigFile, UpstreamOption, load_configured_upstreams
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.errors import StoreUnavailable
 from ringback.notifier.http.dialer import make_tls_context
@@ -143,7 +144,7 @@ async def _check_installation(settings: Settings, read_entries: ReadEntries, *, 
     except (ConfigError, OSError) as problem:
         findings.append(Finding("upstreams", False, str(problem)))
     else:
-        findings += await checks.check_upstreams(upstreams, settings, clock=clock)
+        findings += await check_upstreams(upstreams, settings, clock=clock)
     return [*findings, *await checks.check_issuer(settings)]
 
 

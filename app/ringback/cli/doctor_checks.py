@@ -1,10 +1,8 @@
-"""The checks of `ringback doctor` on upstreams and over the network. Each finding of a fault says how to repair it."""
+"""The checks of `ringback doctor` over the network. Each finding of a fault says how to repair it."""
 
 import asyncio
-import random
 import socket
 import ssl
-from collections.abc import Sequence
 from contextlib import aclosing
 from email.utils import parsedate_to_datetime
 from typing import Final
@@ -15,9 +13,7 @@ from ringback.bootstrap import load_authorities
 from ringback.cli.doctor_database import CLOCK_SKEW_SECONDS_MAX, Finding
 from ringback.client import ClientError, RingbackClient
 from ringback.domain.clock import Clock
-from ringback.domain.errors import InvalidCallbackUrl, SignInRequired, Unavailable
-from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
-from ringback.domain.upstreams import SkippedUpstream
+from ringback.domain.errors import InvalidCallbackUrl
 from ringback.identity.issuer import fetch_issuer_keys
 from ringback.identity.issuer_documents import IssuerDocumentError
 from ringback.identity.issuer_documents import create_issuer_client as issuer_client
@@ -27,70 +23,12 @@ from ringback.notifier.http.failures import ProxyFailed
 from ringback.notifier.http.guard import BlockedAddress, TargetGuard
 from ringback.notifier.http.resolver import UnresolvedHost
 from ringback.notifier.http.target import Target, parse_target
-from ringback.runner.drivers import predict_driver_name
 from ringback.settings import Settings
-from ringback.upstreams.own_address import OwnAddress
-from ringback.upstreams.registry import UpstreamConfig, UpstreamEntry, UpstreamRegistry
 
 CHECK_TIMEOUT_SECONDS: Final = 5.0
 CERTIFICATE_DAYS_MIN: Final = 7
 """Automatic renewal usually happens 30 days before the end."""
 _DAY: Final = 86_400
-
-
-# -- on this machine -------------------------------------------------------------------------------------------------------
-
-
-async def check_upstreams(entries: Sequence[UpstreamEntry], settings: Settings, *, clock: Clock) -> list[Finding]:
-    """Whether each upstream is reachable and lists its tools. Starts stdio upstreams, besides the service's own."""
-    own_address = OwnAddress({settings.base_url, settings.process_url})
-    entries = [
-        each if isinstance(each, SkippedUpstream) else own_address.judge_config(each) or each for each in entries
-    ]
-    configs = [each for each in entries if isinstance(each, UpstreamConfig)]
-    skipped = [
-        Finding(f"upstream {each.configured_name}", False, f"It is skipped: {each.advice}")
-        for each in entries
-        if isinstance(each, SkippedUpstream)
-    ]
-    if not entries:
-        return [
-            Finding("upstreams", False, "There is none, so there is no tool to call. Set RINGBACK_CONFIG or --config.")
-        ]
-    upstreams = UpstreamRegistry(
-        configs,
-        clock=clock,
-        random_fraction=random.SystemRandom().random,
-        predict_driver_name=predict_driver_name,
-        authorities=load_authorities(settings),
-    )
-    async with upstreams:
-        ends_at = clock.monotonic() + settings.connect_patience_seconds
-        checked = await asyncio.gather(*(_check_upstream(upstreams, each, ends_at, clock) for each in configs))
-    return [*skipped, *checked]
-
-
-async def _check_upstream(upstreams: UpstreamRegistry, config: UpstreamConfig, ends_at: float, clock: Clock) -> Finding:
-    name, about = config.name, f"upstream {config.name}"
-    if config.credentials is CredentialsScope.PRINCIPAL:
-        return Finding(
-            about, True, "Each principal uses it with a login of its own, so it was not asked for its tools."
-        )
-    while True:
-        try:
-            tools = await upstreams.tool_catalog.list_tools(name, principal=SHARED_OWNER)
-        except SignInRequired:
-            return Finding(about, True, "It requires a login, which only the service has: ringback upstreams")
-        except Unavailable:
-            (info,) = (info for info in upstreams.tool_catalog.list_upstreams() if info.name == name)
-            if info.state != "failing" and clock.monotonic() < ends_at:
-                continue
-            last, advice = info.last_error or "it does not respond", info.advice or "Run it by hand to see why."
-            return Finding(about, False, f"It is unreachable: {last}. {advice}")
-        return Finding(about, True, f"{len(tools)} tools")
-
-
-# -- over the network ------------------------------------------------------------------------------------------------------
 
 
 async def check_issuer(settings: Settings) -> list[Finding]:

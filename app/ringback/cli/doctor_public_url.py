@@ -13,9 +13,9 @@ from urllib.parse import urljoin
 
 import httpx
 
-from ringback.api.problems import MEDIA_TYPE
 from ringback.bootstrap import build_protected_resource, load_authorities, names_itself_in_callbacks
 from ringback.cli.doctor_database import Finding
+from ringback.client.problems import PROBLEM_MEDIA_TYPE
 from ringback.domain.protected_resource import MCP_RESOURCE
 from ringback.settings import Settings
 
@@ -93,7 +93,7 @@ async def _check_resume_url(http: httpx.AsyncClient, base_url: str) -> str:
     """Without a key and a token, the service responds with a problem, whose type leads to its meaning."""
     url = f"{base_url}/v1/resume"
     refusal = await http.post(url, json={})
-    if refusal.headers.get("content-type") != MEDIA_TYPE:
+    if refusal.headers.get("content-type") != PROBLEM_MEDIA_TYPE:
         return f"POST {url} gets {refusal.status_code}, and not from Ringback. Let the proxy send every method."
     type_url = urljoin(url, str(_parse_object(refusal).get("type")))
     if (await http.get(type_url)).status_code != HTTPStatus.OK:

@@ -9,7 +9,6 @@ from typing import Annotated, Final
 import httpx
 import typer
 
-from ringback.cli.callback_receiver import receive_callbacks
 from ringback.cli.client_options import URL_DEFAULT, ApiKey, choose_service, create_client, start_own_service
 from ringback.cli.durable_listener.callback_dispatcher import ATTEMPTS_MAX_DEFAULT, PARALLEL_DEFAULT
 from ringback.cli.durable_listener.state_file import (
@@ -162,6 +161,8 @@ def _receive(
     context: typer.Context, port: int, secret: str | None, url: str | None, api_key: str | None, *, as_json: bool
 ) -> None:
     """Receive callbacks by webhook. A secret without --url on the command line belongs to a webhook that exists."""
+    from ringback.cli.callback_receiver import receive_callbacks  # noqa: PLC0415 - most listeners need no HTTP server
+
     is_url_given = _is_given(context, "url")
     client = None if url is None or (secret is not None and not is_url_given) else create_client(url, api_key)
     if client is None and secret is None:

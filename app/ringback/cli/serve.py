@@ -1,43 +1,25 @@
 """`ringback serve`: runs the service."""
 
-import os
-import shlex
-import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 from ipaddress import ip_network
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from ringback import server
-from ringback.cli.client_options import URL_DEFAULT
+from ringback.cli.configured_upstreams import ConfigFile, UpstreamOption, load_configured_upstreams
 from ringback.cli.output import DATABASE_HELP, exit_on_errors, print_message
 from ringback.cli.service_errors import SERVICE_ERRORS, exit_code_of_start
-from ringback.domain.upstreams import SkippedUpstream, SkipReason
+from ringback.domain.upstreams import SkippedUpstream
 from ringback.settings import Settings, load_settings
 from ringback.upstreams.config import (
-    LoadedUpstreams,
-    UpstreamConfig,
     UpstreamEntry,
-    load_upstreams,
-    parse_upstream_option,
 )
-
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", envvar="RINGBACK_CONFIG", help="A JSON file with mcpServers."),
-]
-UpstreamOption = Annotated[
-    list[str] | None,
-    typer.Option("--upstream", metavar="NAME=COMMAND_OR_URL", help="A further upstream. May be repeated."),
-]
 
 LOOPBACK_NETWORKS: Final = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 SKIPPED_SHOWN_MAX: Final = 10
 """Names on the one line at the start."""
-DEMO_UPSTREAM: Final = f"demo={shlex.join([sys.executable, '-m', 'ringback.cli.demo_upstream'])}"
 
 
 @exit_on_errors(*SERVICE_ERRORS, exit_code=exit_code_of_start)
@@ -107,37 +89,6 @@ def load_development_settings(options: dict[str, Any]) -> Settings:
     )
 
 
-def load_configured_upstreams(settings: Settings, options: Sequence[str], *, dev: bool) -> list[UpstreamEntry]:
-    """The entries of the configuration file and of the command line. With `dev` and no upstream, the demo upstream."""
-    upstreams: list[UpstreamEntry] = [parse_upstream_option(option) for option in options]
-    if settings.config is not None:
-        loaded = load_upstreams(settings.config, os.environ)
-        if settings.strict_config:
-            loaded.require_all()
-        upstreams += _yield_names(loaded, {each.name for each in upstreams})
-    if dev and not upstreams:
-        print_message(
-            f"No upstream is configured; a demo is used. Try it: ringback call demo count_primes --wait{_url_option(settings)}"
-        )
-        upstreams.append(parse_upstream_option(DEMO_UPSTREAM))
-    return upstreams
-
-
-def _yield_names(loaded: LoadedUpstreams, taken: Collection[str]) -> list[UpstreamEntry]:
-    """The entries of the file, without those whose names upstreams of the command line have."""
-    return [
-        SkippedUpstream(
-            name=entry.name,
-            configured_name=entry.configured_name or entry.name,
-            reason=SkipReason.NAME_CONFLICT,
-            advice=f"an --upstream of the command line has the name '{entry.name}'; rename one of them.",
-        )
-        if isinstance(entry, UpstreamConfig) and entry.name in taken
-        else entry
-        for entry in loaded.entries
-    ]
-
-
 def _report_skipped(entries: Sequence[UpstreamEntry]) -> None:
     """Print one line; the log has one for each entry."""
     if skipped := [each.configured_name for each in entries if isinstance(each, SkippedUpstream)]:
@@ -146,12 +97,3 @@ def _report_skipped(entries: Sequence[UpstreamEntry]) -> None:
             f"Skipped entries of the configuration: {shown}. The others are served. The log below says why; so does: "
             "ringback upstreams"
         )
-
-
-def _url_option(settings: Settings) -> str:
-    """The option with which a command finds this service; empty if the command's default does."""
-    if settings.port == 0:
-        return " --url URL, with the url that is logged below"
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    url = f"http://{host}:{settings.port}"
-    return "" if url == URL_DEFAULT else f" --url {url}"

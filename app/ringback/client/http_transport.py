@@ -18,7 +18,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from ringback import __version__
-from ringback.client.problems import ConnectionFailed, Unavailable, UnexpectedAnswer, build_problem
+from ringback.client.problems import PROBLEM_MEDIA_TYPE, ConnectionFailed, Unavailable, UnexpectedAnswer, build_problem
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -272,7 +272,7 @@ def _build_error(response: httpx.Response) -> Exception:
 
 
 def _problem_document(response: httpx.Response) -> Mapping[str, Any] | None:
-    if not response.headers.get("content-type", "").startswith("application/problem+json"):
+    if not response.headers.get("content-type", "").startswith(PROBLEM_MEDIA_TYPE):
         return None
     if response.request.method == "HEAD":
         return {}

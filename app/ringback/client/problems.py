@@ -20,6 +20,9 @@ The status determines the class. `slug`, the stable last part of the problem's t
 from collections.abc import Mapping
 from typing import Any, Final
 
+PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
+"""RFC 9457."""
+
 
 class ClientError(Exception):
     """The base class of the client's errors. The text says what to do."""

@@ -187,16 +187,16 @@ class ScheduledCalls(Protocol):
 
 
 class TombstoneRows(Protocol):
-    async def archive(self, tombstone: Tombstone) -> None:
-        """Replace the call and its result by the tombstone. The call's own webhook expires, too."""
+    async def archive(self, *tombstones: Tombstone) -> None:
+        """Replace the calls and their results by the tombstones. The calls' own webhooks expire, too."""
         ...
 
     async def get(self, principal: Principal, *, call_id: CallId | None, key: str | None) -> Tombstone | None:
         """Find a tombstone by the call's id or by its idempotency key."""
         ...
 
-    async def mark_erased(self, call_id: CallId) -> None:
-        """Mark the tombstone of an expired call, and remove the hash of its request."""
+    async def mark_erased(self, *call_ids: CallId) -> None:
+        """Mark the tombstones of expired calls, and remove the hashes of their requests."""
         ...
 
     async def remove(self, *, cutoff: datetime, limit: int) -> int: ...

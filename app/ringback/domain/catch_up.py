@@ -1,5 +1,7 @@
 """Catch-up: a webhook registered with an old cursor gets the events since then in small steps.
 
+So does a webhook that watches others together with many more, from an event about one of them (`notifier.fan_out`).
+
     registered ──step──▶ position in the log ──step──▶ … ──head reached──▶ matched as events happen
 
 Until a webhook reaches the head of the log, all its deliveries come from these steps, new events included, so no event
@@ -22,7 +24,7 @@ STEP_BODY_BYTES_MAX: Final = 256 * 1024
 CATCH_UP_DELIVERIES_MAX: Final = HELD_DELIVERIES_MAX
 """Deliveries of one catch-up. Later events are given up, and a `gap` envelope says from where to poll."""
 CATCH_UP_TOPIC: Final = "catch-ups"
-"""Topic: a webhook has events to catch up with after its registration."""
+"""Topic: a webhook has events to catch up with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +48,8 @@ class CatchUpRows(Protocol):
         """The oldest catch-up of the principal that follows `after` in rotation; None if there is no catch-up."""
         ...
 
-    async def save(self, catch_up: CatchUp) -> None:
-        """Insert the row or update its position."""
+    async def save(self, *catch_ups: CatchUp) -> None:
+        """Insert the rows or update their positions."""
         ...
 
     async def remove(self, webhook_id: WebhookId) -> None:

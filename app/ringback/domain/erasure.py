@@ -150,8 +150,16 @@ class ErasedRows(Protocol):
         """The webhooks of the session or the principal that are not newer than the request."""
         ...
 
-    async def list_call_webhooks(self, principal: Principal, call_id: CallId, *, limit: int) -> Sequence[WebhookId]:
-        """The webhooks that belong to one call."""
+    async def list_call_webhooks(
+        self, principal: Principal, call_ids: Sequence[CallId], *, limit: int
+    ) -> Sequence[WebhookId]:
+        """The webhooks that belong to these calls."""
+        ...
+
+    async def list_events(
+        self, principal: Principal, call_ids: Sequence[CallId], *, seq: int, limit: int
+    ) -> Sequence[Event]:
+        """Events of these calls with `event.seq > seq`, in the order of the list, and of the log for each call."""
         ...
 
 
@@ -168,9 +176,9 @@ class ErasedDeliveries(Protocol):
     Deliveries that another unit has locked are skipped, and then the batch is not done.
     """
 
-    async def delete_of_call(self, call_id: CallId, *, limit: int) -> ErasedDeliveryBatch: ...
+    async def delete_of_calls(self, call_ids: Sequence[CallId], *, limit: int) -> ErasedDeliveryBatch: ...
 
-    async def delete_of_webhook(self, webhook_id: WebhookId, *, limit: int) -> ErasedDeliveryBatch: ...
+    async def delete_of_webhooks(self, webhook_ids: Sequence[WebhookId], *, limit: int) -> ErasedDeliveryBatch: ...
 
     async def delete_of_event(self, principal: Principal, event_id: EventId, *, limit: int) -> ErasedDeliveryBatch:
         """Deliveries of one event of this principal. Other principals may have an event of the same id."""

@@ -12,6 +12,12 @@ An upstream is asked for the events of a type with arguments, which only the ups
 topic: the digest of the arguments for which it was sent. A reader with the same arguments, whatever the order of their keys,
 has the same topic.
 
+A publisher declares no arguments of its own: readers of a published type filter by `client_session_id`, `correlation_id` and
+`upstream`, which are columns of the log and keys of the index of webhooks. Arguments that name members of `data` would be none:
+an event would match as many topics as it has such members, and without a key for each, one event would visit every webhook of
+its type. A publisher puts the value that readers choose by into `correlation_id`, or into the name of the type. A server that
+needs arguments of its own emits with `ringback.extension.Events`, whose types have them, and is an upstream.
+
 The specification asks that the schema of a type changes by addition only. The service cannot judge whether a change is one: it
 shows the new schema and ends no subscription, so it never sends the reason `schema_changed`. A publisher gives an incompatible
 schema a new name; an upstream that ends its subscriptions is asked again.

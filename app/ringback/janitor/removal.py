@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from ringback.domain.call import Call
 from ringback.domain.call_rows import Tombstone
 from ringback.domain.clock import seconds
 from ringback.domain.erasure import ErasureState
@@ -37,16 +38,8 @@ class RemovalTasks:
 
     async def _archive_expired_calls(self, tx: Transaction) -> bool:
         expired = await tx.call_queue.find_expired(now=tx.now(), limit=self._config.batch_size)
-        for call in expired:
-            await tx.tombstones.archive(
-                Tombstone(
-                    call_id=call.id,
-                    principal=call.principal,
-                    idempotency_key=call.idempotency_key,
-                    request_hash=call.request_hash,
-                    expired_at=tx.now(),
-                )
-            )
+        if expired:
+            await tx.tombstones.archive(*(_make_tombstone(call, expired_at=tx.now()) for call in expired))
         return len(expired) == self._config.batch_size
 
     async def _erase(self, tx: Transaction) -> bool:
@@ -112,3 +105,13 @@ class RemovalTasks:
 
     def _is_full_batch(self, rows: int) -> bool:
         return rows >= self._config.batch_size
+
+
+def _make_tombstone(call: Call, *, expired_at: datetime) -> Tombstone:
+    return Tombstone(
+        call_id=call.id,
+        principal=call.principal,
+        idempotency_key=call.idempotency_key,
+        request_hash=call.request_hash,
+        expired_at=expired_at,
+    )

@@ -28,6 +28,7 @@ from ringback.mcp_server.gateway import Gateway, Result
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.request_state import seal_request_state, unknown_request_state, unseal_request_state
 from ringback.mcp_server.session_notifications import send_to_request
+from ringback.telemetry import call_facts
 from ringback.waits import end_tasks, wait_first
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ async def elicit_input(
             answer = await _send_elicitation(context, request_id, input_request, call_meta)
         await gateway.input_answers.answer_input(context.caller, call.id, {key: answer})
     except (MCPError, ValidationError, RingbackError) as problem:
-        log.info("question.not_answered", extra={"call_id": call.id, "problem": type(problem).__name__})
+        log.info("question.not_answered", extra={**call_facts(call), "problem": type(problem).__name__})
         return False
     return True
 

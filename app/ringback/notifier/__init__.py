@@ -40,6 +40,7 @@ Where each rule is:
     which URLs are proven                     verification; challenge_sender sends a challenge, the verifier those that are due
     how many DNS lookups at once              http.caching_resolver
     the bytes and headers of a callback       payload
+    which ids a line about a delivery has     delivery_facts
 
 Beside this way: `catch_up` delivers past events to a webhook with an old cursor, `requested_deliveries` inserts tests and
 replays, `log_positions` and `resume_tokens` serve cursors and tokens, `lost_events` reports

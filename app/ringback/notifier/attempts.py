@@ -43,6 +43,7 @@ from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
 from ringback.measurements import Measurements
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, Permit
+from ringback.notifier.delivery_facts import delivery_facts
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import build_gap_delivery
 from ringback.notifier.recorder import Recorder
@@ -53,8 +54,8 @@ _LOGGED_IDS_MAX: Final = 10
 """Delivery ids in one log line."""
 
 WARNINGS_AT_ONCE_MAX: Final = 4
-"""Webhooks whose owners are warned in one transaction. Each warning may match a thousand webhooks, which takes 0.1 s, and all
-webhooks at an origin reach a level at the same time. The others are warned at their next attempt."""
+"""Webhooks whose owners are warned in one transaction. Each warning may match a thousand webhooks, and all webhooks of one
+origin reach a level at once. The others are warned at their next attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,14 +250,7 @@ async def record_losses(tx: Transaction, deliveries: Collection[Delivery], measu
 
 def _log_given_up(deliveries: Collection[Delivery]) -> None:
     for delivery in deliveries:
-        facts = {
-            "delivery_id": delivery.id,
-            "webhook_id": delivery.webhook_id,
-            "call_id": delivery.call_id,
-            "principal": delivery.principal,
-            "message_id": delivery.message_id,
-        }
-        log.info("delivery.given_up", extra=facts)
+        log.info("delivery.given_up", extra=delivery_facts(delivery))
 
 
 def _webhook_after_failed_gap(webhook: Webhook, result: AttemptResult, update: DeliveryUpdate) -> Webhook:
@@ -306,11 +300,7 @@ def log_attempts(batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[Fini
             level,
             "delivery.attempted",
             extra={
-                "delivery_id": outcome.delivery.id,
-                "webhook_id": outcome.delivery.webhook_id,
-                "call_id": outcome.delivery.call_id,
-                "principal": outcome.delivery.principal,
-                "message_id": outcome.delivery.message_id,
+                **delivery_facts(outcome.delivery),
                 "number": attempt.number,
                 "category": str(result.category),
                 "status_code": result.status_code,

@@ -35,6 +35,7 @@ from ringback.notifier.attempts import (
 )
 from ringback.notifier.batcher import Batcher
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits, Permit
+from ringback.notifier.delivery_facts import delivery_facts
 from ringback.notifier.http.sender import ATTEMPT_SECONDS, Sender
 from ringback.notifier.http.target import Target, TargetCache, TargetPolicy
 from ringback.notifier.leasing import DeliveryLeasing, LeasedBatch, LeasedDelivery
@@ -250,7 +251,7 @@ class Dispatcher:
 
     def _abandon_attempt(self, leased: LeasedDelivery) -> None:
         """Leave the delivery to whichever process leases it after this lease expires."""
-        log.warning("delivery.held_too_long")
+        log.warning("delivery.held_too_long", extra=delivery_facts(leased.delivery))
         self._release_permit(leased.permit)
 
     async def _post_callback(self, leased: LeasedDelivery, *, signed_at: datetime) -> AttemptResult:
@@ -270,7 +271,7 @@ class Dispatcher:
             result = await self._post_traced(leased, target, dict(webhook.headers) | headers)
             return redact_result(result, webhook.headers)
         except Exception:  # a bug in the sender, which may be the user's own, must not affect other deliveries
-            log.exception("delivery.sender_failed")
+            log.exception("delivery.sender_failed", extra=delivery_facts(delivery))
             return AttemptResult(category=AttemptCategory.INTERNAL_ERROR)
 
     async def _post_traced(self, leased: LeasedDelivery, target: Target, headers: Mapping[str, str]) -> AttemptResult:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from ringback.domain import webhook_health as health
 from ringback.domain.call import Call
-from ringback.domain.catch_up import STEP_BODY_BYTES_MAX
+from ringback.domain.catch_up import CATCH_UP_TOPIC, STEP_BODY_BYTES_MAX, CatchUp
 from ringback.domain.cursor import LogPosition
 from ringback.domain.delivery import OPEN_STATES, Delivery, DeliveryKind, DeliveryState
 from ringback.domain.errors import ContentUnreadable
@@ -17,6 +17,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, delivery_due_at, matches_event, webhook_for_call
 from ringback.domain.webhook_rows import WebhookPart
+from ringback.domain.webhook_text import WEBHOOK_EVENTS
 from ringback.notifier.log_positions import read_log_position, read_log_positions
 from ringback.notifier.payload import BODY_BYTES_MAX, PayloadBuilder, new_delivery
 from ringback.post_commit import DeliveryHandoff, DeliveryLease
@@ -27,6 +28,10 @@ SUPERSEDING_EVENTS: Final = frozenset({EventName.CALL_PROGRESS, EventName.CALL_F
 DELIVERIES_AT_ONCE: Final = 32
 """Deliveries built and inserted between two turns of the event loop: some 4 ms, at 120 µs each, encryption included (measured).
 A thousand webhooks that match one event would otherwise block the loop for 0.12 s."""
+
+WATCHERS_AT_ONCE_MAX: Final = DELIVERIES_AT_ONCE
+"""Webhooks that get an event about another webhook in the transaction of the event. All others catch up, each in its own
+transaction: one batch of attempts may suspend, or find recovered, dozens of webhooks that a thousand webhooks watch."""
 
 NO_OPEN_SEQ: Final = sys.maxsize
 """Greater than every sequence number."""
@@ -154,6 +159,7 @@ class FanOut:
         matching = [
             await self._select_webhooks(tx, event, webhooks) for event, webhooks in zip(events, candidates, strict=True)
         ]
+        matching = await _defer_watchers(tx, events, matching)
         new = _NewDeliveries(positions={event.seq: event.position for event in events})
         await new.load_lowest_open_seqs(tx, {each.id: each for webhooks in matching for each in webhooks}.values())
         await new.load_positions(tx, events[0])
@@ -263,6 +269,23 @@ class FanOut:
         if lease is not None:
             lease.hand_off(delivery)
         return delivery
+
+
+async def _defer_watchers(
+    tx: Transaction, events: Sequence[Event], matching: Sequence[Sequence[Webhook]]
+) -> Sequence[Sequence[Webhook]]:
+    """The webhooks that get each event now. Those of events about webhooks beyond the limit begin a catch-up before the event.
+
+    Events about webhooks are appended one by one, so no later event of this unit has been matched for these webhooks.
+    """
+    if len(events) != 1 or events[0].name not in WEBHOOK_EVENTS or len(matching[0]) <= WATCHERS_AT_ONCE_MAX:
+        return matching
+    later = matching[0][WATCHERS_AT_ONCE_MAX:]
+    await tx.catch_ups.save(
+        *(CatchUp(webhook_id=each.id, principal=each.principal, seq=events[0].seq - 1) for each in later)
+    )
+    tx.notify(CATCH_UP_TOPIC)
+    return [matching[0][:WATCHERS_AT_ONCE_MAX]]
 
 
 def _apply_to_event(webhook: Webhook, event: Event, naming_calls: Collection[CallId]) -> Webhook:

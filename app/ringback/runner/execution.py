@@ -46,6 +46,7 @@ from ringback.runner.drivers import BoundDriverPort, LeaseLost, ParkedCall, Refu
 from ringback.runner.leased_call import LeasedCall
 from ringback.runner.run_spans import note_completion, note_dispatch
 from ringback.services.login_waits import LoginWaits
+from ringback.telemetry import call_facts
 from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamNotConfigured, UpstreamUnreachable
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import ObservableFlag
@@ -144,7 +145,7 @@ class CallExecution:
         outcome = await self._run_until_outcome()
         if self._leased_call.lease_lost.is_set():
             if not await self._leased_call.was_cancelled():
-                log.warning("call.lease_lost", extra={"call_id": self.call.id})
+                log.warning("call.lease_lost", extra=call_facts(self.call))
         elif isinstance(outcome, CallCompletion):
             completion = completion_after_runs(self.call, outcome)
             note_completion(completion)
@@ -284,7 +285,7 @@ class CallExecution:
                 async with asyncio.timeout(CANCEL_TIMEOUT_SECONDS):
                     self._cancel_completion = await session.cancel_call(self.call)
             except (RequestFailed, TimeoutError):
-                log.info("call.cancel_not_sent", extra={"call_id": self.call.id})
+                log.info("call.cancel_not_sent", extra=call_facts(self.call))
                 return None
             self._cancel_delivered = True
             return self._cancel_completion
@@ -331,7 +332,7 @@ class CallExecution:
         if isinstance(problem, StoreUnavailable) and not self._depends_on_process:
             return None
         # A bug in Ringback must not leave the call without an end.
-        log.error("call.drive_failed", extra={"call_id": self.call.id}, exc_info=problem)
+        log.error("call.drive_failed", extra=call_facts(self.call), exc_info=problem)
         outcome = CallOutcome.REJECTED if self.call.dispatched_at is None else CallOutcome.UNKNOWN
         return failed_completion(outcome, "Ringback failed while it ran this call; its log says how.")
 

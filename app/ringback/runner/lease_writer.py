@@ -43,7 +43,7 @@ class LeaseWriter:
             except LeaseLost:
                 self._lease_lost.set()
             except StoreUnavailable:
-                log.debug("call.not_written", extra={"call_id": self._call.id})
+                log.debug("call.not_written", extra=call_facts(self._call))
                 await self._clock.sleep(STORE_RETRY_SECONDS)
         raise LeaseLost
 
@@ -60,14 +60,14 @@ class LeaseWriter:
                 if (written := await write()) is not None:
                     _log_released(written)
             except LeaseLost:
-                log.warning("call.lease_lost", extra={"call_id": self._call.id})
+                log.warning("call.lease_lost", extra=call_facts(self._call))
             except StoreUnavailable:
                 if not is_last_attempt:
-                    log.log(log_level, "call.not_recorded", extra={"call_id": self._call.id})
+                    log.log(log_level, "call.not_recorded", extra=call_facts(self._call))
                     log_level = logging.DEBUG  # the store says how long it is unavailable
                     await self._wait_before_retry()
                     continue
-                log.error("call.left_unrecorded", extra={"call_id": self._call.id})  # noqa: TRY400 - the store has logged the cause
+                log.error("call.left_unrecorded", extra=call_facts(self._call))  # noqa: TRY400 - the store has logged the cause
             return
 
     async def _wait_before_retry(self) -> None:

@@ -28,6 +28,7 @@ from ringback.runner.drivers import LeaseLost, ParkedCall
 from ringback.runner.lease_writer import LeaseWriter
 from ringback.runner.throttled_writer import ThrottledWriter
 from ringback.services.login_waits import LoginWaits, RefusedCall, write_for_owner
+from ringback.telemetry import call_facts
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import ObservableFlag
 
@@ -155,7 +156,7 @@ class LeasedCall:
             known = self.call  # after the read: the call may have been dispatched meanwhile
             self.call = replace(call, dispatched_at=known.dispatched_at, runs=known.runs, handle=known.handle)
         except StoreUnavailable:
-            log.debug("call.not_read")
+            log.debug("call.not_read", extra=call_facts(known))
         except LeaseLost:
             self.lease_lost.set()
             raise

@@ -43,6 +43,7 @@ and then does everything or nothing.
     live_calls      lists of calls that follow what happens, read once for all their viewers
     call_resumes    record when clients came back for their calls
     resume          exchange a resume token for a call, its result and its events; issue and revoke tokens
+    pacing          pauses between the batches of one request
     quotas          limits for each principal
     erasures        erase a call, a session or a principal; erasure_batches: one transaction each
     operators       act for another principal, or read the rows of all

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from ringback.domain.circuit_breaker import CircuitState, half_opened
+from ringback.domain.clock import Clock
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
@@ -24,6 +25,7 @@ from ringback.domain.webhook_health import HELD_DELIVERIES_MAX, RELEASE_BATCH_SI
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.concurrency_limiter import accepts_attempts
 from ringback.notifier.http.target import TargetCache, TargetPolicy
+from ringback.services.pacing import BatchPace
 
 DUE_NOW_MAX: Final = HELD_DELIVERIES_MAX
 """Deliveries of one webhook that one request makes due now, and the highest number that it counts."""
@@ -46,8 +48,9 @@ class OpenDeliveries:
 
 
 class AttemptScheduler:
-    def __init__(self, *, store: Store, targets: TargetPolicy) -> None:
+    def __init__(self, *, store: Store, clock: Clock, targets: TargetPolicy) -> None:
         self._store = store
+        self._clock = clock
         self._target_cache = TargetCache(targets)
 
     async def schedule_now(self, tx: Transaction, webhook: Webhook) -> OpenDeliveries:
@@ -71,8 +74,11 @@ class AttemptScheduler:
             tx.notify(*([DELIVERY_DUE_TOPIC] if made_due else []))
             return made_due
 
+        pace = BatchPace(self._clock)
         for _ in range(DUE_NOW_MAX // RELEASE_BATCH_SIZE):
-            if await self._store.write_for(principal, make_due) < RELEASE_BATCH_SIZE:
+            async with pace.next_batch():
+                made_due = await self._store.write_for(principal, make_due)
+            if made_due < RELEASE_BATCH_SIZE:
                 return
 
     async def schedule_all(self, webhook: Webhook) -> OpenDeliveries:

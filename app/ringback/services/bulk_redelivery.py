@@ -5,7 +5,7 @@ then   each webhook with a replay: its pending deliveries are due now (`attempt_
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -23,6 +23,7 @@ from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.services.attempt_scheduling import AttemptScheduler, OpenDeliveries
 from ringback.services.audit import record_own_change
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.pacing import BatchPace
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.replays import REPLAY_BATCH_SIZE
 
@@ -83,9 +84,11 @@ class BulkRedeliveries:
         where = replace(where, until=until)
         sent: defaultdict[WebhookId, int] = defaultdict(int)
         skipped, after = 0, "" if position is None else position.delivery_id
+        pace = self._quotas.pace_batches()
         for _ in range(PAGES_MAX):
-            page = await self._find(caller, where, after=after, limit=REPLAY_BATCH_SIZE)
-            skipped += await self._redeliver_page(caller, page, sent, dry_run=dry_run)
+            async with pace.next_batch():
+                page = await self._find(caller, where, after=after, limit=REPLAY_BATCH_SIZE)
+                skipped += await self._redeliver_page(caller, page, sent, dry_run=dry_run)
             after = page.next_position
             if after is None or sum(sent.values()) + REPLAY_BATCH_SIZE > REDELIVERIES_MAX:
                 break
@@ -93,7 +96,7 @@ class BulkRedeliveries:
             redelivered=sum(sent.values()),
             skipped=skipped,
             webhooks=len(sent),
-            deliveries=_total([await self._schedule(each, sent[each], dry_run=dry_run) for each in sorted(sent)]),
+            deliveries=await self._schedule_all(sent, pace, dry_run=dry_run),
             next_position=None if after is None else RedeliveryPosition(epoch_milliseconds(until), after),
         )
 
@@ -131,6 +134,13 @@ class BulkRedeliveries:
         if not dry_run:
             await self._requested_deliveries.insert_replays(tx, webhook, ended)
         return len(ended)
+
+    async def _schedule_all(self, sent: Mapping[WebhookId, int], pace: BatchPace, *, dry_run: bool) -> OpenDeliveries:
+        scheduled: list[OpenDeliveries] = []
+        for webhook_id in sorted(sent):
+            async with pace.next_batch():
+                scheduled.append(await self._schedule(webhook_id, sent[webhook_id], dry_run=dry_run))
+        return _total(scheduled)
 
     async def _schedule(self, webhook_id: WebhookId, replayed: int, *, dry_run: bool) -> OpenDeliveries:
         webhook = await self._store.read(lambda tx: tx.webhooks.get(webhook_id))

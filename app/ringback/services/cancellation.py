@@ -22,6 +22,7 @@ from ringback.domain.principal import Caller, Scope
 from ringback.domain.signals import call_cancel_topic, call_changed_topic
 from ringback.notifier.recorder import CompletionRequest, Recorder
 from ringback.services.audit import record_own_change
+from ringback.services.pacing import BatchPace
 from ringback.services.quotas import QuotaEnforcer
 
 CANCELLATIONS_MAX: Final = 1_000
@@ -63,21 +64,25 @@ class BulkCancellations:
         if where.status not in {None, *OPEN_STATUSES}:
             raise InvalidRequest("status: only calls that are working or input_required can be cancelled.")
         counts: Counter[bool] = Counter()
-        has_more = False
+        has_more, pace = False, self._quotas.pace_batches()
         with self._quotas.open_bulk_request(caller.principal):
             for status in OPEN_STATUSES if where.status is None else (where.status,):
-                has_more |= await self._cancel_status(caller, replace(where, status=status), counts, dry_run=dry_run)
+                where = replace(where, status=status)
+                has_more |= await self._cancel_status(caller, where, counts, pace, dry_run=dry_run)
         return BulkCancellation(cancelled=counts[True], requested=counts[False], has_more=has_more)
 
-    async def _cancel_status(self, caller: Caller, where: CallFilter, counts: Counter[bool], *, dry_run: bool) -> bool:
+    async def _cancel_status(
+        self, caller: Caller, where: CallFilter, counts: Counter[bool], pace: BatchPace, *, dry_run: bool
+    ) -> bool:
         """Count the calls by whether they ended at once. Return whether more are left."""
         position: str | None = None
         for _ in range(PAGES_MAX):
             limit = min(CANCELLED_CALLS_BATCH_SIZE, CANCELLATIONS_MAX - counts.total())
             if limit <= 0:
                 return True
-            page = await self._find(caller, where, position=position, limit=limit)
-            counts.update(await self._cancel_page(caller, page, is_first=not counts.total(), dry_run=dry_run))
+            async with pace.next_batch():
+                page = await self._find(caller, where, position=position, limit=limit)
+                counts.update(await self._cancel_page(caller, page, is_first=not counts.total(), dry_run=dry_run))
             position = page.next_position
             if position is None:
                 return False

@@ -19,6 +19,7 @@ from ringback.domain.ids import KeyId
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.rate_limiter import RateLimit, RateLimiter, TokenBucket
+from ringback.services.pacing import BatchPace
 
 K = TypeVar("K")
 
@@ -171,6 +172,10 @@ class QuotaEnforcer:
             )
         with _counting(self._bulk_requests, principal):
             yield
+
+    def pace_batches(self) -> BatchPace:
+        """The pace of one request that has many batches."""
+        return BatchPace(self._clock)
 
     def count_streams(self, principal: Principal) -> int:
         return self._streams[principal]

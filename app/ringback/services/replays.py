@@ -33,8 +33,9 @@ from ringback.services.webhooks import RequestedDelivery
 
 REPLAY_DELIVERIES_MAX: Final = 10_000
 """Deliveries of one request: as many as one webhook can hold."""
-REPLAY_BATCH_SIZE: Final = 200
-"""Deliveries per transaction: it takes milliseconds of the only writer, where a whole replay would take a second."""
+REPLAY_BATCH_SIZE: Final = 100
+"""Deliveries per transaction: ten milliseconds of the only writer, with the bodies sealed anew, where a whole replay would
+take a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,11 +154,12 @@ class DeliveryReplays:
         replay_batch = self._count_batch if request.dry_run else self._replay_batch
         run = self._store.scan if request.dry_run else self._store.write_for
         replayed = still_open = 0
-        is_first = True
+        is_first, pace = True, self._quotas.pace_batches()
         while source is not None and replayed < REPLAY_DELIVERIES_MAX:
             limit = min(REPLAY_BATCH_SIZE, REPLAY_DELIVERIES_MAX - replayed)
             work = partial(replay_batch, caller, webhook_id, source, limit, is_first=is_first)
-            batch, is_first = await run(caller.principal, work), False
+            async with pace.next_batch():
+                batch, is_first = await run(caller.principal, work), False
             replayed += len(batch.finished)
             still_open += batch.still_open
             source = batch.next_source

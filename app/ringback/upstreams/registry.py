@@ -17,6 +17,7 @@ from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
 from ringback.domain.upstreams import Listing, Reloaded, ToolCatalog, UpstreamChange, UpstreamProxyPort
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
+from ringback.telemetry import call_facts
 from ringback.upstreams.call_session import CallLogMessages, CallSession
 from ringback.upstreams.catalog.catalog_cache import CatalogCaches
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
@@ -172,7 +173,7 @@ class UpstreamRegistry:
             except ConnectionReplaced:
                 if is_open:
                     raise
-                log.debug("call.moved", extra={"call_id": call.id})
+                log.debug("call.moved", extra=call_facts(call))
 
     def _require_served(self, upstream: str) -> None:
         if upstream not in self.connections and (skipped := self._skipped.find(upstream)) is not None:

@@ -46,7 +46,7 @@ async def insert_failing_webhooks(engine: Engine, dispatcher: Dispatcher) -> lis
 
 
 def make_scheduler(engine: Engine) -> AttemptScheduler:
-    return AttemptScheduler(store=engine.store, targets=PUBLIC_POLICY)
+    return AttemptScheduler(store=engine.store, clock=engine.clock, targets=PUBLIC_POLICY)
 
 
 async def request_attempts(engine: Engine, webhooks: list[Webhook]) -> list[OpenDeliveries]:

@@ -18,7 +18,9 @@ from ringback.domain.event_rows import EventFilter
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.attempts import WARNINGS_AT_ONCE_MAX, limit_warnings
+from ringback.notifier.fan_out import WATCHERS_AT_ONCE_MAX
 from tests.support.builders import make_call, make_delivery, make_webhook
+from tests.support.catch_ups import finish_catching_up, list_sent_seqs
 from tests.support.clock import START, FakeClock
 from tests.support.databases import query_rows
 from tests.support.engine import Engine
@@ -196,6 +198,31 @@ async def test_many_webhooks_that_reach_a_level_at_once_are_all_warned(still: En
 
     warned = [event for event in await still.read_events() if event.name == EventName.WEBHOOK_FAILING]
     assert sorted(event.data["webhook_id"] for event in warned) == sorted(webhook.id for webhook in webhooks)
+
+
+async def test_a_suspension_that_many_webhooks_watch_is_delivered_in_bounded_steps(still: Engine) -> None:
+    """The others catch up with it, and get what happened meanwhile in the order of the log."""
+    watched = frozenset({EventName.WEBHOOK_SUSPENDED, EventName.CALL_FINISHED})
+    watchers = [make_webhook(url=f"https://{OTHER_WEBHOOK}/", events=watched) for _ in range(2 * WATCHERS_AT_ONCE_MAX)]
+    await still.insert_webhooks(make_webhook(**FAILING), *watchers)
+    board = ReceiversByHost(500)
+    board.set_response(OTHER_WEBHOOK, 204)
+    await still.finish_call(make_call())
+    await run_rounds(still, board)
+
+    at_once = await list_deliveries_of(still, watchers)
+    await still.finish_call(make_call())
+    await finish_catching_up(still)
+
+    finished, suspended, finished_later = [event.id for event in await still.read_events()]
+    assert at_once.count([finished, suspended]) == at_once.count([finished]) == WATCHERS_AT_ONCE_MAX
+    received = await list_deliveries_of(still, watchers)
+    assert received == [[finished, suspended, finished_later]] * len(watchers)
+
+
+async def list_deliveries_of(engine: Engine, webhooks: list[Webhook]) -> list[list[str | None]]:
+    """The events of each webhook's deliveries, in the order of the log."""
+    return [[each.event_id for each in await list_sent_seqs(engine, webhook)] for webhook in webhooks]
 
 
 def test_one_transaction_warns_of_a_few_webhooks_and_leaves_the_others_for_their_next_attempt() -> None:

@@ -3,6 +3,7 @@
 import httpx
 import pytest
 
+from ringback.domain.call import Progress
 from ringback.domain.principal import Scope
 from ringback.services import erasure_batches
 from tests.interaction.rest.test_erasure import BODY, RESULT, SESSION, find_private_text, run_call, start
@@ -173,3 +174,36 @@ async def test_a_webhook_that_is_newer_than_an_open_erasure_starts_another_one(
 
     assert first["id"] != second["id"]
     assert (await alice.get("/v1/webhooks")).json()["webhooks"] == []
+
+
+@pytest.mark.usefixtures("one_batch_at_once")
+async def test_a_batch_erases_many_calls_of_a_session_with_their_own_webhooks(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    for number in range(5):
+        await run_call(service, alice, callback={"url": f"{CALLBACK_URL}/{number}"})
+
+    erased = (await alice.delete(SESSION)).json()
+
+    assert [erased[name] for name in ("calls", "deliveries", "events", "webhooks")] == [5, 5, 5, 5]
+    assert find_private_text(service, but_for=frozenset({"erasures"})) == []
+
+
+async def test_calls_with_more_events_than_a_batch_are_erased_whole(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for events in (1, 5, 1, 3):
+        call_id = await start(alice)
+        await service.mark_dispatched(call_id)
+        for number in range(events - 1):
+            await service.record_progress(call_id, Progress(progress=float(number), message="private-7f3a"))
+        await service.finish_call(call_id, RESULT)
+    monkeypatch.setattr(erasure_batches, "ERASE_BATCH_SIZE", 2)
+
+    await alice.delete(SESSION)
+    await run_janitor(service)
+
+    assert find_private_text(service, but_for=frozenset({"erasures"})) == []
+    events = (await alice.get("/v1/events")).json()["events"]
+    assert [event["data"]["erased"] for event in events] == [True] * 10
+    assert service.count_rows()["calls"] == 0

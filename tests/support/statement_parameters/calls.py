@@ -123,7 +123,7 @@ CALL_PARAMETERS: Final[StatementParameters] = {
             | {"erased": 0},
         ],
         "mark_erased": [{"call_id": "call_none"}],
-        "delete_call": [{"call_id": "call_rare"}],
+        "delete_calls": [{"ids": '["call_rare", "call_none"]'}],
         "expire_own_webhook": [{"call_id": "call_rare", "expired_at": NOW}],
         "get": [{"call_id": "call_none", "key": "key-none"}, {"call_id": None, "key": "key-1"}],
         "remove": [{}],

@@ -45,7 +45,8 @@ def open_arguments(row: Row, sealer: Sealer) -> tuple[str | bytes, str | bytes]:
             associated_data=_arguments_place(row["id"]),
         )
     except (UnsealError, ValueError):
-        log.warning("call.unreadable", extra={"call_id": row["id"]})
+        facts = {name: row[name] for name in ("principal", "client_session_id", "correlation_id", "upstream")}
+        log.warning("call.unreadable", extra={"call_id": row["id"], **facts})
         return "{}", json_to_column({UNREADABLE_MEMBER: True})
     opened, _, meta = plaintext.partition(_SEPARATOR)
     return opened, meta

@@ -208,17 +208,17 @@ class SqlScheduledCalls(SqlRows, noun="scheduled_calls"):
 class SqlTombstones(SqlRows, noun="tombstones"):
     """Implements `domain.call_rows.TombstoneRows`."""
 
-    async def archive(self, tombstone: Tombstone) -> None:
-        row = _TOMBSTONE.encode(tombstone)
-        await self._sql.execute("delete_call", **row)
-        await self._sql.execute("expire_own_webhook", **row)
-        await self._sql.execute("insert", **row)
+    async def archive(self, *tombstones: Tombstone) -> None:
+        rows = [_TOMBSTONE.encode(tombstone) for tombstone in tombstones]
+        await self._sql.execute("delete_calls", ids=self._sql.array([row["call_id"] for row in rows]))
+        await self._sql.execute_many("expire_own_webhook", rows)
+        await self._sql.execute_many("insert", rows)
 
     async def get(self, principal: Principal, *, call_id: CallId | None, key: str | None) -> Tombstone | None:
         return await self._sql.fetch_record("get", _TOMBSTONE, principal=principal, call_id=call_id, key=key)
 
-    async def mark_erased(self, call_id: CallId) -> None:
-        await self._sql.execute("mark_erased", call_id=call_id)
+    async def mark_erased(self, *call_ids: CallId) -> None:
+        await self._sql.execute_many("mark_erased", [{"call_id": call_id} for call_id in call_ids])
 
     async def remove(self, *, cutoff: datetime, limit: int) -> int:
         return await self._sql.execute("remove", older_than=instant_to_column(cutoff), limit=limit)

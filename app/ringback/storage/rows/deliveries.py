@@ -116,7 +116,8 @@ def _unseal_body(row: Row, sealer: Sealer) -> bytes:
     try:
         return sealer.unseal(row["body"], associated_data=body_associated_data(row["id"]))
     except UnsealError:
-        log.warning("delivery.unreadable", extra={"delivery_id": row["id"]})
+        facts = {name: row[name] for name in ("webhook_id", "call_id", "principal")}
+        log.warning("delivery.unreadable", extra={"delivery_id": row["id"], **facts})
         return b""
 
 

@@ -85,9 +85,20 @@ class SqlErasedRows(SqlRows, noun="erased_rows"):
     async def list_webhooks(self, erasure: Erasure, *, limit: int) -> Sequence[WebhookId]:
         return [WebhookId(row["id"]) for row in await self._list("webhooks", erasure, limit)]
 
-    async def list_call_webhooks(self, principal: Principal, call_id: CallId, *, limit: int) -> Sequence[WebhookId]:
-        rows = await self._sql.fetch_all("webhooks_of_call", principal=principal, call_id=call_id, limit=limit)
+    async def list_call_webhooks(
+        self, principal: Principal, call_ids: Sequence[CallId], *, limit: int
+    ) -> Sequence[WebhookId]:
+        ids = self._sql.array(call_ids)
+        rows = await self._sql.fetch_all("webhooks_of_calls", principal=principal, call_ids=ids, limit=limit)
         return [WebhookId(row["id"]) for row in rows]
+
+    async def list_events(
+        self, principal: Principal, call_ids: Sequence[CallId], *, seq: int, limit: int
+    ) -> Sequence[Event]:
+        ids = self._sql.array(call_ids)
+        return await self._sql.fetch_records(
+            "events_of_calls", RECORDS.event, principal=principal, call_ids=ids, seq=seq, limit=limit
+        )
 
     async def _list(self, name: str, erasure: Erasure, limit: int) -> Sequence[Any]:
         """Rows of the session, or of the principal, along the index that fits."""
@@ -101,11 +112,11 @@ class SqlErasedRows(SqlRows, noun="erased_rows"):
 class SqlErasedDeliveries(SqlRows, noun="erased_deliveries"):
     """Implements `domain.erasure.ErasedDeliveries`."""
 
-    async def delete_of_call(self, call_id: CallId, *, limit: int) -> ErasedDeliveryBatch:
-        return await self._delete("of_call", limit, call_id=call_id)
+    async def delete_of_calls(self, call_ids: Sequence[CallId], *, limit: int) -> ErasedDeliveryBatch:
+        return await self._delete("of_calls", limit, call_ids=self._sql.array(call_ids))
 
-    async def delete_of_webhook(self, webhook_id: WebhookId, *, limit: int) -> ErasedDeliveryBatch:
-        return await self._delete("of_webhook", limit, webhook_id=webhook_id)
+    async def delete_of_webhooks(self, webhook_ids: Sequence[WebhookId], *, limit: int) -> ErasedDeliveryBatch:
+        return await self._delete("of_webhooks", limit, webhook_ids=self._sql.array(webhook_ids))
 
     async def delete_of_event(self, principal: Principal, event_id: EventId, *, limit: int) -> ErasedDeliveryBatch:
         return await self._delete("of_event", limit, principal=principal, event_id=event_id)
@@ -126,6 +137,8 @@ class SqlErasedDeliveries(SqlRows, noun="erased_deliveries"):
         return len(deleted)
 
     async def delete_identity(self, erasure: Erasure, *, limit: int) -> int:
+        if await self._sql.fetch_one("find_identity", **_scope(erasure)) is None:
+            return 0
         return max([await self._sql.execute(name, limit=limit, **_scope(erasure)) for name in _IDENTITY_STATEMENTS])
 
     async def overwrite_deleted(self) -> None:

@@ -227,8 +227,8 @@ class SqlCatchUps(SqlRows, noun="catch_ups"):
         found = await self._sql.fetch_record("next", RECORDS.catch_up, after=after)
         return found or await self._sql.fetch_record("next", RECORDS.catch_up, after="")
 
-    async def save(self, catch_up: CatchUp) -> None:
-        await self._sql.execute("save", **RECORDS.catch_up.encode(catch_up))
+    async def save(self, *catch_ups: CatchUp) -> None:
+        await self._sql.execute_many("save", [RECORDS.catch_up.encode(catch_up) for catch_up in catch_ups])
 
     async def remove(self, webhook_id: WebhookId) -> None:
         await self._sql.execute("remove", webhook_id=webhook_id)

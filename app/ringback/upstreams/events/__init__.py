@@ -11,5 +11,15 @@
 
 One node follows (`leadership`), on the shared session of the upstream: an event belongs to the upstream, and every principal
 that may use the upstream sees it. An upstream with a session for each principal or call (`isolation`) is not followed: its
-events may be private to a session.
+events may be private to a session. Neither is one with credentials for each principal:
+
+- Its events, and even its types, may be private to the holder of a token. No two principals could share a following, its cursor
+  or its rows in the log, so the limit of 64 followings for an upstream would become 32 for each of a thousand principals.
+- Each is an open request for as long as a webhook exists. Connections of such an upstream are opened for use, and one that
+  only listens is closed for another principal's call. A following would begin again at each turn, and nothing says how far
+  behind it is.
+- When a token ends, its owner has to sign in. A call says so to its client; a webhook has nobody who waits for it, and its
+  owner would see silence instead of an error.
+
+Those principals get `upstream.changed` from connections of their own, and may subscribe at the upstream itself.
 """

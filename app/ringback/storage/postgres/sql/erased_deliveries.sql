@@ -1,15 +1,15 @@
--- name: delete_of_call
+-- name: delete_of_calls
 WITH erased AS MATERIALIZED (
-    SELECT id FROM deliveries WHERE call_id = :call_id ORDER BY id LIMIT :limit
+    SELECT id FROM deliveries WHERE call_id = ANY(:call_ids::text[]) LIMIT :limit
     FOR UPDATE SKIP LOCKED
 ),
 erased_bodies AS (DELETE FROM bodies USING erased WHERE bodies.delivery_id = erased.id),
 erased_attempts AS (DELETE FROM attempts USING erased WHERE attempts.delivery_id = erased.id)
 DELETE FROM deliveries USING erased WHERE deliveries.id = erased.id;
 
--- name: delete_of_webhook
+-- name: delete_of_webhooks
 WITH erased AS MATERIALIZED (
-    SELECT id FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id LIMIT :limit
+    SELECT id FROM deliveries WHERE webhook_id = ANY(:webhook_ids::text[]) LIMIT :limit
     FOR UPDATE SKIP LOCKED
 ),
 erased_bodies AS (DELETE FROM bodies USING erased WHERE bodies.delivery_id = erased.id),
@@ -35,11 +35,11 @@ erased_bodies AS (DELETE FROM bodies USING erased WHERE bodies.delivery_id = era
 erased_attempts AS (DELETE FROM attempts USING erased WHERE attempts.delivery_id = erased.id)
 DELETE FROM deliveries USING erased WHERE deliveries.id = erased.id;
 
--- name: first_of_call
-SELECT id FROM deliveries WHERE call_id = :call_id ORDER BY id LIMIT 1;
+-- name: first_of_calls
+SELECT id FROM deliveries WHERE call_id = ANY(:call_ids::text[]) LIMIT 1;
 
--- name: first_of_webhook
-SELECT id FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id LIMIT 1;
+-- name: first_of_webhooks
+SELECT id FROM deliveries WHERE webhook_id = ANY(:webhook_ids::text[]) LIMIT 1;
 
 -- name: first_of_event
 SELECT id FROM deliveries WHERE event_id = :event_id AND principal || '' = :principal LIMIT 1;
@@ -60,6 +60,19 @@ RETURNING events.seq;
 
 -- name: raise_retention_floor
 UPDATE log_heads SET horizon = greatest(horizon, :seq) WHERE principal = :principal;
+
+-- name: find_identity
+SELECT 1 AS found WHERE EXISTS (SELECT 1 FROM api_keys WHERE principal = :principal AND created_at <= :until)
+    OR EXISTS (SELECT 1 FROM sign_ins WHERE principal = :principal AND created_at <= :until)
+    OR EXISTS (SELECT 1 FROM portal_links WHERE principal = :principal AND created_at <= :until)
+    OR EXISTS (SELECT 1 FROM mcp_sessions WHERE principal = :principal AND created_at <= :until)
+    OR EXISTS (SELECT 1 FROM proofs WHERE principal = :principal AND proven_at <= :until)
+    OR EXISTS (SELECT 1 FROM event_types WHERE principal = :principal AND created_at <= :until)
+    OR EXISTS (SELECT 1 FROM upstream_logins WHERE principal = :principal AND created_at <= :until)
+    OR EXISTS (SELECT 1 FROM upstream_tokens WHERE owner = :principal)
+    OR EXISTS (SELECT 1 FROM owned_catalog WHERE owner = :principal)
+    OR EXISTS (SELECT 1 FROM upstream_tokens WHERE owner = '' AND logged_in_by = :principal)
+    OR EXISTS (SELECT 1 FROM insight_hours WHERE principal = :principal AND hour <= :until);
 
 -- name: delete_keys
 DELETE FROM api_keys USING (

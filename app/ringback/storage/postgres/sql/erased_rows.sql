@@ -24,8 +24,17 @@ ORDER BY id LIMIT :limit;
 -- name: webhooks_of_principal
 SELECT id FROM webhooks WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit;
 
--- name: webhooks_of_call
-SELECT id FROM webhooks WHERE principal || '' = :principal AND call_id = :call_id AND origin = 'call' LIMIT :limit;
+-- name: webhooks_of_calls
+SELECT id FROM webhooks WHERE principal || '' = :principal AND call_id = ANY(:call_ids::text[]) AND origin = 'call' LIMIT :limit;
+
+-- In the order of the list, and of the log for each call. At most `limit` events of each call are read.
+-- name: events_of_calls
+SELECT {event in events}
+FROM unnest(:call_ids::text[]) WITH ORDINALITY AS erased (id, place) CROSS JOIN LATERAL (
+    SELECT * FROM events WHERE events.call_id = erased.id AND events.seq > :seq AND events.principal || '' = :principal
+    ORDER BY events.seq LIMIT :limit
+) AS events
+ORDER BY erased.place, events.seq LIMIT :limit;
 
 -- Ids are in the order of their making, so the newest row is the last one of its index. Those of subscriptions are hashes, so their
 -- indexes have the time.

@@ -3,12 +3,12 @@
 -- name: insert
 INSERT INTO tombstones {new tombstone};
 
--- name: delete_call
-WITH removed_input AS (DELETE FROM inputs WHERE call_id = :call_id),
-removed_result AS (DELETE FROM results WHERE call_id = :call_id),
-removed_names AS (DELETE FROM call_webhooks WHERE call_id = :call_id),
-removed_wait AS (DELETE FROM login_waits WHERE call_id = :call_id)
-DELETE FROM calls WHERE id = :call_id;
+-- name: delete_calls
+WITH removed_inputs AS (DELETE FROM inputs WHERE call_id = ANY(:ids::text[])),
+removed_results AS (DELETE FROM results WHERE call_id = ANY(:ids::text[])),
+removed_names AS (DELETE FROM call_webhooks WHERE call_id = ANY(:ids::text[])),
+removed_waits AS (DELETE FROM login_waits WHERE call_id = ANY(:ids::text[]))
+DELETE FROM calls WHERE id = ANY(:ids::text[]);
 
 -- The call's own webhook may still have deliveries. After them it is removed like every expired webhook.
 -- name: expire_own_webhook

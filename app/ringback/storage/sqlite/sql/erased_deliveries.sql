@@ -1,10 +1,16 @@
 -- Bodies and attempts are deleted with their deliveries (ON DELETE CASCADE).
 
--- name: delete_of_call
-DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE call_id = :call_id ORDER BY id LIMIT :limit);
+-- CROSS JOIN keeps the order of the list, so that the deletion ends with the last row that the limit allows.
+-- name: delete_of_calls
+DELETE FROM deliveries WHERE id IN (
+    SELECT deliveries.id FROM json_each(:call_ids) AS wanted CROSS JOIN deliveries ON deliveries.call_id = wanted.value LIMIT :limit
+);
 
--- name: delete_of_webhook
-DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id LIMIT :limit);
+-- name: delete_of_webhooks
+DELETE FROM deliveries WHERE id IN (
+    SELECT deliveries.id FROM json_each(:webhook_ids) AS wanted
+    CROSS JOIN deliveries ON deliveries.webhook_id = wanted.value LIMIT :limit
+);
 
 -- The plus keeps SQLite from visiting all deliveries of the principal.
 -- name: delete_of_event
@@ -17,11 +23,11 @@ DELETE FROM deliveries WHERE id IN (
     SELECT id FROM deliveries WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit
 );
 
--- name: first_of_call
-SELECT id FROM deliveries WHERE call_id = :call_id ORDER BY id LIMIT 1;
+-- name: first_of_calls
+SELECT deliveries.id FROM json_each(:call_ids) AS wanted CROSS JOIN deliveries ON deliveries.call_id = wanted.value LIMIT 1;
 
--- name: first_of_webhook
-SELECT id FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id LIMIT 1;
+-- name: first_of_webhooks
+SELECT deliveries.id FROM json_each(:webhook_ids) AS wanted CROSS JOIN deliveries ON deliveries.webhook_id = wanted.value LIMIT 1;
 
 -- name: first_of_event
 SELECT id FROM deliveries WHERE event_id = :event_id AND +principal = :principal LIMIT 1;
@@ -41,6 +47,19 @@ RETURNING seq;
 
 -- name: raise_retention_floor
 UPDATE log_heads SET horizon = max(horizon, :seq) WHERE principal = :principal;
+
+-- name: find_identity
+SELECT 1 AS found WHERE EXISTS (SELECT 1 FROM api_keys WHERE principal = :principal AND created_at <= :until)
+    OR EXISTS (SELECT 1 FROM sign_ins WHERE principal = :principal AND created_at <= :until)
+    OR EXISTS (SELECT 1 FROM portal_links WHERE principal = :principal AND created_at <= :until)
+    OR EXISTS (SELECT 1 FROM mcp_sessions WHERE principal = :principal AND created_at <= :until)
+    OR EXISTS (SELECT 1 FROM proofs WHERE principal = :principal AND proven_at <= :until)
+    OR EXISTS (SELECT 1 FROM event_types WHERE principal = :principal AND created_at <= :until)
+    OR EXISTS (SELECT 1 FROM upstream_logins WHERE principal = :principal AND created_at <= :until)
+    OR EXISTS (SELECT 1 FROM upstream_tokens WHERE owner = :principal)
+    OR EXISTS (SELECT 1 FROM owned_catalog WHERE owner = :principal)
+    OR EXISTS (SELECT 1 FROM upstream_tokens WHERE owner = '' AND logged_in_by = :principal)
+    OR EXISTS (SELECT 1 FROM insight_hours WHERE principal = :principal AND hour <= :until);
 
 -- name: delete_keys
 DELETE FROM api_keys WHERE id IN (SELECT id FROM api_keys WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit);

@@ -24,8 +24,16 @@ ORDER BY id LIMIT :limit;
 -- name: webhooks_of_principal
 SELECT id FROM webhooks WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit;
 
--- name: webhooks_of_call
-SELECT id FROM webhooks WHERE principal = :principal AND call_id = :call_id AND origin = 'call' LIMIT :limit;
+-- name: webhooks_of_calls
+SELECT webhooks.id FROM json_each(:call_ids) AS wanted
+CROSS JOIN webhooks ON webhooks.principal = :principal AND webhooks.call_id = wanted.value AND webhooks.origin = 'call' LIMIT :limit;
+
+-- In the order of the list, and of the log for each call: CROSS JOIN and the index keep it. Sorting would read all events of all
+-- calls for each batch.
+-- name: events_of_calls
+SELECT {event in events} FROM json_each(:call_ids) AS wanted
+CROSS JOIN events ON events.call_id = wanted.value AND events.seq > :seq AND +events.principal = :principal
+LIMIT :limit;
 
 -- Ids are in the order of their making, so the newest row is the last one of its index. Those of subscriptions are hashes, so their
 -- indexes have the time.

@@ -3,8 +3,8 @@
 -- name: insert
 INSERT INTO tombstones {new tombstone};
 
--- name: delete_call
-DELETE FROM calls WHERE id = :call_id;
+-- name: delete_calls
+DELETE FROM calls WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- The call's own webhook may still have deliveries. After them it is removed like every expired webhook.
 -- name: expire_own_webhook

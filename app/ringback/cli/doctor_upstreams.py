@@ -1,0 +1,79 @@
+"""The checks of `ringback doctor` on the configured upstreams. Each finding of a fault says how to repair it."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ringback.bootstrap import load_authorities
+from ringback.cli.doctor_database import Finding
+from ringback.domain.clock import Clock
+from ringback.domain.errors import SignInRequired, Unavailable
+from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
+from ringback.domain.upstreams import SkippedUpstream
+from ringback.settings import Settings
+from ringback.upstreams.config import UpstreamConfig, UpstreamEntry
+from ringback.upstreams.own_address import OwnAddress
+
+if TYPE_CHECKING:
+    from ringback.upstreams.registry import UpstreamRegistry
+
+
+async def check_upstreams(entries: Sequence[UpstreamEntry], settings: Settings, *, clock: Clock) -> list[Finding]:
+    """Whether each upstream is reachable and lists its tools. Starts stdio upstreams, besides the service's own."""
+    own_address = OwnAddress({settings.base_url, settings.process_url})
+    entries = [
+        each if isinstance(each, SkippedUpstream) else own_address.judge_config(each) or each for each in entries
+    ]
+    configs = [each for each in entries if isinstance(each, UpstreamConfig)]
+    skipped = [
+        Finding(f"upstream {each.configured_name}", False, f"It is skipped: {each.advice}")
+        for each in entries
+        if isinstance(each, SkippedUpstream)
+    ]
+    if not entries:
+        return [
+            Finding("upstreams", False, "There is none, so there is no tool to call. Set RINGBACK_CONFIG or --config.")
+        ]
+    if not configs:
+        return skipped
+    return [*skipped, *await _check_connections(configs, settings, clock=clock)]
+
+
+async def _check_connections(configs: Sequence[UpstreamConfig], settings: Settings, *, clock: Clock) -> list[Finding]:
+    """Import what connects to upstreams, which takes a second of CPU, only if there is one."""
+    from ringback.runner.drivers import predict_driver_name  # noqa: PLC0415
+    from ringback.upstreams.registry import UpstreamRegistry  # noqa: PLC0415
+
+    upstreams = UpstreamRegistry(
+        configs,
+        clock=clock,
+        random_fraction=random.SystemRandom().random,
+        predict_driver_name=predict_driver_name,
+        authorities=load_authorities(settings),
+    )
+    async with upstreams:
+        ends_at = clock.monotonic() + settings.connect_patience_seconds
+        return await asyncio.gather(*(_check_upstream(upstreams, each, ends_at, clock) for each in configs))
+
+
+async def _check_upstream(
+    upstreams: "UpstreamRegistry", config: UpstreamConfig, ends_at: float, clock: Clock
+) -> Finding:
+    name, about = config.name, f"upstream {config.name}"
+    if config.credentials is CredentialsScope.PRINCIPAL:
+        return Finding(
+            about, True, "Each principal uses it with a login of its own, so it was not asked for its tools."
+        )
+    while True:
+        try:
+            tools = await upstreams.tool_catalog.list_tools(name, principal=SHARED_OWNER)
+        except SignInRequired:
+            return Finding(about, True, "It requires a login, which only the service has: ringback upstreams")
+        except Unavailable:
+            (info,) = (info for info in upstreams.tool_catalog.list_upstreams() if info.name == name)
+            if info.state != "failing" and clock.monotonic() < ends_at:
+                continue
+            last, advice = info.last_error or "it does not respond", info.advice or "Run it by hand to see why."
+            return Finding(about, False, f"It is unreachable: {last}. {advice}")
+        return Finding(about, True, f"{len(tools)} tools")
