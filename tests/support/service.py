@@ -55,7 +55,7 @@ from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.live_calls import LiveCalls
+from ringback.services.live import LiveLists
 from ringback.services.log_tails import LogTails
 from ringback.services.login_revocations import LoginRevocations
 from ringback.services.login_waits import LoginWaits
@@ -319,7 +319,7 @@ def _services(
         call_resumes=CallResumeRecorder(store=store, clock=clock),
         call_histories=CallHistories(store=store),
         lookups=Lookups(store=store, catalog=catalog),
-        live_calls=LiveCalls(store=store, clock=clock, quotas=keeper, lifecycle=lifecycle),
+        live_lists=LiveLists(store=store, clock=clock, quotas=keeper, lifecycle=lifecycle),
         call_resumption=CallResumption(store=store, clock=clock, tokens=tokens, lifecycle=lifecycle),
         api_keys=ApiKeys(store=store, ids=ids),
         sign_ins=SignIns(store=store, ids=ids),

@@ -29,7 +29,7 @@ from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.live_calls import LiveCalls
+from ringback.services.live import LiveLists
 from ringback.services.log_tails import LogTails
 from ringback.services.login_revocations import LoginRevocations
 from ringback.services.lookups import Lookups
@@ -277,7 +277,7 @@ def build_services(components: Components, settings: Settings) -> Services:
         call_resumes=components.call_resumes,
         call_histories=CallHistories(store=store),
         lookups=Lookups(store=store, catalog=components.upstreams.tool_catalog),
-        live_calls=LiveCalls(store=store, clock=clock, quotas=quotas, lifecycle=lifecycle),
+        live_lists=LiveLists(store=store, clock=clock, quotas=quotas, lifecycle=lifecycle),
         call_resumption=CallResumption(
             store=store,
             clock=clock,

@@ -15,7 +15,7 @@ from ringback.ui.pages.deliveries import DeliveryPages
 from ringback.ui.pages.events import EventPages
 from ringback.ui.pages.home import HomePages
 from ringback.ui.pages.issuer_sign_in import IssuerPages
-from ringback.ui.pages.live_calls import LivePages
+from ringback.ui.pages.live import LivePages
 from ringback.ui.pages.lookup import LookupPages
 from ringback.ui.pages.missing import MissingPages
 from ringback.ui.pages.portal import PortalPages

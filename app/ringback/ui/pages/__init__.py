@@ -1,7 +1,8 @@
 """The pages of the dashboard, a module for each section. Each class makes the routes of its pages and of their buttons.
 
 home           the first page; home_cards: its numbers
-calls          the list of calls, the page of one call; live_calls: the list as server-sent events
+calls          the list of calls, the page of one call
+live           lists of calls and deliveries and the page of a session, as server-sent events
 sessions       the client sessions, the page of one
 webhooks       the webhooks; webhook_actions: the buttons of one
 deliveries     the deliveries; redelivery: sends all again that match a filter
