@@ -120,6 +120,8 @@ class InsightsOverview(OpenWork):
 
     since: datetime
     until: datetime
+    is_complete: bool
+    """False while the service still counts: the hours and upstreams lack some of what happened last."""
     hours: Sequence[HourInsights]
     """Oldest first, without gaps. The last one is not over."""
     upstreams: Sequence[UpstreamInsights]
