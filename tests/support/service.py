@@ -74,6 +74,7 @@ from ringback.services.verification import VerificationPolicy, WebhookVerificati
 from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.ui.context import UiContext
+from ringback.ui.paths import PORTAL_PATH
 from ringback.ui.routes import make_ui_routes
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from ringback.upstreams.connection import UpstreamConnection
@@ -323,7 +324,7 @@ def _services(
         call_resumption=CallResumption(store=store, clock=clock, tokens=tokens, lifecycle=lifecycle),
         api_keys=ApiKeys(store=store, ids=ids),
         sign_ins=SignIns(store=store, ids=ids),
-        portal_links=PortalLinks(store=store, ids=ids, public_url=login_config.public_url),
+        portal_links=PortalLinks(store=store, ids=ids, portal_url=f"{login_config.public_url}{PORTAL_PATH}"),
         audit_log=AuditLog(store=store),
         insights=Insights(
             store=store,

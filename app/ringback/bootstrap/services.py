@@ -45,6 +45,7 @@ from ringback.services.upstream_logins import LoginConfig, UpstreamLogins
 from ringback.services.verification import VerificationPolicy, WebhookVerification
 from ringback.services.webhooks import Webhooks
 from ringback.settings import Settings, SettingsError
+from ringback.ui.paths import PORTAL_PATH
 
 
 def _build_verification(components: Components, settings: Settings, lifecycle: Lifecycle) -> WebhookVerification:
@@ -288,7 +289,10 @@ def build_services(components: Components, settings: Settings) -> Services:
         api_keys=ApiKeys(store=store, ids=components.ids),
         sign_ins=SignIns(store=store, ids=components.ids),
         portal_links=PortalLinks(
-            store=store, ids=components.ids, public_url=settings.base_url, has_dashboard=settings.ui
+            store=store,
+            ids=components.ids,
+            portal_url=f"{settings.base_url}{PORTAL_PATH}",
+            has_dashboard=settings.ui,
         ),
         audit_log=AuditLog(store=store),
         insights=_build_insights(components, settings, lifecycle, upstream_controls),

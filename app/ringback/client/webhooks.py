@@ -60,9 +60,12 @@ class WebhookMethods(ResourceClient):
         """Remove the webhook of this name and cancel its undelivered callbacks."""
         await self._transport.send_request("DELETE", _named_path(name))
 
-    async def webhooks(self, *, health: str | None = None) -> AsyncGenerator[Webhook]:
-        """Your webhooks, newest first. With `health="failing"`, those whose last attempt or challenge failed."""
-        async for page in self._iterate_pages(WebhookPage, "/v1/webhooks", {"health": health}):
+    async def webhooks(self, *, health: str | None = None, state: str | None = None) -> AsyncGenerator[Webhook]:
+        """Your webhooks, newest first. With `health="failing"`, those whose last attempt or challenge failed.
+
+        `state`: those that are active, pending_verification, suspended or disabled.
+        """
+        async for page in self._iterate_pages(WebhookPage, "/v1/webhooks", {"health": health, "state": state}):
             for webhook in page.webhooks:
                 yield webhook
 

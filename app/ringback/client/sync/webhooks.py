@@ -44,9 +44,12 @@ class SyncWebhookMethods(SyncMethods):
         """Remove the webhook of this name and cancel its undelivered callbacks."""
         self._loop_thread.run(self._client.delete_named_webhook(name))
 
-    def webhooks(self, *, health: str | None = None) -> Iterator[Webhook]:
-        """Your webhooks, newest first. With `health="failing"`, those whose last attempt or challenge failed."""
-        return self._loop_thread.iterate(self._client.webhooks(health=health))
+    def webhooks(self, *, health: str | None = None, state: str | None = None) -> Iterator[Webhook]:
+        """Your webhooks, newest first. With `health="failing"`, those whose last attempt or challenge failed.
+
+        `state`: those that are active, pending_verification, suspended or disabled.
+        """
+        return self._loop_thread.iterate(self._client.webhooks(health=health, state=state))
 
     def webhook(self, webhook_id: str) -> Webhook:
         return self._loop_thread.run(self._client.webhook(webhook_id))

@@ -7,10 +7,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.domain.errors import Conflict, RingbackError
-from ringback.services.portal_links import PORTAL_PATH, PortalCaller
+from ringback.services.portal_links import PortalCaller
 from ringback.ui.context import UiContext
 from ringback.ui.formats import session_path
 from ringback.ui.page_routes import ENDED_LINK, PageRoutes
+from ringback.ui.paths import PORTAL_PATH
 from ringback.ui.redirects import redirect
 from ringback.ui.rendering import Renderer
 
