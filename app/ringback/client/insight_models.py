@@ -65,6 +65,7 @@ class Insights(ClientModel):
     open_deliveries: Mapping[str, int] = Field(default_factory=dict)
     """By state."""
     dead_deliveries: int = 0
+    """Those that were not sent again, among the newest 10,000 that are stored."""
     failing_webhooks: int = 0
     call_duration: Latency = Latency()
     """Of all these hours."""

@@ -146,13 +146,15 @@ class WebhookMethods(ResourceClient):
         call_id: str | None = None,
         category: str | None = None,
         min_attempts: int | None = None,
+        latest: bool = False,
         since: datetime | None = None,
         until: datetime | None = None,
         id_prefix: str | None = None,
     ) -> AsyncGenerator[Delivery]:
         """The deliveries to your webhooks, newest first.
 
-        `category` is how the last attempt ended. `since` and `until` are about the creation of a delivery.
+        `category` is how the last attempt ended. `latest`, with `state="dead"`: only those that were not sent again. `since`
+        and `until` are about the creation of a delivery.
         """
         where = {
             "state": state,
@@ -160,6 +162,7 @@ class WebhookMethods(ResourceClient):
             "call_id": call_id,
             "category": category,
             "min_attempts": min_attempts,
+            "latest": "true" if latest else None,
             "since": since and since.isoformat(),
             "until": until and until.isoformat(),
             "id_prefix": id_prefix,

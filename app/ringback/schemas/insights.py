@@ -129,7 +129,9 @@ class InsightsView(ResponseBody):
     queued_calls: int = Field(description="Calls that wait for a runner; as all counts below, counted up to 10,000.")
     scheduled_calls: int = Field(description="Calls that start later. They are working calls, too.")
     open_deliveries: dict[DeliveryState, int]
-    dead_deliveries: int = Field(description="Of the stored ones.")
+    dead_deliveries: int = Field(
+        description="Those that were not sent again, among the newest 10,000 dead ones that are stored."
+    )
     failing_webhooks: int = Field(description="Webhooks whose last attempt or challenge failed.")
     call_duration: LatencyView = Field(description="Of all these hours.")
     delivery_latency: LatencyView = Field(description="Of all these hours.")

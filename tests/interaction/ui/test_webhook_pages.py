@@ -51,8 +51,8 @@ async def test_the_list_shows_own_webhooks_with_what_they_hear_and_their_dead_de
     assert own in page
     assert foreign not in page
     assert "calls with tool &#39;git_log&#39;" in page
-    assert f"state=dead&amp;webhook_id={own}" in page
-    assert "The dead ones include those that were sent again since." in page
+    assert f"state=dead&amp;latest=true&amp;webhook_id={own}" in page
+    assert "Dead ones that were sent again since are not counted." in page
 
 
 async def test_a_failing_webhook_says_how_near_its_suspension_is(service: ServiceUnderTest) -> None:

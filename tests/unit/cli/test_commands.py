@@ -145,7 +145,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("deliveries",): {"list", "show", "redeliver"},
     ("deliveries", "list"): {
         *("--state", "--webhook", "--call", "--limit", "--json", "--url", "--api-key"),
-        *("--category", "--min-attempts", "--since", "--until", "--id"),
+        *("--category", "--min-attempts", "--latest", "--since", "--until", "--id"),
         *OPERATOR_OPTIONS,
     },
     ("migrate",): {"--check", "--database", "--json"},

@@ -27,4 +27,4 @@ def test_a_card_counts_those_that_its_link_lists() -> None:
     assert cards["/calls?status=working"] == ("5", "1 waits for a runner; 2 start later")
     assert cards["/deliveries?state=held"][0] == "1"
     assert cards["/deliveries?state=pending"] == ("2", "until their time; 4 more are being sent")
-    assert cards["/deliveries?state=dead"][0] == "8"
+    assert cards["/deliveries?state=dead&latest=true"][0] == "8"

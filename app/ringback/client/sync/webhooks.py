@@ -113,13 +113,15 @@ class SyncWebhookMethods(SyncMethods):
         call_id: str | None = None,
         category: str | None = None,
         min_attempts: int | None = None,
+        latest: bool = False,
         since: datetime | None = None,
         until: datetime | None = None,
         id_prefix: str | None = None,
     ) -> Iterator[Delivery]:
         """The deliveries to your webhooks, newest first.
 
-        `category` is how the last attempt ended. `since` and `until` are about the creation of a delivery.
+        `category` is how the last attempt ended. `latest`, with `state="dead"`: only those that were not sent again. `since`
+        and `until` are about the creation of a delivery.
         """
         return self._loop_thread.iterate(
             self._client.deliveries(
@@ -128,6 +130,7 @@ class SyncWebhookMethods(SyncMethods):
                 call_id=call_id,
                 category=category,
                 min_attempts=min_attempts,
+                latest=latest,
                 since=since,
                 until=until,
                 id_prefix=id_prefix,

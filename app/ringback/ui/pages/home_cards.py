@@ -84,8 +84,8 @@ def _draw_delivery_cards(overview: InsightsOverview, due_age: float) -> Sequence
         Card(
             label="Dead deliveries",
             number=_count(dead),
-            path="/deliveries?state=dead",
-            note="given up; also if sent again since",
+            path="/deliveries?state=dead&latest=true",
+            note="given up, and not sent again since",
             tone="bad" if dead else "",
         ),
         Card(
