@@ -29,7 +29,10 @@ def audit(
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
 ) -> None:
-    """Show who changed what you own, newest first; with --all-principals everything, for operators."""
+    """Show who changed what you own, newest first.
+
+    With --all-principals, an operator sees all changes, those of the service itself too.
+    """
 
     async def read(client: RingbackClient) -> list[AuditEntry]:
         entries: list[AuditEntry] = []

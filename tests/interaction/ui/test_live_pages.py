@@ -1,8 +1,10 @@
 """The live list of calls: what changes reaches every viewer, and is read and written once for all of them."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
+from html import unescape
 from typing import Any
 
 import httpx
@@ -15,9 +17,10 @@ from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
 from ringback.services.live import budget, lists
 from ringback.services.live.listings import CallListing, ListedCalls
 from ringback.services.live.lists import LINK_STREAMS_MAX, LIVE_LISTS_MAX, PORTAL_LISTS_MAX, LiveContent
+from ringback.services.live.pools import LiveListPool
 from tests.support.api_server import serving_api
 from tests.support.limits import WAIT_SECONDS
-from tests.support.service import CALL_BODY, ServiceUnderTest
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 from tests.support.viewer_browser import sign_in
 
 ALICE = Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES)
@@ -188,6 +191,34 @@ async def test_a_browser_gets_the_rows_as_escaped_html_until_its_stream_ends(
     assert "&lt;b&gt;c&lt;/b&gt;" in live.text
     assert "form_token" not in live.text
     assert stranger.status_code == 303
+
+
+async def test_the_lists_of_deliveries_and_the_page_of_a_session_are_live_and_above_the_limit_they_are_read_again_later(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.ui.pages.live.STREAM_SECONDS_MIN", 0.5)
+    monkeypatch.setattr("ringback.ui.pages.live.STREAM_SECONDS_SPREAD", 1)
+    alice, browser = await service.create_client("alice"), await sign_in(service, "alice")
+    body = CALL_BODY | {"client_session_id": "..", "callback": {"url": CALLBACK_URL}}
+    call_id = (await alice.post("/v1/calls", json=body)).json()["call"]["id"]
+    await service.finish_call(call_id)
+    (delivery,) = await service.read_deliveries("alice")
+    pages = [await browser.open("/deliveries", state="pending"), await browser.open("/session", client_session_id="..")]
+    paths = [unescape(found[1]) for page in pages if (found := re.search('sse-connect="/ui([^"]+)"', page.text))]
+    listed = (await browser.open("/calls")).text
+
+    live = [await browser.http.get(f"/ui{path}") for path in paths]
+    full: LiveListPool[Principal] = LiveListPool(lists_max=0)
+    monkeypatch.setattr(service.services.live_lists, "_own", full)
+    limited = [await browser.http.get(f"/ui{path}") for path in paths]
+
+    assert paths == ["/deliveries/live?state=pending", "/session/live?client_session_id=.."]
+    assert "/ui/session?client_session_id=.." in listed
+    for responses, retry in ((live, "retry: 1000"), (limited, "retry: 20000")):
+        assert [response.status_code for response in responses] == [200, 200]
+        assert all(response.text.startswith(retry) for response in responses)
+        assert all("event: rows\n" in response.text and delivery.id in response.text for response in responses)
+        assert call_id in responses[1].text
 
 
 async def test_a_stream_that_begins_at_the_shutdown_ends_at_once(service: ServiceUnderTest) -> None:
