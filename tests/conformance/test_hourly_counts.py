@@ -188,7 +188,7 @@ async def test_a_reader_counts_a_backlog_in_bounded_steps_and_says_while_it_is_n
         overview = await reader.read_overview(caller, hours=1, upstreams=UPSTREAMS)
         seen.append((overview.hours[0].calls_started, overview.is_complete))
 
-    assert seen == [(30, False), (60, False), (65, True)]
+    assert seen == [(20, False), (40, False), (60, False), (65, True)]
 
 
 @pytest.mark.usefixtures("work")

@@ -28,8 +28,8 @@ from ringback.domain.ports import Store, Transaction
 
 PAGE_ROWS: Final = 1_000
 """Rows that are read without a pause of the event loop: some milliseconds."""
-FULL_PAGES_MAX: Final = 3
-"""Full pages of all streams together in one count: some fifty milliseconds. The next count goes on from there."""
+FULL_PAGES_MAX: Final = 2
+"""Full pages of all streams together in one count: some forty milliseconds. The next count goes on from there."""
 TAIL_FACTS_MAX: Final = 20_000
 """Facts of each stream that are kept, some five megabytes. The janitor counts rows after 70 seconds at most, so this suffices
 for 285 calls a second. Of more, the newest are missing until the janitor has counted them."""
