@@ -55,6 +55,7 @@ class Gallery:
             "webhooks-empty": "/webhooks?health=failing",
             "webhook": webhook,
             "webhook-new": "/webhooks/new",
+            "webhook-edit": f"{webhook}/edit",
             "webhook-rotate-secret": f"{webhook}/rotate-secret",
             "webhook-replay": f"{webhook}/replay?dead=1",
             "webhook-remove": f"{webhook}/remove",

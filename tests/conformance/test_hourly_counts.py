@@ -22,6 +22,7 @@ from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
 from ringback.janitor import hour_counter
 from ringback.janitor.hour_counter import COUNT_DUTY, SETTLE_SECONDS, HourCounter
 from ringback.leadership import Leadership
+from ringback.services.insights import tails
 from ringback.services.insights.overviews import OverviewReader
 from ringback.services.insights.tails import TAIL_TTL_SECONDS
 from tests.support.builders import make_attempt, make_call, make_delivery
@@ -174,6 +175,20 @@ async def test_a_reader_counts_the_newest_rows_of_a_busy_minute_and_those_that_a
     assert (await read_hour_again(reader, ALICE)).calls_started == 1_106
     clock.advance(2 * TAIL_TTL_SECONDS)
     assert (await read_hour_again(reader, ALICE)).calls_started == 1_106, "rows that are read again count once"
+
+
+async def test_a_reader_counts_a_backlog_in_bounded_steps_and_says_while_it_is_not_complete(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tails, "PAGE_ROWS", 10)
+    reader, caller = OverviewReader(store=store, clock=clock), Caller(principal=ALICE, scopes=DEFAULT_SCOPES)
+    await insert_calls_now(store, clock, 65)
+    seen: list[tuple[int, bool]] = []
+    while not seen or not seen[-1][1]:
+        overview = await reader.read_overview(caller, hours=1, upstreams=UPSTREAMS)
+        seen.append((overview.hours[0].calls_started, overview.is_complete))
+
+    assert seen == [(20, False), (40, False), (60, False), (65, True)]
 
 
 @pytest.mark.usefixtures("work")

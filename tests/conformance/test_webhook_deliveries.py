@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from ringback.domain.delivery import Delivery, DeliveryKind, DeliveryState
-from ringback.domain.delivery_rows import UndeliveredCounts
-from ringback.domain.ids import EventId, WebhookId
-from ringback.domain.ports import Store
+from ringback.domain.delivery_rows import DeliveryFilter, UndeliveredCounts
+from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId
+from ringback.domain.ports import Store, Transaction
 from tests.support.builders import make_delivery
 from tests.support.clock import START
 
@@ -184,6 +185,28 @@ async def test_open_deliveries_are_cancelled_in_bounded_steps(store: Store) -> N
         )
         for delivery in opened
     ]
+
+
+async def test_dead_deliveries_that_were_sent_again_are_neither_counted_nor_listed_as_latest(store: Store) -> None:
+    call: dict[str, Any] = {"call_id": CallId("call_1")}
+    sent, unsent = make_numbered_delivery(1, **call), make_numbered_delivery(2, **call)
+    await insert(store, sent, unsent, make_numbered_delivery(1, DeliveryState.DELIVERED, generation=2, **call))
+    filters = [
+        DeliveryFilter(state=DeliveryState.DEAD, latest_only=True, webhook_id=webhook_id, call_id=call_id)
+        for webhook_id, call_id in ((None, None), (HOOK, None), (None, CallId("call_1")))
+    ]
+
+    async def read(tx: Transaction) -> list[list[DeliveryId]]:
+        pages = [await tx.deliveries.list_page(sent.principal, each, position=None, limit=5) for each in filters]
+        pages.append(await tx.deliveries.list_page(None, filters[0], position=None, limit=5))
+        return [[delivery.id for delivery in page] for page in pages]
+
+    counts = await store.read(lambda tx: tx.deliveries.count_undelivered([HOOK], limit=5))
+    work = [await store.read(lambda tx, who=who: tx.open_work.count_open(who, ())) for who in (sent.principal, None)]
+
+    assert await store.read(read) == [[unsent.id]] * 4
+    assert counts[HOOK].dead == 1
+    assert [each.dead_deliveries for each in work] == [1, 1]
 
 
 async def test_held_and_dead_deliveries_are_counted_for_each_webhook_up_to_the_limit(store: Store) -> None:

@@ -16,6 +16,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.retry import RetryProfile
 from ringback.domain.webhook import DeliveryCondition, Webhook, WebhookOrigin, WebhookSecret, WebhookState
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
+from ringback.storage.rows import paging
 from tests.support.builders import make_delivery, make_event, make_webhook
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
@@ -152,6 +153,27 @@ async def test_pages_lead_from_the_newest_webhook_to_the_oldest_without_foreign_
     second = await store.read(lambda tx: tx.webhooks.list_page(ALICE, None, position=first[-1].id, limit=2))
 
     assert [*first, *second] == list(reversed(webhooks))
+
+
+async def test_a_list_of_one_state_reads_a_bounded_number_of_webhooks_for_a_page(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paging, "ROWS_SCANNED_MAX", 3)
+    states = (WebhookState.SUSPENDED, *[WebhookState.ACTIVE] * 3, WebhookState.SUSPENDED)
+    webhooks = [make_webhook(state=state) for state in states]
+    await insert(store, *webhooks, make_webhook(principal=BOB, state=WebhookState.SUSPENDED))
+    found: list[list[Webhook]] = []
+    position = None
+    while not found or position is not None:
+        page = await store.read(
+            lambda tx, after=position: tx.webhooks.list_page(
+                ALICE, None, state=WebhookState.SUSPENDED, position=after, limit=2
+            )
+        )
+        found.append(list(page))
+        position = page.next_position
+
+    assert found == [[webhooks[4]], [webhooks[0]]]
 
 
 async def test_candidates_include_every_webhook_that_may_match_the_event(store: Store) -> None:

@@ -55,7 +55,7 @@ from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.live_calls import LiveCalls
+from ringback.services.live import LiveLists
 from ringback.services.log_tails import LogTails
 from ringback.services.login_revocations import LoginRevocations
 from ringback.services.login_waits import LoginWaits
@@ -74,6 +74,7 @@ from ringback.services.verification import VerificationPolicy, WebhookVerificati
 from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.ui.context import UiContext
+from ringback.ui.paths import PORTAL_PATH
 from ringback.ui.routes import make_ui_routes
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from ringback.upstreams.connection import UpstreamConnection
@@ -319,11 +320,11 @@ def _services(
         call_resumes=CallResumeRecorder(store=store, clock=clock),
         call_histories=CallHistories(store=store),
         lookups=Lookups(store=store, catalog=catalog),
-        live_calls=LiveCalls(store=store, clock=clock, quotas=keeper, lifecycle=lifecycle),
+        live_lists=LiveLists(store=store, clock=clock, quotas=keeper, lifecycle=lifecycle),
         call_resumption=CallResumption(store=store, clock=clock, tokens=tokens, lifecycle=lifecycle),
         api_keys=ApiKeys(store=store, ids=ids),
         sign_ins=SignIns(store=store, ids=ids),
-        portal_links=PortalLinks(store=store, ids=ids, public_url=login_config.public_url),
+        portal_links=PortalLinks(store=store, ids=ids, portal_url=f"{login_config.public_url}{PORTAL_PATH}"),
         audit_log=AuditLog(store=store),
         insights=Insights(
             store=store,

@@ -29,7 +29,7 @@ from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.live_calls import LiveCalls
+from ringback.services.live import LiveLists
 from ringback.services.lookups import Lookups
 from ringback.services.operators import Operators
 from ringback.services.portal_links import PortalLinks
@@ -62,7 +62,7 @@ class Services:
     bulk_redeliveries: BulkRedeliveries
     call_resumes: CallResumeRecorder
     call_histories: CallHistories
-    live_calls: LiveCalls
+    live_lists: LiveLists
     lookups: Lookups
     call_resumption: CallResumption
     api_keys: ApiKeys

@@ -145,9 +145,11 @@ async def remove_named_webhook(name: WebhookNamePath, services: ServicesDep, cal
 async def list_webhooks(
     query: Annotated[WebhookListQuery, Query()], services: ServicesDep, caller: ListCallerDep
 ) -> WebhookPageView:
-    """List your webhooks, newest first; `health=failing` lists those whose last attempt failed."""
+    """List your webhooks, newest first; `health=failing` lists those whose last attempt failed, `state` those in a state."""
     position = decode_id_cursor(CursorList.WEBHOOKS, query.cursor)
-    page = await services.webhooks.list_webhooks(caller, query.health, position=position, limit=query.limit)
+    page = await services.webhooks.list_webhooks(
+        caller, query.health, state=query.state, position=position, limit=query.limit
+    )
     return WebhookPageView.from_webhooks(
         page, encode_next_cursor(CursorList.WEBHOOKS, page), shows_owner=caller.operator is not None
     )

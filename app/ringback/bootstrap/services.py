@@ -30,7 +30,7 @@ from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.live_calls import LiveCalls
+from ringback.services.live import LiveLists
 from ringback.services.log_tails import LogTails
 from ringback.services.login_revocations import LoginRevocations
 from ringback.services.lookups import Lookups
@@ -46,6 +46,7 @@ from ringback.services.upstream_logins import LoginConfig, UpstreamLogins
 from ringback.services.verification import VerificationPolicy, WebhookVerification
 from ringback.services.webhooks import Webhooks
 from ringback.settings import Settings, SettingsError
+from ringback.ui.paths import PORTAL_PATH
 
 
 def _build_verification(components: Components, settings: Settings, lifecycle: Lifecycle) -> WebhookVerification:
@@ -278,7 +279,7 @@ def build_services(components: Components, settings: Settings) -> Services:
         call_resumes=components.call_resumes,
         call_histories=CallHistories(store=store),
         lookups=Lookups(store=store, catalog=components.upstreams.tool_catalog),
-        live_calls=LiveCalls(store=store, clock=clock, quotas=quotas, lifecycle=lifecycle),
+        live_lists=LiveLists(store=store, clock=clock, quotas=quotas, lifecycle=lifecycle),
         call_resumption=CallResumption(
             store=store,
             clock=clock,
@@ -289,7 +290,10 @@ def build_services(components: Components, settings: Settings) -> Services:
         api_keys=ApiKeys(store=store, ids=components.ids),
         sign_ins=SignIns(store=store, ids=components.ids),
         portal_links=PortalLinks(
-            store=store, ids=components.ids, public_url=settings.base_url, has_dashboard=settings.ui
+            store=store,
+            ids=components.ids,
+            portal_url=f"{settings.base_url}{PORTAL_PATH}",
+            has_dashboard=settings.ui,
         ),
         audit_log=AuditLog(store=store),
         insights=_build_insights(components, settings, lifecycle, upstream_controls),

@@ -17,6 +17,7 @@
     calls             lists, shows, cancels and answers calls
     erasures          erases a call, a session or a principal
     portal_links      makes links to pages of the dashboard that need no key
+    audit             prints who changed what
     events            prints and follows the event log
     listen            receives callbacks by the event stream or by webhook
     listening         … opens the parts of the durable listener and runs it

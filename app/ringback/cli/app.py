@@ -71,6 +71,7 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     "portal-link": _CommandEntry(
         "ringback.cli.portal_links", "app", "Manage links to pages of the dashboard that need no key."
     ),
+    "audit": _CommandEntry("ringback.cli.audit", "audit", "Show who changed what you own, newest first."),
     "erasure": _CommandEntry("ringback.cli.erasures", "erasure", "Show how far an erasure is."),
     "events": _CommandEntry("ringback.cli.events", "app", "Print events, oldest first, and publish your own."),
     "listen": _CommandEntry(

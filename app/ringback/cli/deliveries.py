@@ -54,6 +54,9 @@ def list_deliveries(
     min_attempts: Annotated[
         int | None, typer.Option("--min-attempts", min=0, help="Only those with at least this many attempts.")
     ] = None,
+    latest: Annotated[
+        bool, typer.Option("--latest", help="With --state dead: only those that were not sent again since.")
+    ] = False,
     since: Annotated[
         datetime | None, typer.Option("--since", formats=TIME_FORMATS, help="Only those created from this time on.")
     ] = None,
@@ -80,6 +83,7 @@ def list_deliveries(
             call_id=call,
             category=category,
             min_attempts=min_attempts,
+            latest=latest,
             since=with_offset(since),
             until=with_offset(until),
             id_prefix=id_prefix,

@@ -101,6 +101,7 @@ def _draw(shown: _Shown) -> RenderableType:
     return Group(
         Text(f"Ringback at {insights.until:%Y-%m-%d %H:%M:%S} UTC", style="bold"),
         _draw_open(insights),
+        *([] if insights.is_complete else [Text("Still counting: the hours lack some of what happened last.")]),
         _draw_ends(insights.hours),
         _draw_latencies(insights),
         *([_draw_upstreams(insights)] if insights.upstreams else []),
@@ -113,6 +114,7 @@ def _draw_open(insights: Insights) -> Table:
         "calls working": insights.open_calls.get("working", 0),
         "waiting for input": insights.open_calls.get("input_required", 0),
         "queued": insights.queued_calls,
+        "starting later": insights.scheduled_calls,
         "deliveries pending": insights.open_deliveries.get("pending", 0),
         "held": insights.open_deliveries.get("held", 0),
         "dead": insights.dead_deliveries,

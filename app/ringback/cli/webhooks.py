@@ -45,6 +45,10 @@ def list_webhooks(
     failing: Annotated[
         bool, typer.Option("--failing", help="Only webhooks whose last attempt or challenge failed.")
     ] = False,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", help="Only those in this state: active, pending_verification, suspended or disabled."),
+    ] = None,
     principal: ForPrincipal = None,
     all_principals: ForAllPrincipals = False,
     as_json: AsJson = False,
@@ -55,7 +59,7 @@ def list_webhooks(
     owner = choose_principal(principal, all_principals)
 
     async def read_all(client: RingbackClient) -> list[Webhook]:
-        return [webhook async for webhook in client.webhooks(health="failing" if failing else None)]
+        return [webhook async for webhook in client.webhooks(health="failing" if failing else None, state=state)]
 
     webhooks = run_with_client(url, api_key, read_all, principal=owner)
     if as_json:
@@ -66,9 +70,9 @@ def list_webhooks(
             (webhook.model_dump() | {"last_error": describe_last_error(webhook)} for webhook in webhooks),
         )
         _print_advice(webhooks)
-    elif failing:
+    elif failing and state is None:
         print_message("No webhook is failing.")
-    elif owner is not None:
+    elif owner is not None or state is not None:
         print_message("There are no such webhooks.")
     else:
         print_message("You have no webhooks. Register one: ringback webhooks add CALLBACK_URL")

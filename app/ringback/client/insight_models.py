@@ -54,13 +54,18 @@ class Insights(ClientModel):
 
     since: datetime
     until: datetime
+    is_complete: bool = True
+    """False while the service still counts: the hours and upstreams lack some of what happened last."""
     open_calls: Mapping[str, int] = Field(default_factory=dict)
     """By status."""
     queued_calls: int = 0
     """Calls that wait for a runner."""
+    scheduled_calls: int = 0
+    """Calls that start later. They are working calls, too."""
     open_deliveries: Mapping[str, int] = Field(default_factory=dict)
     """By state."""
     dead_deliveries: int = 0
+    """Those that were not sent again, among the newest 10,000 that are stored."""
     failing_webhooks: int = 0
     call_duration: Latency = Latency()
     """Of all these hours."""
@@ -96,6 +101,8 @@ class SessionInsights(ListPage):
     calls_by_outcome: Mapping[str, int] = Field(default_factory=dict)
     resumed_calls: int = 0
     """Calls for which a client came back."""
+    answered_calls: int = 0
+    """Other calls that ended while their client waited for them."""
     calls: tuple[Call, ...] = ()
     """Newest first. `RingbackClient.calls(client_session_id=…)` returns all of them."""
 

@@ -60,9 +60,12 @@ class WebhookMethods(ResourceClient):
         """Remove the webhook of this name and cancel its undelivered callbacks."""
         await self._transport.send_request("DELETE", _named_path(name))
 
-    async def webhooks(self, *, health: str | None = None) -> AsyncGenerator[Webhook]:
-        """Your webhooks, newest first. With `health="failing"`, those whose last attempt or challenge failed."""
-        async for page in self._iterate_pages(WebhookPage, "/v1/webhooks", {"health": health}):
+    async def webhooks(self, *, health: str | None = None, state: str | None = None) -> AsyncGenerator[Webhook]:
+        """Your webhooks, newest first. With `health="failing"`, those whose last attempt or challenge failed.
+
+        `state`: those that are active, pending_verification, suspended or disabled.
+        """
+        async for page in self._iterate_pages(WebhookPage, "/v1/webhooks", {"health": health, "state": state}):
             for webhook in page.webhooks:
                 yield webhook
 
@@ -143,13 +146,15 @@ class WebhookMethods(ResourceClient):
         call_id: str | None = None,
         category: str | None = None,
         min_attempts: int | None = None,
+        latest: bool = False,
         since: datetime | None = None,
         until: datetime | None = None,
         id_prefix: str | None = None,
     ) -> AsyncGenerator[Delivery]:
         """The deliveries to your webhooks, newest first.
 
-        `category` is how the last attempt ended. `since` and `until` are about the creation of a delivery.
+        `category` is how the last attempt ended. `latest`, with `state="dead"`: only those that were not sent again. `since`
+        and `until` are about the creation of a delivery.
         """
         where = {
             "state": state,
@@ -157,6 +162,7 @@ class WebhookMethods(ResourceClient):
             "call_id": call_id,
             "category": category,
             "min_attempts": min_attempts,
+            "latest": "true" if latest else None,
             "since": since and since.isoformat(),
             "until": until and until.isoformat(),
             "id_prefix": id_prefix,

@@ -20,6 +20,8 @@ class DeliveryFilter:
     category: AttemptCategory | None = None
     """How the last attempt ended."""
     min_attempts: int = 0
+    latest_only: bool = False
+    """Only those that were not sent again since. For dead deliveries."""
     since: datetime | None = None
     until: datetime | None = None
     """Deliveries that were created at this time or later are left out."""
@@ -62,7 +64,7 @@ class UndeliveredCounts:
 
     held: int
     dead: int
-    """Also those that were sent again since."""
+    """Those that were not sent again since, among the newest dead ones."""
 
 
 class DeliveryRows(Protocol):
@@ -86,7 +88,10 @@ class DeliveryRows(Protocol):
     async def count_undelivered(
         self, webhook_ids: Collection[WebhookId], *, limit: int
     ) -> Mapping[WebhookId, UndeliveredCounts]:
-        """For each of these webhooks, its held and dead deliveries, each counted up to the limit."""
+        """For each of these webhooks, its held and dead deliveries, each counted up to the limit.
+
+        Dead ones that were sent again are not counted. Visits the newest 10,000 of all webhooks, and `limit` of each at least.
+        """
         ...
 
     async def list_attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:

@@ -109,7 +109,7 @@ class OpenWork:
     open_deliveries: Mapping[DeliveryState, int]
     """Held, pending and leased ones. For one principal: those of its registered webhooks and of its newest other ones."""
     dead_deliveries: int
-    """Of the stored ones."""
+    """Those that were not sent again, among the newest `OPEN_COUNTED_MAX` dead ones that are stored."""
     failing_webhooks: int
     """Webhooks whose last attempt or challenge failed."""
 
@@ -120,6 +120,8 @@ class InsightsOverview(OpenWork):
 
     since: datetime
     until: datetime
+    is_complete: bool
+    """False while the service still counts: the hours and upstreams lack some of what happened last."""
     hours: Sequence[HourInsights]
     """Oldest first, without gaps. The last one is not over."""
     upstreams: Sequence[UpstreamInsights]

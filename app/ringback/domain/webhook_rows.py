@@ -12,7 +12,7 @@ from ringback.domain.cursor import Page
 from ringback.domain.event import Event
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
-from ringback.domain.webhook import Webhook, WebhookHealth
+from ringback.domain.webhook import Webhook, WebhookHealth, WebhookState
 
 
 class WebhookPart(StrEnum):
@@ -92,9 +92,18 @@ class WebhookRows(Protocol):
         ...
 
     async def list_page(
-        self, principal: Principal | None, health: WebhookHealth | None, *, position: str | None, limit: int
-    ) -> Sequence[Webhook]:
-        """Newest first; None: of all principals, and of any health. `position` is the last id of the previous page."""
+        self,
+        principal: Principal | None,
+        health: WebhookHealth | None,
+        *,
+        state: WebhookState | None = None,
+        position: str | None,
+        limit: int,
+    ) -> Page[Webhook, str]:
+        """Newest first; None: of all principals, of any health and state. `position`: the `next_position` of the last page.
+
+        With a state, a page visits a bounded number of webhooks, so it may have few rows and a next page.
+        """
         ...
 
     async def find_candidates(self, events: Sequence[Event], *, catching_up: bool) -> Sequence[Sequence[Webhook]]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.cursor import encode_redelivery_position
@@ -43,6 +43,9 @@ class DeliveryListQuery(PrincipalQueryParams):
     min_attempts: Annotated[int, Field(ge=0, le=ATTEMPTS_FILTER_MAX)] | None = Field(
         default=None, description="Deliveries with at least this many attempts."
     )
+    latest: bool = Field(
+        default=False, description="With `state=dead`: only deliveries that were not sent again since."
+    )
     since: InstantWithOffset | None = Field(
         default=None, description="Deliveries that were created at this time or later."
     )
@@ -53,6 +56,12 @@ class DeliveryListQuery(PrincipalQueryParams):
     limit: PageSize = PAGE_SIZE_DEFAULT
     cursor: Cursor | None = None
 
+    @model_validator(mode="after")
+    def _require_dead(self) -> Self:
+        if self.latest and self.state is not DeliveryState.DEAD:
+            raise ValueError("latest is a filter of dead deliveries. Add state=dead.")
+        return self
+
     def to_filter(self) -> DeliveryFilter:
         return DeliveryFilter(
             state=self.state,
@@ -60,6 +69,7 @@ class DeliveryListQuery(PrincipalQueryParams):
             call_id=CallId(self.call_id) if self.call_id else None,
             category=self.category,
             min_attempts=self.min_attempts or 0,
+            latest_only=self.latest,
             since=self.since,
             until=self.until,
             id_prefix=self.id_prefix,

@@ -391,8 +391,10 @@ LATENCY: Final[dict[str, Any]] = {"count": 12, "p50_ms": 1585, "p95_ms": 6310, "
 INSIGHTS: Final[dict[str, Any]] = {
     "since": "2026-11-20T17:00:00.000Z",
     "until": "2026-11-20T17:42:00.000Z",
+    "is_complete": True,
     "open_calls": {"working": 3, "input_required": 1},
     "queued_calls": 0,
+    "scheduled_calls": 0,
     "open_deliveries": {"held": 0, "pending": 2, "leased": 0},
     "dead_deliveries": 1,
     "failing_webhooks": 1,

@@ -122,10 +122,16 @@ class InsightsView(ResponseBody):
 
     since: Instant
     until: Instant = Field(description="The time of this response.")
+    is_complete: bool = Field(
+        description="False while the service still counts: the hours and upstreams lack some of what happened last."
+    )
     open_calls: dict[CallStatus, int]
     queued_calls: int = Field(description="Calls that wait for a runner; as all counts below, counted up to 10,000.")
+    scheduled_calls: int = Field(description="Calls that start later. They are working calls, too.")
     open_deliveries: dict[DeliveryState, int]
-    dead_deliveries: int = Field(description="Of the stored ones.")
+    dead_deliveries: int = Field(
+        description="Those that were not sent again, among the newest 10,000 dead ones that are stored."
+    )
     failing_webhooks: int = Field(description="Webhooks whose last attempt or challenge failed.")
     call_duration: LatencyView = Field(description="Of all these hours.")
     delivery_latency: LatencyView = Field(description="Of all these hours.")
@@ -141,8 +147,10 @@ class InsightsView(ResponseBody):
         return cls(
             since=overview.since,
             until=overview.until,
+            is_complete=overview.is_complete,
             open_calls=dict(overview.open_calls),
             queued_calls=overview.queued_calls,
+            scheduled_calls=overview.scheduled_calls,
             open_deliveries=dict(overview.open_deliveries),
             dead_deliveries=overview.dead_deliveries,
             failing_webhooks=overview.failing_webhooks,
@@ -193,6 +201,7 @@ class SessionInsightsView(ResponseBody):
     calls_by_status: dict[CallStatus, int]
     calls_by_outcome: dict[CallOutcome, int]
     resumed_calls: int = Field(description="Calls for which a client came back (POST /v1/resume).")
+    answered_calls: int = Field(description="Other calls that ended while their client waited for them.")
     calls: list[CallView] = Field(description="Newest first.")
     next_cursor: str | None = Field(description=NEXT_CURSOR_DESCRIPTION)
 
@@ -208,6 +217,7 @@ class SessionInsightsView(ResponseBody):
             calls_by_status=dict(counts.calls_by_status),
             calls_by_outcome=dict(counts.calls_by_outcome),
             resumed_calls=counts.resumed_calls,
+            answered_calls=counts.answered_calls,
             calls=[CallView.from_call(call, shows_owner=shows_owner) for call in session.calls],
             next_cursor=next_cursor,
         )

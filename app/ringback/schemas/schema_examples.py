@@ -112,6 +112,7 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
             "calls_by_status": {"completed": 1},
             "calls_by_outcome": {"result": 1},
             "resumed_calls": 1,
+            "answered_calls": 0,
             "calls": [examples.FINISHED_CALL],
             "next_cursor": None,
         }

@@ -242,6 +242,10 @@ class WebhookListQuery(PrincipalQueryParams):
         default=None,
         description="`failing`: only webhooks whose last attempt or challenge failed, and that are not disabled.",
     )
+    state: WebhookState | None = Field(
+        default=None,
+        description="Only webhooks in this state. A page may then have few rows, or none, and a next page.",
+    )
     limit: PageSize = PAGE_SIZE_DEFAULT
     cursor: Cursor | None = None
 

@@ -46,7 +46,7 @@ class CallHistories:
 
         async def read(tx: Transaction) -> Page[CallMarks, str]:
             page = await tx.calls.list_page(caller.listed_principal, where, position=position, limit=limit)
-            return Page(await _read_marks(tx, list(page)), next_position=page.next_position)
+            return Page(await read_marks(tx, list(page)), next_position=page.next_position)
 
         return await self._store.scan(caller.principal, read)
 
@@ -93,7 +93,8 @@ def _build_delivery(delivery: Delivery, webhook: Webhook | None, attempts: Seque
     )
 
 
-async def _read_marks(tx: Transaction, calls: Sequence[Call]) -> Sequence[CallMarks]:
+async def read_marks(tx: Transaction, calls: Sequence[Call]) -> Sequence[CallMarks]:
+    """Each of these calls with its latest deliveries and its resumes."""
     ids = [call.id for call in calls]
     deliveries = await tx.call_histories.list_deliveries(ids, limit=MARKED_DELIVERIES_MAX)
     resumes = await tx.call_resumes.list_of_calls(ids)

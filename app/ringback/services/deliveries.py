@@ -48,7 +48,7 @@ class Deliveries:
         sent = [each for each in deliveries if caller.listed_principal in {None, each.principal}]
         if not sent:
             return {}
-        return await self._store.scan(caller.principal, lambda tx: _find_latest(tx, sent))
+        return await self._store.scan(caller.principal, lambda tx: find_latest_generations(tx, sent))
 
     async def get_delivery(self, caller: Caller, delivery_id: str) -> tuple[Delivery, Sequence[Attempt]]:
         caller.require_scope(Scope.READ)
@@ -60,8 +60,11 @@ class Deliveries:
         return await self._store.read(read)
 
 
-async def _find_latest(tx: Transaction, deliveries: Sequence[Delivery]) -> Mapping[DeliveryId, Delivery]:
-    """An open delivery is the latest of its event, and a gap envelope has no event."""
+async def find_latest_generations(tx: Transaction, deliveries: Sequence[Delivery]) -> Mapping[DeliveryId, Delivery]:
+    """For each of these deliveries that was sent again, its latest generation.
+
+    An open delivery is the latest of its event, and a gap envelope has no event.
+    """
     events: defaultdict[WebhookId, dict[EventId, None]] = defaultdict(dict)
     for each in deliveries:
         if each.event_id is not None and each.state not in OPEN_STATES:

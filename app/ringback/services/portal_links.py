@@ -22,7 +22,6 @@ from ringback.services.sign_ins import find_viewing_caller
 from ringback.signing import secrets
 
 _NO_LINK: Final = "No portal link of yours has this id. List them: GET /v1/portal-links"
-PORTAL_PATH = "/ui/portal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +40,11 @@ class PortalCaller:
 
 
 class PortalLinks:
-    def __init__(self, *, store: Store, ids: IdGenerator, public_url: str, has_dashboard: bool = True) -> None:
-        """`has_dashboard`: whether this service shows the pages that links lead to."""
+    def __init__(self, *, store: Store, ids: IdGenerator, portal_url: str, has_dashboard: bool = True) -> None:
+        """`portal_url`: where the dashboard opens links. `has_dashboard`: whether this service shows it."""
         self._store = store
         self._ids = ids
-        self._public_url = public_url
+        self._portal_url = portal_url
         self._has_dashboard = has_dashboard
 
     async def create_link(
@@ -68,7 +67,7 @@ class PortalLinks:
             return link
 
         link = await self._store.write_for(caller.principal, insert)
-        return CreatedPortalLink(link=link, url=f"{self._public_url}{PORTAL_PATH}?link={secret}")
+        return CreatedPortalLink(link=link, url=f"{self._portal_url}?link={secret}")
 
     async def list_links(self, caller: Caller, *, position: str | None, limit: int) -> Page[PortalLink, str]:
         """Links that have not expired, or only just now, newest first."""

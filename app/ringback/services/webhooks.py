@@ -147,14 +147,21 @@ class Webhooks:
         return await self._store.read(lambda tx: get_own_named_webhook(tx, caller.principal, name))
 
     async def list_webhooks(
-        self, caller: Caller, health: WebhookHealth | None = None, *, position: str | None, limit: int
+        self,
+        caller: Caller,
+        health: WebhookHealth | None = None,
+        *,
+        state: WebhookState | None = None,
+        position: str | None,
+        limit: int,
     ) -> Page[Webhook, str]:
+        """Newest first. With a state, a page may have few rows, or none, and a next page."""
         caller.require_scope(Scope.READ)
-        found = await self._store.scan(
+        principal = caller.listed_principal
+        return await self._store.scan(
             caller.principal,
-            lambda tx: tx.webhooks.list_page(caller.listed_principal, health, position=position, limit=limit + 1),
+            lambda tx: tx.webhooks.list_page(principal, health, state=state, position=position, limit=limit),
         )
-        return Page(found[:limit], next_position=found[limit - 1].id if len(found) > limit else None)
 
     async def change_webhook(self, caller: Caller, webhook_id: str, change: WebhookChange) -> ChangedWebhook:
         """Apply the change. Held deliveries are sent as soon as the webhook becomes active or is resumed.

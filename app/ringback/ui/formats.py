@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
@@ -68,6 +68,20 @@ def format_count(count: int | None) -> str | Markup:
 def quote_segment(text: str) -> str:
     """A text as one segment of a URL's path: a client session may have slashes in its name."""
     return quote(text, safe="")
+
+
+def session_path(client_session_id: str, principal: str | None = None) -> str:
+    """The page of a client session, below the dashboard's path; `principal`: of this principal only.
+
+    Browsers take the segments `.` and `..` out of a path, so these names are in the query.
+    """
+    named = client_session_id in {".", ".."}
+    path = "/session" if named else f"/sessions/{quote_segment(client_session_id)}"
+    query = {
+        **({"client_session_id": client_session_id} if named else {}),
+        **({"principal": principal} if principal else {}),
+    }
+    return f"{path}?{urlencode(query)}" if query else path
 
 
 def shorten_text(text: str, length: int = 32) -> str:

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
-from urllib.parse import quote
 
+from ringback.ui.formats import session_path
 from ringback.ui.viewer import Viewer
 
 
 class Section(NamedTuple):
     label: str
-    """Also the title of the section's list. A template of another page names its section: {% set section = "Calls" %}."""
+    """Also the title of the section's list. The handler of another page names its section: section="Calls"."""
     path: str
     """Below the dashboard's path; empty for the first page."""
 
@@ -31,5 +31,5 @@ def list_sections(viewer: Viewer | None) -> Sequence[Section]:
     if viewer is None:
         return ()
     if viewer.client_session_id is not None:
-        return (Section("Session", f"/sessions/{quote(viewer.client_session_id, safe='')}"), Section("Calls", "/calls"))
+        return (Section("Session", session_path(viewer.client_session_id)), Section("Calls", "/calls"))
     return _SECTIONS if viewer.is_portal else (*_SECTIONS, _AUDIT)

@@ -7,6 +7,7 @@ from starlette.requests import Request
 NOTICES: Final = {
     "call-started": "The call was started.",
     "call-cancelled": "The end of the call was requested.",
+    "webhook-changed": "The webhook is changed. What it receives from now on is described below.",
     "webhook-tested": "A test is on its way. The first delivery below shows how it ends.",
     "webhook-verified": "The URL was challenged again. The line “Challenge” below says how it ended.",
     "webhook-enabled": "The webhook is active. Its held and waiting deliveries are due now.",

@@ -16,6 +16,7 @@ from ringback.ui.formats import (
     format_duration,
     format_time,
     quote_segment,
+    session_path,
     shorten_text,
 )
 from ringback.ui.navigation import list_sections
@@ -41,6 +42,7 @@ _FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "bytes": format_bytes,
     "count_text": format_count,
     "path_segment": quote_segment,
+    "session_path": session_path,
     "shortened": shorten_text,
 }
 _TEMPLATES.filters.update(_FILTERS)

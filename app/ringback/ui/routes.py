@@ -15,7 +15,7 @@ from ringback.ui.pages.deliveries import DeliveryPages
 from ringback.ui.pages.events import EventPages
 from ringback.ui.pages.home import HomePages
 from ringback.ui.pages.issuer_sign_in import IssuerPages
-from ringback.ui.pages.live_calls import LivePages
+from ringback.ui.pages.live import LivePages
 from ringback.ui.pages.lookup import LookupPages
 from ringback.ui.pages.missing import MissingPages
 from ringback.ui.pages.portal import PortalPages
@@ -25,6 +25,7 @@ from ringback.ui.pages.sign_in import SignInPages
 from ringback.ui.pages.tools import ToolPages
 from ringback.ui.pages.upstreams import UpstreamPages
 from ringback.ui.pages.webhook_actions import WebhookActions
+from ringback.ui.pages.webhook_form import WebhookFormPages
 from ringback.ui.pages.webhooks import WebhookPages
 from ringback.ui.rendering import Renderer
 
@@ -45,6 +46,7 @@ def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] =
         *LookupPages(context, renderer).make_routes(pages),
         *SessionPages(context, renderer).make_routes(pages),
         *WebhookPages(context, renderer, random_bytes).make_routes(pages),
+        *WebhookFormPages(context, renderer).make_routes(pages),
         *WebhookActions(context, renderer).make_routes(pages),
         *RedeliveryPages(context, renderer).make_routes(pages),
         *DeliveryPages(context, renderer).make_routes(pages),

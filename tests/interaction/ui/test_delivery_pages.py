@@ -77,6 +77,7 @@ async def test_a_delivery_that_was_sent_again_names_its_latest_and_is_not_sent_a
     page = (await browser.open(path)).text
     latest_page = (await browser.open(f"/deliveries/{latest.id}")).text
     lists = [await browser.open("/deliveries", state="dead"), await browser.open(f"/webhooks/{dead.webhook_id}")]
+    unsent = (await browser.open("/deliveries", state="dead", latest="true")).text
     stale = await browser.send(f"{path}/redeliver", on="/deliveries")
 
     assert "This delivery was sent again" in page
@@ -84,7 +85,8 @@ async def test_a_delivery_that_was_sent_again_names_its_latest_and_is_not_sent_a
     assert f'action="/ui{path}/redeliver"' not in page
     assert f'action="/ui/deliveries/{latest.id}/redeliver"' in latest_page
     assert [each.text.count("sent again: ") for each in lists] == [1, 1]
-    assert "(with those that were sent again since)" in lists[1].text
+    assert f'latest=true&amp;webhook_id={dead.webhook_id}">1</a>' in lists[1].text
+    assert [dead.id in unsent, latest.id in unsent] == [False, True]
     assert stale.headers["location"] == f"/ui/deliveries/{latest.id}?done=delivery-sent-before"
     assert len(await service.read_deliveries("alice")) == 2
 

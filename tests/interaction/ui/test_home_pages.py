@@ -80,7 +80,7 @@ async def test_a_queue_that_stands_still_and_a_failing_webhook_are_marked(servic
     assert 'class="card stat warn"' in page
 
 
-async def test_calls_that_start_later_are_counted_apart(service: ServiceUnderTest) -> None:
+async def test_calls_that_start_later_are_named_among_those_in_progress(service: ServiceUnderTest) -> None:
     client = await service.create_client("alice")
     await start_call(service, "alice")
     for delay in (60, 120):
@@ -90,7 +90,7 @@ async def test_calls_that_start_later_are_counted_apart(service: ServiceUnderTes
 
     for browser in browsers:
         cards = await read_cards(browser)
-        assert cards["Calls in progress"] == "Calls in progress 1 1 waits for a runner; 2 more start later"
+        assert cards["Calls in progress"] == "Calls in progress 3 1 waits for a runner; 2 start later"
 
 
 async def test_a_new_call_shows_its_callbacks_and_whether_its_client_came_back(service: ServiceUnderTest) -> None:

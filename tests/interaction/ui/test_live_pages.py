@@ -1,8 +1,10 @@
 """The live list of calls: what changes reaches every viewer, and is read and written once for all of them."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
+from html import unescape
 from typing import Any
 
 import httpx
@@ -12,11 +14,13 @@ from ringback.domain.call_rows import CallFilter
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.ids import PortalLinkId
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
-from ringback.services import live_calls
-from ringback.services.live_calls import LINK_STREAMS_MAX, LIVE_LISTS_MAX, PORTAL_LISTS_MAX, LiveCallPage
+from ringback.services.live import budget, lists
+from ringback.services.live.listings import CallListing, ListedCalls
+from ringback.services.live.lists import LINK_STREAMS_MAX, LIVE_LISTS_MAX, PORTAL_LISTS_MAX, LiveContent
+from ringback.services.live.pools import LiveListPool
 from tests.support.api_server import serving_api
 from tests.support.limits import WAIT_SECONDS
-from tests.support.service import CALL_BODY, ServiceUnderTest
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 from tests.support.viewer_browser import sign_in
 
 ALICE = Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES)
@@ -26,32 +30,41 @@ BOB = Caller(principal=Principal("bob"), scopes=DEFAULT_SCOPES)
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists are read at once: the tests check who gets what."""
-    monkeypatch.setattr(live_calls, "REFRESH_SECONDS", 0.0)
-    monkeypatch.setattr(live_calls, "REREAD_SECONDS", 0.02)
-    monkeypatch.setattr(live_calls, "REST_FACTOR", 0.0)
+    monkeypatch.setattr(lists, "REFRESH_SECONDS", 0.0)
+    monkeypatch.setattr(lists, "REREAD_SECONDS", 0.02)
+    monkeypatch.setattr(budget, "WALL_SHARE", 1e6)
 
 
 def follow(
     service: ServiceUnderTest, caller: Caller, tool: str | None = None, *, link: str | None = None
-) -> AsyncGenerator[LiveCallPage | None]:
-    return service.services.live_calls.follow_list(
+) -> AsyncGenerator[LiveContent[ListedCalls] | None]:
+    return service.services.live_lists.follow_list(
         caller,
-        CallFilter(tool=tool),
-        limit=50,
+        CallListing(call_filter=CallFilter(tool=tool), limit=50),
         seconds=WAIT_SECONDS,
         portal_link_id=None if link is None else PortalLinkId(link),
     )
 
 
-async def next_page(pages: AsyncGenerator[LiveCallPage | None], **expected: Any) -> LiveCallPage:
+async def next_page(
+    pages: AsyncGenerator[LiveContent[ListedCalls] | None], **expected: Any
+) -> LiveContent[ListedCalls]:
     """The next page whose first call has these attributes."""
     async with asyncio.timeout(WAIT_SECONDS):
         async for page in pages:
             if (
                 page is not None
-                and page.calls
-                and expected.items() <= {name: getattr(page.calls[0], name) for name in expected}.items()
+                and page.shown.calls
+                and expected.items() <= {name: getattr(page.shown.calls[0], name) for name in expected}.items()
             ):
+                return page
+    raise AssertionError("the list ended")
+
+
+async def first_page(pages: AsyncGenerator[LiveContent[ListedCalls] | None]) -> LiveContent[ListedCalls]:
+    async with asyncio.timeout(WAIT_SECONDS):
+        async for page in pages:
+            if page is not None:
                 return page
     raise AssertionError("the list ended")
 
@@ -60,12 +73,12 @@ async def test_viewers_of_one_list_share_its_pages_and_other_principals_do_not_s
     service: ServiceUnderTest,
 ) -> None:
     alice = await service.create_client("alice")
-    live = service.services.live_calls
+    live = service.services.live_lists
     async with AsyncExitStack() as stack:
         first, second, foreign = [
             await stack.enter_async_context(aclosing(follow(service, caller))) for caller in (ALICE, ALICE, BOB)
         ]
-        empty = [await anext(pages) for pages in (first, second, foreign)]
+        empty = [await first_page(pages) for pages in (first, second, foreign)]
         call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
         started = [await next_page(pages, id=call_id) for pages in (first, second)]
         await service.finish_call(call_id)
@@ -75,7 +88,7 @@ async def test_viewers_of_one_list_share_its_pages_and_other_principals_do_not_s
         assert empty[0] is empty[1]
         assert started[0] is started[1]
         assert ended[0] is ended[1]
-        assert all(page is not None and not page.calls for page in empty)
+        assert not any(page.shown.calls for page in empty)
         service.services.lifecycle.begin_shutdown()
         assert [page async for page in foreign] == []
 
@@ -87,23 +100,23 @@ async def test_a_principal_follows_a_bounded_number_of_lists(service: ServiceUnd
     async with AsyncExitStack() as stack:
         for number in range(LIVE_LISTS_MAX):
             pages = follow(service, ALICE, tool=str(number))
-            assert await anext(await stack.enter_async_context(aclosing(pages))) is not None
+            await anext(await stack.enter_async_context(aclosing(pages)))
         again = follow(service, ALICE, tool="0")
-        assert await anext(await stack.enter_async_context(aclosing(again))) is not None
+        await anext(await stack.enter_async_context(aclosing(again)))
 
         with pytest.raises(QuotaExceeded):
             await anext(follow(service, ALICE, tool="one more"))
         foreign = await stack.enter_async_context(aclosing(follow(service, BOB)))
-        assert await anext(foreign) is not None
-        assert service.services.live_calls.list_count == LIVE_LISTS_MAX + 1
+        await anext(foreign)
+        assert service.services.live_lists.list_count == LIVE_LISTS_MAX + 1
 
-    assert service.services.live_calls.list_count == 0
+    assert service.services.live_lists.list_count == 0
 
 
 async def test_viewers_of_portal_links_use_up_nothing_of_their_principals_limits_nor_of_other_links(
     service: ServiceUnderTest,
 ) -> None:
-    live = service.services.live_calls
+    live = service.services.live_lists
     async with AsyncExitStack() as stack:
 
         async def enter(**who: str) -> None:
@@ -147,7 +160,7 @@ async def test_the_page_of_a_portal_link_counts_as_its_own(service: ServiceUnder
 
         return end()
 
-    service.services.live_calls.follow_list = follow_nothing  # type: ignore[method-assign]
+    service.services.live_lists.follow_list = follow_nothing  # type: ignore[method-assign]
     await browser.get("/ui/calls/live")
 
     assert limits == [link["id"]]
@@ -156,8 +169,8 @@ async def test_the_page_of_a_portal_link_counts_as_its_own(service: ServiceUnder
 async def test_a_browser_gets_the_rows_as_escaped_html_until_its_stream_ends(
     service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.ui.pages.live_calls.STREAM_SECONDS_MIN", 0.5)
-    monkeypatch.setattr("ringback.ui.pages.live_calls.STREAM_SECONDS_SPREAD", 1)
+    monkeypatch.setattr("ringback.ui.pages.live.STREAM_SECONDS_MIN", 0.5)
+    monkeypatch.setattr("ringback.ui.pages.live.STREAM_SECONDS_SPREAD", 1)
     alice = await service.create_client("alice")
     call_id = (await alice.post("/v1/calls", json=CALL_BODY | {"correlation_id": "<b>c</b>"})).json()["call"]["id"]
     cookies = (await sign_in(service, "alice")).http.cookies
@@ -172,12 +185,40 @@ async def test_a_browser_gets_the_rows_as_escaped_html_until_its_stream_ends(
 
     assert live.headers["content-type"].startswith("text/event-stream")
     assert live.headers["cache-control"] == "no-store"
-    assert live.text.startswith("retry: 1000\n\nevent: rows\ndata: ")
+    assert live.text.startswith("retry: 1000\n\n")
     assert all(line.startswith(("data: ", "event: ", "retry: ", ":")) for line in live.text.splitlines() if line)
     assert call_id in live.text
     assert "&lt;b&gt;c&lt;/b&gt;" in live.text
     assert "form_token" not in live.text
     assert stranger.status_code == 303
+
+
+async def test_the_lists_of_deliveries_and_the_page_of_a_session_are_live_and_above_the_limit_they_are_read_again_later(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.ui.pages.live.STREAM_SECONDS_MIN", 0.5)
+    monkeypatch.setattr("ringback.ui.pages.live.STREAM_SECONDS_SPREAD", 1)
+    alice, browser = await service.create_client("alice"), await sign_in(service, "alice")
+    body = CALL_BODY | {"client_session_id": "..", "callback": {"url": CALLBACK_URL}}
+    call_id = (await alice.post("/v1/calls", json=body)).json()["call"]["id"]
+    await service.finish_call(call_id)
+    (delivery,) = await service.read_deliveries("alice")
+    pages = [await browser.open("/deliveries", state="pending"), await browser.open("/session", client_session_id="..")]
+    paths = [unescape(found[1]) for page in pages if (found := re.search('sse-connect="/ui([^"]+)"', page.text))]
+    listed = (await browser.open("/calls")).text
+
+    live = [await browser.http.get(f"/ui{path}") for path in paths]
+    full: LiveListPool[Principal] = LiveListPool(lists_max=0)
+    monkeypatch.setattr(service.services.live_lists, "_own", full)
+    limited = [await browser.http.get(f"/ui{path}") for path in paths]
+
+    assert paths == ["/deliveries/live?state=pending", "/session/live?client_session_id=.."]
+    assert "/ui/session?client_session_id=.." in listed
+    for responses, retry in ((live, "retry: 1000"), (limited, "retry: 20000")):
+        assert [response.status_code for response in responses] == [200, 200]
+        assert all(response.text.startswith(retry) for response in responses)
+        assert all("event: rows\n" in response.text and delivery.id in response.text for response in responses)
+        assert call_id in responses[1].text
 
 
 async def test_a_stream_that_begins_at_the_shutdown_ends_at_once(service: ServiceUnderTest) -> None:

@@ -2,6 +2,8 @@
 
 import re
 from dataclasses import replace
+from html import unescape
+from typing import Any
 
 import httpx
 
@@ -14,7 +16,7 @@ from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.verification import accept_proof
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
-from tests.support.viewer_browser import sign_in
+from tests.support.viewer_browser import FORM_HEADERS, sign_in
 
 OPERATOR = DEFAULT_SCOPES | {Scope.ADMIN}
 READ_ONLY = frozenset({Scope.READ})
@@ -22,6 +24,7 @@ READ_ONLY = frozenset({Scope.READ})
 
 async def register(client: httpx.AsyncClient, **body: object) -> str:
     response = await client.post("/v1/webhooks", json={"url": CALLBACK_URL, **body})
+    assert response.is_success, response.text
     return response.json()["id"]
 
 
@@ -48,8 +51,8 @@ async def test_the_list_shows_own_webhooks_with_what_they_hear_and_their_dead_de
     assert own in page
     assert foreign not in page
     assert "calls with tool &#39;git_log&#39;" in page
-    assert f"state=dead&amp;webhook_id={own}" in page
-    assert "The dead ones include those that were sent again since." in page
+    assert f"state=dead&amp;latest=true&amp;webhook_id={own}" in page
+    assert "Dead ones that were sent again since are not counted." in page
 
 
 async def test_a_failing_webhook_says_how_near_its_suspension_is(service: ServiceUnderTest) -> None:
@@ -250,3 +253,61 @@ async def test_pages_of_foreign_and_of_unknown_webhooks_and_deliveries_are_the_s
     ):
         seen, missing = await browser.http.get(f"/ui{foreign}"), await browser.http.get(f"/ui{unknown}")
         assert (seen.status_code, seen.text) == (404, missing.text)
+
+
+async def test_the_form_of_a_webhook_changes_what_differs_from_what_it_showed(service: ServiceUnderTest) -> None:
+    client, browser = await service.create_client("alice"), await sign_in(service, "alice")
+    assert (await client.put("/v1/event-types/order.paid", json={"description": "Paid."})).is_success
+    webhook_id = await register(client, events=["call.finished", "order.paid"], description="old", outcomes=["result"])
+    path = f"/webhooks/{webhook_id}/edit"
+    form = read_fields((await browser.open(path)).text)
+    await client.patch(f"/v1/webhooks/{webhook_id}", json={"include_result": True})
+    typed = form | {"description": "new", "events": ["call.finished", "call.progress"], "rate_per_second": "0.5"}
+    typed["outcomes"] = []
+
+    saved = await browser.http.post(f"/ui{path}", data=typed, headers=FORM_HEADERS)
+    refused = await browser.http.post(f"/ui{path}", data=form | {"url": "ftp://wrong.example/"}, headers=FORM_HEADERS)
+
+    webhook = await read_webhook(client, webhook_id)
+    assert saved.headers["location"].endswith(f"/ui/webhooks/{webhook_id}?done=webhook-changed")
+    assert (webhook["description"], webhook["rate_per_second"], webhook["url"]) == ("new", 0.5, CALLBACK_URL)
+    assert webhook["events"] == ["call.finished", "call.progress", "order.paid"]
+    assert webhook["include_result"] is True, "what was changed meanwhile stays"
+    assert webhook["outcomes"] is None
+    assert refused.status_code == 422
+    assert 'value="ftp://wrong.example/"' in refused.text
+
+
+async def test_only_the_owner_of_a_webhook_gets_its_form(service: ServiceUnderTest) -> None:
+    webhook_id = await register(await service.create_client("alice"))
+    reader = await sign_in(service, "alice", scopes=READ_ONLY)
+    operator = await sign_in(service, "operator", scopes=OPERATOR)
+
+    assert (await reader.open(f"/webhooks/{webhook_id}/edit")).status_code == 403
+    assert (await operator.open(f"/webhooks/{webhook_id}/edit")).status_code == 404
+    assert f"{webhook_id}/edit" not in (await operator.open(f"/webhooks/{webhook_id}")).text
+
+
+async def test_webhooks_are_listed_by_their_state(service: ServiceUnderTest) -> None:
+    client, browser = await service.create_client("alice"), await sign_in(service, "alice")
+    active, disabled = await register(client), await register(client, tool="other")
+    await client.patch(f"/v1/webhooks/{disabled}", json={"state": "disabled"})
+
+    page = (await browser.open("/webhooks", state="disabled")).text
+    listed = (await client.get("/v1/webhooks", params={"state": "disabled"})).json()["webhooks"]
+
+    assert disabled in page
+    assert active not in page
+    assert [each["id"] for each in listed] == [disabled]
+
+
+def read_fields(html: str) -> dict[str, Any]:
+    """What a browser would send of a form that nobody has touched."""
+    fields: dict[str, list[str]] = {}
+    for attributes in re.findall(r"<input ([^>]*)>", html):
+        name, value = re.search(r'name="([^"]*)"', attributes), re.search(r'value="([^"]*)"', attributes)
+        if name and value and name[1] != "q" and ('type="checkbox"' not in attributes or " checked" in attributes):
+            fields.setdefault(name[1], []).append(unescape(value[1]))
+    for name, options in re.findall(r'<select [^>]*name="([^"]*)"[^>]*>(.*?)</select>', html, re.DOTALL):
+        fields[name] = re.findall(r'value="([^"]*)" selected', options)
+    return fields

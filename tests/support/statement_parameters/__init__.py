@@ -36,6 +36,7 @@ COMMON_PARAMETERS: Final[dict[str, Any]] = {
     "outcomes": None,
     "category": None,
     "min_attempts": 0,
+    "latest": 0,
     "after": "",
     "status": None,
     "upstream": None,

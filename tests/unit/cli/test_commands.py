@@ -17,7 +17,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     (): {
         *("--version", "--install-completion", "--show-completion"),
         *("serve", "dev", "keys", "call", "join", "wait", "calls", "events", "listen", "webhooks", "deliveries"),
-        *("trigger", "verify", "migrate", "copy", "doctor", "upstreams", "tools"),
+        *("trigger", "verify", "migrate", "copy", "doctor", "upstreams", "tools", "audit"),
     },
     ("serve",): {
         *(
@@ -69,6 +69,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("calls", "cancel"): {"--json", "--url", "--api-key", *OPERATOR_OPTIONS},
     ("calls", "erase"): {"--cancel", "--json", "--url", "--api-key", *OPERATOR_OPTIONS},
     ("top",): {"--every", "--once", "--json", "--url", "--api-key", *OPERATOR_OPTIONS},
+    ("audit",): {"--limit", "--json", "--url", "--api-key", *OPERATOR_OPTIONS},
     ("usage",): {"--principal", "--json", "--url", "--api-key"},
     ("sessions",): {"erase"},
     ("sessions", "erase"): {"--cancel", "--json", "--url", "--api-key", "--principal"},
@@ -130,7 +131,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
         ),
     },
     ("webhooks", "rotate-secret"): {"--secret", "--overlap-seconds", "--json", "--url", "--api-key"},
-    ("webhooks", "list"): {"--failing", "--json", "--url", "--api-key", *OPERATOR_OPTIONS},
+    ("webhooks", "list"): {"--failing", "--state", "--json", "--url", "--api-key", *OPERATOR_OPTIONS},
     ("webhooks", "replay"): {
         "--since",
         "--cursor",
@@ -144,7 +145,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("deliveries",): {"list", "show", "redeliver"},
     ("deliveries", "list"): {
         *("--state", "--webhook", "--call", "--limit", "--json", "--url", "--api-key"),
-        *("--category", "--min-attempts", "--since", "--until", "--id"),
+        *("--category", "--min-attempts", "--latest", "--since", "--until", "--id"),
         *OPERATOR_OPTIONS,
     },
     ("migrate",): {"--check", "--database", "--json"},

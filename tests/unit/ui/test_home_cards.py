@@ -1,27 +1,30 @@
 """The numbers of the first page: each is the number of what its link lists."""
 
+from ringback.domain.call import CallStatus
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.insights import InsightsOverview
 from ringback.ui.pages.home_cards import draw_cards
 from tests.support.clock import START
 
 OVERVIEW = InsightsOverview(
-    open_calls={},
-    queued_calls=0,
-    scheduled_calls=0,
+    open_calls={CallStatus.WORKING: 5},
+    queued_calls=1,
+    scheduled_calls=2,
     open_deliveries={DeliveryState.HELD: 1, DeliveryState.PENDING: 2, DeliveryState.LEASED: 4},
     dead_deliveries=8,
     failing_webhooks=0,
     since=START,
     until=START,
+    is_complete=True,
     hours=(),
     upstreams=(),
 )
 
 
-def test_a_card_of_deliveries_counts_those_that_its_link_lists() -> None:
+def test_a_card_counts_those_that_its_link_lists() -> None:
     cards = {card.path: (card.number, card.note) for card in draw_cards(OVERVIEW, None)}
 
+    assert cards["/calls?status=working"] == ("5", "1 waits for a runner; 2 start later")
     assert cards["/deliveries?state=held"][0] == "1"
     assert cards["/deliveries?state=pending"] == ("2", "until their time; 4 more are being sent")
-    assert cards["/deliveries?state=dead"][0] == "8"
+    assert cards["/deliveries?state=dead&latest=true"][0] == "8"

@@ -44,9 +44,12 @@ class SyncWebhookMethods(SyncMethods):
         """Remove the webhook of this name and cancel its undelivered callbacks."""
         self._loop_thread.run(self._client.delete_named_webhook(name))
 
-    def webhooks(self, *, health: str | None = None) -> Iterator[Webhook]:
-        """Your webhooks, newest first. With `health="failing"`, those whose last attempt or challenge failed."""
-        return self._loop_thread.iterate(self._client.webhooks(health=health))
+    def webhooks(self, *, health: str | None = None, state: str | None = None) -> Iterator[Webhook]:
+        """Your webhooks, newest first. With `health="failing"`, those whose last attempt or challenge failed.
+
+        `state`: those that are active, pending_verification, suspended or disabled.
+        """
+        return self._loop_thread.iterate(self._client.webhooks(health=health, state=state))
 
     def webhook(self, webhook_id: str) -> Webhook:
         return self._loop_thread.run(self._client.webhook(webhook_id))
@@ -110,13 +113,15 @@ class SyncWebhookMethods(SyncMethods):
         call_id: str | None = None,
         category: str | None = None,
         min_attempts: int | None = None,
+        latest: bool = False,
         since: datetime | None = None,
         until: datetime | None = None,
         id_prefix: str | None = None,
     ) -> Iterator[Delivery]:
         """The deliveries to your webhooks, newest first.
 
-        `category` is how the last attempt ended. `since` and `until` are about the creation of a delivery.
+        `category` is how the last attempt ended. `latest`, with `state="dead"`: only those that were not sent again. `since`
+        and `until` are about the creation of a delivery.
         """
         return self._loop_thread.iterate(
             self._client.deliveries(
@@ -125,6 +130,7 @@ class SyncWebhookMethods(SyncMethods):
                 call_id=call_id,
                 category=category,
                 min_attempts=min_attempts,
+                latest=latest,
                 since=since,
                 until=until,
                 id_prefix=id_prefix,

@@ -51,7 +51,7 @@ class OverviewReader:
             if found is not None:
                 return found
         return await self._store.scan(
-            caller.principal, lambda tx: _read_overview(tx, principal, {}, hours=hours, upstreams=upstreams)
+            caller.principal, lambda tx: _read_overview(tx, principal, None, hours=hours, upstreams=upstreams)
         )
 
 
@@ -61,19 +61,21 @@ async def _read_matching(
     """None if hourly rows have been written since the tail was counted: they and the tail would count the same rows."""
     if await tx.insights.get_positions() != tail.positions:
         return None
-    return await _read_overview(tx, principal, tail.counts, hours=hours, upstreams=upstreams)
+    return await _read_overview(tx, principal, tail, hours=hours, upstreams=upstreams)
 
 
 async def _read_overview(
-    tx: Transaction, principal: Principal | None, tail: HourCounts, *, hours: int, upstreams: Sequence[str]
+    tx: Transaction, principal: Principal | None, tail: Tail | None, *, hours: int, upstreams: Sequence[str]
 ) -> InsightsOverview:
+    """`tail`: None if the hourly rows are written faster than it can be counted."""
+    newer: HourCounts = {} if tail is None else tail.counts
     now = tx.now()
     within = _last_hours(now, hours)
     owner = principal or ALL_PRINCIPALS
     stored = await tx.insights.list_hours(principal, within)
     described: list[HourInsights] = []
     for start in (within.since + number * HOUR for number in range(hours)):
-        counts = _merge(stored.get(start), tail.get(HourKey(owner, ALL_UPSTREAMS, start)))
+        counts = _merge(stored.get(start), newer.get(HourKey(owner, ALL_UPSTREAMS, start)))
         described.append(describe_hour(start, counts))
         if len(described) % HOURS_BETWEEN_PAUSES == 0:
             await tx.pause()
@@ -81,8 +83,9 @@ async def _read_overview(
     return InsightsOverview(
         since=within.since,
         until=now,
+        is_complete=tail is not None and tail.is_complete,
         hours=described,
-        upstreams=await _read_upstreams(tx, principal, tail, upstreams, hours=min(hours, UPSTREAM_HOURS_MAX)),
+        upstreams=await _read_upstreams(tx, principal, newer, upstreams, hours=min(hours, UPSTREAM_HOURS_MAX)),
         open_calls=work.open_calls,
         queued_calls=work.queued_calls,
         scheduled_calls=work.scheduled_calls,

@@ -25,6 +25,8 @@ _encode_new: Final = _DELIVERY.encoder([name for name in _DELIVERY.names if name
 _SUSPENDED_HOLD_MILLISECONDS: Final = round(SUSPENDED_HOLD_SECONDS_MAX * 1000)
 _PAGES_OF_ALL: Final = {"page": "page_of_all", "page_of_dead": "page_of_all_dead"}
 """The statements for all principals, where those for one have its index."""
+DEAD_SCANNED_MAX: Final = 10_000
+"""Dead deliveries of some webhooks that are visited to count those that were not sent again: some 20 ms."""
 PENDING_SCANNED_MAX: Final = 2_000
 """Pending deliveries of one webhook that one unit of work visits to make some of them due: some 2 ms."""
 
@@ -71,6 +73,7 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
             call_id=where.call_id,
             category=where.category,
             min_attempts=where.min_attempts,
+            latest=where.latest_only,
             **encode_id_range(
                 "dlv", position=position, since=where.since, until=where.until, id_prefix=where.id_prefix
             ),
@@ -86,9 +89,14 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
     async def count_undelivered(
         self, webhook_ids: Collection[WebhookId], *, limit: int
     ) -> Mapping[WebhookId, UndeliveredCounts]:
-        ids = self._sql.array(list(webhook_ids))
-        rows = await self._sql.fetch_all("undelivered", webhook_ids=ids, limit=limit) if webhook_ids else ()
-        return {row["webhook_id"]: UndeliveredCounts(held=min(row["held"], limit), dead=row["dead"]) for row in rows}
+        if not webhook_ids:
+            return {}
+        ids, scan = self._sql.array(list(webhook_ids)), max(limit, DEAD_SCANNED_MAX // len(webhook_ids))
+        rows = await self._sql.fetch_all("undelivered", webhook_ids=ids, scan=scan)
+        return {
+            row["webhook_id"]: UndeliveredCounts(held=min(row["held"], limit), dead=min(row["dead"], limit))
+            for row in rows
+        }
 
     async def list_attempts(self, delivery_id: DeliveryId) -> Sequence[Attempt]:
         return await self._sql.fetch_records("attempts", RECORDS.attempt, delivery_id=delivery_id)

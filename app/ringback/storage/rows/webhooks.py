@@ -12,10 +12,11 @@ from ringback.domain.cursor import Page
 from ringback.domain.event import Event
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
-from ringback.domain.webhook import Webhook, WebhookHealth, webhook_for_call
+from ringback.domain.webhook import Webhook, WebhookHealth, WebhookState, webhook_for_call
 from ringback.domain.webhook_rows import ExpiryPosition, WebhookPart
 from ringback.storage.records import encode_headers
 from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column, json_to_column
+from ringback.storage.rows.paging import fetch_indexed_page, fetch_scanned_page
 from ringback.storage.rows.unit import Pause, SqlRows
 from ringback.storage.rows.webhook_matching import MatchKey, build_match_keys
 from ringback.storage.rows.webhook_reader import NO_SECRETS, secrets_associated_data
@@ -42,14 +43,23 @@ class SqlWebhooks(SqlRows, noun="webhooks"):
         return [self._unit.webhook_reader.read_webhook(row) for row in rows]
 
     async def list_page(
-        self, principal: Principal | None, health: WebhookHealth | None, *, position: str | None, limit: int
-    ) -> Sequence[Webhook]:
-        statement = "page" if health is None else "page_of_failing"
-        if principal is None:
-            rows = await self._sql.fetch_all(f"{statement}_of_all", before=position, limit=limit)
-        else:
-            rows = await self._sql.fetch_all(statement, principal=principal, before=position, limit=limit)
-        return [self._unit.webhook_reader.read_webhook(row) for row in rows]
+        self,
+        principal: Principal | None,
+        health: WebhookHealth | None,
+        *,
+        state: WebhookState | None = None,
+        position: str | None,
+        limit: int,
+    ) -> Page[Webhook, str]:
+        owner, of_all = ({}, "_of_all") if principal is None else ({"principal": principal}, "")
+        read = self._unit.webhook_reader.read_webhook
+        if state is None:
+            name = f"{'page' if health is None else 'page_of_failing'}{of_all}"
+            return await fetch_indexed_page(self._sql, name, read, limit=limit, before=position, **owner)
+        name = f"page_of_state{of_all}"
+        return await fetch_scanned_page(
+            self._sql, name, read, limit=limit, before=position, state=state, health=health, **owner
+        )
 
     async def find_candidates(self, events: Sequence[Event], *, catching_up: bool) -> Sequence[Sequence[Webhook]]:
         principal = events[0].principal

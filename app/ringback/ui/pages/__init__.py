@@ -1,9 +1,10 @@
 """The pages of the dashboard, a module for each section. Each class makes the routes of its pages and of their buttons.
 
 home           the first page; home_cards: its numbers
-calls          the list of calls, the page of one call; live_calls: the list as server-sent events
+calls          the list of calls, the page of one call
+live           lists of calls and deliveries and the page of a session, as server-sent events
 sessions       the client sessions, the page of one
-webhooks       the webhooks; webhook_actions: the buttons of one
+webhooks       the webhooks; webhook_actions: the buttons of one; webhook_form: changes one
 deliveries     the deliveries; redelivery: sends all again that match a filter
 upstreams      the upstreams and their tools; tools: starts a call of one
 events         the event log

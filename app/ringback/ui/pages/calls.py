@@ -111,6 +111,7 @@ class CallPages:
             "call.html",
             viewer,
             title=f"Call of {call.tool}",
+            section="Calls",
             done=find_notice(request),
             arguments=show_value(call.arguments),
             result=await self._read_result(caller, call),

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ringback.api.context import Services
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
 from ringback.domain.delivery import OPEN_STATES, DeliveryState
@@ -54,7 +55,7 @@ class DeliveryPages:
         except InvalidRequest as refused:
             return self._refuse_filter(request, viewer, refused.detail)
         caller = view_rows(services.operators, viewer, request, operation="ui_list_deliveries")
-        await self._require_session_of_call(viewer, caller, query.call_id)
+        await require_session_of_call(services, viewer, caller, query.call_id)
         position = decode_id_cursor(CursorList.DELIVERIES, query.cursor)
         deliveries = await services.deliveries.list_deliveries(
             caller, query.to_filter(), position=position, limit=PAGE_SIZE
@@ -78,6 +79,8 @@ class DeliveryPages:
             filters=filters,
             choices=_CHOICES,
             redeliver_path=self._find_redelivery(viewer, query, filters),
+            links_webhooks=viewer.client_session_id is None,
+            live_path=_find_live_path(path, query, filters),
             older=None if cursor is None else with_query(path, {**filters, "cursor": cursor}),
             newest=with_query(path, filters) if query.cursor else None,
             done=find_notice(request),
@@ -96,6 +99,7 @@ class DeliveryPages:
             filters=keep_filters(request, DeliveryListQuery),
             choices=_CHOICES,
             redeliver_path=None,
+            live_path=None,
             older=None,
             newest=None,
             done=None,
@@ -112,7 +116,7 @@ class DeliveryPages:
         delivery_id = request.path_params["delivery_id"]
         caller = await act_for_owner(services.operators, viewer, delivery_id, operation="ui_read_delivery")
         delivery, attempts = await services.deliveries.get_delivery(caller, delivery_id)
-        await self._require_session_of_call(viewer, caller, delivery.call_id)
+        await require_session_of_call(services, viewer, caller, delivery.call_id)
         latest = (await services.deliveries.find_latest(caller, [delivery])).get(delivery.id)
         return self._renderer.render_page(
             "delivery.html",
@@ -147,14 +151,20 @@ class DeliveryPages:
         requested = await services.replays.redeliver_delivery(caller, delivery_id)
         return redirect(with_query(f"/deliveries/{requested.delivery.id}", {"done": "delivery-redelivered"}))
 
-    async def _require_session_of_call(self, viewer: Viewer, caller: Caller, call_id: str | None) -> None:
-        """Raise `NotFound` unless the viewer may see deliveries of this call. A link to one client session shows no others."""
-        if viewer.client_session_id is None:
-            return
-        session = None
-        if call_id is not None:
-            try:
-                session = (await self._context.services.calls.get_call(caller, call_id)).client_session_id
-            except (NotFound, CallExpired):
-                session = None
-        viewer.require_client_session(session)
+
+def _find_live_path(path: str, query: DeliveryListQuery, filters: Mapping[str, str]) -> str | None:
+    """The live list, for the first page. The pause of one webhook changes without its deliveries, so its list is not live."""
+    return None if query.cursor or query.webhook_id else with_query(f"{path}/live", filters)
+
+
+async def require_session_of_call(services: Services, viewer: Viewer, caller: Caller, call_id: str | None) -> None:
+    """Raise `NotFound` unless the viewer may see deliveries of this call. A link to one client session shows no others."""
+    if viewer.client_session_id is None:
+        return
+    session = None
+    if call_id is not None:
+        try:
+            session = (await services.calls.get_call(caller, call_id)).client_session_id
+        except (NotFound, CallExpired):
+            session = None
+    viewer.require_client_session(session)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,6 +20,7 @@ from ringback.ui.access import view_rows
 from ringback.ui.call_filters import FAILED_OUTCOMES
 from ringback.ui.charts.home_charts import draw_home_charts, rank_upstreams, sum_hours
 from ringback.ui.context import UiContext
+from ringback.ui.formats import session_path
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.pages.home_cards import draw_cards
 from ringback.ui.redirects import redirect
@@ -55,7 +56,7 @@ class HomePages:
 
     async def show_home(self, request: Request, viewer: Viewer) -> Response:
         if viewer.client_session_id is not None:
-            return redirect(f"/sessions/{quote(viewer.client_session_id, safe='')}")
+            return redirect(session_path(viewer.client_session_id))
         caller = view_rows(self._context.services.operators, viewer, request, operation="ui_home")
         hours = WEEK_HOURS if request.query_params.get("hours") == str(WEEK_HOURS) else DAY_HOURS
         principal = caller.principal if caller.operator is not None and not caller.sees_all_principals else None

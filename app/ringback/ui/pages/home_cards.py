@@ -41,11 +41,11 @@ def _draw_call_cards(overview: InsightsOverview, queued_age: float) -> Sequence[
     if is_late:
         queued = f"{queued}, the oldest for {format_duration(queued_age)}"
     later = overview.scheduled_calls
-    scheduled = f"; {_count(later)} more {_verb(later, 'start')} later" if later else ""
+    scheduled = f"; {_count(later)} {_verb(later, 'start')} later" if later else ""
     return [
         Card(
             label="Calls in progress",
-            number=_count(max(working - later, 0), limit=None),
+            number=_count(working, limit=None),
             path="/calls?status=working",
             note=f"{queued}{scheduled}",
             tone="warn" if is_late else "",
@@ -84,8 +84,8 @@ def _draw_delivery_cards(overview: InsightsOverview, due_age: float) -> Sequence
         Card(
             label="Dead deliveries",
             number=_count(dead),
-            path="/deliveries?state=dead",
-            note="given up; also if sent again since",
+            path="/deliveries?state=dead&latest=true",
+            note="given up, and not sent again since",
             tone="bad" if dead else "",
         ),
         Card(

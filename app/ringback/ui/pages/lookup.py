@@ -10,6 +10,7 @@ from starlette.routing import Route
 from ringback.services.lookups import Found, FoundKind
 from ringback.ui.access import view_rows
 from ringback.ui.context import UiContext
+from ringback.ui.formats import session_path
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.query_parameters import with_query
 from ringback.ui.redirects import redirect
@@ -20,7 +21,6 @@ _PATHS: Final = {
     FoundKind.CALL: "/calls/",
     FoundKind.DELIVERY: "/deliveries/",
     FoundKind.WEBHOOK: "/webhooks/",
-    FoundKind.SESSION: "/sessions/",
 }
 
 
@@ -54,4 +54,6 @@ def _path(found: Found) -> str:
     """Below the dashboard's path."""
     if found.kind is FoundKind.CORRELATION:
         return with_query("/calls", {"correlation_id": found.id})
+    if found.kind is FoundKind.SESSION:
+        return session_path(found.id)
     return f"{_PATHS[found.kind]}{quote(found.id, safe='')}"

@@ -1,16 +1,17 @@
 """Opens a portal link: its secret moves from the URL into a cookie, and the browser goes on to the pages of the link."""
 
 import logging
-from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.domain.errors import Conflict, RingbackError
-from ringback.services.portal_links import PORTAL_PATH, PortalCaller
+from ringback.services.portal_links import PortalCaller
 from ringback.ui.context import UiContext
+from ringback.ui.formats import session_path
 from ringback.ui.page_routes import ENDED_LINK, PageRoutes
+from ringback.ui.paths import PORTAL_PATH
 from ringback.ui.redirects import redirect
 from ringback.ui.rendering import Renderer
 
@@ -46,7 +47,7 @@ class PortalPages:
     def _send_to_pages(self, found: PortalCaller, secret: str) -> Response:
         session = found.client_session_id
         log.info("portal_link.opened", extra={"principal": found.caller.principal, "client_session_id": session})
-        path = "" if session is None else f"/sessions/{quote(session, safe='')}"
+        path = "" if session is None else session_path(session)
         # The URL has the secret, so no page learns it as the referrer.
         headers = {**self._renderer.headers.portal, "Referrer-Policy": "no-referrer"}
         response = redirect(path, headers=headers)

@@ -28,7 +28,7 @@ from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 DONE: Final = "deliveries-redelivered"
-_NOT_A_FILTER: Final = frozenset({"principal", "cursor", "limit"})
+_NOT_A_FILTER: Final = frozenset({"latest", "principal", "cursor", "limit"})
 
 
 def is_redeliverable(context: UiContext, viewer: Viewer, query: DeliveryListQuery) -> bool:

@@ -1,19 +1,26 @@
 """The list of client sessions, and the page of one: its calls as a chart and as a table."""
 
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.api.responses import encode_next_cursor
 from ringback.domain.call import LABEL_LENGTH_MAX
+from ringback.domain.call_histories import CallMarks
 from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.domain.errors import NotFound
-from ringback.domain.insights import LISTED_CALLS_COUNTED_MAX
+from ringback.domain.insights import LISTED_CALLS_COUNTED_MAX, SessionCounts
+from ringback.domain.principal import Caller
 from ringback.ui.access import shows_owner, view_rows
 from ringback.ui.call_filters import read_principal
 from ringback.ui.charts.session_charts import draw_session
 from ringback.ui.context import UiContext
-from ringback.ui.formats import quote_segment
+from ringback.ui.formats import session_path
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.query_parameters import with_query
 from ringback.ui.rendering import Renderer
@@ -30,6 +37,7 @@ class SessionPages:
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         return [
             pages.page("/sessions", self.list_sessions),
+            pages.page("/session", self.show_session, in_session_portal=True),
             pages.page("/sessions/{client_session_id:path}", self.show_session, in_session_portal=True),
         ]
 
@@ -53,30 +61,59 @@ class SessionPages:
         )
 
     async def show_session(self, request: Request, viewer: Viewer) -> Response:
-        services, session_id = self._context.services, request.path_params["client_session_id"]
-        viewer.require_client_session(session_id)
-        if not (0 < len(session_id) <= LABEL_LENGTH_MAX and session_id.isprintable()):
-            raise NotFound("No client session has this name.")
+        services, ui_path = self._context.services, self._renderer.ui_path
+        given = request.path_params.get("client_session_id") or request.query_params.get("client_session_id", "")
+        name = require_session_name(viewer, given)
         principal = read_principal(request.query_params) if viewer.is_operator else ""
         caller = view_rows(services.operators, viewer, request, operation="ui_read_session")
         cursor = request.query_params.get("cursor")
         position = decode_id_cursor(CursorList.CALLS, cursor)
-        page = await services.call_histories.list_marks(caller, session_id, position=position, limit=SESSION_PAGE_SIZE)
-        calls = list(reversed(list(page)))
-        numbers = None
-        if calls and not caller.sees_all_principals:
-            numbers = (await services.insights.read_session(caller, session_id, position=None, limit=1)).counts
+        page = await services.call_histories.list_marks(caller, name, position=position, limit=SESSION_PAGE_SIZE)
+        counts = None
+        if page and not caller.sees_all_principals:
+            counts = (await services.insights.read_session(caller, name, position=None, limit=1)).counts
         older = encode_next_cursor(CursorList.CALLS, page)
-        path = f"{self._renderer.ui_path}/sessions/{quote_segment(session_id)}"
+        path = f"{ui_path}{session_path(name, principal)}"
+        is_shown_owner = shows_owner(self._context, viewer)
+        live = {"client_session_id": name, "principal": principal}
         return self._renderer.render_page(
             "session.html",
             viewer,
-            title=f"Session {session_id}",
-            client_session_id=session_id,
-            calls=calls,
-            shows_owner=caller.sees_all_principals and shows_owner(self._context, viewer),
-            drawing=draw_session(calls, now=self._context.clock.now()),
-            numbers=numbers,
-            newest=None if cursor is None else with_query(path, {"principal": principal}),
-            older=with_query(path, {"principal": principal, "cursor": older}) if older else None,
+            title=f"Session {name}",
+            section="Sessions",
+            newest=None if cursor is None else path,
+            older=f"{path}{'&' if '?' in path else '?'}{urlencode({'cursor': older})}" if older else None,
+            live_path=with_query(f"{ui_path}/session/live", live) if cursor is None else None,
+            **describe_session(
+                name, page, counts, now=self._context.clock.now(), caller=caller, shows_owner=is_shown_owner
+            ),
         )
+
+
+def require_session_name(viewer: Viewer, name: str) -> str:
+    """Raises `NotFound` for a name that no client session has, and for a session that the viewer may not see."""
+    viewer.require_client_session(name)
+    if not (0 < len(name) <= LABEL_LENGTH_MAX and name.isprintable()):
+        raise NotFound("No client session has this name.")
+    return name
+
+
+def describe_session(
+    name: str,
+    calls: Sequence[CallMarks],
+    counts: SessionCounts | None,
+    *,
+    now: datetime,
+    caller: Caller,
+    shows_owner: bool,
+) -> dict[str, Any]:
+    """The values of `session_state.html`. `calls`: newest first."""
+    shown = list(reversed(calls))
+    return {
+        "client_session_id": name,
+        "calls": shown,
+        "numbers": counts,
+        "drawing": draw_session(shown, now=now),
+        "shows_owner": caller.sees_all_principals and shows_owner,
+        "is_operator": caller.operator is not None,
+    }

@@ -15,7 +15,7 @@ from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.errors import InvalidRequest, RingbackError
 from ringback.domain.event import EventName
 from ringback.domain.principal import Scope
-from ringback.domain.webhook import DEFAULT_EVENTS, Webhook, WebhookHealth
+from ringback.domain.webhook import DEFAULT_EVENTS, Webhook, WebhookHealth, WebhookState
 from ringback.domain.webhook_health import SUSPEND_AFTER_SECONDS
 from ringback.domain.webhook_text import describe_webhook
 from ringback.schemas.webhooks import RegisterWebhookBody, WebhookListQuery
@@ -25,6 +25,7 @@ from ringback.ui.context import UiContext
 from ringback.ui.forms.form_keys import FormKeys
 from ringback.ui.notices import find_notice
 from ringback.ui.page_routes import Form, PageRoutes
+from ringback.ui.pages.webhook_form import may_edit
 from ringback.ui.query_parameters import read_query, validate, with_query
 from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
@@ -61,12 +62,14 @@ class WebhookPages:
         query = read_query(request, WebhookListQuery)
         caller = view_rows(services.operators, viewer, request, operation="ui_list_webhooks")
         position = decode_id_cursor(CursorList.WEBHOOKS, query.cursor)
-        webhooks = await services.webhooks.list_webhooks(caller, query.health, position=position, limit=PAGE_SIZE)
+        webhooks = await services.webhooks.list_webhooks(
+            caller, query.health, state=query.state, position=position, limit=PAGE_SIZE
+        )
         following = (
             None if webhooks.next_position is None else encode_cursor(CursorList.WEBHOOKS, webhooks.next_position)
         )
         path = f"{self._renderer.ui_path}/webhooks"
-        filters = {"health": query.health, "principal": query.principal}
+        filters = {"health": query.health, "state": query.state, "principal": query.principal}
         return self._renderer.render_page(
             "webhooks.html",
             viewer,
@@ -78,6 +81,8 @@ class WebhookPages:
             describe=partial(describe_webhook, reader=viewer.caller.principal),
             query=query,
             failing=WebhookHealth.FAILING,
+            states=[state.value for state in WebhookState],
+            of_principal=with_query("", {"principal": query.principal}).replace("?", "&"),
             older=None if following is None else with_query(path, {**filters, "cursor": following}),
             newest=with_query(path, filters) if query.cursor else None,
             done=find_notice(request),
@@ -109,6 +114,7 @@ class WebhookPages:
             counts=counts[webhook.id],
             suspend_after_seconds=SUSPEND_AFTER_SECONDS,
             counted_max=UNDELIVERED_COUNTED_MAX,
+            may_edit=may_edit(viewer, webhook),
             may_rotate=may_rotate_secret(viewer, webhook),
             done=find_notice(request),
         )

@@ -56,7 +56,7 @@ ORDER BY whole_deliveries.id DESC;
 SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
-        SELECT id, principal, state, webhook_id, last_category, attempts FROM deliveries
+        SELECT id, principal, state, webhook_id, last_category, attempts, event_id, generation FROM deliveries
         WHERE call_id = :call_id AND id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
@@ -65,6 +65,10 @@ FROM (
         AND (:webhook_id::text IS NULL OR webhook_id = :webhook_id)
         AND (:category::text IS NULL OR last_category = :category)
         AND attempts >= :min_attempts
+        AND (NOT :latest::boolean OR NOT EXISTS (
+            SELECT 1 FROM deliveries
+            WHERE event_id = scanned.event_id AND webhook_id || '' = scanned.webhook_id AND generation > scanned.generation
+        ))
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -114,12 +118,16 @@ SELECT principal FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id DESC
 SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
-        SELECT id, last_category, attempts FROM deliveries
+        SELECT id, last_category, attempts, event_id, webhook_id, generation FROM deliveries
         WHERE principal = :principal AND state = 'dead' AND id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:category::text IS NULL OR last_category = :category)
         AND attempts >= :min_attempts
+        AND (NOT :latest::boolean OR NOT EXISTS (
+            SELECT 1 FROM deliveries
+            WHERE event_id = scanned.event_id AND webhook_id || '' = scanned.webhook_id AND generation > scanned.generation
+        ))
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -134,12 +142,16 @@ ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
-        SELECT id, last_category, attempts FROM deliveries
+        SELECT id, last_category, attempts, event_id, webhook_id, generation FROM deliveries
         WHERE state = 'dead' AND generation > 0 AND id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:category::text IS NULL OR last_category = :category)
         AND attempts >= :min_attempts
+        AND (NOT :latest::boolean OR NOT EXISTS (
+            SELECT 1 FROM deliveries
+            WHERE event_id = scanned.event_id AND webhook_id || '' = scanned.webhook_id AND generation > scanned.generation
+        ))
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -154,13 +166,17 @@ ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
-        SELECT id, principal, last_category, attempts FROM deliveries
+        SELECT id, principal, last_category, attempts, event_id, webhook_id, generation FROM deliveries
         WHERE webhook_id = :webhook_id AND state = 'dead' AND id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:principal::text IS NULL OR principal = :principal)
         AND (:category::text IS NULL OR last_category = :category)
         AND attempts >= :min_attempts
+        AND (NOT :latest::boolean OR NOT EXISTS (
+            SELECT 1 FROM deliveries
+            WHERE event_id = scanned.event_id AND webhook_id || '' = scanned.webhook_id AND generation > scanned.generation
+        ))
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -180,15 +196,20 @@ SELECT wanted.webhook_id, (
 ) AS seq
 FROM unnest(:webhook_ids::text[]) AS wanted (webhook_id);
 
--- Held and dead deliveries of each webhook; each dead count ends at the limit.
+-- Held deliveries of each webhook, and those of its newest `scan` dead ones that were not sent again.
 -- name: undelivered
 SELECT
     wanted.webhook_id,
     (SELECT coalesce(sum(held), 0)::bigint FROM held_counts WHERE webhook_id = wanted.webhook_id) AS held,
     (
         SELECT count(*) FROM (
-            SELECT 1 FROM deliveries WHERE webhook_id = wanted.webhook_id AND state = 'dead' ORDER BY id LIMIT :limit
+            SELECT event_id, webhook_id, generation FROM deliveries
+            WHERE webhook_id = wanted.webhook_id AND state = 'dead' ORDER BY id DESC LIMIT :scan
         ) AS dead
+        WHERE NOT EXISTS (
+            SELECT 1 FROM deliveries
+            WHERE event_id = dead.event_id AND webhook_id || '' = dead.webhook_id AND generation > dead.generation
+        )
     ) AS dead
 FROM unnest(:webhook_ids::text[]) AS wanted (webhook_id);
 

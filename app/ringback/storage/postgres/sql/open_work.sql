@@ -35,11 +35,26 @@ SELECT state, count(*) AS count FROM (
 ) AS counted
 GROUP BY state;
 
+-- Among the newest `limit` dead ones: those that were not sent again.
 -- name: dead_deliveries
-SELECT count(*) AS count FROM (SELECT 1 FROM deliveries WHERE state = 'dead' LIMIT :limit) AS counted;
+SELECT count(*) AS count FROM (
+    SELECT event_id, webhook_id, generation FROM deliveries
+    WHERE state = 'dead' AND generation > 0 ORDER BY id DESC LIMIT :limit
+) AS dead
+WHERE NOT EXISTS (
+    SELECT 1 FROM deliveries
+    WHERE event_id = dead.event_id AND webhook_id || '' = dead.webhook_id AND generation > dead.generation
+);
 
 -- name: dead_deliveries_of_principal
-SELECT count(*) AS count FROM (SELECT 1 FROM deliveries WHERE state = 'dead' AND principal = :principal LIMIT :limit) AS counted;
+SELECT count(*) AS count FROM (
+    SELECT event_id, webhook_id, generation FROM deliveries
+    WHERE state = 'dead' AND principal = :principal ORDER BY id DESC LIMIT :limit
+) AS dead
+WHERE NOT EXISTS (
+    SELECT 1 FROM deliveries
+    WHERE event_id = dead.event_id AND webhook_id || '' = dead.webhook_id AND generation > dead.generation
+);
 
 -- name: failing_webhooks_of_principal
 SELECT count(*) AS count FROM (

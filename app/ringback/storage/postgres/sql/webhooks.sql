@@ -29,6 +29,37 @@ SELECT {webhook in webhooks} FROM webhooks
 WHERE last_error IS NOT NULL AND state <> 'disabled' AND id < coalesce(:before::text, '~')
 ORDER BY id DESC LIMIT :limit;
 
+-- States have no index of their own: one page visits `scan` webhooks at most. `end_of_…` returns where that scan ended.
+-- name: page_of_state
+SELECT {webhook in webhooks}
+FROM (
+    SELECT id FROM (
+        SELECT id, state, last_error FROM webhooks WHERE principal = :principal AND id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE state = :state AND (:health::text IS NULL OR (last_error IS NOT NULL AND state <> 'disabled'))
+    ORDER BY id DESC LIMIT :limit
+) AS found
+JOIN webhooks ON webhooks.id = found.id
+ORDER BY webhooks.id DESC;
+
+-- name: end_of_page_of_state
+SELECT id FROM webhooks WHERE principal = :principal AND id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+
+-- name: page_of_state_of_all
+SELECT {webhook in webhooks}
+FROM (
+    SELECT id FROM (
+        SELECT id, state, last_error FROM webhooks WHERE id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE state = :state AND (:health::text IS NULL OR (last_error IS NOT NULL AND state <> 'disabled'))
+    ORDER BY id DESC LIMIT :limit
+) AS found
+JOIN webhooks ON webhooks.id = found.id
+ORDER BY webhooks.id DESC;
+
+-- name: end_of_page_of_state_of_all
+SELECT id FROM webhooks WHERE id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
+
 -- The sets of filters that the principal's webhooks for these events use. Steps from one to the next of the 256 possible sets.
 -- name: fields_in_use
 WITH RECURSIVE sets (event_name, fields) AS (

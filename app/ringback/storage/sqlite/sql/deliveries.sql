@@ -55,15 +55,19 @@ ORDER BY whole_deliveries.id DESC;
 SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
-        SELECT id, principal, state, webhook_id, last_category, attempts FROM deliveries
+        SELECT id, principal, state, webhook_id, last_category, attempts, event_id, generation FROM deliveries
         WHERE call_id = :call_id AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
-    )
+    ) AS scanned
     WHERE (:principal IS NULL OR principal = :principal)
         AND (:state IS NULL OR state = :state)
         AND (:webhook_id IS NULL OR webhook_id = :webhook_id)
         AND (:category IS NULL OR last_category = :category)
         AND attempts >= :min_attempts
+        AND (NOT :latest OR NOT EXISTS (
+            SELECT 1 FROM deliveries
+            WHERE event_id = scanned.event_id AND webhook_id = scanned.webhook_id AND generation > scanned.generation
+        ))
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -113,12 +117,16 @@ SELECT principal FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id DESC
 SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
-        SELECT id, last_category, attempts FROM deliveries
+        SELECT id, last_category, attempts, event_id, webhook_id, generation FROM deliveries
         WHERE principal = :principal AND state = 'dead' AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
-    )
+    ) AS scanned
     WHERE (:category IS NULL OR last_category = :category)
         AND attempts >= :min_attempts
+        AND (NOT :latest OR NOT EXISTS (
+            SELECT 1 FROM deliveries
+            WHERE event_id = scanned.event_id AND webhook_id = scanned.webhook_id AND generation > scanned.generation
+        ))
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -133,12 +141,16 @@ ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
-        SELECT id, last_category, attempts FROM deliveries
+        SELECT id, last_category, attempts, event_id, webhook_id, generation FROM deliveries
         WHERE state = 'dead' AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
-    )
+    ) AS scanned
     WHERE (:category IS NULL OR last_category = :category)
         AND attempts >= :min_attempts
+        AND (NOT :latest OR NOT EXISTS (
+            SELECT 1 FROM deliveries
+            WHERE event_id = scanned.event_id AND webhook_id = scanned.webhook_id AND generation > scanned.generation
+        ))
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -153,13 +165,17 @@ ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 SELECT {delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
-        SELECT id, principal, last_category, attempts FROM deliveries
+        SELECT id, principal, last_category, attempts, event_id, webhook_id, generation FROM deliveries
         WHERE webhook_id = :webhook_id AND state = 'dead' AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
-    )
+    ) AS scanned
     WHERE (:principal IS NULL OR principal = :principal)
         AND (:category IS NULL OR last_category = :category)
         AND attempts >= :min_attempts
+        AND (NOT :latest OR NOT EXISTS (
+            SELECT 1 FROM deliveries
+            WHERE event_id = scanned.event_id AND webhook_id = scanned.webhook_id AND generation > scanned.generation
+        ))
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -177,15 +193,19 @@ SELECT wanted.value AS webhook_id, (
 ) AS seq
 FROM json_each(:webhook_ids) AS wanted;
 
--- Held and dead deliveries of each webhook; each dead count ends at the limit.
+-- Held deliveries of each webhook, and those of its newest `scan` dead ones that were not sent again.
 -- name: undelivered
 SELECT
     wanted.value AS webhook_id,
     coalesce((SELECT held FROM held_counts WHERE webhook_id = wanted.value), 0) AS held,
     (
         SELECT count(*) FROM (
-            SELECT 1 FROM deliveries INDEXED BY deliveries_dead_of_webhook
-            WHERE webhook_id = wanted.value AND state = 'dead' LIMIT :limit
+            SELECT event_id, webhook_id, generation FROM deliveries INDEXED BY deliveries_dead_of_webhook
+            WHERE webhook_id = wanted.value AND state = 'dead' ORDER BY id DESC LIMIT :scan
+        ) AS dead
+        WHERE NOT EXISTS (
+            SELECT 1 FROM deliveries
+            WHERE event_id = dead.event_id AND webhook_id = dead.webhook_id AND generation > dead.generation
         )
     ) AS dead
 FROM json_each(:webhook_ids) AS wanted;

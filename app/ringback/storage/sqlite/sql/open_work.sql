@@ -41,11 +41,26 @@ SELECT 'leased', count(*) FROM (
     LIMIT :limit
 );
 
+-- Among the newest `limit` dead ones: those that were not sent again.
 -- name: dead_deliveries
-SELECT count(*) AS count FROM (SELECT 1 FROM deliveries WHERE state = 'dead' LIMIT :limit);
+SELECT count(*) AS count FROM (
+    SELECT event_id, webhook_id, generation FROM deliveries
+    WHERE state = 'dead' ORDER BY id DESC LIMIT :limit
+) AS dead
+WHERE NOT EXISTS (
+    SELECT 1 FROM deliveries
+    WHERE event_id = dead.event_id AND webhook_id = dead.webhook_id AND generation > dead.generation
+);
 
 -- name: dead_deliveries_of_principal
-SELECT count(*) AS count FROM (SELECT 1 FROM deliveries WHERE state = 'dead' AND principal = :principal LIMIT :limit);
+SELECT count(*) AS count FROM (
+    SELECT event_id, webhook_id, generation FROM deliveries
+    WHERE state = 'dead' AND principal = :principal ORDER BY id DESC LIMIT :limit
+) AS dead
+WHERE NOT EXISTS (
+    SELECT 1 FROM deliveries
+    WHERE event_id = dead.event_id AND webhook_id = dead.webhook_id AND generation > dead.generation
+);
 
 -- name: failing_webhooks_of_principal
 SELECT count(*) AS count FROM (

@@ -1,0 +1,51 @@
+"""`ringback audit`: who changed what."""
+
+from typing import Annotated
+
+import typer
+
+from ringback.cli.client_options import (
+    URL_DEFAULT,
+    ApiKey,
+    ForAllPrincipals,
+    ForPrincipal,
+    Url,
+    choose_principal,
+    run_with_client,
+)
+from ringback.cli.output import AsJson, exit_on_errors, print_message, print_models, print_table
+from ringback.client import AuditEntry, RingbackClient
+
+_COLUMNS = ("at", "principal", "key_id", "surface", "operation", "target", "owner", "detail")
+
+
+@exit_on_errors()
+def audit(
+    *,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="The largest number of entries.")] = 50,
+    principal: ForPrincipal = None,
+    all_principals: ForAllPrincipals = False,
+    as_json: AsJson = False,
+    url: Url = URL_DEFAULT,
+    api_key: ApiKey = None,
+) -> None:
+    """Show who changed what you own, newest first.
+
+    With --all-principals, an operator sees all changes, those of the service itself too.
+    """
+
+    async def read(client: RingbackClient) -> list[AuditEntry]:
+        entries: list[AuditEntry] = []
+        async for entry in client.audit_entries():
+            entries.append(entry)
+            if len(entries) == limit:
+                break
+        return entries
+
+    entries = run_with_client(url, api_key, read, principal=choose_principal(principal, all_principals))
+    if as_json:
+        print_models(entries)
+    elif entries:
+        print_table(_COLUMNS, (entry.model_dump() for entry in entries))
+    else:
+        print_message("Nothing was changed that the log still has.")

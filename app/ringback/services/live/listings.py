@@ -1,0 +1,95 @@
+"""What a live list shows: its first page, read as the page itself reads it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from ringback.domain.call import Call
+from ringback.domain.call_histories import CallMarks
+from ringback.domain.call_rows import CallFilter
+from ringback.domain.delivery import Delivery
+from ringback.domain.delivery_rows import DeliveryFilter
+from ringback.domain.ids import DeliveryId
+from ringback.domain.insights import SessionCounts
+from ringback.domain.ports import Transaction
+from ringback.domain.principal import Principal
+from ringback.services.call_histories import read_marks
+from ringback.services.deliveries import find_latest_generations
+from ringback.services.insights import SESSION_CALLS_COUNTED_MAX
+
+Shown_co = TypeVar("Shown_co", covariant=True)
+
+
+class Listing(Protocol[Shown_co]):
+    """Hashable: equal listings of one principal are one list."""
+
+    async def read(self, tx: Transaction, principal: Principal | None) -> Shown_co:
+        """What the list shows now, as a value that can be compared. None: of all principals."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedCalls:
+    calls: Sequence[Call]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallListing:
+    """The newest calls that match."""
+
+    call_filter: CallFilter
+    limit: int
+
+    async def read(self, tx: Transaction, principal: Principal | None) -> ListedCalls:
+        page = await tx.calls.list_page(principal, self.call_filter, position=None, limit=self.limit)
+        return ListedCalls(calls=list(page), has_more=page.next_position is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedDeliveries:
+    deliveries: Sequence[Delivery]
+    latest: Mapping[DeliveryId, Delivery]
+    """The latest generation of those that were sent again."""
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryListing:
+    """The newest deliveries that match."""
+
+    delivery_filter: DeliveryFilter
+    limit: int
+
+    async def read(self, tx: Transaction, principal: Principal | None) -> ListedDeliveries:
+        page = await tx.deliveries.list_page(principal, self.delivery_filter, position=None, limit=self.limit)
+        latest = await find_latest_generations(tx, list(page))
+        return ListedDeliveries(deliveries=list(page), latest=latest, has_more=page.next_position is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionContent:
+    calls: Sequence[CallMarks]
+    """Newest first."""
+    counts: SessionCounts | None
+    """None without calls, and for the calls of all principals that use the session's name."""
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionListing:
+    """The newest calls of one client session, with their deliveries and resumes."""
+
+    client_session_id: str
+    limit: int
+
+    async def read(self, tx: Transaction, principal: Principal | None) -> SessionContent:
+        where = CallFilter(client_session_id=self.client_session_id)
+        page = await tx.calls.list_page(principal, where, position=None, limit=self.limit)
+        counts = None
+        if principal is not None:
+            counts = await tx.client_sessions.count_calls(
+                principal, self.client_session_id, limit=SESSION_CALLS_COUNTED_MAX
+            )
+        has_more = page.next_position is not None
+        return SessionContent(calls=await read_marks(tx, list(page)), counts=counts, has_more=has_more)

@@ -1,0 +1,179 @@
+"""Live lists as server-sent events: each has the rows of the first page as HTML, which a script puts into the page.
+
+The HTML is made once for all viewers that see the same rows. A stream ends within a minute or so, and the browser connects
+again: so a viewer that has signed out, or whose key was revoked, gets no more. A page above its owner's limit gets the rows of
+the moment, and asks again later.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Send
+
+from ringback.domain.errors import QuotaExceeded
+from ringback.domain.principal import Caller
+from ringback.schemas.deliveries import DeliveryListQuery
+from ringback.services.live import CallListing, DeliveryListing, LiveContent, LiveLists, SessionListing
+from ringback.services.live.listings import ListedCalls, ListedDeliveries, Listing, SessionContent
+from ringback.ui.access import shows_owner, view_rows
+from ringback.ui.call_filters import read_call_query
+from ringback.ui.context import UiContext
+from ringback.ui.page_routes import PageRoutes
+from ringback.ui.pages.deliveries import require_session_of_call
+from ringback.ui.pages.sessions import describe_session, require_session_name
+from ringback.ui.query_parameters import list_filters, read_query
+from ringback.ui.rendering import PAGE_HEADERS, Renderer
+from ringback.ui.viewer import Viewer
+
+Shown = TypeVar("Shown")
+
+LIVE_PAGE_SIZE: Final = 50
+STREAM_SECONDS_MIN: Final = 40
+STREAM_SECONDS_SPREAD: Final = 20
+"""Viewers that connected together do not connect again together."""
+RETRY_MILLISECONDS: Final = 1000
+LIMITED_RETRY_MILLISECONDS: Final = 20_000
+"""Until a page above its owner's limit asks again."""
+_HEADERS: Final = {**PAGE_HEADERS, "X-Accel-Buffering": "no"}
+"""nginx would buffer frames."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View(Generic[Shown]):
+    """One list as some viewers see it."""
+
+    listing: Listing[Shown]
+    template: str
+    describe: Callable[[Shown], Mapping[str, Any]]
+    """The values of the template."""
+    variant: tuple[object, ...]
+    """What `describe` depends on besides the content: viewers with equal variants see the same HTML."""
+
+
+class LivePages:
+    def __init__(self, context: UiContext, renderer: Renderer) -> None:
+        self._context = context
+        self._renderer = renderer
+        self._numbers = count()
+        self._frames: WeakKeyDictionary[LiveContent[Any], dict[tuple[object, ...], bytes]] = WeakKeyDictionary()
+
+    def make_routes(self, pages: PageRoutes) -> list[Route]:
+        return [
+            pages.page("/calls/live", self.follow_calls, in_session_portal=True),
+            pages.page("/deliveries/live", self.follow_deliveries, in_session_portal=True),
+            pages.page("/session/live", self.follow_session, in_session_portal=True),
+        ]
+
+    async def follow_calls(self, request: Request, viewer: Viewer) -> Response:
+        query = read_call_query(request.query_params, viewer)
+        variant = shows_owner(self._context, viewer), query.is_filtered
+
+        def describe(shown: ListedCalls) -> Mapping[str, Any]:
+            return {"calls": shown.calls, "shows_owner": variant[0], "is_filtered": variant[1], "older": None}
+
+        listing = CallListing(call_filter=query.call_filter, limit=LIVE_PAGE_SIZE)
+        caller = view_rows(self._context.services.operators, viewer, request, operation="ui_follow_calls", repeats=True)
+        view = _View(listing=listing, template="call_rows.html", describe=describe, variant=variant)
+        return await self._respond(view, caller, viewer)
+
+    async def follow_deliveries(self, request: Request, viewer: Viewer) -> Response:
+        services, query = self._context.services, read_query(request, DeliveryListQuery)
+        caller = view_rows(services.operators, viewer, request, operation="ui_follow_deliveries", repeats=True)
+        await require_session_of_call(services, viewer, caller, query.call_id)
+        filters = list_filters(query)
+        variant = shows_owner(self._context, viewer), viewer.client_session_id is None, tuple(filters.items())
+
+        def describe(shown: ListedDeliveries) -> Mapping[str, Any]:
+            return {
+                "deliveries": shown.deliveries,
+                "latest": shown.latest,
+                "now": self._context.clock.now(),
+                "paused_until": None,
+                "filters": filters,
+                "older": shown.has_more,
+                "shows_owner": variant[0],
+                "links_webhooks": variant[1],
+            }
+
+        listing = DeliveryListing(delivery_filter=query.to_filter(), limit=LIVE_PAGE_SIZE)
+        view = _View(listing=listing, template="delivery_rows.html", describe=describe, variant=variant)
+        return await self._respond(view, caller, viewer)
+
+    async def follow_session(self, request: Request, viewer: Viewer) -> Response:
+        name = require_session_name(viewer, request.query_params.get("client_session_id", ""))
+        caller = view_rows(
+            self._context.services.operators, viewer, request, operation="ui_follow_session", repeats=True
+        )
+        variant = (shows_owner(self._context, viewer),)
+
+        def describe(shown: SessionContent) -> Mapping[str, Any]:
+            return describe_session(
+                name, shown.calls, shown.counts, now=self._context.clock.now(), caller=caller, shows_owner=variant[0]
+            )
+
+        listing = SessionListing(client_session_id=name, limit=LIVE_PAGE_SIZE)
+        view = _View(listing=listing, template="session_state.html", describe=describe, variant=variant)
+        return await self._respond(view, caller, viewer)
+
+    async def _respond(self, view: _View[Shown], caller: Caller, viewer: Viewer) -> Response:
+        live, seconds = (
+            self._context.services.live_lists,
+            STREAM_SECONDS_MIN + next(self._numbers) % STREAM_SECONDS_SPREAD,
+        )
+        contents = live.follow_list(caller, view.listing, seconds=seconds, portal_link_id=viewer.portal_link_id)
+        try:
+            await anext(contents, None)  # the first value is None, or there is none at a shutdown
+        except QuotaExceeded:
+            shown = await live.read_list(caller, view.listing)
+            body = _write_retry(LIMITED_RETRY_MILLISECONDS) + self._render(view, shown)
+            return Response(body, headers=_HEADERS, media_type="text/event-stream")
+        return LiveResponse(contents, self._write_frames(view, contents), live, caller)
+
+    async def _write_frames(
+        self, view: _View[Shown], contents: AsyncGenerator[LiveContent[Shown] | None]
+    ) -> AsyncGenerator[bytes]:
+        yield _write_retry(RETRY_MILLISECONDS)
+        async for content in contents:
+            yield b": still here\n\n" if content is None else self._get_frame(view, content)
+
+    def _get_frame(self, view: _View[Shown], content: LiveContent[Shown]) -> bytes:
+        frames = self._frames.setdefault(content, {})
+        if view.variant not in frames:
+            frames[view.variant] = self._render(view, content.shown)
+        return frames[view.variant]
+
+    def _render(self, view: _View[Shown], shown: Shown) -> bytes:
+        return _write_event("rows", self._renderer.render_fragment(view.template, **view.describe(shown)))
+
+
+class LiveResponse(StreamingResponse):
+    """Closes the generator of contents at the end, also if the browser disconnects during a write."""
+
+    def __init__(
+        self, contents: AsyncGenerator[Any], frames: AsyncGenerator[bytes], live: LiveLists, caller: Caller
+    ) -> None:
+        self._contents = contents
+        self._frames = frames
+        self._live = live
+        self._caller = caller
+        super().__init__(frames, headers=_HEADERS, media_type="text/event-stream")
+
+    async def stream_response(self, send: Send) -> None:
+        async with aclosing(self._contents), aclosing(self._frames):
+            await self._live.measure_viewer(self._caller, super().stream_response(send))
+
+
+def _write_retry(milliseconds: int) -> bytes:
+    return b"retry: %d\n\n" % milliseconds
+
+
+def _write_event(name: str, text: str) -> bytes:
+    lines = "".join(f"data: {line}\n" for line in text.splitlines())
+    return f"event: {name}\n{lines}\n".encode()
