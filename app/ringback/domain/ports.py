@@ -103,6 +103,7 @@ from ringback.domain.event_rows import EventLogRows, EventRows
 from ringback.domain.event_subscriptions import SubscriptionRows
 from ringback.domain.event_types import EventDemandRows, EventFollowingRows, EventTypeRows
 from ringback.domain.insight_rows import ClientSessionRows, InsightRows, OpenWorkRows
+from ringback.domain.login_checks import LoginCheckRows
 from ringback.domain.login_waits import LoginWaitRows
 from ringback.domain.mcp_sessions import McpSessionRows
 from ringback.domain.node_rows import LeaderRows, WebhookRateRows
@@ -240,6 +241,8 @@ class Transaction(Protocol):
     def upstream_controls(self) -> UpstreamControlRows: ...
     @property
     def login_waits(self) -> LoginWaitRows: ...
+    @property
+    def login_checks(self) -> LoginCheckRows: ...
     @property
     def mcp_sessions(self) -> McpSessionRows: ...
     @property

@@ -19,6 +19,7 @@ from ringback.domain.event import Event, event_name, progress_data
 from ringback.domain.event_subscriptions import EventSubscription
 from ringback.domain.event_types import EventDemand, EventFollowing, PublishedEventType
 from ringback.domain.failure_rate import FailureRate
+from ringback.domain.login_checks import LoginCheck
 from ringback.domain.login_waits import LoginResumption
 from ringback.domain.mcp_sessions import McpSession, SessionState
 from ringback.domain.portal_links import PortalLink
@@ -63,6 +64,7 @@ class Records:
         self.tool_alias = RowCodec(ToolAlias, types)
         self.upstream_control = RowCodec(UpstreamControl, types)
         self.login_resumption = RowCodec(LoginResumption, types)
+        self.login_check = RowCodec(LoginCheck, types)
         self.erasure = RowCodec(Erasure, types)
         self.mcp_session = RowCodec(
             McpSession,

@@ -60,4 +60,14 @@ LOGIN_PARAMETERS: Final[StatementParameters] = {
         "next_resumption": [{}],
         "remove_resumption": [{"upstream": "rare", "owner": "alice", "tokens_version": 1}],
     },
+    "login_checks": {
+        "insert": [
+            {"upstream": "rare", "owner": each, "due_at": FUTURE, "pause_seconds": 60.0} for each in ("alice", "new")
+        ],
+        "due": [{}],
+        "replace": [{"upstream": "rare", "owner": "alice", "due_at": FUTURE, "pause_seconds": 60.0}],
+        "delete": [{"upstream": "rare", "owner": "none"}],
+        "waiting": [{"call_id": "call_rare"}, {"call_id": "call_none"}],
+        "resume_others": [{"ids": '["call_rare", "call_none"]', "worked_at": NOW}],
+    },
 }

@@ -21,6 +21,7 @@ from ringback.storage.rows.erasures import SqlErasedDeliveries, SqlErasedRows, S
 from ringback.storage.rows.event_types import SqlEventDemands, SqlEventFollowings, SqlEventTypes
 from ringback.storage.rows.events import SqlEventLog, SqlEvents
 from ringback.storage.rows.insights import SqlClientSessions, SqlInsights, SqlOpenWork
+from ringback.storage.rows.login_checks import SqlLoginChecks
 from ringback.storage.rows.login_waits import SqlLoginWaits
 from ringback.storage.rows.mcp_sessions import SqlMcpSessions
 from ringback.storage.rows.nodes import SqlLeaders, SqlWebhookRates
@@ -94,6 +95,7 @@ class SqlTransaction:
     tool_aliases: SqlToolAliases
     upstream_controls: SqlUpstreamControls
     login_waits: SqlLoginWaits
+    login_checks: SqlLoginChecks
     mcp_sessions: SqlMcpSessions
     upstream_logins: SqlUpstreamLogins
     upstream_tokens: SqlUpstreamTokens
