@@ -111,6 +111,7 @@ from ringback.domain.portal_links import PortalLinkRows
 from ringback.domain.principal import ApiKeyRows, Principal
 from ringback.domain.sign_ins import SignInRows
 from ringback.domain.signals import Signals
+from ringback.domain.unused_logins import UnusedLoginRows
 from ringback.domain.upstream_logins import OAuthClientRows, UpstreamLoginRows, UpstreamTokenRows
 from ringback.domain.upstream_rows import CatalogRows, OwnedCatalogRows, ToolAliasRows, UpstreamControlRows
 from ringback.domain.usage import UsageRows
@@ -243,6 +244,8 @@ class Transaction(Protocol):
     def login_waits(self) -> LoginWaitRows: ...
     @property
     def login_checks(self) -> LoginCheckRows: ...
+    @property
+    def unused_logins(self) -> UnusedLoginRows: ...
     @property
     def mcp_sessions(self) -> McpSessionRows: ...
     @property

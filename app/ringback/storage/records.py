@@ -25,6 +25,7 @@ from ringback.domain.mcp_sessions import McpSession, SessionState
 from ringback.domain.portal_links import PortalLink
 from ringback.domain.principal import ApiKey
 from ringback.domain.sign_ins import SignIn
+from ringback.domain.unused_logins import UnusedLogin
 from ringback.domain.upstream_logins import UpstreamLogin
 from ringback.domain.upstream_rows import CatalogPart, ToolAlias, UpstreamControl
 from ringback.domain.verification import Challenge
@@ -65,6 +66,7 @@ class Records:
         self.upstream_control = RowCodec(UpstreamControl, types)
         self.login_resumption = RowCodec(LoginResumption, types)
         self.login_check = RowCodec(LoginCheck, types)
+        self.unused_login = RowCodec(UnusedLogin, types)
         self.erasure = RowCodec(Erasure, types)
         self.mcp_session = RowCodec(
             McpSession,

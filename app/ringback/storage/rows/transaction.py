@@ -28,6 +28,7 @@ from ringback.storage.rows.nodes import SqlLeaders, SqlWebhookRates
 from ringback.storage.rows.operations import SqlSchedulingTime, SqlUsage
 from ringback.storage.rows.subscriptions import SqlSubscriptions
 from ringback.storage.rows.unit import Pause, UnitContext
+from ringback.storage.rows.unused_logins import SqlUnusedLogins
 from ringback.storage.rows.upstream_logins import SqlOAuthClients, SqlUpstreamLogins, SqlUpstreamTokens
 from ringback.storage.rows.upstreams import (
     SqlOwnedCatalog,
@@ -96,6 +97,7 @@ class SqlTransaction:
     upstream_controls: SqlUpstreamControls
     login_waits: SqlLoginWaits
     login_checks: SqlLoginChecks
+    unused_logins: SqlUnusedLogins
     mcp_sessions: SqlMcpSessions
     upstream_logins: SqlUpstreamLogins
     upstream_tokens: SqlUpstreamTokens
