@@ -25,7 +25,7 @@ from ringback.cli.embedded_service.runtime_file import read_running_service
 from scripts.interop_runs import judge
 from scripts.interop_runs.environments import Environment
 from scripts.interop_runs.judge import Answer, Judgement, ObservedCall, outcome_of
-from scripts.interop_runs.scenarios import STAGE_TOOLS, new_key
+from scripts.interop_runs.scenarios import POLL_SECONDS, STAGE_TOOLS, new_key
 from scripts.interop_runs.scripted_model import Script, serving_model
 from scripts.interop_runs.stage import OWN_SERVER, StageProcess, count_runs, free_port, running
 from scripts.interop_runs.terminal_clients import TerminalClient
@@ -34,6 +34,8 @@ COMMAND_SECONDS: Final = 180.0
 """For one run of a client. The slowest takes some 40 s on a busy machine."""
 LOOKS_MAX: Final = 3
 """The first list also starts the service. Gemini CLI waits five seconds, which is too short on a busy machine."""
+ENDING_LOOKS: Final = 50
+"""For five seconds: a start that another client's process began may end after the client."""
 BUILT_IN_TOOLS: Final = (judge.WAIT_TOOL, "ringback_get_call", "ringback_cancel_call")
 
 
@@ -173,8 +175,11 @@ class TerminalRun:
         try:
             yield
         finally:
-            if (service := read_running_service(paths)) is not None:
-                os.kill(service.pid, signal.SIGKILL)
+            for _ in range(ENDING_LOOKS):
+                if (service := read_running_service(paths)) is not None:
+                    with suppress(ProcessLookupError):
+                        os.kill(service.pid, signal.SIGKILL)
+                await asyncio.sleep(POLL_SECONDS)
 
     @property
     def _project(self) -> Path:
