@@ -9,6 +9,8 @@
               │              └── stage ─┬─ Ringback, started, stopped and killed
               │                         ├─ upstream     counts the runs of its tools
               │                         └─ receiver     keeps the callbacks
+              ├─ terminal_scenarios      agents in a terminal (terminal_clients) with their own files, which
+              │                          `ringback connect` writes, and a model with a script (scripted_model)
               ├─ event_scenarios         a client of MCP Events (event_clients) and its own webhook handler
               ├─ server_scenarios        Ringback in front of servers that others wrote
               ├─ adapter_scenarios       agents that park, are killed, and wake in another process (agent_session), and

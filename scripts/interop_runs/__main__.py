@@ -20,6 +20,7 @@ from scripts.interop_runs.report import read_results, render_table, store_result
 from scripts.interop_runs.rows import Entry, RunOptions, find_entries, read_versions, run_row
 from scripts.interop_runs.scenarios import SLOW_SECONDS
 from scripts.interop_runs.servers import Server
+from scripts.interop_runs.terminal_clients import TerminalClient
 
 FAILED: Final = 1
 """The exit code if a client or a server failed."""
@@ -92,6 +93,8 @@ def _describe(entry: Entry) -> str:
     match entry:
         case Client():
             return "; ".join(f"{way}: {how}" for way, how in entry.ways.items())
+        case TerminalClient():
+            return "an agent in a terminal, with a scripted model"
         case EventsClient():
             return "subscribes to MCP Events"
         case Server():

@@ -11,6 +11,7 @@ from scripts.interop_runs.catalog import CLIENTS, Client
 from scripts.interop_runs.event_clients import EVENT_CLIENTS, EventsClient
 from scripts.interop_runs.judge import Row, Verdict
 from scripts.interop_runs.servers import SERVERS, Server
+from scripts.interop_runs.terminal_clients import TERMINAL_CLIENTS, TerminalClient
 
 RESULTS: Final = Path(__file__).with_name("results.json")
 README: Final = Path(__file__).resolve().parents[2] / "README.md"
@@ -46,6 +47,7 @@ EVENT_COLUMNS: Final = (
     *("replay", "refresh", "restart", "unsubscribe", "legacy"),
 )
 SERVER_COLUMNS: Final = ("list", "fast", "slow", "progress", "cancel", "rejoin", "callback", "restart", "kill")
+TERMINAL_COLUMNS: Final = ("connect", "list", "tools", "slow", "undo")
 WAYS: Final = "session and callback by"
 MARKS: Final = {
     Verdict.PASSED: "✓",
@@ -56,7 +58,7 @@ MARKS: Final = {
 }
 
 Stored = dict[str, Any]
-Entry = Client | EventsClient | Server | Adapter
+Entry = Client | TerminalClient | EventsClient | Server | Adapter
 
 
 def read_results() -> dict[str, Stored]:
@@ -74,16 +76,30 @@ def store_results(rows: Sequence[Row], date: str) -> None:
 
 
 def render_table(results: Mapping[str, Stored]) -> str:
-    """Markdown: what each client can use, the runs (clients, clients of events, servers, adapters), and one line a failure."""
-    entries = (*CLIENTS, *EVENT_CLIENTS, *SERVERS, *ADAPTERS)
+    """Markdown: what each client can use, the runs (clients, agents, servers, adapters), and one line a failure."""
+    entries = (*CLIENTS, *TERMINAL_CLIENTS, *EVENT_CLIENTS, *SERVERS, *ADAPTERS)
     notes = [note for entry in entries for note in _render_notes(entry, results.get(entry.name))]
     clients = _render_rows("client", [*COLUMNS, WAYS], CLIENTS, results)
+    terminals = _render_rows("agent in a terminal", TERMINAL_COLUMNS, TERMINAL_CLIENTS, results)
     servers = _render_rows("server", SERVER_COLUMNS, SERVERS, results)
     events = _render_rows("client of MCP Events", EVENT_COLUMNS, EVENT_CLIENTS, results)
     adapters = _render_rows("adapter", ADAPTER_COLUMNS, ADAPTERS, results)
     usable = _render_features(results)
     return "\n".join(
-        [*usable, "", *clients, "", *events, "", *servers, "", *adapters, *(["", *notes] if notes else [])]
+        [
+            *usable,
+            "",
+            *clients,
+            "",
+            *terminals,
+            "",
+            *events,
+            "",
+            *servers,
+            "",
+            *adapters,
+            *(["", *notes] if notes else []),
+        ]
     )
 
 

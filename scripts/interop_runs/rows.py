@@ -22,12 +22,14 @@ from scripts.interop_runs.scenarios import ClientRun
 from scripts.interop_runs.server_scenarios import ServerRun
 from scripts.interop_runs.servers import CLIENT, SERVERS, Server
 from scripts.interop_runs.stage import open_stage, receiving
+from scripts.interop_runs.terminal_clients import TERMINAL_CLIENTS, TerminalClient
+from scripts.interop_runs.terminal_scenarios import TerminalRun
 
 SERVER_SCRIPTS: Final = Path(__file__).parent / "servers"
 BESIDE: Final = "beside"
 """The scenario of `pip install ringback` in the client's environment."""
 
-Entry = Client | EventsClient | Server | Adapter
+Entry = Client | TerminalClient | EventsClient | Server | Adapter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,8 @@ def read_versions(entry: Entry) -> dict[str, str]:
 
 def find_entries(names: list[str]) -> list[Entry]:
     """The named clients, servers and adapters, or all; raises `KeyError` with an unknown name."""
-    by_name: Mapping[str, Entry] = {entry.name: entry for entry in (*CLIENTS, *EVENT_CLIENTS, *SERVERS, *ADAPTERS)}
+    entries: Sequence[Entry] = (*CLIENTS, *TERMINAL_CLIENTS, *EVENT_CLIENTS, *SERVERS, *ADAPTERS)
+    by_name: Mapping[str, Entry] = {entry.name: entry for entry in entries}
     return [by_name[name] for name in names] if names else list(by_name.values())
 
 
@@ -65,6 +68,8 @@ def _run_entry(entry: Entry, options: RunOptions) -> dict[str, Judgement]:
     match entry:
         case Client():
             return _run_client(entry, options)
+        case TerminalClient():
+            return _run_terminal_client(entry, options)
         case EventsClient():
             return _run_events_client(entry, options)
         case Server():
@@ -88,6 +93,22 @@ def _run_adapter(adapter: Adapter, options: RunOptions) -> dict[str, Judgement]:
             ).run()
 
     return _run_in_folder(adapter.name, options, run)
+
+
+def _run_terminal_client(client: TerminalClient, options: RunOptions) -> dict[str, Judgement]:
+    environment = _install(client, options)
+
+    async def run(folder: Path) -> dict[str, Judgement]:
+        return await TerminalRun(
+            client=client,
+            environment=environment,
+            folder=folder,
+            slow_seconds=options.slow_seconds,
+            only=options.only,
+            note=options.note,
+        ).run()
+
+    return _run_in_folder(client.name, options, run)
 
 
 def _run_events_client(client: EventsClient, options: RunOptions) -> dict[str, Judgement]:

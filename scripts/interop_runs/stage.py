@@ -125,13 +125,18 @@ class Stage:
         return f"{self.ringback.mcp_url}/{UPSTREAM}"
 
     def runs(self, key: str) -> Runs:
-        lines = self.ledger.read_text(encoding="utf-8").splitlines() if self.ledger.exists() else []
-        whats = [entry["what"] for entry in map(json.loads, lines) if entry["key"] == key]
-        return Runs(whats.count("started"), whats.count("finished"), whats.count("cancelled"))
+        return count_runs(self.ledger, key)
 
     async def restart(self, number: signal.Signals) -> None:
         await self.ringback.stop(number)
         await self.ringback.start()
+
+
+def count_runs(ledger: Path, key: str) -> Runs:
+    """How often the tool ran with this key, by the upstream's ledger."""
+    lines = ledger.read_text(encoding="utf-8").splitlines() if ledger.exists() else []
+    whats = [entry["what"] for entry in map(json.loads, lines) if entry["key"] == key]
+    return Runs(whats.count("started"), whats.count("finished"), whats.count("cancelled"))
 
 
 OWN_SERVER: Final = (sys.executable, "-m", "scripts.interop_runs.upstream")

@@ -6,7 +6,7 @@ from ringback.domain.call_rows import CallChange
 from ringback.domain.ports import Store, Transaction
 from tests.support.builders import make_call
 from tests.support.clock import START
-from tests.support.examples import BOB
+from tests.support.examples import ALICE, BOB
 
 HANDLE = Handle(driver="task", data={"task_id": "task-1"})
 
@@ -47,3 +47,14 @@ async def test_a_call_that_has_ended_is_still_found(store: Store) -> None:
     assert found is not None
     assert (found.id, found.phase) == (call.id, CallPhase.ENDED)
     assert found.handle == Handle(driver="legacy_task", data={"task_id": "task-1"})
+
+
+async def test_equal_task_ids_of_two_accounts_find_the_call_of_each(store: Store) -> None:
+    calls = {owner: make_call(handle=HANDLE, principal=owner) for owner in (ALICE, BOB)}
+    await insert(store, *calls.values())
+
+    for owner, call in calls.items():
+        found = await store.write(
+            lambda tx, owner=owner: tx.call_queue.find_by_task("git", "task-1", principal=owner, lock=True)
+        )
+        assert found == call

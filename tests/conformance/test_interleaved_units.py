@@ -24,6 +24,8 @@ from ringback.domain.errors import CallEnded, NotFound, QuotaExceeded
 from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ports import Transaction
+from ringback.domain.principal import Principal
+from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.verification import Challenge
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
@@ -159,8 +161,14 @@ async def test_a_call_whose_shared_webhook_expires_meanwhile_registers_another_o
     assert list(named) == [call.id]
 
 
-async def test_a_task_is_adopted_by_the_principal_whose_unit_commits_first(nodes: Nodes) -> None:
+@pytest.mark.parametrize("has_accounts", [False, True])
+async def test_a_shared_task_is_adopted_by_the_principal_whose_unit_commits_first_and_each_account_has_its_own(
+    nodes: Nodes, *, has_accounts: bool
+) -> None:
     class Tasks:
+        def get_owner(self, _upstream: str, principal: Principal) -> Principal:
+            return principal if has_accounts else SHARED_OWNER
+
         async def find_task(self, _upstream: str, task_id: str, **_: Any) -> Handle:
             return Handle(driver="task", data={"task_id": task_id})
 
@@ -174,7 +182,10 @@ async def test_a_task_is_adopted_by_the_principal_whose_unit_commits_first(nodes
     )
     again = await nodes.second.services.task_adoption.adopt_task(CALLER, request)
 
-    assert isinstance(two, NotFound)
+    if has_accounts:
+        assert (two.call.principal, two.call.id == one.call.id) == (OTHER_CALLER.principal, False)
+    else:
+        assert isinstance(two, NotFound)
     assert again.call.id == one.call.id
 
 

@@ -1,4 +1,6 @@
-"""`kill -9` while a call waits for a login, and right after the login: the call runs once, with the token of the login.
+"""`kill -9` between the refusal and the parking of a call, while it waits for a login, and right after the login.
+
+The call runs once, with the token of the login.
 
 the upstream refuses │ park │ …the user signs in… │ tokens and resumed calls │ dispatch │ finish
 """
@@ -18,7 +20,7 @@ from tests.support.login_peers.sdk_peer import serving_sdk_peer
 from tests.support.processes import WAIT_SECONDS, ServiceProcess, post_unless_killed, running_process
 from tests.support.receivers import NO_CONTENT, Receiver, respond_with, serving_receiver
 
-PARK = "LeasedCall.park_for_login.<locals>"
+PARK = "LeasedCall._park.<locals>"
 SIGN_IN = "UpstreamLogins._save_tokens.<locals>"
 LOOPBACK = "http://127.0.0.1:9/callback"
 
@@ -58,12 +60,13 @@ async def run_to_the_end(
     assert len(peer.list_tokens_of_calls("deploy")) == 1
 
 
-@pytest.mark.parametrize("dies_after_login", [False, True])
-async def test_a_call_that_waits_for_a_login_outlives_a_kill(*, dies_after_login: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("unit", "after"), [(PARK, False), (PARK, True), (SIGN_IN, True)])
+async def test_a_call_that_waits_for_a_login_outlives_a_kill(unit: str, *, after: bool, tmp_path: Path) -> None:
+    dies_after_login = unit == SIGN_IN
     stage = AccountServer()
     async with serving_sdk_peer(stage.app) as peer, serving_receiver(respond_with(NO_CONTENT)) as receiver:
         spec: dict[str, Any] = {"folder": str(tmp_path), "upstream": peer.url}
-        step: dict[str, Any] = {"unit": SIGN_IN if dies_after_login else PARK, "after": True}
+        step: dict[str, Any] = {"unit": unit, "after": after}
         async with running_process(**spec, **step) as doomed:
             call_id = await start_call(doomed, receiver)
             if dies_after_login:

@@ -338,6 +338,18 @@ WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHER
 INSERT INTO login_resumptions (upstream, owner, tokens_version, worked_at)
 SELECT 'busy', printf('owner-%09d', n), 1, :past + n FROM numbers;
 
+-- name: login_checks
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO login_checks (upstream, owner, due_at, pause_seconds)
+SELECT 'busy', printf('owner-%09d', n), :past + n, 60.0 FROM numbers;
+
+-- name: few login_checks
+INSERT INTO login_checks (upstream, owner, due_at, pause_seconds) VALUES ('rare', 'alice', :past, 60.0);
+
+-- name: unused_logins
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
+INSERT INTO unused_logins (upstream, unused_since) SELECT printf('unused-%09d', n), :past + n FROM numbers;
+
 -- name: call_resumes
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
 INSERT INTO call_resumes (call_id, resumed_at, surface, resumes)

@@ -309,6 +309,17 @@ INSERT INTO login_waits (call_id, upstream, owner, tokens_version) VALUES ('call
 INSERT INTO login_resumptions (upstream, owner, tokens_version, worked_at)
 SELECT 'busy', 'owner-' || to_char(n, 'FM000000000'), 1, :past + n FROM generate_series(0, :rows - 1) AS n;
 
+-- name: login_checks
+INSERT INTO login_checks (upstream, owner, due_at, pause_seconds)
+SELECT 'busy', 'owner-' || to_char(n, 'FM000000000'), :past + n, 60.0 FROM generate_series(0, :rows - 1) AS n;
+
+-- name: few login_checks
+INSERT INTO login_checks (upstream, owner, due_at, pause_seconds) VALUES ('rare', 'alice', :past, 60.0);
+
+-- name: unused_logins
+INSERT INTO unused_logins (upstream, unused_since)
+SELECT 'unused-' || to_char(n, 'FM000000000'), :past + n FROM generate_series(0, :rows - 1) AS n;
+
 -- name: call_resumes
 INSERT INTO call_resumes (call_id, resumed_at, surface, resumes)
 SELECT 'call_' || to_char(n, 'FM000000000'), :past, 'rest_resume', 1 FROM generate_series(0, :rows - 1) AS n;

@@ -86,6 +86,10 @@ class FixedUpstreamConfiguration:
 class NoUpstreamTasks:
     """Upstreams that have no tasks."""
 
+    def get_owner(self, upstream: str, principal: Principal) -> Principal:
+        del upstream, principal
+        return SHARED_OWNER
+
     async def find_task(
         self, upstream: str, task_id: str, *, principal: Principal, visible_upstreams: frozenset[str] | None
     ) -> None:

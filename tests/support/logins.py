@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any, Final
 
+from ringback.domain.login_waits import ANY_VERSION
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import upstream_tokens_topic
@@ -25,9 +26,6 @@ TOKENS: Final = UpstreamTokens(
     expires_at=None,
     logged_in_by=ALICE,
 )
-
-ANY_VERSION: Final = 2**62
-"""Newer than all tokens of tests."""
 
 
 def make_tokens(**over: Any) -> UpstreamTokens:

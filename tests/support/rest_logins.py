@@ -16,6 +16,7 @@ from tests.support.service import ServiceUnderTest, running_service
 
 LOOPBACK = "http://127.0.0.1:4711/callback"
 FRONT_END = "https://app.example/signed-in"
+FRONT_END_OF_EACH = "https://app.example/signed-in?from={upstream}"
 
 
 async def start_login(client: httpx.AsyncClient, upstream: str = "mine", **body: Any) -> dict[str, Any]:
@@ -27,7 +28,8 @@ async def start_login(client: httpx.AsyncClient, upstream: str = "mine", **body:
 def build_redirect(started: dict[str, Any], **query: str) -> str:
     """Where the authorization server sends the browser."""
     state = parse_qs(urlsplit(str(started["authorization_url"])).query)["state"][0]
-    return f"{started['redirect_uri']}?{urlencode({'state': state, 'code': CODE} | query)}"
+    redirect_uri = str(started["redirect_uri"])
+    return f"{redirect_uri}{'&' if '?' in redirect_uri else '?'}{urlencode({'state': state, 'code': CODE} | query)}"
 
 
 async def complete_login(client: httpx.AsyncClient, redirected_to: str, upstream: str = "mine") -> httpx.Response:
@@ -55,5 +57,5 @@ async def note_required_scope(service: ServiceUnderTest, scope: str) -> None:
 async def running_login_service(folder: Path) -> AsyncGenerator[ServiceUnderTest]:
     """A service with an upstream whose login is each principal's own, and one whose login all share."""
     hosted = {"mine": CredentialsScope.PRINCIPAL, "ours": CredentialsScope.SHARED}
-    async with running_service(folder, hosted=hosted, login_redirect_urls=[FRONT_END]) as running:
+    async with running_service(folder, hosted=hosted, login_redirect_urls=[FRONT_END, FRONT_END_OF_EACH]) as running:
         yield running

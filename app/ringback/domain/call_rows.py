@@ -166,8 +166,10 @@ class CallQueue(Protocol):
 
     async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]: ...
 
-    async def find_by_task(self, upstream: str, task_id: str, *, lock: bool = False) -> Call | None:
-        """The call, of any principal, that follows or followed this task of the upstream.
+    async def find_by_task(
+        self, upstream: str, task_id: str, *, principal: Principal | None = None, lock: bool = False
+    ) -> Call | None:
+        """The call of this principal, or of any (None), that follows or followed this task of the upstream.
 
         With `lock`, other units that lock the same task wait until the transaction ends.
         """

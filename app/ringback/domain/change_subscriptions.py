@@ -15,6 +15,8 @@ RESOURCE_URI_LENGTH_MAX: Final = 2048
 """Characters in a resource URI of a webhook: the limit of a callback URL."""
 RESOURCE_URIS_MAX: Final = 256
 """Resources of one upstream over all webhooks. Each is one subscription at the upstream."""
+OWN_RESOURCE_URIS_MAX: Final = RESOURCE_URIS_MAX // 4
+"""Those of them that only webhooks and demands of one principal name: it leaves most of them to the others."""
 CHANGE_SUBSCRIPTIONS_TOPIC: Final = "change_subscriptions"
 """Topic: a subscription to an upstream's changes was added or removed."""
 
@@ -39,6 +41,25 @@ class ChangeSubscription:
     def matches_change(self, change: UpstreamChange) -> bool:
         is_same = self.upstream == change.upstream and self.resource_uri == change.uri
         return is_same and change.concerns(self.principal)
+
+
+def find_reached_limit(
+    subscriptions: Collection[ChangeSubscription], *, principal: Principal, upstream: str, uri: str
+) -> int | None:
+    """The limit on watched resources that another one of this principal would exceed; None if there is room.
+
+    A resource that is watched already costs nothing more.
+    """
+    watchers: dict[str, set[Principal]] = {}
+    for each in subscriptions:
+        if each.upstream == upstream and each.resource_uri is not None:
+            watchers.setdefault(each.resource_uri, set()).add(each.principal)
+    own_count = sum(principals == {principal} for principals in watchers.values())
+    if uri in watchers:
+        return None
+    if own_count >= OWN_RESOURCE_URIS_MAX:
+        return OWN_RESOURCE_URIS_MAX
+    return RESOURCE_URIS_MAX if len(watchers) >= RESOURCE_URIS_MAX else None
 
 
 class ChangeSubscriptionRows(Protocol):

@@ -45,11 +45,19 @@ def client_metadata_document(public_url: str, upstream: str, redirect_uris: Coll
         "client_id": client_metadata_url(public_url, upstream),
         "client_name": "Ringback",
         "client_uri": public_url,
-        "redirect_uris": [login_callback_url(public_url, upstream), *redirect_uris, *loopback],
+        "redirect_uris": [
+            login_callback_url(public_url, upstream),
+            *fill_placeholders(redirect_uris, upstream),
+            *loopback,
+        ],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
         "token_endpoint_auth_method": "none",
     }
+
+
+def fill_placeholders(redirect_urls: Collection[str], upstream: str) -> list[str]:
+    return [url.replace(UPSTREAM_PLACEHOLDER, upstream) for url in redirect_urls]
 
 
 def is_loopback_redirect(redirect_uri: str) -> bool:
@@ -69,12 +77,19 @@ def is_loopback_redirect(redirect_uri: str) -> bool:
     )
 
 
+UPSTREAM_PLACEHOLDER: Final = "{upstream}"
+"""In a configured redirect URL: the name of the upstream, so that each has a redirect URI of its own."""
+
+
 def is_allowed_redirect(redirect_uri: str, *, upstream: str, public_url: str, configured: Collection[str]) -> bool:
-    """Whether a login may send a browser there: loopback, Ringback's own page, or exactly a configured URL."""
+    """Whether a login may send a browser there: loopback, Ringback's own page, or exactly a configured URL.
+
+    In a configured URL, `{upstream}` stands for the name.
+    """
     if not redirect_uri.isascii() or not redirect_uri.isprintable() or len(redirect_uri) > REDIRECT_URI_LENGTH_MAX:
         return False
     return (
         redirect_uri == login_callback_url(public_url, upstream)
-        or redirect_uri in configured
+        or redirect_uri in fill_placeholders(configured, upstream)
         or is_loopback_redirect(redirect_uri)
     )

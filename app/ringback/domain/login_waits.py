@@ -51,7 +51,13 @@ def still_requires_login(tokens: UpstreamTokens | None, *, refused_version: int 
 
 
 def park_for_login(call: Call, *, login_url: str, now: datetime) -> Call:
-    """The running call, parked until the login. Its other open requests and answers stay as they are."""
+    """The running call, parked until the login. Its other open requests and answers stay as they are.
+
+    A call that was only checked (`domain.login_checks`) keeps its request to sign in.
+    """
+    if awaits_login(call):
+        parked = enter_phase(replace(call, updated_at=now), CallPhase.PARKED, now=now)
+        return parked if call.handle is not None else _without_dispatch(parked)
     message = (
         f"Sign in to '{call.upstream}' so that the tool '{call.tool}' can run. The call goes on by itself after that. "
         f"On your own machine you can run this in a terminal instead of entering an API key: {login_command(call.upstream)}"
@@ -101,6 +107,8 @@ def _without_dispatch(call: Call) -> Call:
     return replace(call, dispatched_at=None, runs=call.runs - (call.dispatched_at is not None))
 
 
+ANY_VERSION: Final = 2**62
+"""Above the version of all tokens."""
 NO_TOKENS_VERSION: Final = 0
 """Stands for no tokens at all. Versions of tokens begin at their login, in milliseconds since 1970."""
 
@@ -131,7 +139,11 @@ class LoginWaitRows(Protocol):
         ...
 
     async def add(self, call_id: CallId, upstream: str, owner: Principal, *, tokens_version: int) -> None:
-        """`tokens_version` is that of the tokens that did not suffice; `NO_TOKENS_VERSION` if there were none."""
+        """`tokens_version` is that of the tokens that did not suffice; `NO_TOKENS_VERSION` if there were none.
+
+        A call that waits already comes after those that were refused less often. A resumption that is worked on does not
+        queue the call again.
+        """
         ...
 
     async def list_waiting(

@@ -103,6 +103,7 @@ from ringback.domain.event_rows import EventLogRows, EventRows
 from ringback.domain.event_subscriptions import SubscriptionRows
 from ringback.domain.event_types import EventDemandRows, EventFollowingRows, EventTypeRows
 from ringback.domain.insight_rows import ClientSessionRows, InsightRows, OpenWorkRows
+from ringback.domain.login_checks import LoginCheckRows
 from ringback.domain.login_waits import LoginWaitRows
 from ringback.domain.mcp_sessions import McpSessionRows
 from ringback.domain.node_rows import LeaderRows, WebhookRateRows
@@ -110,6 +111,7 @@ from ringback.domain.portal_links import PortalLinkRows
 from ringback.domain.principal import ApiKeyRows, Principal
 from ringback.domain.sign_ins import SignInRows
 from ringback.domain.signals import Signals
+from ringback.domain.unused_logins import UnusedLoginRows
 from ringback.domain.upstream_logins import OAuthClientRows, UpstreamLoginRows, UpstreamTokenRows
 from ringback.domain.upstream_rows import CatalogRows, OwnedCatalogRows, ToolAliasRows, UpstreamControlRows
 from ringback.domain.usage import UsageRows
@@ -240,6 +242,10 @@ class Transaction(Protocol):
     def upstream_controls(self) -> UpstreamControlRows: ...
     @property
     def login_waits(self) -> LoginWaitRows: ...
+    @property
+    def login_checks(self) -> LoginCheckRows: ...
+    @property
+    def unused_logins(self) -> UnusedLoginRows: ...
     @property
     def mcp_sessions(self) -> McpSessionRows: ...
     @property

@@ -17,6 +17,7 @@ from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.janitor.config import FINISH_BATCH_SIZE, JanitorConfig, MaintenanceTask
 from ringback.notifier.recorder import CompletionRequest, Recorder
 from ringback.notifier.recovery import recover_calls
+from ringback.services.login_checks import check_next_login
 from ringback.services.login_waits import continue_resumption
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class RecoveryTasks:
             self._release_deliveries_of_others,
             self._finish_overdue_calls,
             continue_resumption,
+            check_next_login,
             self._release_expired_leases,
         )
 

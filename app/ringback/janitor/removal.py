@@ -14,6 +14,7 @@ from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, PROOF_VALID_S
 from ringback.janitor.config import JanitorConfig, MaintenanceTask
 from ringback.notifier.recorder import Recorder
 from ringback.services.erasure_batches import erase_batch
+from ringback.services.unused_logins import remove_unused_tokens
 
 
 class RemovalTasks:
@@ -31,6 +32,7 @@ class RemovalTasks:
             self._remove_proofs,
             self._remove_expired_sessions,
             self._remove_expired_logins,
+            self._remove_unused_tokens,
             self._remove_expired_viewers,
             self._remove_audit_entries,
             self._remove_old_hours,
@@ -86,6 +88,9 @@ class RemovalTasks:
 
     async def _remove_expired_logins(self, tx: Transaction) -> bool:
         return self._is_full_batch(await tx.upstream_logins.remove_expired(now=tx.now(), limit=self._config.batch_size))
+
+    async def _remove_unused_tokens(self, tx: Transaction) -> bool:
+        return await remove_unused_tokens(tx, limit=self._config.batch_size)
 
     async def _remove_expired_viewers(self, tx: Transaction) -> bool:
         sign_ins = await tx.sign_ins.remove_expired(now=tx.now(), limit=self._config.batch_size)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ringback.attended_calls import AttendedCalls, CallEnd
 from ringback.domain import call as calls
 from ringback.domain.call import Call, CallPhase, Progress
-from ringback.domain.call_outcome import CallCompletion
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.call_rows import CallChange, EndedCall
 from ringback.domain.event import (
     Event,
@@ -38,6 +38,9 @@ from ringback.post_commit import DeliveryHandoff
 from ringback.telemetry import call_facts
 
 log = logging.getLogger(__name__)
+
+_ACCEPTED_OUTCOMES: Final = frozenset({CallOutcome.RESULT, CallOutcome.TOOL_ERROR, CallOutcome.UPSTREAM_ERROR})
+"""Of calls that the upstream ran: it required no login for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,6 +309,11 @@ async def _remove_login_waits(
     ended = [
         end.call.id for end, call in zip(requests, finished, strict=True) if call is not None and awaits_login(end.call)
     ]
+    accepted = [
+        end.call.id for end in requests if end.call.id in ended and end.completion.outcome in _ACCEPTED_OUTCOMES
+    ]
+    if accepted:
+        await tx.login_checks.resume_others(accepted, now=tx.now())
     if ended:
         await tx.login_waits.remove(ended)
 

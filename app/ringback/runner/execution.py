@@ -36,6 +36,7 @@ from ringback.domain.call_outcome import (
 )
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
+from ringback.domain.login_waits import awaits_login
 from ringback.domain.ports import Store
 from ringback.domain.signals import Waiter, call_cancel_topic
 from ringback.notifier.completion_batcher import CompletionBatcher
@@ -146,6 +147,8 @@ class CallExecution:
         if self._leased_call.lease_lost.is_set():
             if not await self._leased_call.was_cancelled():
                 log.warning("call.lease_lost", extra=call_facts(self.call))
+        elif isinstance(outcome, CallCompletion) and self._is_failed_check(outcome):
+            await self._leased_call.park_again(self._sessions.get_login_owner(self.call))
         elif isinstance(outcome, CallCompletion):
             completion = completion_after_runs(self.call, outcome)
             note_completion(completion)
@@ -156,6 +159,10 @@ class CallExecution:
             await self._leased_call.park_for_login(self._sessions.get_login_owner(self.call), outcome.tokens_version)
         else:
             await self._leased_call.requeue_call()
+
+    def _is_failed_check(self, completion: CallCompletion) -> bool:
+        """Whether nothing reached the upstream of a call that waits for a login and was only checked: it waits on."""
+        return completion.outcome is CallOutcome.REJECTED and awaits_login(self.call)
 
     # -- running the driver --
 

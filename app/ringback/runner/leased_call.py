@@ -7,7 +7,7 @@ completion is not refused: it was observed, and while the row carries this token
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -27,7 +27,7 @@ from ringback.notifier.recorder import LeasedCompletion, Recorder
 from ringback.runner.drivers import LeaseLost, ParkedCall
 from ringback.runner.lease_writer import LeaseWriter
 from ringback.runner.throttled_writer import ThrottledWriter
-from ringback.services.login_waits import LoginWaits, RefusedCall, write_for_owner
+from ringback.services.login_waits import LoginWaits, RefusedCall, note_login_accepted, write_for_owner
 from ringback.telemetry import call_facts
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import ObservableFlag
@@ -86,7 +86,14 @@ class LeasedCall:
             self._progress_task = asyncio.create_task(self._progress.run())
 
     async def save_handle(self, handle: Handle | None) -> None:
-        await self._update_call(CallChange.HANDLE, lambda call, tx: replace(call, handle=handle, updated_at=tx.now()))
+        async def write_handle(tx: Transaction) -> Call:
+            leased = await self._read_leased(tx)
+            updated = replace(leased, handle=handle, updated_at=tx.now())
+            await tx.calls.update(updated, CallChange.HANDLE, expected=leased.status, lease_token=self._lease_token)
+            await note_login_accepted(tx, leased)
+            return updated
+
+        self.call = await self._writer.write_while_leased(write_handle)
         if handle is not None:
             self.has_handle.set()
         else:
@@ -103,6 +110,7 @@ class LeasedCall:
             leased = await self._read_leased(tx)
             updated = inputs.request_input(leased, requests, now=tx.now())
             await self._recorder.record_input_requests(tx, leased, updated, lease_token=self._lease_token)
+            await note_login_accepted(tx, leased)
             return updated
 
         self.call = await self._writer.write_while_leased(write_input_requests)
@@ -199,17 +207,24 @@ class LeasedCall:
 
     async def park_for_login(self, owner: Principal, tokens_version: int | None) -> None:
         """Park the call until the owner of its credentials signs in; `tokens_version` did not suffice."""
+        await self._park(
+            owner,
+            lambda tx, call: self._login_waits.park_call(
+                tx, RefusedCall(call=call, owner=owner, tokens_version=tokens_version, lease_token=self._lease_token)
+            ),
+        )
 
+    async def park_again(self, owner: Principal) -> None:
+        """Park a call that waits for a login and was sent again in vain. Nothing reached the upstream."""
+        await self._park(owner, lambda tx, call: self._login_waits.park_again(tx, call, lease_token=self._lease_token))
+
+    async def _park(self, owner: Principal, park_call: Callable[[Transaction, Call], Awaitable[Call]]) -> None:
         async def park(tx: Transaction) -> Call | None:
             await tx.login_waits.lock(self.call.upstream, owner)
             call = await self._read_leased(tx)
             if call.cancel_requested:
                 return await self._write_completion(tx, CANCELLED_COMPLETION)
-            known = self._with_latest_progress(self._with_known_dispatch(call))
-            return await self._login_waits.park_call(
-                tx,
-                RefusedCall(call=known, owner=owner, tokens_version=tokens_version, lease_token=self._lease_token),
-            )
+            return await park_call(tx, self._with_latest_progress(self._with_known_dispatch(call)))
 
         await self._writer.write_with_retries(lambda: write_for_owner(self._store, owner, park))
 
@@ -255,6 +270,7 @@ class LeasedCall:
             inputs.request_input(with_handle, parked.input_requests, now=tx.now()), CallPhase.PARKED, now=tx.now()
         )
         await self._recorder.record_input_requests(tx, call, updated, lease_token=self._lease_token)
+        await note_login_accepted(tx, call)
         return updated
 
     async def _write_requeued(self, tx: Transaction) -> Call | None:

@@ -32,6 +32,10 @@ class TaskConnections(Protocol):
         """Replace the principal's connection if it belongs to an earlier login. Call it before `use_connection`."""
         ...
 
+    def get_owner(self, upstream: str, principal: Principal) -> Principal:
+        """The owner of the connection that this principal uses."""
+        ...
+
     def use_connection(self, upstream: str, principal: Principal) -> AbstractContextManager[SessionSource]:
         """The connection that this principal uses. Raises `UpstreamUnreachable`."""
         ...
@@ -42,6 +46,9 @@ class UpstreamTaskLookup:
 
     def __init__(self, connections: TaskConnections) -> None:
         self._connections = connections
+
+    def get_owner(self, upstream: str, principal: Principal) -> Principal:
+        return self._connections.get_owner(upstream, principal)
 
     async def find_task(
         self, upstream: str, task_id: str, *, principal: Principal, visible_upstreams: frozenset[str] | None

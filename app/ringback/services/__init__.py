@@ -10,6 +10,8 @@ and then does everything or nothing.
     adoption        follow a task that exists at an upstream as a call
     reports         record calls that run elsewhere, as their servers report them
     input_answers   answer the questions of a call
+    unused_logins   remove the tokens for upstreams that the configuration does not have any more
+    login_checks    send one of these calls again, because its upstream may ask for no login any more
     login_waits     park calls until somebody signs in to their upstream
     registrations   register webhooks and callbacks
     shared_webhooks  webhooks that are registered once although clients ask for them repeatedly

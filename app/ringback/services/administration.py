@@ -7,6 +7,7 @@ from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.domain.upstreams import Reloaded, ToolCatalog, UpstreamConfiguration
 from ringback.services.audit import record_change
 from ringback.services.login_waits import resume_orphans
+from ringback.services.unused_logins import mark_unused_logins
 
 
 class Administration:
@@ -34,13 +35,15 @@ class Administration:
         """Let the calls go on that the present configuration unblocks. Call it also at the start, when it may be a new one.
 
         Calls of an upstream that is configured again are in the queue. Calls that wait for a login that is not used any more
-        are queued by the janitor.
+        are queued by the janitor. Tokens for an upstream that is not configured any more are removed after a while.
         """
         credentials = {each.name: each.credentials for each in self._catalog.list_upstreams()}
+        skipped = {each.name for each in self._catalog.list_skipped()}
 
         async def resume(tx: Transaction) -> None:
             for upstream, of_upstream in credentials.items():
                 await resume_orphans(tx, upstream, of_upstream)
+            await mark_unused_logins(tx, credentials.keys() | skipped)
             tx.notify(CALL_QUEUED_TOPIC)
 
         await self._store.write(resume)

@@ -1,8 +1,8 @@
 """Adoption: a task that exists at an upstream becomes a call, which follows the task to its end.
 
-All principals share Ringback's credentials for an upstream, so a client who knows a task's id could read another principal's
+If all principals share Ringback's credentials for an upstream, a client who knows a task's id could read another principal's
 task. Therefore a task that a call of another principal follows, or has followed, is not adopted: the response is the same as
-for an unknown task.
+for an unknown task. With credentials for each principal, each has an account of its own, which may have equal task ids.
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC
+from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.webhook import Webhook
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.services.api_keys import require_held_key
@@ -38,6 +39,10 @@ class TaskLookup(Protocol):
         Raises `UnknownUpstream` as `ToolCatalog.check_call` does, `InvalidRequest` for an upstream without tasks, and
         `Unavailable` if the upstream does not respond.
         """
+        ...
+
+    def get_owner(self, upstream: str, principal: Principal) -> Principal:
+        """The owner of the tasks that this principal sees: `SHARED_OWNER`, or the principal itself."""
         ...
 
 
@@ -101,7 +106,10 @@ class TaskAdoption:
         callback: Webhook | None,
         secret: str | None,
     ) -> StartedCall:
-        existing = await tx.call_queue.find_by_task(request.upstream, request.task_id, lock=True)
+        shares_tasks = self._tasks.get_owner(request.upstream, caller.principal) == SHARED_OWNER
+        existing = await tx.call_queue.find_by_task(
+            request.upstream, request.task_id, principal=None if shares_tasks else caller.principal, lock=True
+        )
         if existing is not None and existing.principal == caller.principal:
             _require_same_request(existing, request)
             return await self._new_calls.build_started_call(tx, existing, created=False)

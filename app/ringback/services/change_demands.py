@@ -6,7 +6,7 @@ demand is stored, because the node that watches the upstreams may be another one
 
 from datetime import datetime
 
-from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC, RESOURCE_URIS_MAX
+from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC, find_reached_limit
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import UnknownUpstream
 from ringback.domain.event import EventName
@@ -55,9 +55,11 @@ async def _require_free_resource(tx: Transaction, demand: EventDemand) -> None:
     """Each resource is one subscription at the upstream, for whichever webhooks and demands."""
     if (uri := demand.arguments.get("uri")) is None:
         return
-    watched = await tx.change_subscriptions.list_all(now=tx.now())
-    uris = {each.resource_uri for each in watched if each.upstream == demand.arguments["upstream"]} - {None}
-    if uri not in uris and len(uris) >= RESOURCE_URIS_MAX:
-        raise demand_quota_exceeded(
-            "watched_resources", RESOURCE_URIS_MAX, "Watch another resource of this upstream no longer."
-        )
+    limit = find_reached_limit(
+        await tx.change_subscriptions.list_all(now=tx.now()),
+        principal=demand.principal,
+        upstream=demand.arguments["upstream"],
+        uri=uri,
+    )
+    if limit is not None:
+        raise demand_quota_exceeded("watched_resources", limit, "Watch another resource of this upstream no longer.")

@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 from ringback.domain.upstream_logins import AuthorizationRequest, LoginFailed, LoginFailure
 
@@ -26,6 +26,8 @@ class AuthorizationResponse:
     code: str | None = field(default=None, repr=False)
     issuer: str | None = None
     error: str | None = None
+    parameters: frozenset[tuple[str, str]] = field(default=frozenset(), repr=False)
+    """All parameters: a redirect URI may have some of its own."""
 
     @property
     def state_hash(self) -> str:
@@ -59,6 +61,7 @@ def parse_redirect(redirected_to: str) -> AuthorizationResponse:
         code=code or None,
         issuer=_first(values, "iss"),
         error=error or None,
+        parameters=frozenset(parse_qsl(url.query, max_num_fields=PARAMETERS_MAX)),
     )
 
 
@@ -83,7 +86,9 @@ def require_granted_code(response: AuthorizationResponse, request: Authorization
 
 def require_own_redirect(response: AuthorizationResponse, request: AuthorizationRequest) -> None:
     """Raise `LoginFailed` if the browser came back to the redirect URI of another upstream: the code is another server's."""
-    if response.path is not None and response.path != urlsplit(request.redirect_uri).path:
+    own = urlsplit(request.redirect_uri)
+    is_elsewhere = response.path is not None and response.path != own.path
+    if is_elsewhere or not set(parse_qsl(own.query)) <= response.parameters:
         raise LoginFailed(LoginFailure.MISMATCH, _MISMATCH)
 
 

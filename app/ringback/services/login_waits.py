@@ -4,6 +4,7 @@
     login    tokens written ▸ lock the owner's logins ▸ the first batch of calls: queued ▸ a resumption, if there are more
     reload   the owners whose logins are not used any more ▸ a resumption for each
     janitor  a resumption ▸ lock ▸ the next batch ▸ … ▸ no resumption
+    check    one call, sent again without a login (`services.login_checks`) ▸ accepted: a resumption of the others
 
 A call that parks while its user signs in either finds the new tokens and is queued at once, or has a row that the login finds.
 A login queues each call once: the row keeps the version of the tokens that were refused, and a call that the upstream refuses
@@ -16,6 +17,7 @@ from typing import Final, TypeVar
 
 from ringback.domain.call import Call, CallPhase
 from ringback.domain.call_rows import CallChange
+from ringback.domain.login_checks import first_check
 from ringback.domain.login_urls import login_page_url
 from ringback.domain.login_waits import (
     NO_TOKENS_VERSION,
@@ -68,9 +70,21 @@ class LoginWaits:
                 tx, call, resume_after_login(parked, now=tx.now()), lease_token=refused.lease_token
             )
         await self._recorder.record_input_requests(tx, call, parked, lease_token=refused.lease_token)
+        await tx.login_checks.add(first_check(call.upstream, refused.owner, now=tx.now()))
         await tx.login_waits.add(
             call.id, call.upstream, refused.owner, tokens_version=refused.tokens_version or NO_TOKENS_VERSION
         )
+        return parked
+
+    async def park_again(self, tx: Transaction, call: Call, *, lease_token: str) -> Call:
+        """Park a call that was checked without reaching its upstream, or queue it if there was a login meanwhile.
+
+        As for `park_call`, the caller has locked the owner's logins.
+        """
+        parked = park_for_login(call, login_url=login_page_url(self._public_url, call.upstream), now=tx.now())
+        if not await tx.login_checks.is_waiting(call.id):
+            return await _queue_call(tx, call, resume_after_login(parked, now=tx.now()), lease_token=lease_token)
+        await self._recorder.record_input_requests(tx, call, parked, lease_token=lease_token)
         return parked
 
     async def resume_calls(self, tx: Transaction, tokens: UpstreamTokens) -> None:
@@ -80,6 +94,13 @@ class LoginWaits:
         )
         if await resume_batch(tx, resumption):
             await tx.login_waits.save_resumption(resumption)
+
+
+async def note_login_accepted(tx: Transaction, call: Call) -> None:
+    """The upstream accepted a call that waited for a login: it asks for none any more. The others that wait are queued soon."""
+    if awaits_login(call):
+        await tx.login_checks.resume_others([call.id], now=tx.now())
+        await tx.login_waits.remove([call.id])
 
 
 async def write_for_owner(store: Store, owner: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:

@@ -124,7 +124,7 @@ class _Search:
     async def _find_task(self, tx: Transaction) -> Sequence[Found]:
         found: list[Found] = []
         for upstream in self._upstreams:
-            call = await tx.call_queue.find_by_task(upstream, self._text)
+            call = await tx.call_queue.find_by_task(upstream, self._text, principal=self._listed_principal)
             found += self._show_call(call, f"task id at {upstream}")
         return found
 

@@ -81,7 +81,11 @@ _NO_LOGIN: Final = (
 class LoginConfig:
     public_url: str
     redirect_urls: frozenset[str] = frozenset()
-    """Redirect URIs of web front ends, besides loopback and Ringback's own page."""
+    """Redirect URIs of web front ends, besides loopback and Ringback's own page.
+
+    With `{upstream}` in it, each upstream has its own, and a redirect to that of another one is refused. Without it only the
+    state binds a redirect to its login, and a server that sends no `iss` could be mixed up with a hostile one (RFC 9700 §4.4).
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,9 +298,7 @@ class UpstreamLogins:
     async def _finish(self, caller: Caller, login: UpstreamLogin, response: AuthorizationResponse) -> CompletedLogin:
         facts = {"login_id": login.id, "principal": login.principal, "key_id": login.key_id, "upstream": login.upstream}
         try:
-            if (
-                login.request.redirect_uri not in self._config.redirect_urls
-            ):  # proxies of front ends may change the path
+            if login.request.redirect_uri not in self._config.redirect_urls:  # their proxies may change the path
                 require_own_redirect(response, login.request)
             code = require_granted_code(response, login.request)
             granted = await self._flow.exchange_code(login.upstream, login.request, code=code)

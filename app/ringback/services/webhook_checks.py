@@ -4,7 +4,7 @@ import math
 from datetime import datetime
 from typing import Final
 
-from ringback.domain.change_subscriptions import RESOURCE_URIS_MAX, check_change_subscription
+from ringback.domain.change_subscriptions import check_change_subscription, find_reached_limit
 from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded, UnknownUpstream, WebhookNotActive
 from ringback.domain.event import EventName
 from ringback.domain.ids import IdGenerator, WebhookId, is_webhook_id
@@ -105,17 +105,18 @@ def check_subscribed_upstream(caller: Caller, webhook: Webhook, catalog: ToolCat
 
 
 async def require_subscription_quota(tx: Transaction, webhook: Webhook) -> None:
-    if webhook.resource_uri is None:
+    if webhook.resource_uri is None or webhook.upstream is None:
         return
-    subscriptions = await tx.change_subscriptions.list_all(now=tx.now())
-    uris = {
-        subscription.resource_uri for subscription in subscriptions if subscription.upstream == webhook.upstream
-    } - {None}
-    if webhook.resource_uri not in uris and len(uris) >= RESOURCE_URIS_MAX:
+    limit = find_reached_limit(
+        await tx.change_subscriptions.list_all(now=tx.now()),
+        principal=webhook.principal,
+        upstream=webhook.upstream,
+        uri=webhook.resource_uri,
+    )
+    if limit is not None:
         raise QuotaExceeded(
-            f"{RESOURCE_URIS_MAX} resources of this upstream have subscriptions already. Remove a webhook "
-            f"that names one of them.",
+            f"{limit} resources of this upstream have subscriptions already. Remove a webhook that names one of them.",
             retry_after_seconds=60,
             quota="watched_resources",
-            limit=RESOURCE_URIS_MAX,
+            limit=limit,
         )

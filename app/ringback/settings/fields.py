@@ -149,7 +149,8 @@ class Settings(BaseSettings):
     login_redirect_urls: RedirectUrls = Field(
         default=(),
         description="URLs of web front ends to which a login to an upstream may send the browser, comma-separated, exactly as "
-        "the front ends send them. Loopback and Ringback's own page need no entry.",
+        "the front ends send them. {upstream} stands for the upstream's name: with it, a hostile server cannot be mixed up "
+        "with another one. Loopback and Ringback's own page need no entry.",
     )
     callback_private_cidrs: Networks = Field(
         default=(),

@@ -70,7 +70,7 @@ def _check_redirect_urls(value: tuple[str, ...]) -> tuple[str, ...]:
     """MCP 2025-11-25, Authorization, "Communication Security": redirect URIs are https or loopback."""
     for each in value:
         url = urlsplit(each)
-        if url.scheme != "https" or not url.hostname or "@" in url.netloc or "#" in each:
+        if url.scheme != "https" or not url.hostname or {"@", "{"} & set(url.netloc) or "#" in each:
             raise ValueError("write each as https://HOST/PATH, without a fragment. Loopback needs no entry.")
     return value
 

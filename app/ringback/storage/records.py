@@ -19,11 +19,13 @@ from ringback.domain.event import Event, event_name, progress_data
 from ringback.domain.event_subscriptions import EventSubscription
 from ringback.domain.event_types import EventDemand, EventFollowing, PublishedEventType
 from ringback.domain.failure_rate import FailureRate
+from ringback.domain.login_checks import LoginCheck
 from ringback.domain.login_waits import LoginResumption
 from ringback.domain.mcp_sessions import McpSession, SessionState
 from ringback.domain.portal_links import PortalLink
 from ringback.domain.principal import ApiKey
 from ringback.domain.sign_ins import SignIn
+from ringback.domain.unused_logins import UnusedLogin
 from ringback.domain.upstream_logins import UpstreamLogin
 from ringback.domain.upstream_rows import CatalogPart, ToolAlias, UpstreamControl
 from ringback.domain.verification import Challenge
@@ -63,6 +65,8 @@ class Records:
         self.tool_alias = RowCodec(ToolAlias, types)
         self.upstream_control = RowCodec(UpstreamControl, types)
         self.login_resumption = RowCodec(LoginResumption, types)
+        self.login_check = RowCodec(LoginCheck, types)
+        self.unused_login = RowCodec(UnusedLogin, types)
         self.erasure = RowCodec(Erasure, types)
         self.mcp_session = RowCodec(
             McpSession,

@@ -114,7 +114,7 @@ class UpstreamProxy:
     def subscribe_resource(self, upstream: str, uri: str, *, principal: Principal) -> AbstractAsyncContextManager[None]:
         self._require_upstream(upstream)
         return self._resource_subscriptions.subscribe_resource(
-            upstream, uri, owner=self._connections.get_owner(upstream, principal)
+            upstream, uri, owner=self._connections.get_owner(upstream, principal), principal=principal
         )
 
     @contextmanager

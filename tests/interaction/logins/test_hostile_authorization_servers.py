@@ -20,7 +20,7 @@ from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.upstreams.oauth import metadata_http
 from ringback.upstreams.oauth.authorization import OAuthLoginFlow
 from ringback.upstreams.oauth.metadata_http import MetadataClients
-from ringback.upstreams.oauth.token_requests import LIFETIME_SECONDS_MAX
+from ringback.upstreams.oauth.token_responses import LIFETIME_SECONDS_MAX
 from tests.support.login_peers.hostile_server import (
     METADATA_PATH,
     PIECE,

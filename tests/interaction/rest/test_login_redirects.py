@@ -6,10 +6,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from ringback.domain.principal import Scope
 from ringback.domain.upstream_logins import LoginFailed, LoginFailure
 from tests.support.login_flow import ISSUER
 from tests.support.rest_logins import (
     FRONT_END,
+    FRONT_END_OF_EACH,
     LOOPBACK,
     build_redirect,
     complete_login,
@@ -94,6 +96,43 @@ async def test_a_redirect_to_another_path_is_of_another_login_but_for_front_ends
     )
 
     assert completed.status_code == status_code
+
+
+async def test_the_state_alone_binds_a_redirect_to_its_login_at_a_front_end_with_one_redirect_uri(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    admin = await service.create_client("alice", scopes=frozenset({Scope.ADMIN}))
+    mine = await start_login(alice, "mine", redirect_uri=FRONT_END)
+    ours = await start_login(admin, "ours", redirect_uri=FRONT_END)
+
+    mixed_up = await complete_login(admin, build_redirect(mine), "ours")
+    assert (mixed_up.status_code, service.login_flow.codes) == (404, [])
+    completed = [
+        await complete_login(alice, build_redirect(mine)),
+        await complete_login(admin, build_redirect(ours), "ours"),
+    ]
+    assert [(each.status_code, each.json()["upstream"]) for each in completed] == [(200, "mine"), (200, "ours")]
+
+
+async def test_the_code_of_another_server_is_not_sent_to_a_hostile_one_if_each_upstream_has_a_redirect_uri(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    """The hostile server of `mine` sent the browser on to that of `ours`, with its own state; neither sends `iss`."""
+    started = await start_login(alice, redirect_uri=FRONT_END_OF_EACH.format(upstream="mine"))
+    mixed_up = build_redirect({**started, "redirect_uri": FRONT_END_OF_EACH.format(upstream="ours")})
+
+    refused = await complete_login(alice, mixed_up)
+    assert (refused.status_code, refused.json()["reason"], service.login_flow.codes) == (409, "mismatch", [])
+    assert (await complete_login(alice, build_redirect(started))).status_code == 404, "it has ended"
+    again = await start_login(alice, redirect_uri=FRONT_END_OF_EACH.format(upstream="mine"))
+    assert (await complete_login(alice, build_redirect(again))).status_code == 200
+
+
+@pytest.mark.parametrize("redirect_uri", ["https://app.example/signed-in?from=ours", FRONT_END_OF_EACH])
+async def test_the_redirect_uri_of_another_upstream_is_refused(alice: httpx.AsyncClient, redirect_uri: str) -> None:
+    refused = await alice.post("/v1/upstreams/mine/login", json={"redirect_uri": redirect_uri})
+
+    assert refused.status_code == 422
 
 
 @pytest.mark.parametrize("redirect_uri", [LOOPBACK, FRONT_END, None])

@@ -89,7 +89,7 @@ async def test_a_change_of_events_has_the_same_rules(service: ServiceUnderTest, 
 async def test_the_subscribed_resources_of_an_upstream_are_limited(
     alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.services.webhook_checks.RESOURCE_URIS_MAX", 1)
+    monkeypatch.setattr("ringback.domain.change_subscriptions.RESOURCE_URIS_MAX", 1)
     for uri, status in ((BOOK_URI, 201), (BOOK_URI, 201), ("file:///other", 429)):
         answer = await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"resource_uri": uri})
         assert answer.status_code == status, answer.text
@@ -97,10 +97,27 @@ async def test_the_subscribed_resources_of_an_upstream_are_limited(
     assert (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION)).status_code == 201
 
 
+async def test_one_principal_leaves_room_for_the_resources_of_others(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.domain.change_subscriptions.OWN_RESOURCE_URIS_MAX", 1)
+    bob = await service.create_client("bob")
+    answers = [
+        (await client.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"resource_uri": uri})).status_code
+        for client, uri in (
+            (alice, BOOK_URI),
+            (alice, "file:///other"),
+            (bob, "file:///other"),
+            (alice, "file:///other"),
+        )
+    ]
+    assert answers == [201, 429, 201, 201], "a resource that is watched already costs nothing more"
+
+
 async def test_the_limit_holds_for_a_webhook_that_is_enabled_again(
     alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringback.services.webhook_checks.RESOURCE_URIS_MAX", 1)
+    monkeypatch.setattr("ringback.domain.change_subscriptions.RESOURCE_URIS_MAX", 1)
     first = (await alice.post("/v1/webhooks", json=CHANGE_SUBSCRIPTION | {"resource_uri": BOOK_URI})).json()
 
     async def change(**asked: str) -> httpx.Response:

@@ -103,7 +103,7 @@ async def test_many_calls_whose_token_was_revoked_get_one_new_token_and_run_once
 
 async def test_a_token_is_replaced_before_it_ends() -> None:
     issuer_app = AuthorizationServer()
-    issuer_app.expires_in = 0
+    issuer_app.expires_in = 1e-9
     async with (
         protect_upstream(issuer_app, ControlledUpstream().app()) as (issuer, server),
         open_upstreams(make_oauth_config(server, issuer)) as upstreams,

@@ -7,12 +7,12 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from ringback.domain.errors import Unavailable
+from ringback.domain.errors import QuotaExceeded, Unavailable
 from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamErrorResponse
 from ringback.upstreams import proxy as passage_module
 from ringback.upstreams import session as link_module
 from ringback.upstreams.subscriptions import resource_subscriptions
-from tests.support.examples import ALICE
+from tests.support.examples import ALICE, BOB
 from tests.support.library_upstream import BOOK_URI, UPSTREAM_NAME, LibraryUpstream
 from tests.support.ports import free_port
 from tests.support.proxies import list_when_connected, next_change, parametrize_eras, serving_proxy
@@ -140,6 +140,22 @@ async def test_the_subscribed_resources_of_an_upstream_are_limited(era: str, mon
         with pytest.raises(Exception, match="have subscriptions already"):
             async with proxy.subscribe_resource(UPSTREAM_NAME, "book://2", principal=ALICE):
                 pass
+
+
+async def test_one_principal_leaves_room_for_the_resources_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource_subscriptions, "SUBSCRIPTIONS_PER_PRINCIPAL_MAX", 1)
+    async with (
+        serving_proxy(LibraryUpstream(), "modern") as (proxy, _),
+        proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI, principal=ALICE),
+    ):
+        with pytest.raises(QuotaExceeded, match="subscriptions of yours already"):
+            async with proxy.subscribe_resource(UPSTREAM_NAME, "book://2", principal=ALICE):
+                pass
+        async with (
+            proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI, principal=BOB),
+            proxy.subscribe_resource(UPSTREAM_NAME, "book://2", principal=ALICE),
+        ):
+            pass
 
 
 @parametrize_eras

@@ -73,6 +73,7 @@ CALL_PARAMETERS: Final[StatementParameters] = {
         "expired": [{}],
         "lock_task": [{"upstream": "git", "task_id": "task"}],
         "by_task": [{"upstream": "busy", "task_id": "none"}],
+        "own_by_task": [{"upstream": "busy", "task_id": "none", "principal": "alice"}],
     },
     "calls": {
         "insert": [A_CALL],

@@ -60,4 +60,21 @@ LOGIN_PARAMETERS: Final[StatementParameters] = {
         "next_resumption": [{}],
         "remove_resumption": [{"upstream": "rare", "owner": "alice", "tokens_version": 1}],
     },
+    "unused_logins": {
+        "with_tokens": [{}],
+        "insert": [{"upstream": each, "unused_since": FUTURE} for each in ("rare", "new")],
+        "delete": [{"upstreams": '["none"]'}],
+        "due": [{"cutoff": NOW}],
+        "remove_tokens": [{"upstream": each, "unused_since": FUTURE} for each in ("rare", "none")],
+    },
+    "login_checks": {
+        "insert": [
+            {"upstream": "rare", "owner": each, "due_at": FUTURE, "pause_seconds": 60.0} for each in ("alice", "new")
+        ],
+        "due": [{}],
+        "replace": [{"upstream": "rare", "owner": "alice", "due_at": FUTURE, "pause_seconds": 60.0}],
+        "delete": [{"upstream": "rare", "owner": "none"}],
+        "waiting": [{"call_id": "call_rare"}, {"call_id": "call_none"}],
+        "resume_others": [{"ids": '["call_rare", "call_none"]', "worked_at": NOW}],
+    },
 }

@@ -23,10 +23,12 @@ from ringback.cli.client_files.safe_files import (
     HISTORY_BYTES_MAX,
     FileRefused,
     ReadFile,
+    commit_replacement,
     create_file,
     read_file,
     remove_file,
     replace_file,
+    staging_replacement,
 )
 from ringback.cli.client_files.text_edits import UnreadableDocument
 
@@ -55,8 +57,9 @@ def write_connection(
     record = _make_record(plan, client, client_file, document, config_path, config_file)
     stored = records.add(record)
     try:
-        _write_config(config_path, config_file, plan.config_text.encode())
-        replace_file(client_file, plan.client_text.encode())
+        with staging_replacement(client_file, plan.client_text.encode()) as staged:  # before anything changes
+            _write_config(config_path, config_file, plan.config_text.encode())
+            commit_replacement(staged)
     except BaseException:
         with contextlib.suppress(Exception):
             undo_connection(stored, client=client, records=records)

@@ -4,6 +4,7 @@ import contextlib
 import os
 import stat
 import tempfile
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -58,12 +59,38 @@ def read_file(path: Path, *, bytes_max: int = FILE_BYTES_MAX) -> ReadFile | None
 
 
 def replace_file(file: ReadFile, content: bytes) -> None:
-    """Replace the content at once. Raises `FileRefused` if it changed since it was read, or is read-only."""
+    """Replace the content at once. Raises `FileRefused` if it changed since it was read, or cannot be written."""
+    with staging_replacement(file, content) as staged:
+        commit_replacement(staged)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedReplacement:
+    """The new content of a file, on the disk beside it."""
+
+    file: ReadFile
+    temporary: Path
+
+
+@contextlib.contextmanager
+def staging_replacement(file: ReadFile, content: bytes) -> Generator[StagedReplacement]:
+    """Write the new content beside the file, and remove it unless it is committed meanwhile. Raises as `replace_file`."""
     _check_unchanged(file)
     status = file.path.stat()
     if not status.st_mode & 0o222 or not os.access(file.path, os.W_OK):
         raise FileRefused(f"{file.path}: is read-only. Make it writable and repeat the command.")
-    _write(file.path, content, file.mode, status)
+    temporary = _write_beside(file.path, content, file.mode, status)
+    try:
+        yield StagedReplacement(file, temporary)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def commit_replacement(staged: StagedReplacement) -> None:
+    """A reader sees the old content or the new one. Raises `FileRefused` if the file changed since it was read."""
+    _check_unchanged(staged.file)
+    staged.temporary.replace(staged.file.path)
+    _sync_folder(staged.file.path.parent)
 
 
 def create_file(path: Path, content: bytes, mode: int = PRIVATE_MODE) -> None:
@@ -72,7 +99,8 @@ def create_file(path: Path, content: bytes, mode: int = PRIVATE_MODE) -> None:
     _make_folder(target.parent)
     if target.exists():
         raise FileRefused(f"{path}: was made meanwhile. Repeat the command.")
-    _write(target, content, mode, None)
+    _write_beside(target, content, mode, None).replace(target)
+    _sync_folder(target.parent)
 
 
 def _make_folder(folder: Path) -> None:
@@ -92,9 +120,12 @@ def _check_unchanged(file: ReadFile) -> None:
         raise FileRefused(f"{file.path}: changed meanwhile. Nothing was overwritten; repeat the command.")
 
 
-def _write(target: Path, content: bytes, mode: int, status: os.stat_result | None) -> None:
-    """Write a new file beside the target, and rename it. A reader sees the old file or the new one."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+def _write_beside(target: Path, content: bytes, mode: int, status: os.stat_result | None) -> Path:
+    """Write a new file beside the target, and return its path. On a full disk it raises `FileRefused` and leaves nothing."""
+    try:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:
+        raise _refuse_write(target, error) from None
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -104,11 +135,16 @@ def _write(target: Path, content: bytes, mode: int, status: os.stat_result | Non
                 os.fchmod(file.fileno(), mode)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _refuse_write(target, error) from None
         raise
-    _sync_folder(target.parent)
+    return temporary
+
+
+def _refuse_write(target: Path, error: OSError) -> FileRefused:
+    return FileRefused(f"{target}: cannot be written ({error.strerror}). It is as it was.")
 
 
 def _copy_owner(handle: int, target: Path, status: os.stat_result | None) -> None:

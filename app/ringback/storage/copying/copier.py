@@ -45,6 +45,8 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
     "call_resumes": ("call_id", "resumed_at", "surface"),
     "login_waits": ("call_id",),
     "login_resumptions": ("upstream", "owner"),
+    "login_checks": ("upstream", "owner"),
+    "unused_logins": ("upstream",),
     "event_types": ("principal", "name"),
     "event_demands": ("principal", "event_name", "topic"),
     "event_followings": ("event_name", "topic"),

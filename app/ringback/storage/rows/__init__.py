@@ -20,6 +20,8 @@ on which connection it runs. Each row class names its file under sql/ (challenge
     deliveries       deliveries, those of a call, those of a webhook; delivery_queue: due ones, and the janitor's
     verification     challenges and proofs of callback URLs
     upstreams        catalogs, aliases of tools
+    unused_logins    tokens for upstreams that the configuration does not have any more
+    login_checks     when such calls are sent again without a login
     login_waits      calls that wait for a login to their upstream
     mcp_sessions     legacy MCP sessions
     upstream_logins  logins to upstreams, their tokens, registered OAuth clients

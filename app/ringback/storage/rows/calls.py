@@ -185,10 +185,14 @@ class SqlCallQueue(SqlCallReader, noun="call_queue"):
     async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
         return await self._fetch_calls("expired", now=instant_to_column(now), limit=limit)
 
-    async def find_by_task(self, upstream: str, task_id: str, *, lock: bool = False) -> Call | None:
+    async def find_by_task(
+        self, upstream: str, task_id: str, *, principal: Principal | None = None, lock: bool = False
+    ) -> Call | None:
         if lock:
             await self._sql.execute("lock_task", upstream=upstream, task_id=task_id)
-        return await self._fetch_call("by_task", upstream=upstream, task_id=task_id)
+        if principal is None:
+            return await self._fetch_call("by_task", upstream=upstream, task_id=task_id)
+        return await self._fetch_call("own_by_task", upstream=upstream, task_id=task_id, principal=principal)
 
 
 def _in_last_served_order(principals: Sequence[Principal]) -> list[Principal]:

@@ -21,12 +21,14 @@ from ringback.storage.rows.erasures import SqlErasedDeliveries, SqlErasedRows, S
 from ringback.storage.rows.event_types import SqlEventDemands, SqlEventFollowings, SqlEventTypes
 from ringback.storage.rows.events import SqlEventLog, SqlEvents
 from ringback.storage.rows.insights import SqlClientSessions, SqlInsights, SqlOpenWork
+from ringback.storage.rows.login_checks import SqlLoginChecks
 from ringback.storage.rows.login_waits import SqlLoginWaits
 from ringback.storage.rows.mcp_sessions import SqlMcpSessions
 from ringback.storage.rows.nodes import SqlLeaders, SqlWebhookRates
 from ringback.storage.rows.operations import SqlSchedulingTime, SqlUsage
 from ringback.storage.rows.subscriptions import SqlSubscriptions
 from ringback.storage.rows.unit import Pause, UnitContext
+from ringback.storage.rows.unused_logins import SqlUnusedLogins
 from ringback.storage.rows.upstream_logins import SqlOAuthClients, SqlUpstreamLogins, SqlUpstreamTokens
 from ringback.storage.rows.upstreams import (
     SqlOwnedCatalog,
@@ -94,6 +96,8 @@ class SqlTransaction:
     tool_aliases: SqlToolAliases
     upstream_controls: SqlUpstreamControls
     login_waits: SqlLoginWaits
+    login_checks: SqlLoginChecks
+    unused_logins: SqlUnusedLogins
     mcp_sessions: SqlMcpSessions
     upstream_logins: SqlUpstreamLogins
     upstream_tokens: SqlUpstreamTokens

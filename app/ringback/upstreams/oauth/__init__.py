@@ -3,6 +3,7 @@
 Requests    bearer_transport ──▶ token_source (ports) ──▶ client_credentials   the configured client
                                                      └──▶ stored_tokens        the tokens of one owner
             token_renewal    the refresh of claimed tokens ──▶ token_requests
+            token_validity   whether tokens are used, replaced early, or kept after a refusal
             source_factory   makes the source of an upstream and an owner
             followed_login   the login to which a source keeps until its end
             token_store      reads and saves tokens; one node refreshes them at a time
@@ -15,6 +16,7 @@ Logins      authorization ──▶ discovery ──▶ metadata       the upstr
                 ├──▶ scopes
                 └──▶ token_requests                        code, refresh token, revocation
 Both        metadata_http ──▶ endpoints                    bounded requests to addresses that are allowed
+            token_responses                                what is read of a token response
 
 The rules are those of MCP 2025-11-25 and 2026-07-28, "Authorization". What a server says is not trusted: every URL is judged
 before a request (`endpoints`), every address before a connection, and every response is bounded. Errors contain no text of a

@@ -37,7 +37,8 @@ from ringback.upstreams.oauth.metadata import PKCE_METHOD
 from ringback.upstreams.oauth.metadata_http import MetadataClients, MetadataHttp
 from ringback.upstreams.oauth.registration import ClientIdentification, ClientRequest, forget_client
 from ringback.upstreams.oauth.scopes import OFFLINE_ACCESS, parse_scope, split_scope, unite_scopes
-from ringback.upstreams.oauth.token_requests import CLIENT_UNKNOWN, TokenRefused, request_tokens, revoke_token
+from ringback.upstreams.oauth.token_requests import TokenRefused, request_tokens, revoke_token
+from ringback.upstreams.oauth.token_responses import CLIENT_UNKNOWN
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 Tokens are kept only in memory.
 """
 
-import re
+import math
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,24 +23,21 @@ from ringback.protocol.errors import CredentialsRejected, RequestFailed, Request
 from ringback.upstreams.config import AuthMethod, ClientCredentials
 from ringback.upstreams.oauth.challenge import Refusal
 from ringback.upstreams.oauth.followed_login import FollowedLogin
+from ringback.upstreams.oauth.token_responses import (
+    ACCESS_TOKEN,
+    OAUTH_ERROR_CODES,
+    REFUSING_STATUSES,
+    is_bearer,
+    is_token,
+    parse_lifetime,
+)
+from ringback.upstreams.oauth.token_validity import get_margin_seconds
 from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_context
 
 FETCH_TIMEOUT_SECONDS: Final = 10.0
 """For the whole response. The same as the connect timeout of an upstream."""
 RESPONSE_BYTES_MAX: Final = 64 * 1024
 """A token has one or two kilobytes, with many groups ten."""
-TOKEN_LENGTH_MAX: Final = 16 * 1024
-"""Servers accept 8 to 16 KiB for all headers together."""
-EXPIRY_MARGIN_SECONDS: Final = 60.0
-EXPIRY_MARGIN_RATIO: Final = 0.1
-"""A token is replaced this long before its end, because clocks differ; for a short lifetime, the ratio applies."""
-_REJECTED_STATUSES: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
-_OAUTH_ERROR_CODES: Final = frozenset(
-    {"invalid_client", "invalid_grant", "invalid_request", "invalid_scope", "invalid_target", "unauthorized_client"}
-    | {"unsupported_grant_type"}
-)
-"""RFC 6749 §5.2 and RFC 8707 §2. Other codes of the server are not shown, because they could contain anything."""
-_TOKEN_PATTERN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750 §2.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +115,9 @@ class ClientCredentialsTokens:
             raise TokenUnavailable(
                 f"The authorization server could not be asked for a token ({type(error).__name__})."
             ) from None
-        if status in _REJECTED_STATUSES:
+        if status in REFUSING_STATUSES:
             reason = _parse_object(body).get("error")
-            reason_text = f": {reason}" if reason in _OAUTH_ERROR_CODES else ""
+            reason_text = f": {reason}" if reason in OAUTH_ERROR_CODES else ""
             raise CredentialsRejected(f"The authorization server refuses the configured client{reason_text}.")
         if status != HTTPStatus.OK or body is None:
             raise TokenUnavailable(
@@ -169,19 +166,11 @@ def _parse_object(body: bytes | None) -> Mapping[str, Any]:
 
 
 def _parse_token(answer: Mapping[str, Any], *, requested_at: float) -> _AccessToken:
-    text, kind = answer.get("access_token"), answer.get("token_type")
-    if not isinstance(text, str) or len(text) > TOKEN_LENGTH_MAX or not _TOKEN_PATTERN.fullmatch(text):
+    text = answer.get("access_token")
+    if not is_token(text, ACCESS_TOKEN):
         raise TokenUnavailable("The authorization server answered without a usable access_token.")
-    if not isinstance(kind, str) or kind.lower() != "bearer":
+    if not is_bearer(answer.get("token_type")):
         raise TokenUnavailable("The authorization server gave a token that is no Bearer token.")
-    lifetime = _parse_lifetime(answer.get("expires_in"))
-    margin = min(EXPIRY_MARGIN_SECONDS, lifetime * EXPIRY_MARGIN_RATIO)
-    return _AccessToken(text=text, fresh_until=requested_at + lifetime - margin, expires_at=requested_at + lifetime)
-
-
-def _parse_lifetime(expires_in: Any) -> float:
-    """The lifetime of a token. Without `expires_in` (optional in RFC 6749), the token is used until it is rejected."""
-    try:
-        return max(0.0, float(expires_in))
-    except (TypeError, ValueError):
-        return float("inf")
+    lifetime = parse_lifetime(answer.get("expires_in")) or math.inf
+    fresh_until = requested_at + lifetime - get_margin_seconds(lifetime)
+    return _AccessToken(text=text, fresh_until=fresh_until, expires_at=requested_at + lifetime)

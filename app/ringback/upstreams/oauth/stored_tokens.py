@@ -13,12 +13,13 @@ they were issued for: after a change of the configuration, they are not sent to 
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Final, cast
 
-from ringback.domain.clock import Clock, seconds
+from ringback.domain.clock import Clock
 from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals, owner_erased_topic, upstream_tokens_topic
 from ringback.domain.upstream_logins import UpstreamTokens
@@ -34,16 +35,12 @@ from ringback.upstreams.oauth.metadata_http import MetadataHttp
 from ringback.upstreams.oauth.scopes import SCOPES_MAX, parse_scope, split_scope, unite_scopes
 from ringback.upstreams.oauth.token_renewal import TokenRenewal, end_claim
 from ringback.upstreams.oauth.token_store import TokenStore
+from ringback.upstreams.oauth.token_validity import is_fresh, is_valid, keeps_refused
 
 log = logging.getLogger(__name__)
 
 CACHE_SECONDS: Final = 30.0
 """After this time the tokens are read again, in case a notification of the store was lost."""
-EXPIRY_MARGIN_SECONDS: Final = 60.0
-EXPIRY_MARGIN_RATIO: Final = 0.1
-"""A token is replaced this long before its end, because clocks differ; for a short lifetime, the ratio applies."""
-REFUSED_AGE_SECONDS: Final = 60.0
-"""Younger tokens are not replaced because one tool answers 401. So such a tool causes one refresh a minute, on all nodes."""
 RETRY_SECONDS: Final = 5.0
 """After a failed refresh, requests do not try again for this long."""
 CLAIM_POLL_SECONDS: Final = 0.25
@@ -106,8 +103,12 @@ class StoredTokenSource:
     # -- tokens for requests --
 
     async def get_token(self, *, other_than: str | None = None, refusal: Refusal | None = None) -> str | None:
-        tokens = await self._get_tokens()
-        if tokens is not None and tokens.access_token == other_than and self._keeps_refused(tokens, refusal):
+        before = tokens = await self._get_tokens()
+        if (
+            tokens is not None
+            and tokens.access_token == other_than
+            and keeps_refused(tokens, refusal, now=self._clock.now())
+        ):
             return tokens.access_token
         if tokens is not None and not self.login.has_ended and self._needs_refresh(tokens, other_than):
             is_joining = self._refreshing is not None
@@ -124,41 +125,27 @@ class StoredTokenSource:
             return None
         if tokens.access_token is None:
             raise self._require_login(tokens.required_scope)
-        if tokens.access_token == other_than or not self._is_valid(tokens):
+        if before is not None and other_than == tokens.access_token and tokens.obtained_at > before.obtained_at:
+            return (
+                other_than  # the refresh returned the token that was refused: the upstream decides about it once more
+            )
+        if tokens.access_token == other_than or not is_valid(tokens, now=self._clock.now()):
             raise TokenUnavailable("The authorization server could not be asked for a new token. Try again later.")
         return tokens.access_token
 
     def _require_last_token(self, tokens: UpstreamTokens | None, other_than: str | None) -> str:
         """The token of a login that another one has replaced: running calls end with it. Nothing refreshes it."""
-        if tokens is None or tokens.access_token in {None, other_than} or not self._is_valid(tokens):
+        if tokens is None or tokens.access_token in {None, other_than} or not is_valid(tokens, now=self._clock.now()):
             raise self._require_login(None)
         return cast("str", tokens.access_token)
 
     def _needs_refresh(self, tokens: UpstreamTokens, other_than: str | None) -> bool:
         if tokens.access_token is None or tokens.access_token == other_than:
             return True
-        if not self._is_valid(tokens):
+        if not is_valid(tokens, now=self._clock.now()):
             return True
         is_waiting = self._refreshing is not None or self._clock.monotonic() < self._failed_until
-        return not is_waiting and tokens.refresh_token is not None and not self._is_fresh(tokens)
-
-    def _keeps_refused(self, tokens: UpstreamTokens, refusal: Refusal | None) -> bool:
-        """Whether refused tokens stay, because the refusal may be that of one tool and new tokens would not help."""
-        if refusal is None:
-            return False
-        age = self._clock.now() - tokens.obtained_at
-        is_replaced = tokens.refresh_token is not None and age >= seconds(REFUSED_AGE_SECONDS)
-        return self._is_valid(tokens) and not refusal.rejects_token and not is_replaced
-
-    def _is_valid(self, tokens: UpstreamTokens) -> bool:
-        return tokens.expires_at is None or self._clock.now() < tokens.expires_at
-
-    def _is_fresh(self, tokens: UpstreamTokens) -> bool:
-        if tokens.expires_at is None:
-            return True
-        lifetime_seconds = (tokens.expires_at - tokens.obtained_at).total_seconds()
-        margin = seconds(min(EXPIRY_MARGIN_SECONDS, lifetime_seconds * EXPIRY_MARGIN_RATIO))
-        return self._clock.now() < tokens.expires_at - margin
+        return not is_waiting and tokens.refresh_token is not None and not is_fresh(tokens, now=self._clock.now())
 
     # -- the cache --
 
@@ -250,7 +237,7 @@ class StoredTokenSource:
             if claim.is_ours:
                 await self._replace_tokens(self._tokens)
                 return
-            if not is_refused and self._is_valid(self._tokens):
+            if not is_refused and is_valid(self._tokens, now=self._clock.now()):
                 return
             tokens = self._tokens
             await self._wait_for_other_node(claim.wait_seconds)
@@ -301,7 +288,7 @@ class StoredTokenSource:
             return TokenReplaced("The token of the upstream was replaced in the meantime. Try again.")
         if tokens is not None and tokens.access_token == token and refusal.rejects_token:
             log.warning("upstream.login_ended", extra={"upstream": self.config.name, "failure": "token_refused"})
-            await self._write(tokens, access_token=None)
+            await self._write(tokens, _end_access)
         return self._require_login(parse_scope(refusal.scope))
 
     async def _explain_scope(self, refusal: Refusal, token: str) -> RequestNotSent:
@@ -317,12 +304,17 @@ class StoredTokenSource:
         is_repeated = missing <= self._requested_scopes and not is_noted
         if not missing or required is None or is_repeated or len(requested) > SCOPES_MAX:
             return ScopeRefused(_SCOPE_REFUSED)
-        if is_noted or await self._write(tokens, required_scope=required):
+
+        def add_scopes(stored: UpstreamTokens) -> UpstreamTokens:
+            """Those that another node has noted meanwhile stay, unless they are too many together."""
+            return replace(stored, required_scope=unite_scopes(stored.required_scope, required) or required)
+
+        if is_noted or await self._write(tokens, add_scopes):
             self._requested_scopes = requested
         return self._require_login(required, _SCOPE_REQUIRED)
 
-    async def _write(self, tokens: UpstreamTokens, **changes: str | None) -> bool:
-        """Store the changes, also over the claim of a refresh. False if other tokens are stored, or the store fails.
+    async def _write(self, tokens: UpstreamTokens, change: Callable[[UpstreamTokens], UpstreamTokens]) -> bool:
+        """Store the change, also over the claim of a refresh. False if other tokens are stored, or the store fails.
 
         If the store fails, the next refusal tries again.
         """
@@ -332,7 +324,7 @@ class StoredTokenSource:
             for _ in range(WRITES_MAX):
                 if before is None or before.access_token != tokens.access_token:
                     return False
-                changed = replace(before, version=before.version + 1, **changes)
+                changed = replace(change(before), version=before.version + 1)
                 if await self._store.save(changed, expected_version=before.version):
                     self._remember(changed)
                     return True
@@ -350,3 +342,7 @@ class StoredTokenSource:
         self._subscriptions.close()
         if self._refreshing is not None:
             await asyncio.wait({self._refreshing}, timeout=DRAIN_SECONDS)
+
+
+def _end_access(tokens: UpstreamTokens) -> UpstreamTokens:
+    return replace(tokens, access_token=None)

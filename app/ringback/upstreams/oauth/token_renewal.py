@@ -15,7 +15,8 @@ from ringback.domain.upstream_logins import LoginFailed, UpstreamTokens
 from ringback.upstreams.oauth.client_store import ClientStore
 from ringback.upstreams.oauth.metadata_http import MetadataHttp
 from ringback.upstreams.oauth.registration import forget_client
-from ringback.upstreams.oauth.token_requests import CLIENT_UNKNOWN, TokenRefused, apply_grant, refresh_tokens
+from ringback.upstreams.oauth.token_requests import TokenRefused, apply_grant, refresh_tokens
+from ringback.upstreams.oauth.token_responses import CLIENT_UNKNOWN
 from ringback.upstreams.oauth.token_store import TokenStore
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ def _is_same_grant(stored: UpstreamTokens, claimed: UpstreamTokens) -> bool:
 
 
 def _merge(stored: UpstreamTokens, renewed: UpstreamTokens, claimed: UpstreamTokens) -> UpstreamTokens:
+    merged = replace(renewed, version=stored.version + 1, required_scope=stored.required_scope)
     if renewed.access_token == claimed.access_token:  # there is no new token, and the old one may have been refused
-        return end_claim(stored)
-    return replace(renewed, version=stored.version + 1, required_scope=stored.required_scope)
+        return replace(merged, access_token=stored.access_token)
+    return merged

@@ -1,12 +1,10 @@
 """Requests to a token endpoint: for a code, for a refresh token, and the revocation. Responses are checked (RFC 6749 §5)."""
 
-import re
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, Final, TypeGuard
 from urllib.parse import quote
 
 from ringback.domain.clock import seconds
@@ -20,20 +18,15 @@ from ringback.domain.upstream_logins import (
 )
 from ringback.upstreams.oauth.metadata_http import JsonResponse, MetadataHttp
 from ringback.upstreams.oauth.scopes import parse_scope
-
-TOKEN_LENGTH_MAX: Final = 16 * 1024
-"""Servers accept 8 to 16 KiB for all headers together."""
-LIFETIME_SECONDS_MAX: Final = 10 * 366 * 24 * 3600.0
-"""A longer lifetime is cut to ten years, so that the expiry stays within the calendar."""
-CLIENT_UNKNOWN: Final = "invalid_client"
-_OAUTH_ERROR_CODES: Final = frozenset(
-    {CLIENT_UNKNOWN, "invalid_grant", "invalid_request", "invalid_scope", "invalid_target", "unauthorized_client"}
-    | {"unsupported_grant_type"}
+from ringback.upstreams.oauth.token_responses import (
+    ACCESS_TOKEN,
+    OAUTH_ERROR_CODES,
+    REFRESH_TOKEN,
+    REFUSING_STATUSES,
+    is_bearer,
+    is_token,
+    parse_lifetime,
 )
-"""RFC 6749 §5.2 and RFC 8707 §2. Other codes of the server are not shown, because they could contain anything."""
-_REFUSING_STATUSES: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
-_ACCESS_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750 §2.1
-_REFRESH_TOKEN: Final = re.compile(r"[\x20-\x7e]+")  # RFC 6749 appendix A.17
 
 
 class TokenRefused(LoginFailed):
@@ -91,7 +84,7 @@ def _authenticate(client: OAuthClient, form: Mapping[str, str]) -> tuple[dict[st
 
 def _parse_grant(response: JsonResponse, *, requested_scope: str | None) -> GrantedTokens:
     document = response.document
-    if response.status_code in _REFUSING_STATUSES and (code := document.get("error")) in _OAUTH_ERROR_CODES:
+    if response.status_code in REFUSING_STATUSES and (code := document.get("error")) in OAUTH_ERROR_CODES:
         raise TokenRefused(str(code))
     if response.status_code not in {HTTPStatus.OK, HTTPStatus.CREATED}:
         raise LoginFailed(
@@ -100,35 +93,17 @@ def _parse_grant(response: JsonResponse, *, requested_scope: str | None) -> Gran
             else LoginFailure.INVALID_RESPONSE,
             f"The authorization server answered with HTTP {response.status_code} and no token.",
         )
-    access_token, kind, refresh_token = (document.get(name) for name in ("access_token", "token_type", "refresh_token"))
-    if not _is_token(access_token, _ACCESS_TOKEN) or not isinstance(kind, str) or kind.lower() != "bearer":
+    access_token, refresh_token = document.get("access_token"), document.get("refresh_token")
+    if not is_token(access_token, ACCESS_TOKEN) or not is_bearer(document.get("token_type")):
         raise LoginFailed(
             LoginFailure.INVALID_RESPONSE, "The authorization server answered without a usable Bearer token."
         )
     return GrantedTokens(
         access_token=access_token,
-        refresh_token=refresh_token if _is_token(refresh_token, _REFRESH_TOKEN) else None,
+        refresh_token=refresh_token if is_token(refresh_token, REFRESH_TOKEN) else None,
         scope=parse_scope(document.get("scope")) or requested_scope,  # omitted if identical (RFC 6749 §5.1)
-        lifetime_seconds=_parse_lifetime(document.get("expires_in")),
+        lifetime_seconds=parse_lifetime(document.get("expires_in")),
     )
-
-
-def _is_token(value: Any, pattern: re.Pattern[str]) -> TypeGuard[str]:
-    return isinstance(value, str) and len(value) <= TOKEN_LENGTH_MAX and pattern.fullmatch(value) is not None
-
-
-def _parse_lifetime(expires_in: Any) -> float | None:
-    """None without a usable `expires_in`, which is optional: the token is used until it is refused.
-
-    Some servers write 0 for a token that does not expire.
-    """
-    if isinstance(expires_in, bool) or not isinstance(expires_in, int | float | str):
-        return None
-    try:
-        lifetime = float(expires_in)
-    except ValueError:
-        return None
-    return min(lifetime, LIFETIME_SECONDS_MAX) if lifetime > 0 else None  # not for NaN either
 
 
 def apply_grant(tokens: UpstreamTokens, granted: GrantedTokens, requested_at: datetime) -> UpstreamTokens:

@@ -11,6 +11,7 @@ A subscription that starts after its first subscriber, or is renewed, may have m
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from functools import partial
@@ -39,6 +40,8 @@ request; this many stay below the usual limit of 1024 open files."""
 SUBSCRIPTIONS_PER_OWNER_MAX: Final = 32
 """Watched resources of one principal at an upstream with credentials for each principal. So one principal uses a sixteenth of
 the upstream's limit; a client that watches more reads the others again from time to time."""
+SUBSCRIPTIONS_PER_PRINCIPAL_MAX: Final = RESOURCE_URIS_MAX // 2
+"""Watched resources of a shared upstream that only clients of one principal watch: half of those that are for clients."""
 SUBSCRIBE_WAIT_SECONDS: Final = 5.0
 """How long a new subscriber waits for the first response. The attempts continue after it."""
 RETRY_SECONDS: Final = 2.0
@@ -82,43 +85,47 @@ class ResourceSubscriptions:
         self._subscriptions: dict[_Watched, _ResourceSubscription] = {}
 
     @asynccontextmanager
-    async def subscribe_resource(self, upstream: str, uri: str, *, owner: Principal) -> AsyncGenerator[None]:
+    async def subscribe_resource(
+        self, upstream: str, uri: str, *, owner: Principal, principal: Principal
+    ) -> AsyncGenerator[None]:
         """Implements `UpstreamProxyPort.subscribe_resource`, on the connection of this owner."""
-        subscription = await self._acquire_subscription(_Watched(upstream, owner, uri))
+        subscription = await self._acquire_subscription(_Watched(upstream, owner, uri), principal)
         try:
             await subscription.wait_for_first_response()
             yield
         finally:
-            await self._release_subscription(subscription)
+            await self._release_subscription(subscription, principal)
 
-    async def _acquire_subscription(self, watched: "_Watched") -> "_ResourceSubscription":
+    async def _acquire_subscription(self, watched: "_Watched", principal: Principal) -> "_ResourceSubscription":
         while (subscription := self._subscriptions.get(watched)) is not None and subscription.is_ending:
             await asyncio.wait({subscription.task})
         if subscription is None:
-            self._require_free_place(watched)
+            self._require_free_place(watched, principal)
             subscription = _ResourceSubscription(
                 watched, connections=self._connections, changes=self._change_notifications, clock=self._clock
             )
             self._subscriptions[watched] = subscription
             subscription.task.add_done_callback(partial(self._remove_subscription, subscription))
-        subscription.subscriber_count += 1
+        subscription.subscribers[principal] += 1
         return subscription
 
-    def _require_free_place(self, watched: "_Watched") -> None:
-        of_upstream = [each.owner for each in self._subscriptions if each.upstream == watched.upstream]
-        if watched.owner != SHARED_OWNER and of_upstream.count(watched.owner) >= SUBSCRIPTIONS_PER_OWNER_MAX:
-            limit = (
-                f"{SUBSCRIPTIONS_PER_OWNER_MAX} resources of upstream '{watched.upstream}' have subscriptions of yours"
-            )
+    def _require_free_place(self, watched: "_Watched", principal: Principal) -> None:
+        """Webhooks watch the resources of a shared upstream as the shared owner, and have quotas of their own."""
+        of_upstream = [each for each in self._subscriptions.values() if each.watched.upstream == watched.upstream]
+        own_count = sum(each.subscribers.keys() == {principal} for each in of_upstream)
+        own_limit = SUBSCRIPTIONS_PER_PRINCIPAL_MAX if watched.owner == SHARED_OWNER else SUBSCRIPTIONS_PER_OWNER_MAX
+        if principal != SHARED_OWNER and own_count >= own_limit:
+            limit = f"{own_limit} resources of upstream '{watched.upstream}' have subscriptions of yours"
         elif len(of_upstream) >= SUBSCRIPTIONS_PER_UPSTREAM_MAX:
             limit = f"{SUBSCRIPTIONS_PER_UPSTREAM_MAX} resources of upstream '{watched.upstream}' have subscriptions"
         else:
             return
         raise QuotaExceeded(f"{limit} already. End one of them first.", retry_after_seconds=int(REJECTED_RETRY_SECONDS))
 
-    async def _release_subscription(self, subscription: "_ResourceSubscription") -> None:
-        subscription.subscriber_count -= 1
-        if subscription.subscriber_count == 0:
+    async def _release_subscription(self, subscription: "_ResourceSubscription", principal: Principal) -> None:
+        subscription.subscribers[principal] -= 1
+        subscription.subscribers += Counter[Principal]()  # without those of none
+        if not subscription.subscribers:
             subscription.is_ending = True
             subscription.task.cancel()
             await asyncio.wait({subscription.task})
@@ -147,7 +154,8 @@ class _ResourceSubscription:
     ) -> None:
         self.watched = watched
         self._uri = watched.uri
-        self.subscriber_count = 0
+        self.subscribers = Counter[Principal]()
+        """Subscribers by principal."""
         self.is_ending = False
         self._connections = connections
         self._change_notifications = changes

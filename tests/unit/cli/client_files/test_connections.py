@@ -1,5 +1,6 @@
 """A connection is written and undone on real files: the same bytes, mode and links, and either state after an interruption."""
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -180,11 +181,42 @@ def test_a_file_that_cannot_be_read_is_left_alone(stage: Stage, content: bytes, 
     assert not stage.config.exists()
 
 
+@pytest.mark.parametrize("has_config", [False, True])
+@pytest.mark.parametrize("writes", range(3))
+def test_a_full_disk_leaves_every_file_as_it_was(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, writes: int, *, has_config: bool
+) -> None:
+    """The record, the client's file and the configuration are written; the disk stays full after some of them."""
+    path = stage.make_file("mcp.json")
+    if has_config:
+        stage.config.parent.mkdir(parents=True, exist_ok=True)
+        stage.config.write_text('{"mcpServers": {}}')
+        stage.config.chmod(0o600)
+    written: list[int] = []
+
+    def fill(handle: int) -> None:
+        if os.fstat(handle).st_mode & 0o170000 == 0o100000:  # a file, and no folder
+            written.append(handle)
+            if len(written) > writes:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", fill)
+        with pytest.raises(FileRefused, match="No space left on device"):
+            stage.connect(path)
+
+    assert path.read_text() == SERVERS
+    assert [each.name for each in path.parent.iterdir() if each.name.startswith(f".{path.name}.")] == []
+    assert stage.config.exists() == has_config
+    assert not has_config or stage.config.read_text() == '{"mcpServers": {}}'
+    assert stage.list_state() == []
+
+
 class Killed(BaseException):
     """The process ends here, without any cleaning up."""
 
 
-@pytest.mark.parametrize("step", ["create_file", "replace_file"])
+@pytest.mark.parametrize("step", ["create_file", "commit_replacement"])
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 def test_an_interrupted_connection_is_completed_or_undone(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, step: str, *, is_done: bool
@@ -207,7 +239,7 @@ def test_an_interrupted_connection_is_completed_or_undone(
             stage.connect(path)
 
     is_connected = "ringback" in path.read_text()
-    assert is_connected == (step == "replace_file" and is_done)
+    assert is_connected == (step == "commit_replacement" and is_done)
     if not is_connected:
         stage.connect(path)
     stage.undo(path)

@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from ringback.domain.clock import seconds
 from ringback.protocol.errors import LoginRequired, ScopeRefused, TokenReplaced
 from ringback.upstreams.oauth.challenge import Refusal
-from ringback.upstreams.oauth.stored_tokens import (
-    REFUSED_AGE_SECONDS,
-)
+from ringback.upstreams.oauth.token_validity import REFUSED_AGE_SECONDS
 from tests.support.scripted_authorization import (
     RESOURCE_METADATA,
     TOKEN,
@@ -235,3 +234,45 @@ async def test_demands_that_grow_for_ever_are_refused_at_a_hundred_scopes() -> N
     assert [type(failure) for failure in failures] == [LoginRequired] * 99 + [ScopeRefused] * 21
     assert stage.store.tokens is not None
     assert len((stage.store.tokens.required_scope or "").split()) == 100
+
+
+# -- a refresh that brings nothing new ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rotated", ["refresh-2", None])
+async def test_a_refused_token_that_the_refresh_returns_again_ends_the_login_and_the_refresh_token_is_kept(
+    rotated: str | None,
+) -> None:
+    stage = TokenStage()
+    stage.clock.advance(1)
+    stage.servers.change_document(TOKEN, TOKEN_DOCUMENT, access_token="access-1", refresh_token=rotated)
+
+    assert await stage.node.get_token(other_than="access-1", refusal=INVALID_TOKEN) == "access-1"
+    assert stage.store.tokens is not None
+    assert stage.store.tokens.refresh_token == (rotated or "refresh-1")
+    assert isinstance(await explain(stage.node, INVALID_TOKEN, "access-1"), LoginRequired)
+    with pytest.raises(LoginRequired):
+        await stage.node.get_token()
+    assert len(stage.servers.list_forms()) == 1
+
+
+async def test_a_rotated_refresh_token_is_kept_if_the_access_token_is_the_same_and_a_scope_is_noted_meanwhile() -> None:
+    stage = TokenStage()
+    await stage.node.get_token()
+    stage.clock.advance(3590)
+    stage.servers.change_document(TOKEN, TOKEN_DOCUMENT, access_token="access-1", refresh_token="refresh-2")
+    arrived, released = stage.hold_token_requests()
+    refreshing = asyncio.create_task(stage.node.get_token())
+    await arrived.wait()
+    await explain(stage.node, require_scope("write"), "access-1")
+    released.set()
+    await refreshing
+
+    stored = stage.store.tokens
+    assert stored is not None
+    assert (stored.access_token, stored.refresh_token, stored.required_scope) == (
+        "access-1",
+        "refresh-2",
+        "tools write",
+    )
+    assert stored.expires_at == stage.clock.now() + seconds(3600)

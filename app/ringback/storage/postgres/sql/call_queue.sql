@@ -151,3 +151,12 @@ WHERE upstream = :upstream AND handle IS NOT NULL
     AND (replace(handle, '\u0000', '\ufffd')::json #> '{1,task_id}')::text
         = replace(to_json(:task_id::text)::text, '\u0000', '\ufffd')
 ORDER BY id LIMIT 1;
+
+-- name: own_by_task
+SELECT {call in whole_calls} FROM whole_calls
+WHERE upstream = :upstream AND principal || '' = :principal AND handle IS NOT NULL
+    AND hashtextextended((replace(handle, '\u0000', '\ufffd')::json #> '{1,task_id}')::text COLLATE "C", 0)
+        = hashtextextended(replace(to_json(:task_id::text)::text, '\u0000', '\ufffd') COLLATE "C", 0)
+    AND (replace(handle, '\u0000', '\ufffd')::json #> '{1,task_id}')::text
+        = replace(to_json(:task_id::text)::text, '\u0000', '\ufffd')
+ORDER BY id LIMIT 1;

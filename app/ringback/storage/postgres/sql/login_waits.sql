@@ -2,9 +2,20 @@
 SELECT pg_advisory_xact_lock(hashtextextended(:upstream || E'\x1f' || :owner, 2));
 
 -- name: add
-INSERT INTO login_waits (call_id, upstream, owner, tokens_version) VALUES (:call_id, :upstream, :owner, :tokens_version)
+INSERT INTO login_waits (call_id, upstream, owner, tokens_version)
+VALUES (
+    :call_id,
+    :upstream,
+    :owner,
+    greatest(
+        :tokens_version,
+        coalesce((SELECT tokens_version FROM login_resumptions WHERE upstream = :upstream AND owner = :owner), :tokens_version)
+    )
+)
 ON CONFLICT (call_id) DO UPDATE SET
-    upstream = excluded.upstream, owner = excluded.owner, tokens_version = excluded.tokens_version;
+    upstream = excluded.upstream,
+    owner = excluded.owner,
+    tokens_version = greatest(excluded.tokens_version, login_waits.tokens_version + 1);
 
 -- name: waiting
 SELECT call_id FROM login_waits WHERE upstream = :upstream AND owner = :owner AND tokens_version < :tokens_version

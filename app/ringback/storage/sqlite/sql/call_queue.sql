@@ -97,3 +97,8 @@ SELECT 1 WHERE :upstream IS NULL AND :task_id IS NULL;
 SELECT {call in whole_calls} FROM whole_calls
 WHERE upstream = :upstream AND handle IS NOT NULL AND json_extract(handle, '$[1].task_id') = :task_id
 ORDER BY id LIMIT 1;
+
+-- name: own_by_task
+SELECT {call in whole_calls} FROM whole_calls
+WHERE upstream = :upstream AND principal = :principal AND handle IS NOT NULL AND json_extract(handle, '$[1].task_id') = :task_id
+ORDER BY id LIMIT 1;
