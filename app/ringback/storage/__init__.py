@@ -7,6 +7,7 @@
     queries.py   loads named statements from .sql files; but for copying/, no other file contains a statement
     units.py     a unit of work that waits, and its end; unit_queues.py: the order in which units run
     signals.py   waiters and their notifications, within one process
+    log_appends.py  appends to logs as several statements
     rows/        the row classes of every store, on named statements
     sqlite/      the default store: one file, and no service to start
     postgres/    the store of many nodes

@@ -5,6 +5,7 @@ from datetime import datetime
 from functools import partial
 
 from ringback.domain.encryption import Sealer
+from ringback.storage.log_appends import StepwiseLogAppends
 from ringback.storage.rows.transaction import SqlTransaction
 from ringback.storage.rows.unit import UnitContext
 from ringback.storage.rows.webhook_reader import CachingWebhookReader
@@ -20,3 +21,4 @@ class SqliteTransaction(SqlTransaction):
     ) -> None:
         super().__init__(UnitContext(partial(open_statements, connection), sealer, webhook_reader, now))
         self.connection = connection
+        self.log_appends = StepwiseLogAppends(self)
