@@ -11,8 +11,8 @@ from tests.support.statement_parameters.dashboard import DASHBOARD_PARAMETERS
 from tests.support.statement_parameters.deliveries import DELIVERY_PARAMETERS
 from tests.support.statement_parameters.events import EVENT_PARAMETERS
 from tests.support.statement_parameters.insights import INSIGHT_PARAMETERS
-from tests.support.statement_parameters.log_appends import LOG_APPEND_PARAMETERS
 from tests.support.statement_parameters.logins import LOGIN_PARAMETERS
+from tests.support.statement_parameters.merged import MERGED_PARAMETERS
 from tests.support.statement_parameters.principals import PRINCIPAL_PARAMETERS
 from tests.support.statement_parameters.service import SERVICE_PARAMETERS
 from tests.support.statement_parameters.shape import (
@@ -72,7 +72,7 @@ PARAMETERS: Final[StatementParameters] = (
 """Each statement's parameters, with which it finds a few rows among the filler rows. A statement with `scan` visits that many
 filler rows at most."""
 
-POSTGRES_PARAMETERS: Final[StatementParameters] = LOG_APPEND_PARAMETERS
+POSTGRES_PARAMETERS: Final[StatementParameters] = MERGED_PARAMETERS
 """The same for statements that SQLite does not have: each takes the place of several, to save round trips."""
 
 FULL_SCAN_STATEMENTS: Final = {

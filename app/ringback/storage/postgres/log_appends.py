@@ -6,18 +6,15 @@ from typing import Any, Final
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.event import SUPERSEDING_EVENTS, Event
 from ringback.domain.event_rows import ReservedPlaces
-from ringback.domain.ids import EventId, WebhookId
-from ringback.domain.log_appends import CallLeaseKey, LeasedCalls, LogAppend, Place, Receivers
+from ringback.domain.ids import EventId
+from ringback.domain.log_appends import CallLeaseKey, LeasedCalls, LogAppend, Receivers
 from ringback.domain.principal import Principal
-from ringback.domain.webhook import Webhook, webhook_for_call
-from ringback.storage.rows import webhooks
+from ringback.storage.postgres.merged_rows import encode_for_matching, read_candidates
 from ringback.storage.rows.call_content import seal_result
 from ringback.storage.rows.calls import decode_call, encode_ends
 from ringback.storage.rows.columns import RECORDS, instant_to_column, json_to_column
 from ringback.storage.rows.deliveries import encode_new_deliveries, seal_body
-from ringback.storage.rows.statements import Row
 from ringback.storage.rows.unit import Pause, SqlRows
-from ringback.storage.rows.webhook_matching import changed_resource_uri, possible_outcomes
 
 SEALED_AT_ONCE: Final = 32
 """Bodies encrypted between two turns of the event loop."""
@@ -73,30 +70,19 @@ class PostgresLogAppends(SqlRows, noun="log_appends"):
     async def find_receivers(self, events: Sequence[Event]) -> Receivers:
         rows = await self._sql.fetch_all(
             "find_receivers",
-            events=json_to_column([_encode_for_matching(event) for event in events]),
+            events=json_to_column(
+                [[*encode_for_matching(each, each.seq), each.name in SUPERSEDING_EVENTS] for each in events]
+            ),
             now=instant_to_column(self._unit.now),
         )
-        found: dict[Place, dict[WebhookId, Webhook]] = {(each.principal, each.seq): {} for each in events}
-        receivers = Receivers({}, {}, {})
-        for number, row in enumerate(rows, 1):
-            if not number % webhooks.READ_AT_ONCE:
-                await Pause()
-            webhook = self._read_webhook(row)
-            for seq in row["seqs"]:
-                # One that belongs to the call, or that the call names, comes in the place of the same one without its filters.
-                if row["of_call"] is not None or webhook.id not in found[row["log"], seq]:
-                    found[row["log"], seq][webhook.id] = webhook
+        places = [(each.principal, each.seq) for each in events]
+        receivers = Receivers(await read_candidates(rows, places, self._unit.webhook_reader), {}, {})
+        for row in rows:
             if row["lowest_seq"] is not None:
-                receivers.lowest_open_seqs[webhook.id] = row["lowest_seq"]
+                receivers.lowest_open_seqs[row["id"]] = row["lowest_seq"]
             if row["earlier_id"] is not None:
                 receivers.earlier_events[row["log"], row["earlier_seq"]] = EventId(row["earlier_id"])
-        receivers.webhooks.update({place: list(of_event.values()) for place, of_event in found.items()})
         return receivers
-
-    def _read_webhook(self, row: Row) -> Webhook:
-        webhook = self._unit.webhook_reader.read_webhook(row, row[:_WEBHOOK_COLUMNS])
-        call_id = row["of_call"]
-        return webhook if call_id is None or webhook.call_id == call_id else webhook_for_call(webhook, call_id)
 
     async def write(self, append: LogAppend) -> None:
         results = [seal_result(call_id, body, self._unit.sealer) for call_id, body in append.results.items()]
@@ -122,28 +108,8 @@ class PostgresLogAppends(SqlRows, noun="log_appends"):
         return bodies
 
 
-_WEBHOOK_COLUMNS: Final = len(RECORDS.webhook.names)
-
-
 def _reserved(head: int, count: int, last_at: int) -> ReservedPlaces:
     return ReservedPlaces(head - count + 1, from_epoch_milliseconds(last_at))
-
-
-def _encode_for_matching(event: Event) -> list[Any]:
-    return [
-        event.principal,
-        event.seq,
-        event.name,
-        event.upstream,
-        event.tool,
-        event.call_id,
-        event.client_session_id,
-        event.correlation_id,
-        changed_resource_uri(event),
-        event.topic,
-        list(possible_outcomes(event)),
-        event.name in SUPERSEDING_EVENTS,
-    ]
 
 
 def _encode_events(events: Sequence[Event]) -> dict[str, list[Any]]:

@@ -1,10 +1,11 @@
-"""Parameters of the statements about appends to logs, which PostgreSQL has alone."""
+"""Parameters of the statements that PostgreSQL has in the place of several."""
 
 from typing import Any, Final
 
 from ringback.domain import jsontext
 from ringback.storage.rows.columns import RECORDS
 from tests.support.filled_database import FUTURE, NOW
+from tests.support.statement_parameters.calls import A_CALL
 from tests.support.statement_parameters.deliveries import A_DELIVERY
 from tests.support.statement_parameters.shape import FEW_ROWS, StatementParameters
 
@@ -37,7 +38,22 @@ _END: Final = [
     *("working", None),
 ]
 
-LOG_APPEND_PARAMETERS: Final[StatementParameters] = {
+_FINISHED: Final = {"events": _json(_happened("alice", FEW_ROWS, "call.finished", "call_rare")[:-1])}
+_LEASE: Final = {"owner": "me", "token": "t", "until": FUTURE}
+
+MERGED_PARAMETERS: Final[StatementParameters] = {
+    "calls": {"insert_whole": [A_CALL | {"arguments": "{}", "meta": "{}", "key_id": None}]},
+    "call_queue": {"lease_queued": [_LEASE | {"upstream": "rare"}, _LEASE | {"upstream": "busy"}]},
+    "delivery_queue": {
+        "lease_whole": [_LEASE | {"ids": '["dlv_wh_rare-pending", "dlv_none"]'}],
+        "record_attempts": [
+            {
+                "rows": '[["dlv_wh_rare-leased", "delivered", 1, 1, null, 1, "lease-me"]]',
+                "attempts": '[["att_new", "dlv_wh_rare-leased", 1, 1, 1, "delivered", 200, null, null]]',
+            }
+        ],
+    },
+    "webhooks": {"candidates": [_FINISHED | {"catching_up": each} for each in (0, 1)]},
     "log_appends": {
         "lock_leased_calls": [
             {"ids": '["call_-3", "call_rare", "call_none"]', "leases": '["call_-3 lease", "call_rare lease-me"]'}
