@@ -58,7 +58,7 @@ MERGED_PARAMETERS: Final[StatementParameters] = {
         "lock_leased_calls": [
             {"ids": '["call_-3", "call_rare", "call_none"]', "leases": '["call_-3 lease", "call_rare lease-me"]'}
         ],
-        "reserve_places": [{"principals": '["alice", "carol"]', "counts": "[2, 1]"}],
+        "reserve_places": [{"principals": '["alice", "carol"]', "counts": '["2", "1"]'}],
         "find_receivers": [
             {"events": _json(_happened("alice", FEW_ROWS, "call.finished", "call_rare"))},
             {

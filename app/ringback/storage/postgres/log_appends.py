@@ -59,7 +59,7 @@ class PostgresLogAppends(SqlRows, noun="log_appends"):
         rows = await self._sql.fetch_all(
             "reserve_places",
             principals=list(counts),
-            counts=list(counts.values()),
+            counts=list(map(str, counts.values())),
             now=instant_to_column(self._unit.now),
         )
         return {

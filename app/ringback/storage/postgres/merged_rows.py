@@ -94,7 +94,7 @@ async def read_candidates(
         if not number % webhooks.READ_AT_ONCE:
             await Pause()
         webhook = _read_webhook(row, reader)
-        for seq in row["seqs"]:
+        for seq in map(int, row["seqs"]):
             of_event = found[row["log"], seq]
             if row["of_call"] is not None or webhook.id not in of_event:
                 of_event[webhook.id] = webhook

@@ -25,8 +25,8 @@ SELECT held.*, places.seq AS head, places.last_at FROM held JOIN places ON place
 -- As `reserve_seqs` of events, for several logs in the order of principals.
 -- name: reserve_places
 INSERT INTO log_heads (principal, seq, last_at)
-SELECT wanted.principal, wanted.count, :now::bigint
-FROM unnest(:principals::text[], :counts::bigint[]) AS wanted (principal, count)
+SELECT wanted.principal, wanted.count::bigint, :now::bigint
+FROM unnest(:principals::text[], :counts::text[]) AS wanted (principal, count)
 ORDER BY wanted.principal COLLATE "C"
 ON CONFLICT (principal) DO UPDATE SET
     seq = log_heads.seq + excluded.seq,
@@ -43,6 +43,7 @@ RETURNING principal, seq, last_at;
 --   found      registered webhooks by key, then those that belong to calls, then those that calls name
 --   cancelled  deliveries of progress that an event supersedes; here, so that the lowest open ones are counted without them
 --
+-- Places are texts, because the driver asks the server about `bigint[]` when a connection first sees it, which takes 10 ms.
 -- The URI of a resource comes from an upstream, and PostgreSQL refuses U+0000. Each LIMIT and OFFSET, and each empty
 -- text, keeps PostgreSQL from reading a whole table while it believes that the table is empty.
 -- name: find_receivers
@@ -74,7 +75,7 @@ sets (principal, event_name, fields) AS (
     FROM sets WHERE sets.fields IS NOT NULL
 ),
 keys AS MATERIALIZED (
-    SELECT principal, event_name, fields, match_key, array_agg(seq) AS seqs
+    SELECT principal, event_name, fields, match_key, array_agg(seq::text) AS seqs
     FROM (
         SELECT happened.seq, happened.principal, sets.event_name, sets.fields, hashtextextended((
             CASE WHEN sets.fields & 1 > 0 THEN upstream || E'\x1f' ELSE '' END
@@ -95,7 +96,7 @@ keys AS MATERIALIZED (
     GROUP BY principal, event_name, fields, match_key
 ),
 of_calls AS MATERIALIZED (
-    SELECT principal, call_id, array_agg(seq) AS seqs FROM happened WHERE call_id IS NOT NULL GROUP BY principal, call_id
+    SELECT principal, call_id, array_agg(seq::text) AS seqs FROM happened WHERE call_id IS NOT NULL GROUP BY principal, call_id
 ),
 found AS MATERIALIZED (
     SELECT keys.principal, keys.seqs, NULL AS of_call, matching.webhook_id

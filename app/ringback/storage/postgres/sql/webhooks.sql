@@ -55,7 +55,7 @@ sets (principal, event_name, fields) AS (
     FROM sets WHERE sets.fields IS NOT NULL
 ),
 keys AS MATERIALIZED (
-    SELECT principal, event_name, fields, match_key, array_agg(seq) AS seqs
+    SELECT principal, event_name, fields, match_key, array_agg(seq::text) AS seqs
     FROM (
         SELECT happened.seq, happened.principal, sets.event_name, sets.fields, hashtextextended((
             CASE WHEN sets.fields & 1 > 0 THEN upstream || E'\x1f' ELSE '' END
@@ -76,7 +76,7 @@ keys AS MATERIALIZED (
     GROUP BY principal, event_name, fields, match_key
 ),
 of_calls AS MATERIALIZED (
-    SELECT principal, call_id, array_agg(seq) AS seqs FROM happened WHERE call_id IS NOT NULL GROUP BY principal, call_id
+    SELECT principal, call_id, array_agg(seq::text) AS seqs FROM happened WHERE call_id IS NOT NULL GROUP BY principal, call_id
 ),
 found AS MATERIALIZED (
     SELECT keys.principal, keys.seqs, NULL AS of_call, matching.webhook_id
