@@ -1,4 +1,4 @@
-"""Parses `--arg name=value` into a tool's arguments, and times.
+"""Parses `--arg name=value` into a tool's arguments, times, and `list` after a command that lists by itself.
 
 A valid JSON value is parsed, any other value is a string: `--arg count=3` is a number, `--arg path=.` a string. If the tool's
 inputSchema requires a string, the value stays one: `--arg message=3` is then "3".
@@ -11,12 +11,20 @@ from datetime import datetime
 from typing import Any, Final, NoReturn, cast
 
 import typer
+from typer.core import TyperGroup
 
 TIME_FORMATS: Final = ["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d"]
 """ISO 8601. A day is its first moment."""
 
 _DURATION: Final = re.compile(r"([0-9]{1,6})([smhd])")
 _SECONDS_BY_UNIT: Final[Mapping[str, float]] = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class ListingGroup(TyperGroup):
+    """A command that lists by itself and has subcommands: `ringback calls list` means `ringback calls`, as with webhooks."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args[1:] if args[:1] == ["list"] else args)
 
 
 def with_offset(time: datetime | None) -> datetime | None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, cast
 
 import typer
 
-from ringback.cli.arguments import TIME_FORMATS, with_offset
+from ringback.cli.arguments import TIME_FORMATS, ListingGroup, with_offset
 from ringback.cli.client_options import (
     URL_DEFAULT,
     ApiKey,
@@ -34,7 +34,7 @@ from ringback.cli.output import (
 )
 from ringback.client import Call, RingbackClient
 
-app = typer.Typer(help="List, show, cancel, answer and erase calls.")
+app = typer.Typer(cls=ListingGroup, help="List, show, cancel, answer and erase calls.")
 
 LIST_LIMIT_DEFAULT: Final = 50
 _COLUMNS: Final = (

@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
+from ringback.cli.arguments import ListingGroup
 from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, run_with_client
 from ringback.cli.output import (
     AsJson,
@@ -36,7 +37,9 @@ UpstreamName = Annotated[
     str, typer.Argument(metavar="UPSTREAM", help="The upstream's name, as in `ringback upstreams`.")
 ]
 
-app = typer.Typer(help="List, pause, drain and resume the MCP servers behind the service, and sign in.")
+app = typer.Typer(
+    cls=ListingGroup, help="List, pause, drain and resume the MCP servers behind the service, and sign in."
+)
 app.command()(login)
 app.command()(logout)
 

@@ -295,7 +295,8 @@ def _build_connection_failed(url: httpx.URL, error: httpx.RequestError) -> Conne
     match error:
         case httpx.ConnectError() | httpx.ConnectTimeout():
             return ConnectionFailed(
-                f"No server responds at {origin}. Is Ringback running there? Start it: ringback serve"
+                f"No server responds at {origin}. Start Ringback there with 'ringback serve', "
+                "or choose another URL (RINGBACK_URL)."
             )
         case httpx.TimeoutException():
             return ConnectionFailed(f"{origin} did not respond in time. Look the call up, or try again.")

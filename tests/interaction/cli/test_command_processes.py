@@ -205,9 +205,9 @@ async def test_an_unreachable_url_prints_one_line_with_the_next_step(tmp_path: P
         code, said, problem = await caller.end_process()
 
     assert (code, said) == (2, "")
-    assert (
-        problem
-        == "Error: No server responds at http://127.0.0.1:1. Is Ringback running there? Start it: ringback serve\n"
+    assert problem == (
+        "Error: No server responds at http://127.0.0.1:1. Start Ringback there with 'ringback serve', "
+        "or choose another URL (RINGBACK_URL).\n"
     )
 
 

@@ -25,7 +25,7 @@ def respond_problem(detail: str) -> httpx.Response:
 def test_upstreams_are_listed_with_their_state(run: Run, service: respx.MockRouter) -> None:
     service.get("/v1/upstreams").respond(json={"upstreams": [examples.UPSTREAM]})
 
-    shown, as_json = run("upstreams"), run("upstreams", "--json")
+    shown, as_json = run("upstreams"), run("upstreams", "list", "--json")
 
     assert (shown.exit_code, as_json.exit_code) == (0, 0)
     assert "git" in shown.stdout

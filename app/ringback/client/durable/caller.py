@@ -51,21 +51,25 @@ class DurableCaller:
         result = await caller.join_call_tool(handle, timeout_seconds=5, on_progress=print)   # None: not yet
 
     `target` is a Ringback or an MCP server. A URL without a path is a Ringback, any other URL an MCP server. `RingbackTarget`
-    and `McpTarget` take API keys and headers, and `McpCommandTarget` is a server that is a command. Use a caller in one event
-    loop. `aclose`, or the end of an `async with`, stops waiting; only calls that cannot be rejoined end with it.
+    and `McpTarget` take other headers and clients, and `McpCommandTarget` is a server that is a command. Use a caller in one
+    event loop. `aclose`, or the end of an `async with`, stops waiting; only calls that cannot be rejoined end with it.
     """
 
     def __init__(
         self,
         target: Target,
         *,
+        api_key: str | None = None,
         state: RequestStateManager | None = None,
         keep_seconds: float = KEEP_SECONDS,
         clock: DurableClock | None = None,
     ) -> None:
-        """Without `state`, only this process can join. `keep_seconds` is how long the state keeps a call."""
+        """`api_key` is sent to the URL as a bearer token; any other target has its own. Raises ValueError for both.
+
+        Without `state`, only this process can join. `keep_seconds` is how long the state keeps a call.
+        """
         self._owns_target = not isinstance(target, RingbackTarget | McpTarget | McpCommandTarget)
-        self._target = _make_target(target)
+        self._target = _make_target(target, api_key)
         self._journal = CallJournal(state or MemoryRequestState())
         self._keep_seconds = keep_seconds
         self._clock = clock or SystemDurableClock()
@@ -352,12 +356,12 @@ class DurableCaller:
             del self._runners[runner.call.handle.id]
 
 
-def _make_target(target: Target) -> CallTarget:
-    match target:
-        case RingbackTarget() | McpTarget() | McpCommandTarget():
-            return target
-        case RingbackClient():
-            return RingbackTarget(client=target)
-        case str():
-            has_path = bool(target.partition("://")[2].partition("/")[2])
-            return McpTarget(target) if has_path else RingbackTarget(target)
+def _make_target(target: Target, api_key: str | None) -> CallTarget:
+    if not isinstance(target, str):
+        if api_key is not None:
+            raise ValueError("This target has its own API key or headers: pass the key there, not to DurableCaller.")
+        return RingbackTarget(client=target) if isinstance(target, RingbackClient) else target
+    has_path = bool(target.partition("://")[2].partition("/")[2])
+    if not has_path:
+        return RingbackTarget(target, api_key=api_key)
+    return McpTarget(target, headers=None if api_key is None else {"Authorization": f"Bearer {api_key}"})

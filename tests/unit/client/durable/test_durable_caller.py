@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import httpx
 import pytest
+import respx
 
 from ringback.client import ConnectionFailed, RingbackClient
 from ringback.client.durable import (
@@ -119,6 +120,23 @@ async def caller() -> AsyncGenerator[DurableCaller]:
 
 
 # -- starts --
+
+
+async def test_an_api_key_goes_with_a_url_and_is_refused_beside_a_target_that_has_its_own() -> None:
+    sent: list[str | None] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        sent.append(request.headers.get("authorization"))
+        return STARTED
+
+    with respx.mock(base_url="http://ringback.example") as service:
+        service.post("/v1/calls").mock(side_effect=respond)
+        async with DurableCaller("http://ringback.example", api_key="rbk_key") as caller:
+            await caller.request_call_tool("echo", upstream="demo")
+
+    assert sent == ["Bearer rbk_key"]
+    with pytest.raises(ValueError, match="pass the key there"):
+        DurableCaller(McpTarget("http://mcp.example/mcp"), api_key="rbk_key")
 
 
 async def test_a_start_that_may_have_arrived_before_a_shutdown_is_unknown_and_keeps_its_state() -> None:
