@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +14,8 @@ from ringback.domain.ids import CallId
 from ringback.domain.log_appends import CallLeaseKey, LeasedCalls, LogAppend, Receivers
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
+from ringback.storage.postgres import log_appends
+from ringback.storage.postgres.statements import UnitConnection
 from tests.support.builders import make_call, make_delivery, make_event, make_webhook
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
@@ -113,3 +116,28 @@ async def test_nothing_is_written_with_an_end_that_is_refused(store: Store, over
     assert await store.read(lambda tx: tx.call_completions.get_result(call.id)) == b"{}"
     assert await store.read(lambda tx: tx.event_log.get_event_id(ALICE, 1)) == event.id
     assert await store.read(lambda tx: tx.deliveries.get(delivery.id)) == delivery
+
+
+async def test_results_that_are_too_large_for_one_statement_are_written_with_the_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_appends, "RESULTS_TOGETHER_BYTES_MAX", 100)
+    largest = 0
+    fetch = UnitConnection.fetch
+
+    async def note_largest(connection: UnitConnection, query: str, values: Sequence[Any]) -> Any:
+        nonlocal largest
+        bodies = [each for value in values if isinstance(value, list) for each in cast("list[Any]", value)]
+        largest = max(largest, sum(len(each) for each in bodies if isinstance(each, bytes)))
+        return await fetch(connection, query, values)
+
+    monkeypatch.setattr(UnitConnection, "fetch", note_largest)
+    calls = {size: running_call(ALICE, "held") for size in (60, 30, 200, 20, 5)}
+    await insert_calls(store, *calls.values())
+    results = {call.id: b"x" * size for size, call in calls.items()}
+
+    await store.write(lambda tx: tx.log_appends.write(LogAppend(results=results)))
+
+    assert largest <= 100
+    for call_id, body in results.items():
+        assert await store.read(lambda tx, call_id=call_id: tx.call_completions.get_result(call_id)) == body

@@ -6,18 +6,20 @@ from typing import Any, Final
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.event import SUPERSEDING_EVENTS, Event
 from ringback.domain.event_rows import ReservedPlaces
-from ringback.domain.ids import EventId
+from ringback.domain.ids import CallId, EventId
 from ringback.domain.log_appends import CallLeaseKey, LeasedCalls, LogAppend, Receivers
 from ringback.domain.principal import Principal
 from ringback.storage.postgres.merged_rows import encode_for_matching, read_candidates
 from ringback.storage.rows.call_content import seal_result
-from ringback.storage.rows.calls import decode_call, encode_ends
+from ringback.storage.rows.calls import SqlCallCompletions, decode_call, encode_ends
 from ringback.storage.rows.columns import RECORDS, instant_to_column, json_to_column
 from ringback.storage.rows.deliveries import encode_new_deliveries, seal_body
 from ringback.storage.rows.unit import Pause, SqlRows
 
 SEALED_AT_ONCE: Final = 32
 """Bodies encrypted between two turns of the event loop."""
+RESULTS_TOGETHER_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Results in one statement. A batch of ends may have two gigabytes of them, and a statement is copied several times."""
 _EVENT_COLUMNS: Final = (
     *(
         "event_ids",
@@ -85,7 +87,7 @@ class PostgresLogAppends(SqlRows, noun="log_appends"):
         return receivers
 
     async def write(self, append: LogAppend) -> None:
-        results = [seal_result(call_id, body, self._unit.sealer) for call_id, body in append.results.items()]
+        results, large = self._seal_results(append)
         rows = await self._sql.fetch_all(
             "write",
             ends=encode_ends(append.ends),
@@ -98,6 +100,21 @@ class PostgresLogAppends(SqlRows, noun="log_appends"):
             bodies=await self._seal_bodies(append),
         )
         append.require_all_ended([row["id"] for row in rows])
+        if large:
+            await SqlCallCompletions(self._unit).put_results(large)
+
+    def _seal_results(self, append: LogAppend) -> tuple[Sequence[Mapping[str, Any]], Mapping[CallId, bytes]]:
+        """The columns of results for one statement, and those that are written one by one."""
+        results: list[Mapping[str, Any]] = []
+        large: dict[CallId, bytes] = {}
+        size = 0
+        for call_id, body in append.results.items():
+            if size + len(body) > RESULTS_TOGETHER_BYTES_MAX:
+                large[call_id] = body
+            else:
+                size += len(body)
+                results.append(seal_result(call_id, body, self._unit.sealer))
+        return results, large
 
     async def _seal_bodies(self, append: LogAppend) -> list[bytes]:
         bodies: list[bytes] = []
