@@ -150,9 +150,9 @@ class LeasedCall:
 
         Fields that only this process changes keep their acknowledged values: until `mark_dispatched` returns, nothing is sent.
         """
-        known = self.call
         try:
             call = await self._store.read(self._read_leased)
+            known = self.call  # after the read: the call may have been dispatched meanwhile
             self.call = replace(call, dispatched_at=known.dispatched_at, runs=known.runs, handle=known.handle)
         except StoreUnavailable:
             log.debug("call.not_read")

@@ -1,0 +1,60 @@
+"""What the holder of a lease knows of its call while reads and writes overlap."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from ringback.domain.call import CallPhase
+from ringback.domain.clock import seconds
+from ringback.domain.ports import Store, Transaction
+from ringback.notifier.completion_batcher import CompletionBatcher
+from ringback.runner.leased_call import LeasedCall
+from ringback.waits import ObservableFlag
+from tests.support.builders import make_call
+from tests.support.engine import Engine
+from tests.support.stores import StoreWrapper
+
+T = TypeVar("T")
+
+
+class SlowReads(StoreWrapper):
+    """Holds the results of reads."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.has_read, self.released = asyncio.Event(), asyncio.Event()
+
+    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        value = await self._store.read(work)
+        self.has_read.set()
+        await self.released.wait()
+        return value
+
+
+async def test_a_read_that_began_before_the_dispatch_does_not_undo_it(still: Engine) -> None:
+    """Otherwise a node that stops at this moment hands a call back that it has just sent, and another node sends it again."""
+    until = still.clock.now() + seconds(30)
+    call = make_call(phase=CallPhase.RUNNING, lease_owner="one", lease_token="held", lease_until=until)
+    await still.insert_calls(call)
+    store = SlowReads(still.store)
+    leased = LeasedCall(
+        call,
+        store=store,
+        clock=still.clock,
+        recorder=still.recorder,
+        completion_batcher=CompletionBatcher(store=store, recorder=still.recorder),
+        notification_hub=still.notification_hub,
+        abort_requested=ObservableFlag(),
+        login_waits=still.login_waits,
+    )
+
+    reading = asyncio.create_task(leased.reread_call())
+    await store.has_read.wait()
+    await leased.mark_dispatched(trusts_lease=True)
+    store.released.set()
+    await reading
+    await leased.requeue_call()
+
+    stored = await still.store.read(lambda tx: tx.calls.get(call.id))
+    assert stored is not None
+    assert (stored.phase, str(stored.outcome), stored.runs) == (CallPhase.ENDED, "unknown", 1)
