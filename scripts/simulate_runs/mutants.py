@@ -5,6 +5,7 @@ find each of them.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -17,20 +18,21 @@ from ringback.domain.call import Call, CallPhase, CallStatus
 from ringback.domain.call_rows import CallChange
 from ringback.domain.delivery import DeliveryState, RetryDecision
 from ringback.domain.errors import NotFound, StoreUnavailable
-from ringback.domain.event import EventName
 from ringback.domain.event_rows import ReservedPlaces
+from ringback.domain.log_appends import CallLeaseKey, LeasedCalls, LogAppend
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.notifier import attempts, recorder
 from ringback.notifier.batcher import Batcher
 from ringback.notifier.dispatcher import Dispatcher
-from ringback.notifier.recorder import ChangedCall, CompletionRequest, LeasedCompletion, Recorder
+from ringback.notifier.recorder import CompletionRequest, LeasedCompletion
 from ringback.runner.leased_call import LeasedCall
 from ringback.runner.runner import Runner
 from ringback.services import resume
 from ringback.services.call_starts import CallStarter
 from ringback.services.quotas import QuotaEnforcer
 from ringback.signing.resume_token import ResumeTokenCodec
+from ringback.storage.log_appends import StepwiseLogAppends
 from ringback.storage.rows.calls import SqlCallQueue
 from ringback.storage.rows.deliveries import SqlWebhookDeliveries
 from ringback.storage.rows.delivery_queue import SqlDeliveryQueue
@@ -64,7 +66,20 @@ def _unfence_completions() -> Sequence[Patch]:
             return None
         return CompletionRequest(call=call, completion=leased.completion, lease_token=None)
 
-    return [(recorder, "_build_completion_request", build_any)]
+    async def lock_running_calls(self: Any, leases: Sequence[CallLeaseKey]) -> LeasedCalls:
+        return await _lock_calls(self, leases, lambda call: call.phase is CallPhase.RUNNING)
+
+    return [
+        (StepwiseLogAppends, "lock_leased_calls", lock_running_calls),
+        (recorder, "_build_completion_request", build_any),
+    ]
+
+
+async def _lock_calls(appends: Any, leases: Sequence[CallLeaseKey], is_wanted: Callable[[Call], bool]) -> LeasedCalls:
+    """As `lock_leased_calls`, with another condition than the lease."""
+    found = await appends._tx.calls.get_many({each.call_id for each in leases})  # noqa: SLF001
+    calls = {call.id: call for call in found if is_wanted(call)}
+    return LeasedCalls(calls, await appends.reserve_places(Counter(call.principal for call in calls.values())))
 
 
 def _unfence_dispatch() -> Sequence[Patch]:
@@ -119,7 +134,7 @@ def _send_before_dispatch_is_committed() -> Sequence[Patch]:
 
 
 def _append_events_after_commit() -> Sequence[Patch]:
-    original_append, original_write = Recorder._append_call_events, NodeStore.write  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    original_append, original_write = StepwiseLogAppends.write, NodeStore.write
     running: list[NodeStore] = []
 
     async def write(self: NodeStore, work: Any) -> Any:
@@ -129,19 +144,20 @@ def _append_events_after_commit() -> Sequence[Patch]:
 
         return await original_write(self, remember_store)
 
-    async def append(self: Recorder, tx: Transaction, name: EventName, changed: Sequence[ChangedCall]) -> Any:
-        if name is not EventName.CALL_FINISHED or not running:
-            return await original_append(self, tx, name, changed)
-        store = running[0]
+    async def append(self: Any, append: LogAppend) -> None:
+        if not append.ends or not running:
+            await original_append(self, append)
+            return
+        store, events = running[0], LogAppend(events=append.events, deliveries=append.deliveries)
+        await original_append(self, replace(append, events=(), deliveries=()))
 
         async def append_later() -> None:
             with suppress(StoreUnavailable):
-                await original_write(store, lambda later: original_append(self, later, name, changed))
+                await original_write(store, lambda later: later.log_appends.write(events))
 
-        tx.on_commit(lambda: keep_task(append_later()))
-        return set[str]()
+        self._tx.on_commit(lambda: keep_task(append_later()))
 
-    return [(NodeStore, "write", write), (Recorder, "_append_call_events", append)]
+    return [(NodeStore, "write", write), (StepwiseLogAppends, "write", append)]
 
 
 def _hand_off_before_commit() -> Sequence[Patch]:
@@ -166,7 +182,8 @@ def _hand_off_before_commit() -> Sequence[Patch]:
 
 
 def _record_ends_twice() -> Sequence[Patch]:
-    original = Recorder._update_finished_calls  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    async def lock_any_calls(self: Any, leases: Sequence[CallLeaseKey]) -> LeasedCalls:
+        return await _lock_calls(self, leases, lambda _: True)
 
     def build_running(call: Call | None, leased: LeasedCompletion) -> CompletionRequest | None:
         if call is None:
@@ -174,11 +191,14 @@ def _record_ends_twice() -> Sequence[Patch]:
         running = replace(call, status=CallStatus.WORKING, phase=CallPhase.RUNNING)
         return CompletionRequest(call=running, completion=leased.completion, lease_token=leased.lease_token)
 
-    async def update(self: Any, tx: Transaction, requests: Sequence[CompletionRequest]) -> Sequence[Call]:
-        updated = await original(self, tx, requests)
-        return [call or request.call for call, request in zip(updated, requests, strict=True)]
+    def accept_all(_append: LogAppend, _ended: Any) -> None:
+        return None
 
-    return [(recorder, "_build_completion_request", build_running), (Recorder, "_update_finished_calls", update)]
+    return [
+        (StepwiseLogAppends, "lock_leased_calls", lock_any_calls),
+        (recorder, "_build_completion_request", build_running),
+        (LogAppend, "require_all_ended", accept_all),
+    ]
 
 
 def _lose_items_of_repeated_units() -> Sequence[Patch]:

@@ -83,7 +83,8 @@ async def test_the_store_lists_exactly_the_webhooks_that_match_an_event(
     behind: set[int],
 ) -> None:
     webhooks = {number: make_webhook(**each) for number, each in enumerate(born)}
-    happened_events = [make_event(**each) for each in happened]
+    happened_events = [make_event(seq=seq, **each) for seq, each in enumerate(happened, 1)]
+    bobs_events = [replace(event, principal=BOB) for event in happened_events]
 
     async def live(tx: Transaction) -> None:
         for webhook in webhooks.values():
@@ -101,6 +102,10 @@ async def test_the_store_lists_exactly_the_webhooks_that_match_an_event(
             assert _ids([*registered_ones, *_matching_ids(own, event)]) == _ids(_matching_ids(webhooks.values(), event))
             assert all(each.call_id == event.call_id for each in own)
             assert set(_ids(proposed_in_time)) == set(_ids(proposed)) - late
+        receivers = await tx.log_appends.find_receivers([*happened_events, *bobs_events])
+        bobs = await tx.webhooks.find_candidates(bobs_events, catching_up=False)
+        for event, proposed in zip([*happened_events, *bobs_events], [*in_time, *bobs], strict=True):
+            assert _by_id(receivers.webhooks[event.principal, event.seq]) == _by_id(proposed)
         raise _RollbackError
 
     with pytest.raises(_RollbackError):
@@ -127,6 +132,10 @@ def _may_catch_up(webhook: Webhook) -> bool:
 
 def _matching_ids(webhooks: Iterable[Webhook], event: Event) -> list[Webhook]:
     return [webhook for webhook in webhooks if matches_event(webhook, event, now=START)]
+
+
+def _by_id(webhooks: Iterable[Webhook]) -> list[Webhook]:
+    return sorted(webhooks, key=lambda webhook: webhook.id)
 
 
 def _ids(webhooks: Iterable[Webhook]) -> list[str]:

@@ -220,8 +220,10 @@ class DeliveryQueue(Protocol):
         """Lease those that are still pending, longest due first. `attempts` of each row counts the leased attempt."""
         ...
 
-    async def apply_updates(self, updates: Sequence[DeliveryUpdate]) -> Collection[DeliveryId]:
-        """Write updates of deliveries whose lease still holds, and end the lease. Return their ids.
+    async def apply_updates(
+        self, updates: Sequence[DeliveryUpdate], attempts: Sequence[Attempt] = ()
+    ) -> Collection[DeliveryId]:
+        """Write updates of deliveries whose lease still holds, end the lease, and insert their `attempts`. Return their ids.
 
         Another holder decides about the other deliveries; nothing is written for them.
         """

@@ -29,6 +29,10 @@ class EventName(StrEnum):
     UPSTREAM_CHANGED = "upstream.changed"
 
 
+SUPERSEDING_EVENTS: Final = frozenset({EventName.CALL_PROGRESS, EventName.CALL_FINISHED})
+"""These cancel open progress deliveries of the same call."""
+
+
 def event_name(text: str) -> str:
     """The member of `EventName` with this value, or the text: the name of an external event (`domain.event_types`)."""
     return _OWN_NAMES.get(text, text)

@@ -103,6 +103,7 @@ from ringback.domain.event_rows import EventLogRows, EventRows
 from ringback.domain.event_subscriptions import SubscriptionRows
 from ringback.domain.event_types import EventDemandRows, EventFollowingRows, EventTypeRows
 from ringback.domain.insight_rows import ClientSessionRows, InsightRows, OpenWorkRows
+from ringback.domain.log_appends import LogAppends
 from ringback.domain.login_checks import LoginCheckRows
 from ringback.domain.login_waits import LoginWaitRows
 from ringback.domain.mcp_sessions import McpSessionRows
@@ -176,6 +177,8 @@ class Transaction(Protocol):
     def events(self) -> EventRows: ...
     @property
     def event_log(self) -> EventLogRows: ...
+    @property
+    def log_appends(self) -> LogAppends: ...
     @property
     def event_types(self) -> EventTypeRows: ...
     @property

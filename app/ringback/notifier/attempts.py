@@ -90,9 +90,10 @@ class AttemptRecorder:
         found = await tx.webhooks.get_many({outcome.delivery.webhook_id for outcome in finished}, lock=True)
         webhooks = {webhook.id: webhook for webhook in found}
         decided = [(outcome, await self._decide_update(tx, outcome, webhooks)) for outcome in finished]
-        updated_ids = await tx.delivery_queue.apply_updates([update for _, update in decided])
+        updated_ids = await tx.delivery_queue.apply_updates(
+            [update for _, update in decided], [outcome.attempt for outcome, _ in decided]
+        )
         recorded = [(outcome, update) for outcome, update in decided if outcome.delivery.id in updated_ids]
-        await tx.delivery_queue.insert_attempts([outcome.attempt for outcome, _ in recorded])
         await self._update_webhooks(
             tx, [(webhooks[each], group) for each, group in _group_by_webhook(recorded) if each in webhooks]
         )

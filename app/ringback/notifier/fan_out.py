@@ -1,33 +1,35 @@
 """Fan-out: inserts a delivery for each webhook that matches an event, in the transaction that appends the event."""
 
 import sys
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from ringback.domain import webhook_health as health
 from ringback.domain.call import Call
 from ringback.domain.catch_up import CATCH_UP_TOPIC, STEP_BODY_BYTES_MAX, CatchUp
-from ringback.domain.cursor import LogPosition
+from ringback.domain.cursor import LogPosition, event_mark
 from ringback.domain.delivery import OPEN_STATES, Delivery, DeliveryKind, DeliveryState
 from ringback.domain.errors import ContentUnreadable
 from ringback.domain.event import Event, EventName
 from ringback.domain.ids import CallId, EventId, IdGenerator, WebhookId
+from ringback.domain.log_appends import NOTHING_ELSE, LogAppend, Place, Receivers
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, delivery_due_at, matches_event, webhook_for_call
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.domain.webhook_text import WEBHOOK_EVENTS
-from ringback.notifier.log_positions import read_log_position, read_log_positions
+from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import BODY_BYTES_MAX, PayloadBuilder, new_delivery
 from ringback.post_commit import DeliveryHandoff, DeliveryLease
 
-SUPERSEDING_EVENTS: Final = frozenset({EventName.CALL_PROGRESS, EventName.CALL_FINISHED})
-"""These cancel open progress deliveries of the same call."""
-
 DELIVERIES_AT_ONCE: Final = 32
-"""Deliveries built and inserted between two turns of the event loop: some 4 ms, at 120 µs each, encryption included (measured).
-A thousand webhooks that match one event would otherwise block the loop for 0.12 s."""
+"""Deliveries built between two turns of the event loop: some 2 ms (measured). A thousand webhooks that match one event would
+otherwise block the loop for 0.1 s."""
+WRITTEN_TOGETHER_MAX: Final = 1_024
+"""Deliveries written by one statement. A batch of ends that matches a thousand webhooks has a hundred thousand of them."""
+WRITTEN_TOGETHER_BYTES_MAX: Final = 4 * 1024 * 1024
+"""The same for their bodies: what they may take of the memory."""
 
 WATCHERS_AT_ONCE_MAX: Final = DELIVERIES_AT_ONCE
 """Webhooks that get an event about another webhook in the transaction of the event. All others catch up, each in its own
@@ -43,6 +45,12 @@ SelectWebhooks = Callable[[Transaction, Event, Sequence[Webhook]], Awaitable[Seq
 
 async def select_matching_webhooks(tx: Transaction, event: Event, candidates: Sequence[Webhook]) -> Sequence[Webhook]:
     """The service's own rule."""
+    return [webhook for webhook in candidates if matches_event(webhook, event, now=tx.now())]
+
+
+async def find_matching_webhooks(tx: Transaction, event: Event) -> list[Webhook]:
+    """The webhooks that match the event: an index of the store finds candidates, `matches_event` decides."""
+    (candidates,) = await tx.webhooks.find_candidates([event], catching_up=True)
     return [webhook for webhook in candidates if matches_event(webhook, event, now=tx.now())]
 
 
@@ -68,11 +76,14 @@ class CatchUpStep(NamedTuple):
 class _NewDeliveries:
     """Deliveries of one transaction that are not inserted yet, and a cache of rows that later deliveries need."""
 
+    append: LogAppend = NOTHING_ELSE
+    """The rows that the first write has besides deliveries."""
     deliveries: list[Delivery] = field(default_factory=list[Delivery])
+    body_bytes: int = 0
     first_losses: set[WebhookId] = field(default_factory=set[WebhookId])
     """Webhooks whose first loss was recorded in this transaction."""
-    positions: dict[int, LogPosition] = field(default_factory=dict[int, LogPosition])
-    """Known positions of the principal's log."""
+    positions: dict[Place, LogPosition] = field(default_factory=dict[Place, LogPosition])
+    """Known positions of the logs."""
     earlier: dict[EventId, Delivery] = field(default_factory=dict[EventId, Delivery])
     """Deliveries of an earlier life of the subscription: its id is derived from its key, so it may have had these events."""
     _held_counts: dict[WebhookId, int] = field(default_factory=dict[WebhookId, int])
@@ -97,39 +108,51 @@ class _NewDeliveries:
 
     def add(self, delivery: Delivery) -> None:
         self.deliveries.append(delivery)
+        self.body_bytes += len(delivery.body)
         if delivery.state is DeliveryState.HELD and delivery.webhook_id in self._held_counts:
             self._held_counts[delivery.webhook_id] += 1
 
-    async def insert(self, tx: Transaction) -> None:
-        """Insert the deliveries added since the last insert."""
-        deliveries, self.deliveries = self.deliveries, []
-        if deliveries:
-            await tx.deliveries.insert(deliveries)
-            if any(delivery.state is DeliveryState.PENDING for delivery in deliveries):
-                tx.notify(DELIVERY_DUE_TOPIC)
+    def is_full(self) -> bool:
+        """Whether the deliveries are as many as one statement writes."""
+        return len(self.deliveries) >= WRITTEN_TOGETHER_MAX or self.body_bytes >= WRITTEN_TOGETHER_BYTES_MAX
 
-    async def load_lowest_open_seqs(self, tx: Transaction, webhooks: Iterable[Webhook]) -> None:
-        """Load them with one statement for all webhooks."""
-        unknown = [webhook.id for webhook in webhooks if webhook.id not in self._lowest_open_seqs]
-        if unknown:
-            lowest = await tx.deliveries.lowest_open_seqs(unknown)
-            self._lowest_open_seqs.update({webhook_id: lowest.get(webhook_id, NO_OPEN_SEQ) for webhook_id in unknown})
+    async def write(self, tx: Transaction) -> None:
+        """Write the deliveries added since the last write, and the other rows."""
+        append, self.append = replace(self.append, deliveries=self.deliveries), NOTHING_ELSE
+        self.deliveries, self.body_bytes = [], 0
+        if append.events or append.deliveries:
+            await tx.log_appends.write(append)
+        if any(delivery.state is DeliveryState.PENDING for delivery in append.deliveries):
+            tx.notify(DELIVERY_DUE_TOPIC)
 
-    async def load_positions(self, tx: Transaction, first: Event) -> None:
-        """Load the watermarks' positions with one statement, for the webhooks known here and events from `first` on."""
-        wanted = {min(seq, first.seq) - 1 for seq in self._lowest_open_seqs.values()} - self.positions.keys()
-        if wanted:
-            self.positions |= await read_log_positions(tx, first.principal, wanted)
+    def use_receivers(self, events: Sequence[Event], receivers: Receivers) -> None:
+        """Take the lowest open deliveries of the events' webhooks, and the positions before them."""
+        self.positions |= {(each.principal, each.seq): each.position for each in events}
+        first_seqs = {each.principal: each.seq for each in reversed(events)}
+        for event in events:
+            first_seq = first_seqs[event.principal]
+            for webhook in receivers.webhooks[event.principal, event.seq]:
+                lowest = receivers.lowest_open_seqs.get(webhook.id, NO_OPEN_SEQ)
+                self._lowest_open_seqs[webhook.id] = lowest
+                place = event.principal, min(lowest, first_seq) - 1
+                event_id = receivers.earlier_events.get(place)
+                self.positions[place] = LogPosition(place[1], None if event_id is None else event_mark(event_id))
+
+    async def load_lowest_open_seq(self, tx: Transaction, webhook: Webhook) -> None:
+        if webhook.id not in self._lowest_open_seqs:
+            lowest = await tx.deliveries.lowest_open_seqs([webhook.id])
+            self._lowest_open_seqs[webhook.id] = lowest.get(webhook.id, NO_OPEN_SEQ)
 
     async def watermark(self, tx: Transaction, webhook: Webhook, event: Event) -> LogPosition:
         """The position up to which all of this webhook's deliveries have ended, once this event is open.
 
-        `load_lowest_open_seqs` comes first.
+        `use_receivers` or `load_lowest_open_seq` comes first.
         """
         lowest = self._lowest_open_seqs[webhook.id] = min(self._lowest_open_seqs[webhook.id], event.seq)
-        if lowest - 1 not in self.positions:
-            self.positions[lowest - 1] = await read_log_position(tx, event.principal, lowest - 1)
-        return self.positions[lowest - 1]
+        place = event.principal, lowest - 1
+        if place not in self.positions:
+            self.positions[place] = await read_log_position(tx, event.principal, lowest - 1)
+        return self.positions[place]
 
 
 class FanOut:
@@ -146,26 +169,25 @@ class FanOut:
         self._payloads = payloads
         self._post_commit = post_commit
 
-    async def deliver_new_events(self, tx: Transaction, contexts: Sequence[EventContext]) -> Collection[CallId]:
-        """Insert deliveries of new events of one principal, in the order of the log. Return the calls that have one.
+    async def append_events(
+        self, tx: Transaction, contexts: Sequence[EventContext], append: LogAppend
+    ) -> Collection[CallId]:
+        """Write new events, their deliveries and the rows of `append`. Return the calls that have a delivery.
 
-        A delivery that gets a lease through `post_commit` is sent right after the commit; the others wait for the dispatcher.
+        The events are in the order of each log, and the caller has reserved their places. A delivery that gets a lease
+        through `post_commit` is sent right after the commit; the others wait for the dispatcher.
         """
         events = [each.event for each in contexts]
-        candidates = await tx.webhooks.find_candidates(events, catching_up=False)
-        await tx.call_deliveries.cancel_superseded_progress(
-            {each.call_id for each in events if each.call_id and each.name in SUPERSEDING_EVENTS}
-        )
+        receivers = await tx.log_appends.find_receivers(events)
+        new = _NewDeliveries(append=replace(append, events=events))
+        new.use_receivers(events, receivers)
         matching = [
-            await self._select_webhooks(tx, event, webhooks) for event, webhooks in zip(events, candidates, strict=True)
+            await self._select_webhooks(tx, event, receivers.webhooks[event.principal, event.seq]) for event in events
         ]
         matching = await _defer_watchers(tx, events, matching)
-        new = _NewDeliveries(positions={event.seq: event.position for event in events})
-        await new.load_lowest_open_seqs(tx, {each.id: each for webhooks in matching for each in webhooks}.values())
-        await new.load_positions(tx, events[0])
         for context, webhooks in zip(contexts, matching, strict=True):
             await self._deliver_event(tx, context, webhooks, new)
-        await new.insert(tx)
+        await new.write(tx)
         return {
             event.call_id
             for event, webhooks in zip(events, matching, strict=True)
@@ -176,7 +198,7 @@ class FanOut:
         self, tx: Transaction, webhook: Webhook, events: Sequence[Event], *, deliveries_max: int
     ) -> CatchUpStep:
         """Insert deliveries of past events for one webhook, all of them pending or held."""
-        new = _NewDeliveries(positions={event.seq: event.position for event in events})
+        new = _NewDeliveries(positions={(event.principal, event.seq): event.position for event in events})
         naming_calls = await tx.call_webhooks.select_calls(
             webhook.id, {each.call_id for each in events if each.call_id}
         )
@@ -195,7 +217,7 @@ class FanOut:
                 body_bytes += await self._deliver_catch_up_event(tx, webhook, event, new)
             events_visited += 1
         deliveries_created = len(new.deliveries)
-        await new.insert(tx)
+        await new.write(tx)
         return CatchUpStep(events_visited, deliveries_created, limit_reached_at)
 
     async def _deliver_catch_up_event(
@@ -208,7 +230,7 @@ class FanOut:
         if webhook.holds_deliveries() and not await self._can_hold(tx, event, webhook, new):
             return 0
         context = EventContext(event, await new.read_call(tx, event.call_id))
-        await new.load_lowest_open_seqs(tx, [webhook])
+        await new.load_lowest_open_seq(tx, webhook)
         delivery = await self._build_delivery(tx, context, webhook, None, new)
         if earlier is not None:
             delivery = replace(delivery, generation=earlier.generation + 1)
@@ -222,8 +244,9 @@ class FanOut:
             if not webhook.holds_deliveries() or await self._can_hold(tx, context.event, webhook, new):
                 lease = self._acquire_handoff_lease(tx, context, webhook)
                 new.add(await self._build_delivery(tx, context, webhook, lease, new))
-                if len(new.deliveries) >= DELIVERIES_AT_ONCE:
-                    await new.insert(tx)
+                if new.is_full():
+                    await new.write(tx)
+                if len(new.deliveries) % DELIVERIES_AT_ONCE == 0:
                     await tx.pause()
 
     async def _can_hold(self, tx: Transaction, event: Event, webhook: Webhook, new: _NewDeliveries) -> bool:

@@ -1,11 +1,12 @@
 """Records each change of a call or webhook: its row, its events and their deliveries, in the caller's one transaction."""
 
+import itertools
 import logging
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from ringback.attended_calls import AttendedCalls, CallEnd
@@ -14,19 +15,20 @@ from ringback.domain.call import Call, CallPhase, Progress
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.call_rows import CallChange, EndedCall
 from ringback.domain.event import (
-    Event,
     EventName,
     ExternalEvent,
     build_call_event,
     build_external_event,
     build_upstream_event,
 )
+from ringback.domain.event_rows import ReservedPlaces
 from ringback.domain.ids import CallId, EventId, IdGenerator
+from ringback.domain.log_appends import NOTHING_ELSE, CallLeaseKey, LogAppend
 from ringback.domain.login_waits import awaits_login
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, call_changed_topic, log_appended_topic
-from ringback.domain.webhook import Webhook, WebhookState, matches_event
+from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_health import build_webhook_event, webhook_after_end
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.measurements import Measurements
@@ -69,6 +71,11 @@ class ChangedCall(NamedTuple):
 
     call: Call
     result: bytes | None = None
+
+
+class _AppliedEnd(NamedTuple):
+    request: CompletionRequest
+    row: EndedCall
 
 
 class RecordedEvent(NamedTuple):
@@ -116,21 +123,12 @@ class Recorder:
 
         As in every transaction, rows of calls are locked before the heads of logs, and these in the order of principals.
         """
-        finished = await self._update_finished_calls(tx, requests)
-        await _remove_login_waits(tx, requests, finished)
-        changed_calls = [
-            ChangedCall(call, end.completion.result)
-            for call, end in zip(finished, requests, strict=True)
-            if call is not None
-        ]
-        await tx.call_completions.put_results(
-            {each.call.id: each.result for each in changed_calls if each.result is not None}
-        )
-        for _, principal_calls in groupby(sorted(changed_calls, key=_principal_key), key=_principal_key):
-            ended = list(principal_calls)
-            delivered = await self._append_call_events(tx, EventName.CALL_FINISHED, ended)
-            tx.on_commit(partial(self._publish_ends, ended, delivered))
-        return finished
+        ends = self._apply_completions(requests, now=tx.now())
+        written = await tx.call_completions.end_many([each.row for each in ends.values()])
+        ends = {place: each for place, each in ends.items() if each.row.call.id in written}
+        places = await tx.log_appends.reserve_places(Counter(each.row.call.principal for each in ends.values()))
+        await self._append_ends(tx, ends.values(), places, NOTHING_ELSE)
+        return _list_finished(requests, ends)
 
     async def finish_leased_calls(
         self, tx: Transaction, completions: Sequence[LeasedCompletion]
@@ -139,10 +137,12 @@ class Recorder:
 
         Their rows are locked in the order of their ids, as an extension of leases locks them.
         """
-        leased = {call.id: call for call in await tx.calls.get_many({each.call_id for each in completions})}
-        requests = [_build_completion_request(leased.get(each.call_id), each) for each in completions]
-        finished = iter(await self.finish_calls(tx, [each for each in requests if each is not None]))
-        return [None if request is None else next(finished) for request in requests]
+        leases = [CallLeaseKey(each.call_id, each.lease_token) for each in completions]
+        calls, places = await tx.log_appends.lock_leased_calls(leases)
+        requests = [_build_completion_request(calls.get(each.call_id), each) for each in completions]
+        ends = self._apply_completions(requests, now=tx.now())
+        await self._append_ends(tx, ends.values(), places, LogAppend(ends=[each.row for each in ends.values()]))
+        return _list_finished(requests, ends)
 
     async def record_input_requests(
         self, tx: Transaction, call: Call, updated: Call, *, lease_token: str | None
@@ -152,7 +152,7 @@ class Recorder:
         if not await tx.calls.update(updated, change, expected=call.status, lease_token=lease_token):
             return False
         if updated.input_round != call.input_round:
-            await self._append_call_events(tx, EventName.CALL_INPUT_REQUIRED, [ChangedCall(updated)])
+            await self._append_call_event(tx, EventName.CALL_INPUT_REQUIRED, updated)
         tx.notify(call_changed_topic(call.id))
         return True
 
@@ -165,13 +165,13 @@ class Recorder:
         updated = replace(latest, progress=progress, updated_at=tx.now())
         if not await tx.calls.update(updated, CallChange.PROGRESS, expected=latest.status, lease_token=lease_token):
             return False
-        await self._append_call_events(tx, EventName.CALL_PROGRESS, [ChangedCall(updated)])
+        await self._append_call_event(tx, EventName.CALL_PROGRESS, updated)
         return True
 
     async def record_reported_progress(self, tx: Transaction, call: Call) -> None:
         """Write the progress of a call that a client runs and reports, with its event. The caller holds the lock of its row."""
         await tx.calls.update(call, CallChange.PROGRESS, expected=call.status, lease_token=None)
-        await self._append_call_events(tx, EventName.CALL_PROGRESS, [ChangedCall(call)])
+        await self._append_call_event(tx, EventName.CALL_PROGRESS, call)
 
     async def enqueue_gap(self, tx: Transaction, webhook: Webhook) -> None:
         """Insert a gap for a webhook registered with a cursor of a lost log: the receiver polls from the oldest event."""
@@ -242,27 +242,41 @@ class Recorder:
             )
         return recorded
 
-    async def _update_finished_calls(
-        self, tx: Transaction, requests: Sequence[CompletionRequest]
-    ) -> Sequence[Call | None]:
-        """The calls after their ends; None for each that was not written. The first of two ends of one call counts."""
-        ends: dict[int, EndedCall] = {}
+    def _apply_completions(
+        self, requests: Sequence[CompletionRequest | None], *, now: datetime
+    ) -> dict[int, _AppliedEnd]:
+        """By the places of the requests. The first of two ends of one call counts."""
+        ends: dict[int, _AppliedEnd] = {}
         named: set[CallId] = set()
         for place, request in enumerate(requests):
-            if request.call.id not in named:
+            if request is not None and request.call.id not in named:
                 named.add(request.call.id)
-                ends[place] = self._apply_completion(request, now=tx.now())
-        written = await tx.call_completions.end_many(list(ends.values()))
-        return [
-            end.call if (end := ends.get(place)) is not None and end.call.id in written else None
-            for place in range(len(requests))
-        ]
+                finished = calls.apply_completion(
+                    request.call,
+                    request.completion,
+                    now=now,
+                    result_retention_seconds=self._result_retention_seconds,
+                )
+                row = EndedCall(call=finished, expected=request.call.status, lease_token=request.lease_token)
+                ends[place] = _AppliedEnd(request, row)
+        return ends
 
-    def _apply_completion(self, request: CompletionRequest, *, now: datetime) -> EndedCall:
-        finished = calls.apply_completion(
-            request.call, request.completion, now=now, result_retention_seconds=self._result_retention_seconds
-        )
-        return EndedCall(call=finished, expected=request.call.status, lease_token=request.lease_token)
+    async def _append_ends(
+        self,
+        tx: Transaction,
+        ends: Collection[_AppliedEnd],
+        places: Mapping[Principal, ReservedPlaces],
+        append: LogAppend,
+    ) -> None:
+        """Write the results and events of these ends, and the rows of `append`."""
+        if not ends:
+            return
+        await _remove_login_waits(tx, ends)
+        ended = [ChangedCall(each.row.call, each.request.completion.result) for each in ends]
+        results = {each.call.id: each.result for each in ended if each.result is not None}
+        append = replace(append, results=results)
+        delivered = await self._append_call_events(tx, EventName.CALL_FINISHED, ended, places, append)
+        tx.on_commit(partial(self._publish_ends, ended, delivered))
 
     def _publish_ends(self, ended: Sequence[ChangedCall], delivered: Collection[CallId]) -> None:
         for call, result in ended:
@@ -273,49 +287,61 @@ class Recorder:
                 CallEnd(call=call, result=result, has_deliveries=has_earlier_events or call.id in delivered)
             )
 
+    async def _append_call_event(self, tx: Transaction, name: EventName, call: Call) -> None:
+        """Append one event of a call."""
+        places = await tx.log_appends.reserve_places({call.principal: 1})
+        await self._append_call_events(tx, name, [ChangedCall(call)], places, NOTHING_ELSE)
+
     async def _append_call_events(
-        self, tx: Transaction, name: EventName, changed_calls: Sequence[ChangedCall]
+        self,
+        tx: Transaction,
+        name: EventName,
+        changed_calls: Sequence[ChangedCall],
+        places: Mapping[Principal, ReservedPlaces],
+        append: LogAppend,
     ) -> Collection[CallId]:
-        """Append one event for each call of one principal, in this order. Return the calls that have deliveries of it."""
-        first, now = await tx.events.reserve_places(changed_calls[0].call.principal, len(changed_calls))
+        """Append one event for each call, in this order, at these places. Return the calls that have deliveries of it."""
+        seqs = {principal: itertools.count(reserved.first_seq) for principal, reserved in places.items()}
         contexts = [
             EventContext(
-                build_call_event(name, each.call, event_id=self._ids.new_event_id(), seq=seq, now=now),
+                build_call_event(
+                    name,
+                    each.call,
+                    event_id=self._ids.new_event_id(),
+                    seq=next(seqs[each.call.principal]),
+                    now=places[each.call.principal].created_at,
+                ),
                 each.call,
                 each.result,
             )
-            for seq, each in enumerate(changed_calls, first)
+            for each in changed_calls
         ]
         tx.notify(*(call_changed_topic(each.call.id) for each in changed_calls))
-        return await self._append_events(tx, contexts)
+        return await self._append_events(tx, contexts, append)
 
-    async def _append_events(self, tx: Transaction, contexts: Sequence[EventContext]) -> Collection[CallId]:
-        await tx.events.insert([each.event for each in contexts])
-        delivered = await self._fan_out.deliver_new_events(tx, contexts)
-        tx.notify(log_appended_topic(contexts[0].event.principal))
+    async def _append_events(
+        self, tx: Transaction, contexts: Sequence[EventContext], append: LogAppend = NOTHING_ELSE
+    ) -> Collection[CallId]:
+        delivered = await self._fan_out.append_events(tx, contexts, append)
+        tx.notify(*dict.fromkeys(log_appended_topic(each.event.principal) for each in contexts))
         return delivered
 
 
-async def find_matching_webhooks(tx: Transaction, event: Event) -> list[Webhook]:
-    """The webhooks that match the event: an index of the store finds candidates, `matches_event` decides."""
-    (candidates,) = await tx.webhooks.find_candidates([event], catching_up=True)
-    return [webhook for webhook in candidates if matches_event(webhook, event, now=tx.now())]
-
-
-async def _remove_login_waits(
-    tx: Transaction, requests: Sequence[CompletionRequest], finished: Sequence[Call | None]
-) -> None:
+async def _remove_login_waits(tx: Transaction, ends: Collection[_AppliedEnd]) -> None:
     """Ended calls wait for no login: their rows would come before those of other principals' calls at the next login."""
-    ended = [
-        end.call.id for end, call in zip(requests, finished, strict=True) if call is not None and awaits_login(end.call)
-    ]
-    accepted = [
-        end.call.id for end in requests if end.call.id in ended and end.completion.outcome in _ACCEPTED_OUTCOMES
-    ]
+    waiting = [each for each in ends if awaits_login(each.request.call)]
+    accepted = [each.row.call.id for each in waiting if each.request.completion.outcome in _ACCEPTED_OUTCOMES]
     if accepted:
         await tx.login_checks.resume_others(accepted, now=tx.now())
-    if ended:
-        await tx.login_waits.remove(ended)
+    if waiting:
+        await tx.login_waits.remove([each.row.call.id for each in waiting])
+
+
+def _list_finished(
+    requests: Sequence[CompletionRequest | None], ends: Mapping[int, _AppliedEnd]
+) -> Sequence[Call | None]:
+    """The calls after their ends; None for each that was not written."""
+    return [None if (end := ends.get(place)) is None else end.row.call for place in range(len(requests))]
 
 
 def _build_completion_request(call: Call | None, leased: LeasedCompletion) -> CompletionRequest | None:
@@ -325,7 +351,3 @@ def _build_completion_request(call: Call | None, leased: LeasedCompletion) -> Co
     if leased.progress is not None:
         call = replace(call, progress=leased.progress)
     return CompletionRequest(call=call, completion=leased.completion, lease_token=leased.lease_token)
-
-
-def _principal_key(changed_call: ChangedCall) -> Principal:
-    return changed_call.call.principal

@@ -20,8 +20,8 @@ from ringback.domain.ids import EventId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.webhook import Webhook
+from ringback.notifier.fan_out import find_matching_webhooks
 from ringback.notifier.payload import choose_message_id
-from ringback.notifier.recorder import find_matching_webhooks
 from ringback.services.calls import get_own_call
 
 MARKED_DELIVERIES_MAX: Final = 5

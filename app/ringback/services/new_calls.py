@@ -15,7 +15,7 @@ from ringback.domain.ids import CallId, EventId, IdGenerator
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.webhook import Webhook
-from ringback.notifier.recorder import find_matching_webhooks
+from ringback.notifier.fan_out import find_matching_webhooks
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistration, WebhookRegistrations

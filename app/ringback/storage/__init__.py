@@ -7,6 +7,7 @@
     queries.py   loads named statements from .sql files; but for copying/, no other file contains a statement
     units.py     a unit of work that waits, and its end; unit_queues.py: the order in which units run
     signals.py   waiters and their notifications, within one process
+    log_appends.py  appends to logs as several statements
     rows/        the row classes of every store, on named statements
     sqlite/      the default store: one file, and no service to start
     postgres/    the store of many nodes
@@ -16,8 +17,9 @@
     copying/     copies an installation from SQLite to PostgreSQL; its statements are made from the names of tables and columns
 
 A dialect is a folder with its connections, its units of work and the same statements: a diff of the two sql/ folders lists the
-differences. Both run the same suite: tests/conformance. A store reads and writes rows, and promises what the ports say. The
-rules are in the layers above.
+differences. PostgreSQL has one statement in the place of several on the way of a call, because there each is a round trip: an
+end of calls is three (`domain.log_appends`), for a batch of any size. Both run the same suite: tests/conformance. A store
+reads and writes rows, and promises what the ports say. The rules are in the layers above.
 
 Past one PostgreSQL
 -------------------

@@ -12,6 +12,7 @@ from tests.support.statement_parameters.deliveries import DELIVERY_PARAMETERS
 from tests.support.statement_parameters.events import EVENT_PARAMETERS
 from tests.support.statement_parameters.insights import INSIGHT_PARAMETERS
 from tests.support.statement_parameters.logins import LOGIN_PARAMETERS
+from tests.support.statement_parameters.merged import MERGED_PARAMETERS
 from tests.support.statement_parameters.principals import PRINCIPAL_PARAMETERS
 from tests.support.statement_parameters.service import SERVICE_PARAMETERS
 from tests.support.statement_parameters.shape import (
@@ -22,7 +23,15 @@ from tests.support.statement_parameters.shape import (
 )
 from tests.support.statement_parameters.webhooks import WEBHOOK_PARAMETERS
 
-__all__ = ["COMMON_PARAMETERS", "FEW_ROWS", "FULL_SCAN_STATEMENTS", "MANY_ROWS", "MANY_ROWS_DEEP", "PARAMETERS"]
+__all__ = [
+    "COMMON_PARAMETERS",
+    "FEW_ROWS",
+    "FULL_SCAN_STATEMENTS",
+    "MANY_ROWS",
+    "MANY_ROWS_DEEP",
+    "PARAMETERS",
+    "POSTGRES_PARAMETERS",
+]
 
 COMMON_PARAMETERS: Final[dict[str, Any]] = {
     "principal": "alice",
@@ -63,6 +72,9 @@ PARAMETERS: Final[StatementParameters] = (
 )
 """Each statement's parameters, with which it finds a few rows among the filler rows. A statement with `scan` visits that many
 filler rows at most."""
+
+POSTGRES_PARAMETERS: Final[StatementParameters] = MERGED_PARAMETERS
+"""The same for statements that SQLite does not have: each takes the place of several, to save round trips."""
 
 FULL_SCAN_STATEMENTS: Final = {
     "catalog.all": "a few rows an upstream, read at start",

@@ -29,6 +29,7 @@ from ringback.domain.webhook import Webhook, matches_event
 from ringback.extension.events.event_types import DeclaredEventType, DeclaredEventTypes
 from ringback.extension.events.principals import audience_of
 from ringback.extension.events.subscription_index import SubscriptionIndex
+from ringback.storage.log_appends import StepwiseLogAppends
 
 T = TypeVar("T")
 
@@ -131,6 +132,7 @@ class _SharedLogTransaction:
         self.events = _ServerEvents(tx.events)
         self.event_log = _ServerPositions(tx.event_log)
         self.webhooks = _SubscribedWebhooks(tx, audience)
+        self.log_appends = StepwiseLogAppends(cast("Transaction", self))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tx, name)

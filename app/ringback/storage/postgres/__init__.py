@@ -11,6 +11,8 @@ that commit at the same moment share one flush of its log.
     lanes            waiting units, and the connections that run them
     unit_of_work     runs a unit in a transaction, again after a conflict, and refuses one that waits for anything else
     transaction      what a unit of work sees: the row classes of `storage.rows`
+    log_appends      appends to logs, one statement for each step
+    merged_rows      rows with one statement in the place of several of `storage.rows`
     statements       statements by name, with and without locks
     notifications    topics from and to other nodes: LISTEN and NOTIFY
     driver           asyncpg's connections, with the settings that every unit relies on

@@ -74,10 +74,16 @@ def to_store_unavailable(error: BaseException) -> StoreUnavailable:
         return StoreUnavailable(
             "The database cannot be used now: the connection was lost. Try again."
         )  # the driver's words are internals
-    reason = str(error) or type(error).__name__
+    reason = _describe(error)
     if _code(error).startswith(_OPERATOR_CLASSES):
         return StoreUnavailable(f"PostgreSQL refuses: {reason}.", needs_operator=True)
     return StoreUnavailable(f"The database cannot be used now: {reason}. Try again.")
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "there is no Unix socket of PostgreSQL at this place, so it does not run or its URL is wrong"
+    return str(error) or type(error).__name__
 
 
 def _is_driver_internal(error: BaseException) -> bool:

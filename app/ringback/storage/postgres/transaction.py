@@ -5,6 +5,13 @@ from functools import partial
 
 from ringback.domain.encryption import Sealer
 from ringback.domain.ports import PROBE_BYTES
+from ringback.storage.postgres.log_appends import PostgresLogAppends
+from ringback.storage.postgres.merged_rows import (
+    PostgresCallQueue,
+    PostgresCalls,
+    PostgresDeliveryQueue,
+    PostgresWebhooks,
+)
 from ringback.storage.postgres.statements import UnitConnection, open_statements
 from ringback.storage.rows.transaction import SqlTransaction
 from ringback.storage.rows.unit import SqlRows, UnitContext
@@ -20,6 +27,11 @@ class PostgresWriteProbe(SqlRows, noun="write_probe"):
 
 class PostgresTransaction(SqlTransaction):
     write_probe: PostgresWriteProbe
+    log_appends: PostgresLogAppends
+    calls: PostgresCalls
+    call_queue: PostgresCallQueue
+    webhooks: PostgresWebhooks
+    delivery_queue: PostgresDeliveryQueue
 
     def __init__(
         self, connection: UnitConnection, *, sealer: Sealer, webhook_reader: CachingWebhookReader, now: datetime

@@ -8,6 +8,7 @@ from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_outcome import UNSUCCESSFUL_OUTCOMES
 from ringback.domain.call_rows import CallChange, CallFilter, EndedCall, Tombstone
 from ringback.domain.cursor import Page
+from ringback.domain.encryption import Sealer
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
 from ringback.storage.rows.call_content import open_arguments, open_result, seal_arguments, seal_result
@@ -18,7 +19,7 @@ from ringback.storage.rows.unit import SqlRows
 
 _CALL: Final = RECORDS.call
 _TOMBSTONE: Final = RECORDS.tombstone
-_encode_end: Final = _CALL.encoder(
+_encode_end_columns: Final = _CALL.encoder(
     (
         "id",
         "status",
@@ -40,12 +41,22 @@ _encode_end: Final = _CALL.encoder(
 """The columns that an end writes, in the order in which `end_many` reads them."""
 
 
+def encode_ends(ends: Sequence[EndedCall]) -> str:
+    """The rows of `end_many`."""
+    return json_to_column([[*_encode_end_columns(end.call).values(), end.expected, end.lease_token] for end in ends])
+
+
+def decode_call(row: Row, sealer: Sealer) -> Call:
+    """The call of a row that begins with its columns, with its arguments unsealed."""
+    arguments, meta = open_arguments(row, sealer)
+    return _CALL.decode(row, arguments=arguments, meta=meta)
+
+
 class SqlCallReader(SqlRows):
     """Rows that are read as calls, with their arguments unsealed."""
 
     def _decode(self, row: Row) -> Call:
-        arguments, meta = open_arguments(row, self._unit.sealer)
-        return _CALL.decode(row, arguments=arguments, meta=meta)
+        return decode_call(row, self._unit.sealer)
 
     async def _fetch_call(self, name: str, **parameters: Any) -> Call | None:
         row = await self._sql.fetch_one(name, **parameters)
@@ -126,10 +137,9 @@ class SqlCallCompletions(SqlRows, noun="call_completions"):
     """Implements `domain.call_rows.CallCompletionRows`."""
 
     async def end_many(self, ends: Sequence[EndedCall]) -> Collection[CallId]:
-        rows = [[*_encode_end(end.call).values(), end.expected, end.lease_token] for end in ends]
-        if not rows:
+        if not ends:
             return ()
-        return {row["id"] for row in await self._sql.fetch_all("end_many", rows=json_to_column(rows))}
+        return {row["id"] for row in await self._sql.fetch_all("end_many", rows=encode_ends(ends))}
 
     async def put_results(self, results: Mapping[CallId, bytes]) -> None:
         sealer = self._unit.sealer

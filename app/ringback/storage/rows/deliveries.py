@@ -47,10 +47,11 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
     async def insert(self, deliveries: Sequence[Delivery]) -> None:
         if not deliveries:
             return
-        await self._sql.execute(
-            "insert", rows=json_to_column([list(_encode_new(delivery).values()) for delivery in deliveries])
+        sealer = self._unit.sealer
+        await self._sql.execute("insert", rows=encode_new_deliveries(deliveries))
+        await self._sql.execute_many(
+            "insert_body", [{"id": each.id, "body": seal_body(each, sealer)} for each in deliveries]
         )
-        await self._sql.execute_many("insert_body", [self._seal_body(delivery) for delivery in deliveries])
 
     async def get(self, delivery_id: DeliveryId) -> Delivery | None:
         row = await self._sql.fetch_one("get", id=delivery_id)
@@ -104,10 +105,6 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
     async def remove(self, *, cutoff: datetime, limit: int) -> int:
         return await self._sql.execute("remove", older_than=instant_to_column(cutoff), limit=limit)
 
-    def _seal_body(self, delivery: Delivery) -> dict[str, Any]:
-        body = self._unit.sealer.seal(delivery.body, associated_data=body_associated_data(delivery.id))
-        return {"id": delivery.id, "body": body}
-
     async def _is_owner(self, principal: Principal | None, where: DeliveryFilter) -> bool:
         """Whether the filter's call and webhook are the principal's. All deliveries of one call, or of one webhook, are."""
         if principal is None:
@@ -117,6 +114,15 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
             await self._sql.fetch_one("owner_of_webhook", webhook_id=where.webhook_id) if where.webhook_id else None,
         ]
         return all(row is None or row["principal"] == principal for row in owners)
+
+
+def encode_new_deliveries(deliveries: Sequence[Delivery]) -> str:
+    """The rows of `insert`."""
+    return json_to_column([list(_encode_new(delivery).values()) for delivery in deliveries])
+
+
+def seal_body(delivery: Delivery, sealer: Sealer) -> bytes:
+    return sealer.seal(delivery.body, associated_data=body_associated_data(delivery.id))
 
 
 def _unseal_body(row: Row, sealer: Sealer) -> bytes:

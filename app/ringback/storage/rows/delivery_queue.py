@@ -111,20 +111,13 @@ class SqlDeliveryQueue(SqlDeliveryReader, noun="delivery_queue"):
             next_position = visited[-1]["order_key"]
         return Page((row["id"] for row in due[:limit]), next_position=next_position)
 
-    async def apply_updates(self, updates: Sequence[DeliveryUpdate]) -> Collection[DeliveryId]:
-        rows = [
-            (
-                each.delivery.id,
-                each.state,
-                each.delivery.attempts,
-                instant_to_column(each.due_at),
-                each.category,
-                instant_to_column(each.finished_at),
-                each.delivery.lease_token,
-            )
-            for each in updates
-        ]
-        return {row["id"] for row in await self._sql.fetch_all("apply_updates", rows=json_to_column(rows))}
+    async def apply_updates(
+        self, updates: Sequence[DeliveryUpdate], attempts: Sequence[Attempt] = ()
+    ) -> Collection[DeliveryId]:
+        rows = await self._sql.fetch_all("apply_updates", rows=encode_updates(updates))
+        updated = {row["id"] for row in rows}
+        await self.insert_attempts([each for each in attempts if each.delivery_id in updated])
+        return updated
 
     async def insert_attempts(self, attempts: Sequence[Attempt]) -> None:
         await self._sql.execute_many("insert_attempt", [RECORDS.attempt.encode(attempt) for attempt in attempts])
@@ -136,6 +129,24 @@ class SqlDeliveryQueue(SqlDeliveryReader, noun="delivery_queue"):
     async def next_due_at(self) -> datetime | None:
         (row,) = await self._sql.fetch_all("next_due")
         return column_to_instant(row["due_at"])
+
+
+def encode_updates(updates: Sequence[DeliveryUpdate]) -> str:
+    """The rows of `apply_updates`."""
+    return json_to_column(
+        [
+            (
+                each.delivery.id,
+                each.state,
+                each.delivery.attempts,
+                instant_to_column(each.due_at),
+                each.category,
+                instant_to_column(each.finished_at),
+                each.delivery.lease_token,
+            )
+            for each in updates
+        ]
+    )
 
 
 def _row_due_at(row: Row) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 from ringback.storage.rows.api_keys import SqlApiKeys
 from ringback.storage.rows.call_histories import SqlCallHistories
 from ringback.storage.rows.call_resumes import SqlCallResumes
-from ringback.storage.rows.calls import SqlCallCompletions, SqlCallQueue, SqlCalls, SqlScheduledCalls, SqlTombstones
+from ringback.storage.rows.calls import SqlCallCompletions, SqlScheduledCalls, SqlTombstones
 from ringback.storage.rows.dashboard_access import SqlAuditEntries, SqlPortalLinks, SqlSignIns
 from ringback.storage.rows.deliveries import (
     SqlCallDeliveries,
@@ -15,7 +15,7 @@ from ringback.storage.rows.deliveries import (
     SqlEndedDeliveries,
     SqlWebhookDeliveries,
 )
-from ringback.storage.rows.delivery_queue import SqlDeliveryMaintenance, SqlDeliveryQueue
+from ringback.storage.rows.delivery_queue import SqlDeliveryMaintenance
 from ringback.storage.rows.encryption import SqlSealedValues, SqlSealingKeys
 from ringback.storage.rows.erasures import SqlErasedDeliveries, SqlErasedRows, SqlErasures
 from ringback.storage.rows.event_types import SqlEventDemands, SqlEventFollowings, SqlEventTypes
@@ -48,16 +48,14 @@ from ringback.storage.rows.webhooks import (
 
 
 class SqlTransaction:
-    """Implements `domain.ports.Transaction` but for the write probe, of which each database has its own.
+    """Implements `domain.ports.Transaction` but for the rows that each database has in its own way.
 
     Each annotation is one kind of rows. An object of it is made at its first use, because a unit of work uses few of them.
     """
 
     _row_classes: ClassVar[Mapping[str, Callable[[UnitContext], Any]]]
 
-    calls: SqlCalls
     call_completions: SqlCallCompletions
-    call_queue: SqlCallQueue
     scheduled_calls: SqlScheduledCalls
     call_resumes: SqlCallResumes
     call_histories: SqlCallHistories
@@ -67,7 +65,6 @@ class SqlTransaction:
     event_types: SqlEventTypes
     event_demands: SqlEventDemands
     event_followings: SqlEventFollowings
-    webhooks: SqlWebhooks
     webhook_batches: SqlWebhooks
     registered_webhooks: SqlRegisteredWebhooks
     call_webhooks: SqlCallWebhooks
@@ -76,7 +73,6 @@ class SqlTransaction:
     call_deliveries: SqlCallDeliveries
     webhook_deliveries: SqlWebhookDeliveries
     ended_deliveries: SqlEndedDeliveries
-    delivery_queue: SqlDeliveryQueue
     delivery_maintenance: SqlDeliveryMaintenance
     origin_breakers: SqlOriginBreakers
     insights: SqlInsights

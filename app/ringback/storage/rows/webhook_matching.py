@@ -34,7 +34,7 @@ def build_match_keys(event: Event, fields_in_use: Iterable[int]) -> Iterator[Mat
 
     An event without an outcome, for a call that has not ended, has a key for each outcome that the call can have.
     """
-    uri = _changed_resource_uri(event)
+    uri = changed_resource_uri(event)
     for fields in fields_in_use:
         values = [getattr(event, name) for bit, name in _FILTER_BITS if fields & bit]
         if None in values or bool(fields & _URI_BIT) is not (uri is not None):
@@ -43,16 +43,17 @@ def build_match_keys(event: Event, fields_in_use: Iterable[int]) -> Iterator[Mat
             continue
         if uri is not None:
             values.append(uri)
-        for outcome in _possible_outcomes(event) if fields & _OUTCOME_BIT else [None]:
+        for outcome in possible_outcomes(event) if fields & _OUTCOME_BIT else [None]:
             key_values = [value for value in (*values, outcome, event.topic) if value is not None]
             yield event.name, fields, "".join(f"{value}{_VALUE_SEPARATOR}" for value in key_values)
 
 
-def _possible_outcomes(event: Event) -> Iterable[str]:
+def possible_outcomes(event: Event) -> Iterable[str]:
+    """The outcome of a call that has ended, or those that the call can have."""
     outcome = event.data.get("outcome")
     return CallOutcome if outcome is None else [outcome]
 
 
-def _changed_resource_uri(event: Event) -> str | None:
+def changed_resource_uri(event: Event) -> str | None:
     """Webhooks that name a resource match its changes; those that name none match changes of lists."""
     return event.data.get("uri") if event.name == EventName.UPSTREAM_CHANGED else None

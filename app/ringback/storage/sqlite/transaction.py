@@ -5,18 +5,27 @@ from datetime import datetime
 from functools import partial
 
 from ringback.domain.encryption import Sealer
+from ringback.storage.log_appends import StepwiseLogAppends
+from ringback.storage.rows.calls import SqlCallQueue, SqlCalls
+from ringback.storage.rows.delivery_queue import SqlDeliveryQueue
 from ringback.storage.rows.transaction import SqlTransaction
 from ringback.storage.rows.unit import UnitContext
 from ringback.storage.rows.webhook_reader import CachingWebhookReader
+from ringback.storage.rows.webhooks import SqlWebhooks
 from ringback.storage.sqlite.statements import open_statements
 from ringback.storage.sqlite.write_probe import SqliteWriteProbe
 
 
 class SqliteTransaction(SqlTransaction):
     write_probe: SqliteWriteProbe
+    calls: SqlCalls
+    call_queue: SqlCallQueue
+    webhooks: SqlWebhooks
+    delivery_queue: SqlDeliveryQueue
 
     def __init__(
         self, connection: sqlite3.Connection, *, sealer: Sealer, webhook_reader: CachingWebhookReader, now: datetime
     ) -> None:
         super().__init__(UnitContext(partial(open_statements, connection), sealer, webhook_reader, now))
         self.connection = connection
+        self.log_appends = StepwiseLogAppends(self)

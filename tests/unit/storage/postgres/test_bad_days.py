@@ -208,6 +208,13 @@ def test_errors_of_the_server_and_of_the_way_to_it_are_unavailable(error: Except
     assert raised.needs_operator is needs_operator
 
 
+def test_a_missing_socket_is_explained() -> None:
+    raised = to_caller_error(FileNotFoundError(2, "No such file or directory"))
+
+    assert isinstance(raised, StoreUnavailable)
+    assert "no Unix socket of PostgreSQL" in raised.detail
+
+
 def test_a_wrong_statement_stays_the_error_that_it_is() -> None:
     error = asyncpg.UndefinedColumnError("column does not exist")
 

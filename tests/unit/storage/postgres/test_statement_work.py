@@ -20,7 +20,13 @@ from tests.support.filled_postgres import (
     fill_database,
     prepare_statement,
 )
-from tests.support.statement_parameters import FEW_ROWS, FULL_SCAN_STATEMENTS, MANY_ROWS, PARAMETERS
+from tests.support.statement_parameters import (
+    FEW_ROWS,
+    FULL_SCAN_STATEMENTS,
+    MANY_ROWS,
+    PARAMETERS,
+    POSTGRES_PARAMETERS,
+)
 
 MANY_ROWS_BY_DEFAULT: Final = 10_000
 """Ten times as many as few are enough to see growth; a deep run has a hundred times as many."""
@@ -29,9 +35,12 @@ ADDITIONAL_BLOCKS_MAX: Final = 200
 ADDITIONAL_ROWS_MAX: Final = 60
 """Rows: what a log that is halved a few times more often costs."""
 ONLY_IN_SQLITE: Final = {"commit_count"}
+ALL_PARAMETERS: Final = PARAMETERS | {
+    noun: PARAMETERS.get(noun, {}) | statements for noun, statements in POSTGRES_PARAMETERS.items()
+}
 STATEMENTS: Final = [
     f"{noun}.{name}"
-    for noun, statements in PARAMETERS.items()
+    for noun, statements in ALL_PARAMETERS.items()
     if noun not in ONLY_IN_SQLITE
     for name in statements
     if name in load_sql(noun)
@@ -88,7 +97,7 @@ async def prepare_all(connection: Connection) -> dict[str, PreparedStatement]:
 
 def parameters(statement: str) -> list[dict[str, Any]]:
     noun, _, name = statement.partition(".")
-    return PARAMETERS[noun][name]
+    return ALL_PARAMETERS[noun][name]
 
 
 @pytest.mark.parametrize("noun", [noun for noun in PARAMETERS if noun not in ONLY_IN_SQLITE])
@@ -106,6 +115,6 @@ def test_a_statement_visits_as_many_rows_beside_many_others_as_beside_few(
 
 
 def test_every_statement_has_parameters_here() -> None:
-    nouns = set(PARAMETERS) - ONLY_IN_SQLITE
+    nouns = set(ALL_PARAMETERS) - ONLY_IN_SQLITE
 
     assert set(STATEMENTS) == {f"{noun}.{name}" for noun in nouns for name in load_sql(noun)}

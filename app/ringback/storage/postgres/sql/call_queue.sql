@@ -2,9 +2,11 @@
 -- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first. Calls that
 -- another node is leasing are skipped, so a node may get fewer than are queued: the node that leased all that it had capacity for
 -- notifies the others when it has committed. A paused upstream gets none.
+-- The turns are locked in the order of principals, whatever the turns are, so that two transactions cannot wait for each other. The
+-- principal of the last call comes last in the next turns.
 -- (The empty text, and naming the candidates twice, keep PostgreSQL from reading the whole queue once more while it believes that the
 -- queue is empty.)
--- name: queued
+-- name: lease_queued
 WITH RECURSIVE waiting (principal) AS (
     (
         SELECT principal FROM calls
@@ -31,26 +33,42 @@ candidates AS MATERIALIZED (
         WHERE phase = 'queued' AND upstream = :upstream AND principal = waiting.principal
         ORDER BY id LIMIT :limit
     ) AS oldest
+),
+queued AS MATERIALIZED (
+    SELECT id, principal, row_number() OVER (ORDER BY place, ticket, id) AS number
+    FROM (
+        SELECT calls.id, calls.principal, candidates.place, candidates.ticket
+        FROM candidates JOIN calls ON calls.id = candidates.id
+        WHERE calls.id = ANY(ARRAY(SELECT candidates.id FROM candidates)) AND calls.phase || '' = 'queued'
+        ORDER BY candidates.place, candidates.ticket, candidates.id
+        LIMIT :limit
+        FOR NO KEY UPDATE OF calls SKIP LOCKED
+    ) AS locked
+),
+leased AS (
+    UPDATE calls SET phase = 'running', lease_owner = :owner, lease_token = :token, lease_until = :until
+    WHERE id = ANY(ARRAY(SELECT queued.id FROM queued))
+    RETURNING calls.*
+),
+served AS MATERIALIZED (
+    SELECT principal, row_number() OVER (ORDER BY max(number)) AS place FROM queued GROUP BY principal
+),
+next AS MATERIALIZED (SELECT nextval('turn_tickets') AS ticket WHERE EXISTS (SELECT 1 FROM queued)),
+turned AS (
+    INSERT INTO turns (upstream, principal, ticket)
+    SELECT :upstream::text, served.principal, next.ticket + served.place
+    FROM next CROSS JOIN served
+    ORDER BY served.principal COLLATE "C"
+    ON CONFLICT (upstream, principal) DO UPDATE SET ticket = excluded.ticket
+),
+whole_leased AS (
+    SELECT
+        leased.*,
+        (SELECT inputs.arguments FROM inputs WHERE inputs.call_id = leased.id) AS arguments,
+        (SELECT inputs.meta FROM inputs WHERE inputs.call_id = leased.id) AS meta
+    FROM leased
 )
-SELECT calls.id, calls.principal
-FROM candidates JOIN calls ON calls.id = candidates.id
-WHERE calls.id = ANY(ARRAY(SELECT candidates.id FROM candidates)) AND calls.phase || '' = 'queued'
-ORDER BY candidates.place, candidates.ticket, candidates.id
-LIMIT :limit
-FOR NO KEY UPDATE OF calls SKIP LOCKED;
-
--- name: lease
-UPDATE calls SET phase = 'running', lease_owner = :owner, lease_token = :token, lease_until = :until
-WHERE id = ANY(:ids::text[]);
-
--- Rows are locked in the order of principals, whatever their turns, so that two transactions cannot wait for each other.
--- name: take_turns
-WITH next AS MATERIALIZED (SELECT nextval('turn_tickets') AS ticket)
-INSERT INTO turns (upstream, principal, ticket)
-SELECT :upstream::text, served.principal, next.ticket + served.place
-FROM next CROSS JOIN unnest(:principals::text[]) WITH ORDINALITY AS served (principal, place)
-ORDER BY served.principal COLLATE "C"
-ON CONFLICT (upstream, principal) DO UPDATE SET ticket = excluded.ticket;
+SELECT {call in whole_leased} FROM queued JOIN whole_leased ON whole_leased.id = queued.id ORDER BY queued.number;
 
 -- Returns a row if the turn counts. A turn that another transaction is counting for this principal is not written a second time, so
 -- that calls which start at the same time do not wait for each other.
@@ -78,11 +96,6 @@ added AS (
     ON CONFLICT DO NOTHING
 )
 SELECT ticket FROM free;
-
--- name: by_ids
-SELECT {call in whole_calls}
-FROM unnest(:ids::text[]) WITH ORDINALITY AS wanted (id, place) JOIN whole_calls ON whole_calls.id = wanted.id
-ORDER BY wanted.place;
 
 -- Locks the rows in the order of their ids, as a batch of ends does.
 -- name: extend

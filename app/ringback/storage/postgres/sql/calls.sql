@@ -1,7 +1,7 @@
--- name: insert
-INSERT INTO calls {new call};
-
--- name: insert_input
+-- name: insert_whole
+WITH stored AS (
+    INSERT INTO calls {new call}
+)
 INSERT INTO inputs (call_id, arguments, meta, key_id) VALUES (:id, :arguments, :meta, :key_id);
 
 -- name: get

@@ -75,24 +75,41 @@ FOR NO KEY UPDATE SKIP LOCKED;
 
 -- Another node may have leased one since it was found. (The empty text keeps PostgreSQL from reading all pending deliveries while
 -- it believes that there are none.)
--- name: lease
-UPDATE deliveries SET
-    state = 'leased', lease_owner = :owner, lease_token = :token, lease_until = :until, attempts = attempts + 1
-WHERE id = ANY(:ids::text[]) AND state || '' = 'pending'
-RETURNING id;
+-- name: lease_whole
+WITH leased AS (
+    UPDATE deliveries SET
+        state = 'leased', lease_owner = :owner, lease_token = :token, lease_until = :until, attempts = attempts + 1
+    WHERE id = ANY(:ids::text[]) AND state || '' = 'pending'
+    RETURNING deliveries.*
+),
+whole_leased AS (
+    SELECT leased.*, (SELECT bodies.body FROM bodies WHERE bodies.delivery_id = leased.id) AS body FROM leased
+)
+SELECT {delivery in whole_leased} FROM whole_leased ORDER BY due_at, seq;
 
 -- name: by_ids
 SELECT {delivery in whole_deliveries} FROM whole_deliveries WHERE id = ANY(:ids::text[]) ORDER BY due_at, seq;
 
--- Only a leased delivery has a token.
--- name: apply_updates
-UPDATE deliveries SET
-    state = updated.row ->> 1, attempts = (updated.row ->> 2)::bigint, due_at = (updated.row ->> 3)::bigint,
-    last_category = updated.row ->> 4, finished_at = (updated.row ->> 5)::bigint, lease_owner = NULL, lease_token = NULL,
-    lease_until = NULL
-FROM json_array_elements(:rows::json) AS updated (row)
-WHERE deliveries.id = updated.row ->> 0 AND lease_token = updated.row ->> 6
-RETURNING deliveries.id;
+-- Only a leased delivery has a token. The attempts are those of the updated deliveries.
+-- name: record_attempts
+WITH updated AS (
+    UPDATE deliveries SET
+        state = updated.row ->> 1, attempts = (updated.row ->> 2)::bigint, due_at = (updated.row ->> 3)::bigint,
+        last_category = updated.row ->> 4, finished_at = (updated.row ->> 5)::bigint, lease_owner = NULL, lease_token = NULL,
+        lease_until = NULL
+    FROM json_array_elements(:rows::json) AS updated (row)
+    WHERE deliveries.id = updated.row ->> 0 AND lease_token = updated.row ->> 6
+    RETURNING deliveries.id
+),
+recorded AS (
+    INSERT INTO attempts (id, delivery_id, number, started_at, duration_ms, category, status_code, excerpt, detail)
+    SELECT
+        attempt.row ->> 0, attempt.row ->> 1, (attempt.row ->> 2)::bigint, (attempt.row ->> 3)::bigint,
+        (attempt.row ->> 4)::bigint, attempt.row ->> 5, (attempt.row ->> 6)::bigint, attempt.row ->> 7, attempt.row ->> 8
+    FROM json_array_elements(:attempts::json) AS attempt (row)
+    WHERE attempt.row ->> 1 = ANY(ARRAY(SELECT id FROM updated))
+)
+SELECT id FROM updated;
 
 -- name: insert_attempt
 INSERT INTO attempts {new attempt};

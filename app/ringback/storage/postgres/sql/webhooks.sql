@@ -60,48 +60,86 @@ ORDER BY webhooks.id DESC;
 -- name: end_of_page_of_state_of_all
 SELECT id FROM webhooks WHERE id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
--- The sets of filters that the principal's webhooks for these events use. Steps from one to the next of the 256 possible sets.
--- name: fields_in_use
-WITH RECURSIVE sets (event_name, fields) AS (
-    SELECT names.name, (
+-- As `find_receivers` of log_appends, which says more, but without locks, for units that read, and also with webhooks that catch up.
+-- name: candidates
+WITH RECURSIVE happened AS MATERIALIZED (
+    SELECT
+        event.row ->> 0 AS principal, (event.row ->> 1)::bigint AS seq, event.row ->> 2 AS name, event.row ->> 3 AS upstream,
+        event.row ->> 4 AS tool, event.row ->> 5 AS call_id, event.row ->> 6 AS client_session_id,
+        event.row ->> 7 AS correlation_id, event.row ->> 8 AS uri, event.row ->> 9 AS topic, event.row -> 10 AS outcomes
+    FROM json_array_elements(replace(:events, '\u0000', '\ufffd')::json) AS event (row)
+),
+sets (principal, event_name, fields) AS (
+    SELECT names.principal, names.name, (
         SELECT fields FROM webhook_matches
-        WHERE principal = :principal AND event_name = names.name ORDER BY fields LIMIT 1
+        WHERE webhook_matches.principal = names.principal AND webhook_matches.event_name = names.name
+        ORDER BY fields LIMIT 1
     )
-    FROM unnest(:event_names::text[]) AS names (name)
+    FROM (SELECT DISTINCT principal, name FROM happened) AS names
     UNION ALL
-    SELECT event_name, (
+    SELECT sets.principal, sets.event_name, (
         SELECT fields FROM webhook_matches
-        WHERE principal = :principal AND event_name = sets.event_name AND fields > sets.fields ORDER BY fields LIMIT 1
+        WHERE webhook_matches.principal = sets.principal AND webhook_matches.event_name = sets.event_name
+            AND webhook_matches.fields > sets.fields
+        ORDER BY fields LIMIT 1
     )
     FROM sets WHERE sets.fields IS NOT NULL
+),
+keys AS MATERIALIZED (
+    SELECT principal, event_name, fields, match_key, array_agg(seq::text) AS seqs
+    FROM (
+        SELECT happened.seq, happened.principal, sets.event_name, sets.fields, hashtextextended((
+            CASE WHEN sets.fields & 1 > 0 THEN upstream || E'\x1f' ELSE '' END
+            || CASE WHEN sets.fields & 2 > 0 THEN tool || E'\x1f' ELSE '' END
+            || CASE WHEN sets.fields & 4 > 0 THEN call_id || E'\x1f' ELSE '' END
+            || CASE WHEN sets.fields & 8 > 0 THEN client_session_id || E'\x1f' ELSE '' END
+            || CASE WHEN sets.fields & 16 > 0 THEN correlation_id || E'\x1f' ELSE '' END
+            || coalesce(uri || E'\x1f', '') || coalesce(accepted.outcome || E'\x1f', '') || coalesce(topic || E'\x1f', '')
+        ) COLLATE "C", 0) AS match_key
+        FROM sets
+        JOIN happened ON happened.principal = sets.principal AND happened.name = sets.event_name
+        LEFT JOIN LATERAL json_array_elements_text(
+            CASE WHEN sets.fields & 64 > 0 THEN happened.outcomes END
+        ) AS accepted (outcome) ON true
+        WHERE (sets.fields & 32 > 0) = (uri IS NOT NULL) AND (sets.fields & 128 > 0) = (topic IS NOT NULL)
+    ) AS key
+    WHERE match_key IS NOT NULL  -- an event without one of the values matches none of these webhooks
+    GROUP BY principal, event_name, fields, match_key
+),
+of_calls AS MATERIALIZED (
+    SELECT principal, call_id, array_agg(seq::text) AS seqs FROM happened WHERE call_id IS NOT NULL GROUP BY principal, call_id
+),
+found AS MATERIALIZED (
+    SELECT keys.principal, keys.seqs, NULL AS of_call, matching.webhook_id
+    FROM keys
+    CROSS JOIN LATERAL (
+        SELECT webhook_id FROM webhook_matches
+        WHERE webhook_matches.principal = keys.principal AND webhook_matches.event_name = keys.event_name
+            AND webhook_matches.fields = keys.fields AND webhook_matches.match_key = keys.match_key AND ends_at > :now
+        OFFSET 0
+    ) AS matching
+    WHERE :catching_up::boolean OR (SELECT true FROM catch_ups WHERE catch_ups.webhook_id = matching.webhook_id) IS NULL
+    UNION ALL
+    SELECT of_calls.principal, of_calls.seqs, of_calls.call_id, own.id
+    FROM of_calls
+    CROSS JOIN LATERAL (
+        SELECT id FROM webhooks
+        WHERE principal || '' = of_calls.principal AND call_id = of_calls.call_id AND origin = 'call' AND state <> 'disabled'
+        OFFSET 0
+    ) AS own
+    UNION ALL
+    SELECT of_calls.principal, of_calls.seqs, of_calls.call_id, named.id
+    FROM of_calls
+    CROSS JOIN LATERAL (SELECT webhook_id FROM call_webhooks WHERE call_id = of_calls.call_id OFFSET 0) AS naming
+    CROSS JOIN LATERAL (SELECT id, state FROM webhooks WHERE id = naming.webhook_id LIMIT 1) AS named
+    WHERE named.state <> 'disabled'
+        AND (
+            :catching_up::boolean OR (SELECT true FROM catch_ups WHERE catch_ups.webhook_id = naming.webhook_id) IS NULL
+        )
 )
-SELECT event_name, fields FROM sets WHERE fields IS NOT NULL;
-
--- Each of `keys` is an event name, a set of filters and their values; `place` is its index among the keys. The
--- URI of a resource comes from an upstream, and PostgreSQL refuses U+0000.
--- name: matching
-SELECT {webhook in webhooks}, wanted.place - 1 AS place
-FROM json_array_elements(replace(:keys, '\u0000', '\ufffd')::json) WITH ORDINALITY AS wanted (key, place)
-JOIN webhook_matches ON webhook_matches.principal = :principal AND event_name = wanted.key ->> 0
-    AND fields = (wanted.key ->> 1)::bigint AND match_key = hashtextextended((wanted.key ->> 2) COLLATE "C", 0)
-    AND ends_at > :now
-JOIN webhooks ON webhooks.id = webhook_matches.webhook_id
-WHERE :catching_up::boolean
-    OR (SELECT true FROM catch_ups WHERE catch_ups.webhook_id = webhook_matches.webhook_id) IS NULL;
-
--- The webhooks that belong to these calls, then those that the calls name. (The empty text keeps PostgreSQL from reading all webhooks
--- of the principal while it believes that there are none. LIMIT keeps it from beginning with all webhooks: an id has one.)
--- name: of_calls
-SELECT {webhook in webhooks}, call_id AS of_call FROM webhooks
-WHERE principal || '' = :principal AND call_id = ANY(:call_ids::text[]) AND origin = 'call' AND state <> 'disabled'
-UNION ALL
-SELECT {webhook in webhooks}, call_webhooks.call_id FROM call_webhooks
-CROSS JOIN LATERAL (SELECT * FROM webhooks WHERE id = call_webhooks.webhook_id LIMIT 1) AS webhooks
-WHERE call_webhooks.call_id = ANY(:call_ids::text[]) AND state <> 'disabled'
-    AND (
-        :catching_up::boolean
-        OR (SELECT true FROM catch_ups WHERE catch_ups.webhook_id = call_webhooks.webhook_id) IS NULL
-    );
+SELECT {webhook in webhooks}, found.principal AS log, found.seqs, found.of_call
+FROM found
+CROSS JOIN LATERAL (SELECT * FROM webhooks WHERE id = found.webhook_id LIMIT 1) AS webhooks;
 
 -- One statement for each part of a webhook: the owner's settings, its health by the receiver's answers, and so on.
 

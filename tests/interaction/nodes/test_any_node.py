@@ -1,0 +1,99 @@
+"""Any node serves any request, and each node has its own limits towards upstreams."""
+
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from ringback.client import RingbackClient
+from ringback.upstreams.config import Isolation
+from tests.interaction.interop.test_python_sdk import MODES, get_pending, observe, open_client
+from tests.interaction.nodes.conftest import Site
+from tests.support.alternating_proxy import AlternatingProxy
+from tests.support.application import start_upstream_call, wait_until_ended
+from tests.support.asking_upstream import AskingUpstream
+from tests.support.interop_upstream import InteropUpstream
+from tests.support.nodes import running_cluster
+from tests.support.upstreams import make_http_config, serving
+
+pytestmark = pytest.mark.requirement("R34")
+
+
+@dataclass(frozen=True, slots=True)
+class Street:
+    upstream: InteropUpstream
+    direct_url: str
+    url: str
+    """Through a proxy that sends each request to the other one of two nodes."""
+    proxy: AlternatingProxy
+
+
+@asynccontextmanager
+async def open_street(folder: Path) -> AsyncGenerator[Street]:
+    upstream = InteropUpstream()
+    async with (
+        serving(upstream.app()) as server,
+        running_cluster(
+            folder,
+            replace(make_http_config(server.url), tool_inline_wait_seconds={"hold": 0.2}),
+            inline_wait_seconds=50.0,
+        ) as cluster,
+    ):
+        nodes = [await cluster.start_node() for _ in range(2)]
+        key = await cluster.create_key("alice")
+        proxy = AlternatingProxy([node.url for node in nodes], headers={"Authorization": f"Bearer {key}"})
+        async with serving(proxy) as balancer:
+            yield Street(upstream, server.url, f"{balancer.url}/stage", proxy)
+
+
+@pytest.mark.requirement("R28")
+async def test_the_python_sdk_gets_the_same_through_alternating_nodes_in_both_eras(tmp_path: Path) -> None:
+    async with open_street(tmp_path) as street:
+        for mode in MODES:
+            street.upstream.reset()
+            assert await observe(street.url, mode) == await observe(street.direct_url, mode)
+            async with open_client(street.url, mode) as client:
+                pending = await client.call_tool("hold", {})
+                street.upstream.release.set()
+                ended = await client.call_tool("ringback_wait_for_call", {"call_id": get_pending(pending)["call_id"]})
+            assert ended.structured_content is not None
+            assert ended.structured_content["status"] == "completed"
+    used = Counter(server for server, _ in street.proxy.requests)
+    assert len(used) == 2
+
+
+async def test_each_node_runs_as_many_calls_of_an_upstream_as_max_concurrent_says(site: Site) -> None:
+    one_at_a_time = [replace(config, max_concurrent=1) for config in site.cluster.upstreams]
+    first, _ = [await site.cluster.start_node(upstreams=one_at_a_time) for _ in range(2)]
+    alice = await first.client(await site.cluster.create_key("alice"))
+
+    calls = [await start_upstream_call(alice, "hold", site.phone) for _ in range(3)]
+    await site.stage.wait_until_held(2)
+
+    assert len(site.stage.calls) == 2
+    site.stage.release.set()
+    assert {(await wait_until_ended(alice, call)).status for call in calls} == {"completed"}
+    assert len(site.stage.calls) == 3
+
+
+async def test_each_node_has_a_session_of_its_own_for_each_principal(tmp_path: Path) -> None:
+    upstream = AskingUpstream()
+
+    async def count_visits(client: RingbackClient) -> str:
+        started = await client.start_call("stage", "visits", {})
+        await wait_until_ended(client, started.call)
+        result = await client.result(started.call.id)
+        return str(result["content"][0]["text"])
+
+    async with serving(upstream.app()) as server:
+        config = replace(make_http_config(server.url), isolation=Isolation.PRINCIPAL)
+        async with running_cluster(tmp_path, config) as cluster:
+            first, second = [await cluster.start_node() for _ in range(2)]
+            alices, bobs = await cluster.create_key("alice"), await cluster.create_key("bob")
+            near, far = await first.client(alices), await second.client(alices)
+            visits = [await count_visits(each) for each in (near, near, far, await first.client(bobs), far)]
+
+    assert visits == ["1", "2", "1", "1", "2"]
