@@ -53,6 +53,8 @@ Beside the drawing:
     elicitation_ids, request_state, legacy_task_elicitation   how an answer finds its question, in each era
     session_notifications, session_activity   notifications to a legacy session, and when it was used last
     single_responses             a modern response as one JSON body, or as a stream if the client has to wait
+    modern_calls                 a modern tools/call without the SDK's layers around its handler
+    request_events               the stream that responds to a request of a legacy session
     direct_streams               modern streams of MCP Events, without the SDK's tasks and models
     poll_limiter, tool_advice    advice to models: wait instead of polling; tools instead of REST paths
     method_spans                 the span of each request, below that of the client or of the HTTP request

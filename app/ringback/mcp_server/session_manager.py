@@ -41,6 +41,7 @@ from ringback.domain.signals import mcp_session_topic
 from ringback.mcp_server.auth import get_request_caller
 from ringback.mcp_server.direct_streams import is_modern_stream_request, serve_direct_stream
 from ringback.mcp_server.gateway import TaskSpawner
+from ringback.mcp_server.modern_calls import CallHandler, handle_modern_call
 from ringback.mcp_server.request_context import SESSION_REFUSED_KEY, Endpoint
 from ringback.mcp_server.session_activity import SessionActivity
 from ringback.mcp_server.session_transport import SessionTransport, build_replay
@@ -83,6 +84,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         sessions: McpSessions,
         activity: SessionActivity,
         create_transport: Callable[[str], SessionTransport],
+        handle_call: CallHandler,
         background_tasks: TaskSpawner,
         request_bytes_max: int,
         clock: Clock,
@@ -98,6 +100,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         self._sessions = sessions
         self._activity = activity
         self._create_transport = create_transport
+        self._handle_call = handle_call
         self._background_tasks = background_tasks
         self._clock = clock
         self._adoption_lock = anyio.Lock()
@@ -130,7 +133,8 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
             if asks_for_notifications(body):
                 await send_streamed_response(super()._handle_request, scope, receive, send)
             else:
-                await send_single_response(self.app, self._lifespan_state, scope, receive, send)
+                handle = partial(handle_modern_call, self.app, self._handle_call, self._lifespan_state)
+                await send_single_response(handle, scope, receive, send)
         elif is_modern_stream_request(scope):
             await serve_direct_stream(self.app, self._lifespan_state, scope, receive, send)
         else:
