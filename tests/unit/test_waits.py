@@ -159,12 +159,14 @@ async def test_the_error_of_a_late_helper_is_raised_unless_the_block_raises() ->
     async def fail() -> None:
         raise ZeroDivisionError
 
+    async def run_block(error: Exception | None) -> None:
+        async with LateHelper(fail) as helper:
+            helper.start()
+            await asyncio.sleep(0)
+            if error is not None:
+                raise error
+
     with pytest.raises(ZeroDivisionError):
-        async with LateHelper(fail) as helper:
-            helper.start()
-            await asyncio.sleep(0)
+        await run_block(None)
     with pytest.raises(LookupError):
-        async with LateHelper(fail) as helper:
-            helper.start()
-            await asyncio.sleep(0)
-            raise LookupError
+        await run_block(LookupError())
