@@ -39,12 +39,10 @@ _TRANSPORT_KIND: Final = "streamable-http"
 
 
 async def handle_modern_call(
-    app: Server[Any], handle: CallHandler, lifespan_state: Any, scope: Scope, receive: Receive, send: Send
+    app: Server[Any], handle: CallHandler, lifespan_state: Any, body: bytes, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Handle a modern tools/call that asks for no notifications, and send its response as one JSON body."""
-    request = Request(scope, receive)
-    body = await request.body()
-    context = await _read_call(app, lifespan_state, request, body)
+    context = await _read_call(app, lifespan_state, Request(scope, receive), body)
     if context is None:
         # Without security settings, which `HostOriginMiddleware` replaces, and for a JSON body.
         await sdk.handle_modern_request(app, None, True, lifespan_state, scope, _receive(body), send)  # noqa: FBT003
@@ -70,7 +68,7 @@ async def _read_call(
     if message is None:
         return None
     named = {"method": message.method, "params": message.params}
-    route = classify_inbound_request(named, headers=dict(request.headers))
+    route = classify_inbound_request(named, headers=_read_headers(request.scope))
     if isinstance(route, InboundLadderRejection):
         return None
     if await sdk._mcp_param_rejection(app, request, message, route, lifespan_state) is not None:  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - no other name
@@ -90,6 +88,11 @@ def _parse_request(request: Request, body: bytes) -> JSONRPCRequest | None:
         return JSONRPCRequest.model_validate(from_json(body))
     except ValueError:
         return None
+
+
+def _read_headers(scope: Scope) -> dict[str, str]:
+    """The first header of each name, as the SDK reads them."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
 
 
 def _build_context(
