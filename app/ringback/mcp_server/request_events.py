@@ -1,12 +1,14 @@
-"""The event stream that responds to a request of a legacy session.
+"""The response to a request of a legacy session: one JSON body, or an event stream.
 
-    first event within `OPEN_AFTER_SECONDS`    head, priming event and first event are one write
-    later                                      head and priming event first; then the events, and a comment every 15 seconds
-    the client disconnects                     the response ends, and the handler goes on
+    response within `OPEN_AFTER_SECONDS`    one JSON body, unless an event came first, or the client resumes a stream
+    event before it                         an event stream: head, priming event and this event are one write
+    nothing until then                      an event stream: head and priming event; then events, and a comment every 15 s
+    the client disconnects                  the response ends, and the handler goes on
 
-The SDK responds with five tasks and two streams for each request, and lets the client read the head, the priming event and
-the result one by one: a third of the CPU time of a fast call (measured). A client whose connection breaks before the priming
-event cannot resume the stream, so a stream that takes long is opened early.
+The SDK always responds with an event stream, and starts five tasks and two streams for it: a third of the CPU time of a fast
+call (measured). Its client closes the connection of each event stream as soon as it has the response, and opens another one for
+the next request; after a JSON body it uses the connection again. A client whose connection breaks before the priming event
+cannot resume the stream, so a stream is opened early if the response takes long.
 """
 
 import asyncio
@@ -33,11 +35,18 @@ def encode_event(event: Mapping[str, Any]) -> bytes:
 
 class RequestEvents:
     def __init__(
-        self, receive: Receive, send: Send, *, session_id: str, priming_event: Mapping[str, Any] | None
+        self,
+        receive: Receive,
+        send: Send,
+        *,
+        session_id: str,
+        priming_event: Mapping[str, Any] | None,
+        may_be_json: bool,
     ) -> None:
         self._receive = receive
         self._send = send
-        self._session_id = session_id
+        self._session_header = (MCP_SESSION_ID_HEADER.encode(), session_id.encode())
+        self._may_be_json = may_be_json
         self._opening = b"" if priming_event is None else encode_event(priming_event)
         self._is_open = False
         self._has_ended = False
@@ -53,8 +62,20 @@ class RequestEvents:
 
         return asyncio.get_running_loop().call_later(OPEN_AFTER_SECONDS, attend)
 
-    async def send_event(self, event: Mapping[str, Any], *, is_last: bool) -> None:
-        await self._write(encode_event(event), is_last=is_last)
+    async def send_event(self, event: Mapping[str, Any]) -> None:
+        """Send a notification or a request to the client."""
+        await self._write(encode_event(event))
+
+    async def send_response(self, event: Mapping[str, Any]) -> None:
+        """Send the JSON-RPC response, and end."""
+        if self._is_open or not self._may_be_json:
+            await self._write(encode_event(event), is_last=True)
+            return
+        self._is_open = self._has_ended = True
+        body = event["data"].encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), self._session_header]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
 
     async def end(self) -> None:
         """End the stream, unless its last event has done so."""
@@ -79,6 +100,6 @@ class RequestEvents:
             if not self._is_open:
                 self._is_open = True
                 data = self._opening + data
-                headers = [*STREAM_HEADERS, (MCP_SESSION_ID_HEADER.encode(), self._session_id.encode())]
+                headers = [*STREAM_HEADERS, self._session_header]
                 await self._send({"type": "http.response.start", "status": 200, "headers": headers})
             await self._send({"type": "http.response.body", "body": data, "more_body": not is_last})

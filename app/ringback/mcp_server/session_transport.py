@@ -246,7 +246,13 @@ class SessionTransport(StreamableHTTPServerTransport):
             return
         version = request.headers.get(MCP_PROTOCOL_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
         priming_event = await self._mint_priming_event(str(message.id), version)
-        response = RequestEvents(receive, send, session_id=self.session_id, priming_event=priming_event)
+        response = RequestEvents(
+            receive,
+            send,
+            session_id=self.session_id,
+            priming_event=priming_event,
+            may_be_json=IS_RESUMED_KEY not in scope["state"],
+        )
         with anyio.CancelScope() as response_scope:
             timer = response.attend_later(response_scope)
             try:
@@ -265,10 +271,10 @@ class SessionTransport(StreamableHTTPServerTransport):
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the session ended
                 await cast("MemoryObjectSendStream[SessionMessage]", self._read_stream_writer).send(message)
                 async for event in receive_end:
-                    is_last = isinstance(event.message, JSONRPCResponse | JSONRPCError)
-                    await response.send_event(self._create_event_data(event), is_last=is_last)
-                    if is_last:
+                    if isinstance(event.message, JSONRPCResponse | JSONRPCError):
+                        await response.send_response(self._create_event_data(event))
                         break
+                    await response.send_event(self._create_event_data(event))
         finally:
             if self._request_streams.get(stream_id) == (send_end, receive_end):
                 del self._request_streams[stream_id]
