@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -83,6 +84,34 @@ async def run_with_helper(work: Coroutine[Any, Any, T], helper: Coroutine[Any, A
         return await tasks[0]
     finally:
         await end_tasks(tasks)
+
+
+class LateHelper:
+    """Runs beside the block that it is entered for, from the first `start` on: a task costs more than most blocks take."""
+
+    __slots__ = ("_run", "_task")
+
+    def __init__(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._run = run
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start the helper, unless it was started before. Only within the block."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End the helper. Raises what it raised, unless the block raises."""
+        if self._task is None:
+            return
+        await end_tasks([self._task])
+        if error is None and not self._task.cancelled():
+            self._task.result()
 
 
 async def end_tasks(tasks: Collection[asyncio.Future[Any]]) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import anyio
 import pytest
 
-from ringback.waits import run_with_helper, wait_first
+from ringback.waits import LateHelper, run_with_helper, wait_first
 from tests.support.limits import WAIT_SECONDS
 
 
@@ -138,3 +138,35 @@ async def test_a_cancellation_while_a_wait_ends_stays_within_its_scope() -> None
         session.start_soon(handle_another_request)
 
     assert (scope.cancelled_caught, outlived.is_set()) == (True, True)
+
+
+async def test_a_late_helper_runs_from_its_first_start_to_the_end_of_the_block() -> None:
+    waiter, before = FakeWaiter(), asyncio.all_tasks()
+
+    async with LateHelper(waiter.wait):
+        assert asyncio.all_tasks() == before
+    async with LateHelper(waiter.wait) as helper:
+        helper.start()
+        helper.start()
+        assert len(asyncio.all_tasks() - before) == 1
+        await asyncio.sleep(0)
+
+    assert waiter.called_off
+    assert asyncio.all_tasks() == before
+
+
+async def test_the_error_of_a_late_helper_is_raised_unless_the_block_raises() -> None:
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    async def run_block(error: Exception | None) -> None:
+        async with LateHelper(fail) as helper:
+            helper.start()
+            await asyncio.sleep(0)
+            if error is not None:
+                raise error
+
+    with pytest.raises(ZeroDivisionError):
+        await run_block(None)
+    with pytest.raises(LookupError):
+        await run_block(LookupError())

@@ -1,6 +1,6 @@
 """Ports to upstreams, except for running calls: the tool catalog, and lists, requests and notifications for proxies."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -314,9 +314,11 @@ class CallNotifications(Protocol):
     """Live notifications of upstreams about running calls. They are hints; the store has the state of the call."""
 
     def subscribe_call(
-        self, call_id: CallId, *, log_level: str | None = None
+        self, call_id: CallId, *, log_level: str | None = None, on_notification: Callable[[], None] | None = None
     ) -> AbstractContextManager[AsyncIterator[UpstreamNotification]]:
         """Notifications from entering on, without an end. A slow subscriber loses the oldest.
+
+        `on_notification` runs when a notification has arrived, before anyone has read it.
 
         `log_level` is the lowest level of log messages (`debug` to `emergency`); None excludes log messages. The dispatch of
         the call requests log messages from the upstream, so subscribe right after the call starts.

@@ -6,7 +6,7 @@
               connections.ConnectionLimiter: counts connections, in all and by peer, and ends those that exceed a time limit
 
     limits           every number
-    flow_control     counts the bytes that the peer has read
+    flow_control     counts the bytes that the peer has read; sends a head with the first bytes of its body
     error_responses  the rejections, encoded
 
 uvicorn limits neither the request line nor headers, nor the time that a peer takes to send them, nor the number of

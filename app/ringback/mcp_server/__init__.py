@@ -53,6 +53,8 @@ Beside the drawing:
     elicitation_ids, request_state, legacy_task_elicitation   how an answer finds its question, in each era
     session_notifications, session_activity   notifications to a legacy session, and when it was used last
     single_responses             a modern response as one JSON body, or as a stream if the client has to wait
+    modern_calls                 a modern tools/call without the SDK's layers around its handler
+    request_events               the stream that responds to a request of a legacy session
     direct_streams               modern streams of MCP Events, without the SDK's tasks and models
     poll_limiter, tool_advice    advice to models: wait instead of polling; tools instead of REST paths
     method_spans                 the span of each request, below that of the client or of the HTTP request
@@ -73,7 +75,9 @@ Where Ringback differs from the specification or goes beyond it, and why:
     legacy sessions          outlive the process: a client needs no new `initialize` after a restart. What was agreed on is
                              stored sealed, as are the log level and the subscriptions. Status notifications of tasks end with
                              the process
-    legacy streams           are resumable, also after a restart. Nothing is stored for them: an event id contains the request.
+    legacy streams           are opened for responses that take longer than 50 ms, or that notifications precede; others are one
+                             JSON body (`request_events`). Streams are resumable, also after a restart. Nothing is stored
+                             for them: an event id contains the request.
                              tools/call of an upstream's tool finds its call and starts none. Any other request, which includes
                              the built-in tools, is handled again; with more than 2 KiB of params it is refused (422). Progress
                              and log messages of a lost stream are not repeated

@@ -46,6 +46,10 @@ class MethodDispatcher:
             return await self._dispatch(ctx, call_next)
         return await trace_method(ctx, self._traced_methods, lambda: self._dispatch(ctx, call_next))
 
+    async def handle_request(self, ctx: ServerRequestContext[Any, Any]) -> Result:
+        """Handle a request whose method a feature handles, without the middlewares of the SDK's server."""
+        return await trace_method(ctx, self._traced_methods, lambda: self._handle_request(ctx))
+
     async def _dispatch(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         if ctx.request_id is None and (handle_notification := self._notification_handlers.get(ctx.method)):
             await handle_notification(RequestContext(caller=get_caller(ctx), endpoint=self._endpoint, sdk_context=ctx))

@@ -5,9 +5,9 @@ linked. A client that names none has the HTTP request, whose own parent is its h
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from mcp.server.context import HandlerResult, ServerRequestContext
+from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from ringback.mcp_server.request_context import IS_REPLAYED_KEY, MCP_SESSION_ID_KEY
@@ -32,12 +32,14 @@ from ringback.telemetry.spans import (
     use_span,
 )
 
+R = TypeVar("R")
+
 
 async def trace_method(
     ctx: ServerRequestContext[Any, Any],
     known_methods: Collection[str],
-    handle: Callable[[], Awaitable[HandlerResult]],
-) -> HandlerResult:
+    handle: Callable[[], Awaitable[R]],
+) -> R:
     """Handle the request within a span, if its HTTP request has one. A method that is not known has the name `_OTHER`."""
     span = _start_span(ctx, ctx.method if ctx.method in known_methods else OTHER)
     if span is None:

@@ -184,8 +184,17 @@ class McpServer:
 
     def _create_session_manager(self, endpoint: Endpoint) -> BoundedSessionManager:
         gateway, activity = self._gateway, SessionActivity(self._gateway.clock)
+        server: Server[Any] = Server("ringback", version=__version__)
+        server.get_tool_input_schema = partial(self._get_input_schema, endpoint)
+        dispatcher = MethodDispatcher(endpoint, self._features, server_info=server.server_info_stamp)
+        # Not the SDK's own, which makes spans: `method_spans` does.
+        server.middleware = [
+            SessionRecorder(endpoint, gateway.sessions, activity),
+            CapabilitiesMiddleware(endpoint, self._features, gateway),
+            dispatcher,
+        ]
         return BoundedSessionManager(
-            self._create_sdk_server(endpoint, activity),
+            server,
             endpoint=endpoint,
             sessions=gateway.sessions,
             activity=activity,
@@ -197,6 +206,7 @@ class McpServer:
                 idle_seconds=IDLE_SECONDS,
                 store_foreign_answer=self._store_foreign_answer,
             ),
+            handle_call=dispatcher.handle_request,
             node_signals=gateway.node_signals,
             background_tasks=gateway.background_tasks,
             request_bytes_max=gateway.config.request_bytes_max,
@@ -209,14 +219,6 @@ class McpServer:
         if asked is not None:
             await store_answer(self._gateway, get_request_caller(scope), asked, message)
         return asked is not None
-
-    def _create_sdk_server(self, endpoint: Endpoint, activity: SessionActivity) -> Server[Any]:
-        server: Server[Any] = Server("ringback", version=__version__)
-        server.get_tool_input_schema = partial(self._get_input_schema, endpoint)
-        server.middleware.append(SessionRecorder(endpoint, self._gateway.sessions, activity))
-        server.middleware.append(CapabilitiesMiddleware(endpoint, self._features, self._gateway))
-        server.middleware.append(MethodDispatcher(endpoint, self._features, server_info=server.server_info_stamp))
-        return server
 
     def _get_input_schema(self, endpoint: Endpoint, name: str) -> Mapping[str, Any] | None:
         """For the SDK, which validates `Mcp-Param-…` headers against the schema before it calls our handlers."""

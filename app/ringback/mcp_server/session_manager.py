@@ -41,6 +41,7 @@ from ringback.domain.signals import mcp_session_topic
 from ringback.mcp_server.auth import get_request_caller
 from ringback.mcp_server.direct_streams import is_modern_stream_request, serve_direct_stream
 from ringback.mcp_server.gateway import TaskSpawner
+from ringback.mcp_server.modern_calls import CallHandler, handle_modern_call
 from ringback.mcp_server.request_context import SESSION_REFUSED_KEY, Endpoint
 from ringback.mcp_server.session_activity import SessionActivity
 from ringback.mcp_server.session_transport import SessionTransport, build_replay
@@ -83,6 +84,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         sessions: McpSessions,
         activity: SessionActivity,
         create_transport: Callable[[str], SessionTransport],
+        handle_call: CallHandler,
         background_tasks: TaskSpawner,
         request_bytes_max: int,
         clock: Clock,
@@ -98,6 +100,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         self._sessions = sessions
         self._activity = activity
         self._create_transport = create_transport
+        self._handle_call = handle_call
         self._background_tasks = background_tasks
         self._clock = clock
         self._adoption_lock = anyio.Lock()
@@ -109,14 +112,17 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         """Sessions that a task is about to read from the store."""
 
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request; raises `QuotaExceeded` instead of opening a session over the principal's quota."""
+        """Handle a request; raises `QuotaExceeded` instead of opening a session over the principal's quota.
+
+        The SDK limits the size of bodies here. `BodyLimitMiddleware` has done so.
+        """
         headers = Headers(scope=scope)
         version, session_id = headers.get(MCP_PROTOCOL_VERSION_HEADER), headers.get(MCP_SESSION_ID_HEADER)
         if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
-            await super().handle_request(scope, receive, send)
+            await self._handle_request(scope, receive, send)
         elif session_id is None:
             await self._sessions.require_room(get_request_caller(scope), self._endpoint.path, self._activity)
-            await super().handle_request(scope, receive, _omit_session_of_refusal(send))
+            await self._handle_request(scope, receive, _omit_session_of_refusal(send))
         elif scope["method"] == "DELETE":
             await self._end_session(session_id, scope, receive, send)
         else:
@@ -126,11 +132,12 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         """Override the SDK's dispatch by era."""
         if is_modern_tool_call(scope):
             body = await Request(scope, receive).body()
-            receive = make_body_receive(body, receive)
             if asks_for_notifications(body):
+                receive = make_body_receive(body, receive)
                 await send_streamed_response(super()._handle_request, scope, receive, send)
             else:
-                await send_single_response(self.app, self._lifespan_state, scope, receive, send)
+                handle = partial(handle_modern_call, self.app, self._handle_call, self._lifespan_state, body)
+                await send_single_response(handle, scope, receive, send)
         elif is_modern_stream_request(scope):
             await serve_direct_stream(self.app, self._lifespan_state, scope, receive, send)
         else:
@@ -140,12 +147,12 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         if session_id not in self._server_instances or session_id in self._sessions_in_replay:
             await self._adopt_session(session_id, scope)
         if self._session_owners.get(session_id) != authorization_context(scope["user"]):
-            await super().handle_request(scope, receive, send)  # refused, and no use of the session
+            await self._handle_request(scope, receive, send)  # refused, and no use of the session
             return
         if scope["method"] == "GET":  # its own stream: notifications of all subscriptions go there
             self._schedule_sync(session_id)
         with self._activity.use(session_id):
-            await super().handle_request(scope, receive, send)
+            await self._handle_request(scope, receive, send)
 
     async def _serve_opening_request(
         self, http_transport: StreamableHTTPServerTransport, scope: Scope, receive: Receive, send: Send
@@ -172,7 +179,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         if has_ended and session_id not in self._server_instances:
             await Response(status_code=HTTPStatus.OK)(scope, receive, send)
         else:
-            await super().handle_request(scope, receive, send)
+            await self._handle_request(scope, receive, send)
 
     # -- sessions of other processes --
 

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -24,11 +24,16 @@ from mcp.server.streamable_http import (
     GET_STREAM_KEY,
     LAST_EVENT_ID_HEADER,
     MCP_SESSION_ID_HEADER,
+    REQUEST_STREAM_BUFFER_SIZE,
     EventMessage,
     SSEEvent,
     StreamableHTTPServerTransport,
+    check_accept_headers,
 )
-from mcp_types import JSONRPCError, JSONRPCResponse, RequestId
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp.shared.message import SessionMessage
+from mcp_types import DEFAULT_NEGOTIATED_VERSION, JSONRPCError, JSONRPCRequest, JSONRPCResponse, RequestId
+from pydantic_core import from_json
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
@@ -53,6 +58,7 @@ from ringback.mcp_server.request_context import (
     REQUEST_CLOSED_KEY,
     STREAM_REQUEST_KEY,
 )
+from ringback.mcp_server.request_events import RequestEvents
 from ringback.mcp_server.session_events import SessionEventStore
 from ringback.services.event_streams import FOLLOW_SECONDS_MAX
 from ringback.waits import run_with_helper
@@ -61,6 +67,7 @@ RETRY_MILLISECONDS: Final = 3_000
 """When a client reconnects. Common clients try twice, so they find a service that took up to 6 s to restart."""
 _POST_HEADERS: Final = ((b"accept", b"application/json, text/event-stream"), (b"content-type", b"application/json"))
 _RANDOM_BYTES: Final = 16
+_OPENING_METHOD: Final = "initialize"
 
 
 StoreForeignAnswer = Callable[[Scope, Any], Awaitable[bool]]
@@ -104,8 +111,9 @@ class _ObservedStreams(dict[RequestId, _StreamEnds]):
 class SessionTransport(StreamableHTTPServerTransport):
     """Repeats requests, and keeps what the session's own stream could not carry.
 
-    Uses two private names of the SDK, because no public ones exist: `_create_event_data`, which serializes a message, and
-    `_request_streams`, the open streams.
+    Uses private names of the SDK, because no public ones exist: `_handle_post_request`, which responds to a message,
+    `_mint_priming_event`, `_create_session_message` and `_create_event_data`, which make parts of that response,
+    `_read_stream_writer`, to the session's dispatcher, and `_request_streams`, the open streams.
     """
 
     def __init__(
@@ -223,12 +231,70 @@ class SessionTransport(StreamableHTTPServerTransport):
         finally:
             del self._client_request_ids[internal_id]
 
+    async def _handle_post_request(self, scope: Scope, request: Request, receive: Receive, send: Send) -> None:
+        """Override the SDK's response to a message: it serves what opens a session, is no request, or is invalid."""
+        message = _read_request(await request.body()) if STREAM_REQUEST_KEY in scope["state"] else None
+        if (
+            message is None
+            or message.method == _OPENING_METHOD
+            or self._read_stream_writer is None
+            or self._get_session_id(request) != self.session_id
+            or not all(check_accept_headers(request))
+            or not self._check_content_type(request)
+        ):
+            await super()._handle_post_request(scope, request, receive, send)
+            return
+        version = request.headers.get(MCP_PROTOCOL_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
+        priming_event = await self._mint_priming_event(str(message.id), version)
+        response = RequestEvents(
+            receive,
+            send,
+            session_id=self.session_id,
+            priming_event=priming_event,
+            may_be_json=IS_RESUMED_KEY not in scope["state"],
+        )
+        with anyio.CancelScope() as response_scope:
+            timer = response.attend_later(response_scope)
+            try:
+                session_message = self._create_session_message(message, request, str(message.id), version)
+                await self._send_events(session_message, str(message.id), response)
+                await response.end()
+            finally:
+                timer.cancel()
+                response.stop_attending()
+
+    async def _send_events(self, message: SessionMessage, stream_id: str, response: RequestEvents) -> None:
+        """Pass the message to the session's dispatcher, and send what it puts on the stream, up to the response."""
+        send_end, receive_end = anyio.create_memory_object_stream[EventMessage](REQUEST_STREAM_BUFFER_SIZE)
+        self._request_streams[stream_id] = (send_end, receive_end)
+        try:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the session ended
+                await cast("MemoryObjectSendStream[SessionMessage]", self._read_stream_writer).send(message)
+                async for event in receive_end:
+                    if isinstance(event.message, JSONRPCResponse | JSONRPCError):
+                        await response.send_response(self._create_event_data(event))
+                        break
+                    await response.send_event(self._create_event_data(event))
+        finally:
+            if self._request_streams.get(stream_id) == (send_end, receive_end):
+                del self._request_streams[stream_id]
+            send_end.close()
+            receive_end.close()
+
     def _create_event_data(self, event_message: EventMessage) -> SSEEvent:
         message = event_message.message
         if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in self._client_request_ids:
             message = message.model_copy(update={"id": self._client_request_ids[str(message.id)]})
             event_message = EventMessage(message, event_message.event_id)
         return super()._create_event_data(event_message)
+
+
+def _read_request(body: bytes) -> JSONRPCRequest | None:
+    """The request, decoded as by the SDK, which keeps integers over 64 bits: they are refused later and never rounded."""
+    try:
+        return JSONRPCRequest.model_validate(from_json(body), by_name=False)
+    except ValueError:
+        return None  # the SDK reports what is wrong with it
 
 
 def build_replay(scope: Scope, session_id: str, message: Mapping[str, Any]) -> tuple[Scope, Receive, Send]:

@@ -12,7 +12,7 @@ its other requests. If the stream is open, only this request fails, and the same
 
 For every modern request the SDK starts a task for the handler, a task that notices a disconnect, and a stream between them: a
 tenth of the CPU time of a fast call (measured). A call that asks for neither progress nor log messages is answered by one
-message, so its handler runs in the task of the HTTP request.
+message, so its handler runs in the task of the HTTP request (`modern_calls`).
 """
 
 import asyncio
@@ -21,7 +21,6 @@ from typing import Any, Final
 
 import anyio
 from mcp.server import _streamable_http_modern as sdk
-from mcp.server.lowlevel import Server
 from mcp.server.streamable_http import check_accept_headers
 from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -31,6 +30,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ringback.waits import run_with_helper, wait_first
 
+AsgiHandler = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 ATTEND_AFTER_SECONDS: Final = 0.05
 """A call that ends sooner gets a JSON body, and is not watched for a disconnect: cancelling it would save no work."""
 _NOTIFICATION_KEYS: Final = (b"progressToken", b"/logLevel")
@@ -67,10 +67,8 @@ def asks_for_notifications(body: bytes) -> bool:
     return any(key in body for key in _NOTIFICATION_KEYS)
 
 
-async def send_single_response(
-    app: Server[Any], lifespan_state: Any, scope: Scope, receive: Receive, send: Send
-) -> None:
-    """Handle a modern tools/call that asks for no notifications."""
+async def send_single_response(handle: AsgiHandler, scope: Scope, receive: Receive, send: Send) -> None:
+    """Let `handle` respond, with one JSON body, to a modern tools/call that asks for no notifications."""
     response, attendants = _LateStream(scope, send), list[asyncio.Task[None]]()
     with anyio.CancelScope() as request_scope:
 
@@ -80,18 +78,15 @@ async def send_single_response(
 
         timer = asyncio.get_running_loop().call_later(ATTEND_AFTER_SECONDS, attend)
         try:
-            # Without security settings, which `HostOriginMiddleware` replaces, and for a JSON body.
-            await sdk.handle_modern_request(app, None, True, lifespan_state, scope, receive, response)  # noqa: FBT003
+            await handle(scope, receive, response)
         finally:
             timer.cancel()
             for task in attendants:
                 task.cancel()
 
 
-async def send_streamed_response(
-    handle: Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]], scope: Scope, receive: Receive, send: Send
-) -> None:
-    """Let the SDK handle a modern tools/call that asks for notifications."""
+async def send_streamed_response(handle: AsgiHandler, scope: Scope, receive: Receive, send: Send) -> None:
+    """Let `handle` respond to a modern tools/call that asks for notifications, as it does in the SDK."""
     response = _LateStream(scope, send)
     await run_with_helper(handle(scope, receive, response), response.keep_open_later())
 

@@ -10,7 +10,8 @@ The call continues in every case.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -32,10 +33,10 @@ from ringback.mcp_server.known_clients import accepts_resource_link
 from ringback.mcp_server.pending_results import build_pending_result
 from ringback.mcp_server.progress_relay import ProgressRelay, SessionLogLevels
 from ringback.mcp_server.request_context import RequestContext
-from ringback.mcp_server.single_responses import note_wait
+from ringback.mcp_server.single_responses import ATTEND_AFTER_SECONDS, note_wait
 from ringback.mcp_server.wait_windows import WaitWindow
 from ringback.services.response_hooks import on_response_written
-from ringback.waits import run_with_helper
+from ringback.waits import LateHelper
 
 STORED_PROGRESS_POLL_SECONDS: Final = 1.0
 """How often to read progress that another process has stored, in seconds; that process stores it at most as often."""
@@ -65,11 +66,13 @@ class ToolCallResponder:
             event_sources=self._event_sources,
         )
         log_level = self._log_levels.get_level(context)
-        with self._gateway.call_notifications.subscribe_call(call.id, log_level=log_level) as notifications:
-            return await run_with_helper(
-                wait.wait_for_response(call),
-                self._relay_until_disconnect(context, call, wait.progress_relay, notifications),
-            )
+        helper = LateHelper(lambda: self._relay_until_disconnect(context, call, wait.progress_relay, notifications))
+        with self._gateway.call_notifications.subscribe_call(
+            call.id, log_level=log_level, on_notification=helper.start
+        ) as notifications:
+            async with helper:
+                with _start_later(helper):
+                    return await wait.wait_for_response(call)
 
     async def _relay_until_disconnect(
         self,
@@ -82,6 +85,16 @@ class ToolCallResponder:
             group.create_task(progress_relay.relay_notifications(notifications))
             await context.request_closed.wait()
             await mark_call_unattended(self._gateway, context, call.id)
+
+
+@contextmanager
+def _start_later(helper: LateHelper) -> Generator[None]:
+    """Start the helper with the first notification, or soon: a call that ends before both needs none."""
+    timer = asyncio.get_running_loop().call_later(ATTEND_AFTER_SECONDS, helper.start)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class _ResponseWait:

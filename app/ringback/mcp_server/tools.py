@@ -5,7 +5,6 @@ changes by features; the built-in tools follow. A call is stored first and then 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import anyio
@@ -17,6 +16,7 @@ from ringback.domain.call import Call
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.cancel_keys import CANCEL_REQUEST_METHOD
 from ringback.domain.errors import InvalidArguments, SignInRequired, Unavailable
+from ringback.domain.ids import CallId
 from ringback.domain.meta import INSTANCES_META_KEY, add_meta
 from ringback.domain.principal import Scope
 from ringback.domain.upstreams import Listing
@@ -212,8 +212,12 @@ class ToolMethods:
             call = await self._elicitation.resume_call(context, params.request_state, upstream=upstream, tool=tool)
         else:
             with self._resumed_calls.track_start(context) as call_id:
-                request = replace(
-                    _build_start_call(context, params, upstream, tool, window.seconds),
+                request = _build_start_call(
+                    context,
+                    params,
+                    upstream,
+                    tool,
+                    wait_seconds=window.seconds,
                     call_id=call_id,
                     is_cancelled=waiting_request.is_cancelled,
                 )
@@ -238,7 +242,14 @@ class ToolMethods:
 
 
 def _build_start_call(
-    context: RequestContext, params: types.CallToolRequestParams, upstream: str, tool: str, wait_seconds: float
+    context: RequestContext,
+    params: types.CallToolRequestParams,
+    upstream: str,
+    tool: str,
+    *,
+    wait_seconds: float,
+    call_id: CallId | None,
+    is_cancelled: bool,
 ) -> StartCallRequest:
     options = read_call_options(context)
     return StartCallRequest(
@@ -255,6 +266,8 @@ def _build_start_call(
         # A callback also reports a question, which can then be answered over REST.
         accepts_input=options.requests_callback or context.supports_elicitation(frozenset()),
         wants_receipt=False,
+        call_id=call_id,
+        is_cancelled=is_cancelled,
     )
 
 

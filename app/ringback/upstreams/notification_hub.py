@@ -1,7 +1,7 @@
 """Progress and log messages of running calls, for listeners in this process. Queues are bounded; nothing is stored."""
 
 import asyncio
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, get_args
 
@@ -30,8 +30,10 @@ class NotificationHub:
         self._streams: dict[CallId, set[CallNotificationStream]] = {}
 
     @contextmanager
-    def subscribe_call(self, call_id: CallId, *, log_level: str | None = None) -> "Generator[CallNotificationStream]":
-        stream = CallNotificationStream(None if log_level is None else LOG_LEVELS.index(log_level))
+    def subscribe_call(
+        self, call_id: CallId, *, log_level: str | None = None, on_notification: Callable[[], None] | None = None
+    ) -> "Generator[CallNotificationStream]":
+        stream = CallNotificationStream(None if log_level is None else LOG_LEVELS.index(log_level), on_notification)
         self._streams.setdefault(call_id, set()).add(stream)
         try:
             yield stream
@@ -77,7 +79,8 @@ def _is_small(params: Mapping[str, Any]) -> bool:
 class CallNotificationStream(AsyncIterator[UpstreamNotification]):
     """The notifications for one listener. The stream has no end."""
 
-    def __init__(self, log_level: int | None) -> None:
+    def __init__(self, log_level: int | None, on_notification: Callable[[], None] | None) -> None:
+        self._on_notification = on_notification
         self.log_level_index = log_level
         """The index in `LOG_LEVELS` of the least severe message to deliver; None: no log messages."""
         self._queue: asyncio.Queue[UpstreamNotification] = asyncio.Queue()
@@ -86,6 +89,8 @@ class CallNotificationStream(AsyncIterator[UpstreamNotification]):
         if self._queue.qsize() >= QUEUED_NOTIFICATIONS_MAX:
             self._queue.get_nowait()
         self._queue.put_nowait(notification)
+        if self._on_notification is not None:
+            self._on_notification()
 
     async def __anext__(self) -> UpstreamNotification:
         return await self._queue.get()

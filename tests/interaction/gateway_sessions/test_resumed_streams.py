@@ -10,6 +10,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from ringback.mcp_server import request_events
 from ringback.mcp_server.event_ids import EVENT_ID_LENGTH_MAX
 from ringback.mcp_server.session_transport import RETRY_MILLISECONDS
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, RunningRingback, open_session
@@ -21,6 +22,12 @@ pytestmark = pytest.mark.requirement("R25")
 
 HOLD: Final[Json] = {"name": "hold", "arguments": {"text": "kept"}, "_meta": {"progressToken": "p"}}
 LONG_WAIT: Final = {"inline_wait_seconds": 40.0}
+
+
+@pytest.fixture(autouse=True)
+def streams_open_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fast response would be one JSON body, which has no event to resume from."""
+    monkeypatch.setattr(request_events, "OPEN_AFTER_SECONDS", 0.0)
 
 
 @dataclass(slots=True)

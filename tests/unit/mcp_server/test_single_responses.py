@@ -24,7 +24,6 @@ HEADERS = {
     "mcp-method": "tools/call",
 }
 NEVER = 3600.0
-UNUSED: Any = None
 START: Message = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]}
 STREAM_START: Message = {
     "type": "http.response.start",
@@ -56,7 +55,6 @@ class Exchange:
         self.was_cancelled = False
         self.scope = make_scope()
         self.responses = [START, BODY]
-        monkeypatch.setattr(sdk, "handle_modern_request", self.handle)
         monkeypatch.setattr(sdk, "_SSE_PING_INTERVAL", ping)
         monkeypatch.setattr(single_responses, "ATTEND_AFTER_SECONDS", attend_after)
 
@@ -81,7 +79,7 @@ class Exchange:
 
     async def run(self) -> None:
         receive: Receive = self.receive
-        await asyncio.wait_for(send_single_response(UNUSED, UNUSED, self.scope, receive, self.send), WAIT_SECONDS)
+        await asyncio.wait_for(send_single_response(self.handle, self.scope, receive, self.send), WAIT_SECONDS)
 
     async def run_with_notifications(self) -> None:
         receive: Receive = self.receive

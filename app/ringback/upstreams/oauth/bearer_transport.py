@@ -77,10 +77,10 @@ class BearerTokenTransport(httpx2.AsyncBaseTransport):
             raise failure
 
     async def _send(self, request: httpx2.Request, token: str | None) -> httpx2.Response:
-        if token is None:
-            request.headers.pop(_AUTHORIZATION, None)
-        else:
+        if token is not None:
             request.headers[_AUTHORIZATION] = f"Bearer {token}"
+        elif _AUTHORIZATION in request.headers:
+            del request.headers[_AUTHORIZATION]
         return await self._inner.handle_async_request(request)
 
 
