@@ -164,7 +164,7 @@ class LeasedCall:
             known = self.call  # after the read: the call may have been dispatched meanwhile
             self.call = replace(call, dispatched_at=known.dispatched_at, runs=known.runs, handle=known.handle)
         except StoreUnavailable:
-            log.debug("call.not_read", extra=call_facts(known))
+            log.debug("call.not_read", extra=call_facts(self.call))
         except LeaseLost:
             self.lease_lost.set()
             raise
