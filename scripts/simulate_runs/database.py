@@ -116,9 +116,15 @@ class SharedDatabase:
         self._held_by: object | None = None
         """The unit that does."""
 
+        self._waiters: list[Callable[[], None]] = []
+
     @property
     def is_held(self) -> bool:
         return self._held_by is not None
+
+    def on_release(self, callback: Callable[[], None]) -> None:
+        """Call back once the unit that holds the database has ended."""
+        self._waiters.append(callback)
 
     def connect(self, node: ConnectedNode) -> None:
         self._nodes.append(node)
@@ -141,9 +147,13 @@ class SharedDatabase:
 
     def begin_steps(self, unit: UnitOfWork, clock: NodeClock, node: ConnectedNode) -> SteppedUnit:
         """Prepare a run of the unit that pauses around its statements. The first of them takes the database."""
+        has_paused = False
 
         def enter() -> bool:
-            if self._held_by is None:
+            nonlocal has_paused
+            if not has_paused:
+                has_paused = True
+            elif self._held_by is None:
                 self._connection.execute("BEGIN")
                 self._changes = self._connection.total_changes
                 self._holder, self._held_by = node, unit
@@ -167,7 +177,7 @@ class SharedDatabase:
 
     def commit(self) -> Sequence[LeaseEnd]:
         """Commit the open unit, and return the leases that it has ended."""
-        self._holder = self._held_by = None
+        self._release()
         if self._connection.total_changes == self._changes:
             self._connection.execute("COMMIT")
             return ()
@@ -178,8 +188,15 @@ class SharedDatabase:
         return ends
 
     def roll_back(self) -> None:
-        self._holder = self._held_by = None
+        self._release()
         self._connection.execute("ROLLBACK")
+
+    def _release(self) -> None:
+        """Wake the units that wait. Each draws its pause, so the next one is not the one that has waited longest."""
+        self._holder = self._held_by = None
+        waiters, self._waiters = self._waiters, []
+        for callback in waiters:
+            callback()
 
     def read(self, work: Callable[[Transaction], Awaitable[T]], clock: NodeClock) -> T:
         """Run a unit that only reads. It runs at one instant, so it needs no transaction to see one snapshot."""
@@ -191,7 +208,7 @@ class SharedDatabase:
 
     def publish(self, topics: Sequence[str], sender: ConnectedNode) -> None:
         """Notify the other nodes."""
-        for node in self._nodes:
+        for node in self._nodes if topics else ():
             if node is not sender:
                 node.receive_notifications(topics)
 

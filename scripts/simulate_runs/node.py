@@ -12,6 +12,8 @@ from ringback.domain.ids import IdGenerator
 from ringback.domain.principal import Principal
 from ringback.domain.upstreams import SkippedUpstream, ToolConfig, ToolInfo, UpstreamInfo
 from ringback.janitor import Janitor, JanitorConfig, Retention
+from ringback.janitor.config import MaintenanceTask
+from ringback.janitor.removal import RemovalTasks
 from ringback.notifier.catch_up import CatchUpWorker
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.http.guard import TargetGuard
@@ -221,12 +223,15 @@ class Node:
         )
 
     def _build_janitor(self) -> Janitor:
-        return Janitor(
+        janitor = Janitor(
             store=self.store,
             recorder=self._recorder,
             clock=self._clock,
             config=JanitorConfig(retention=RETENTION, interval_seconds=JANITOR_SECONDS),
         )
+        if not self._plan.removes_old_rows:
+            janitor._tasks = [task for task in janitor._tasks if not _is_removal(task)]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - a service runs all of them
+        return janitor
 
     def _build_services(self) -> NodeServices:
         guard = TargetGuard(POLICY, resolver=NamesOfNothing())
@@ -288,6 +293,10 @@ class Node:
                 store=self.store, clock=self._clock, tokens=self._tokens, lifecycle=self._lifecycle
             ),
         )
+
+
+def _is_removal(task: MaintenanceTask) -> bool:
+    return isinstance(getattr(task, "__self__", None), RemovalTasks)
 
 
 def make_node_clock(loop: SimulationLoop, chance: Random, *, wall_offset_seconds: float) -> NodeClock:

@@ -159,6 +159,8 @@ class Plan:
     """Calls that one node runs at one upstream at once: few, so that calls also wait."""
     open_calls_max: int = 100
     """The quota of open calls of each principal."""
+    removes_old_rows: bool = True
+    """The janitors also remove what has expired. Without erasures no row of a plan is that old."""
     wall_offsets: tuple[float, ...] = field(default_factory=tuple)
     """Seconds by which the wall clock of each node is wrong."""
 
