@@ -11,7 +11,8 @@ from scripts.simulate_runs.audit import LeaseAudit
 from scripts.simulate_runs.database import SharedDatabase
 from scripts.simulate_runs.history import History, Subject
 from scripts.simulate_runs.loop import ProcessState, SimulatedProcess, SimulatedTask, SimulationLoop
-from scripts.simulate_runs.node import Node, NodeServices, make_node_clock
+from scripts.simulate_runs.node import Node, make_node_clock
+from scripts.simulate_runs.node_services import NodeServices
 from scripts.simulate_runs.node_store import NodeStore, StoreFaults
 from scripts.simulate_runs.plan import Plan, UpstreamKind
 from scripts.simulate_runs.receivers import NodeSender, SimulatedReceivers
@@ -104,7 +105,13 @@ class Cluster:
             clock=clock,
             sender=NodeSender(self._receivers, loop=self._loop, world=self._world, on_send=audit.check_send),
             sessions=NodeSessions(
-                self._upstreams, node=name, loop=self._loop, capacity=self._plan.capacity, history=self._history
+                self._upstreams,
+                node=name,
+                store=store,
+                logins=self._plan.logins,
+                loop=self._loop,
+                capacity=self._plan.capacity,
+                history=self._history,
             ),
             chance=self._chance,
             plan=self._plan,
