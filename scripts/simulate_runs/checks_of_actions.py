@@ -95,8 +95,21 @@ def _check_erasure(result: SimulationResult, action: ObservedAction) -> Iterator
             continue
         if seen.acknowledged_at >= action.requested_at:
             continue
+        yield from _check_later_deliveries(result, seen.call_ids[0], erasure.finished_at)
         if left := _find_left(result, planned, seen.call_ids[0]):
             yield Violation(Rule.LEFT_DATA, f"{planned.key} was erased as {action.planned.kind}, and is in {left}")
+
+
+def _check_later_deliveries(result: SimulationResult, call_id: str, finished_at: int) -> Iterator[Violation]:
+    """A webhook that is registered later receives the stubs of the call's events, and nothing else of it."""
+    for delivery in result.records.deliveries:
+        if delivery.call_id == call_id and delivery.created_at < finished_at - CLOCK_ERROR_MILLISECONDS:
+            yield Violation(Rule.LEFT_DATA, f"{call_id} was erased, and {delivery} is left")
+    for callback in result.history.callbacks:
+        data = callback.body.get("data", {})
+        is_later = callback.at_seconds > (finished_at - STARTED_AT) / 1000 + SIGNING_SECONDS
+        if data.get("call_id") == call_id and is_later and not data.get("erased"):
+            yield Violation(Rule.LEFT_DATA, f"{call_id} was erased, and {callback.message_id} is sent as it was")
 
 
 def _find_left(result: SimulationResult, planned: PlannedCall, call_id: str) -> list[str]:

@@ -13,11 +13,14 @@ KEPT_COLUMNS: Final = frozenset(
         "tombstones.call_id",
         "events.call_id",
         "events.data",
+        "deliveries.call_id",
+        "deliveries.order_key",
         "audit_entries.target",
         "erasures.target",
     }
 )
-"""Where the id of an erased call stays: its tombstone, the stubs of its events, the audit log, and the erasure itself."""
+"""Where the id of an erased call stays: its tombstone, the stubs of its events and what sends them to later webhooks (which
+`checks_of_actions` looks at), the audit log, and the erasure itself."""
 KEPT_NAME_COLUMNS: Final = frozenset({"tombstones.idempotency_key"})
 """Where its name stays: the key starts no second call."""
 
@@ -60,6 +63,8 @@ class StoredDelivery:
     principal: str
     webhook_id: str
     event_id: str | None
+    call_id: str | None
+    created_at: int
     kind: str
     seq: int | None
     generation: int
@@ -128,6 +133,7 @@ _CALLS = """
 """
 _EVENTS = "SELECT id, principal, seq, name, call_id, data AS outcome, created_at FROM events ORDER BY principal, seq"
 _DELIVERIES = """
-    SELECT id, principal, webhook_id, event_id, kind, seq, generation, state, attempts, order_key FROM deliveries ORDER BY id
+    SELECT id, principal, webhook_id, event_id, call_id, created_at, kind, seq, generation, state, attempts, order_key
+    FROM deliveries ORDER BY id
 """
 _WEBHOOKS = "SELECT id, principal, state, call_id, missed_from FROM webhooks ORDER BY id"

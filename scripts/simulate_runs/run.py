@@ -20,6 +20,7 @@ from scripts.simulate_runs.plan import Plan, UpstreamKind
 from scripts.simulate_runs.receivers import SimulatedReceivers
 from scripts.simulate_runs.records import StoredRecords, read_records
 from scripts.simulate_runs.requester import Requester
+from scripts.simulate_runs.subscribers import Subscribers
 from scripts.simulate_runs.upstreams import SimulatedUpstream
 
 SETTLE_CHECK_SECONDS: Final = 2.0
@@ -123,11 +124,15 @@ class Simulation:
         )
         has_settled = asyncio.Event()
         readers = [asyncio.create_task(clients.follow_log(principal, has_settled)) for principal in self.plan.followed]
+        subscribers = Subscribers(self.plan, requester=requester, history=self.history, loop=self.loop)
+        subscriptions = [each for each in self.plan.webhooks if each.refresh_seconds is not None]
+        readers += [asyncio.create_task(subscribers.keep_subscription(each, has_settled)) for each in subscriptions]
         async with asyncio.TaskGroup() as group:
             for fault in self.plan.faults:
                 group.create_task(faults.inflict(fault))
             for webhook in self.plan.webhooks:
-                group.create_task(clients.keep_webhook(webhook))
+                if webhook.refresh_seconds is None:
+                    group.create_task(clients.keep_webhook(webhook))
             for call in self.plan.calls:
                 group.create_task(clients.carry_out(call))
             for action in self.plan.actions:
@@ -136,6 +141,9 @@ class Simulation:
                 group.create_task(operators.sign_in(login))
         faults.end_all()
         await self._settle(operators)
+        if lasting := [each for each in subscriptions if each.removed_at_seconds is None]:
+            await asyncio.gather(*(subscribers.subscribe(each) for each in lasting))
+            await self._settle(operators)
         has_settled.set()
         await asyncio.gather(*readers, clients.try_tokens())
         return await self._stop_all(cluster)
