@@ -85,6 +85,7 @@ class StoredWebhook:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredErasure:
     id: str
+    principal: str
     finished_at: int | None
 
 
@@ -111,7 +112,9 @@ def read_records(database: SharedDatabase, *, erased: Iterable[str] = ()) -> Sto
         deliveries=tuple(StoredDelivery(**dict(row)) for row in database.query(_DELIVERIES)),
         webhooks=tuple(StoredWebhook(**dict(row)) for row in database.query(_WEBHOOKS)),
         heads={row["principal"]: row["seq"] for row in database.query("SELECT principal, seq FROM log_heads")},
-        erasures=tuple(StoredErasure(**dict(row)) for row in database.query("SELECT id, finished_at FROM erasures")),
+        erasures=tuple(
+            StoredErasure(**dict(row)) for row in database.query("SELECT id, principal, finished_at FROM erasures")
+        ),
         traces={name: database.find_text(name, kept=_columns_kept_for(name)) for name in erased},
     )
 
