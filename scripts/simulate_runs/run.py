@@ -141,7 +141,8 @@ class Simulation:
                 group.create_task(operators.sign_in(login))
         faults.end_all()
         await self._settle(operators)
-        if lasting := [each for each in subscriptions if each.removed_at_seconds is None]:
+        granted = [each for each in subscriptions if each.name in self.history.webhooks]
+        if lasting := [each for each in granted if each.removed_at_seconds is None]:
             await asyncio.gather(*(subscribers.subscribe(each) for each in lasting))
             await self._settle(operators)
         has_settled.set()
@@ -184,8 +185,8 @@ def run_plan(plan: Plan, empty: EmptyDatabase, *, log_level: int = logging.ERROR
     with _record_logs(simulation, log_level):
         try:
             result = simulation.run()
-        except StuckSimulation as stuck:
-            simulation.history.surprise(str(stuck))
+        except Exception as error:  # noqa: BLE001 - boundary: one seed that fails does not end the others
+            simulation.history.surprise(str(error) if isinstance(error, StuckSimulation) else repr(error))
             empty.connection.rollback()
             result = SimulationResult(
                 plan,
