@@ -235,7 +235,8 @@ class _Draw:
         own = [each.name for each in plan.webhooks if each.principal == call.principal and each.refresh_seconds is None]
         kind = self.one_of(*ActionKind)
         phase = self.one_of(0.0, self.chance.random(), 1.0)
-        at_seconds = call.at_seconds + phase * call.work_seconds + self.chance.uniform(-0.5, 0.5)
+        at_seconds = call.at_seconds + phase * call.work_seconds
+        at_seconds += self.one_of(self.chance.uniform(-0.5, 0.5), self.chance.uniform(0.02, 0.1))  # or right afterwards
         if kind in {ActionKind.REDELIVER, ActionKind.ROTATE_SECRET}:
             at_seconds += self.chance.uniform(0.0, 20.0)
         if kind in {ActionKind.PAUSE, ActionKind.DRAIN}:
