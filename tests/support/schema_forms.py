@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from ringback.ui.forms.form_fields import SchemaField
 from ringback.ui.forms.form_values import write_value
-from ringback.ui.forms.schema_forms import SchemaField, build_form
+from ringback.ui.forms.schema_forms import build_form
 
 Schema = dict[str, Any]
 

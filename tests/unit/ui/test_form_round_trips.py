@@ -6,8 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringback.ui.forms.form_fields import FieldKind, SchemaField, iterate_fields
 from ringback.ui.forms.form_values import read_arguments
-from ringback.ui.forms.schema_forms import LEVELS_MAX, FieldKind, SchemaField, build_form, iterate_fields
+from ringback.ui.forms.schema_forms import LEVELS_MAX, build_form
 from tests.support.schema_forms import Schema, make_form, write_arguments
 
 KEYS = st.sampled_from(["b", "c", "b/c", "d~1e", "d/e", "ä", "$ref"])

@@ -6,16 +6,10 @@ from typing import Any
 
 import pytest
 
+from ringback.ui.forms.form_fields import FieldKind, SchemaField, iterate_fields
 from ringback.ui.forms.form_values import read_arguments, write_defaults
-from ringback.ui.forms.schema_forms import (
-    INPUTS_MAX,
-    LEVELS_MAX,
-    TEXT_LENGTH_MAX,
-    FieldKind,
-    SchemaField,
-    build_form,
-    iterate_fields,
-)
+from ringback.ui.forms.schema_forms import INPUTS_MAX, LEVELS_MAX, build_form
+from ringback.ui.forms.schema_reading import TEXT_LENGTH_MAX
 from tests.support.schema_forms import Schema, make_form, write_arguments
 
 
