@@ -3,7 +3,7 @@
 from datetime import UTC
 
 from ringback.cli.output import print_message
-from ringback.client.models import OpenDeliveries
+from ringback.client.webhook_models import OpenDeliveries
 
 
 def print_open_deliveries(deliveries: OpenDeliveries) -> None:
