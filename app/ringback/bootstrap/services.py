@@ -32,7 +32,7 @@ from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.live import LiveLists
 from ringback.services.log_tails import LogTails
-from ringback.services.login_revocations import LoginRevocations
+from ringback.services.login_tokens import LoginRevocations
 from ringback.services.lookups import Lookups
 from ringback.services.operators import Operators
 from ringback.services.portal_links import PortalLinks
