@@ -74,7 +74,7 @@ from ringback.services.verification import VerificationPolicy, WebhookVerificati
 from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.ui.context import UiContext
-from ringback.ui.paths import PORTAL_PATH
+from ringback.ui.redirects import PORTAL_PATH
 from ringback.ui.routes import make_ui_routes
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from ringback.upstreams.connection import UpstreamConnection

@@ -46,7 +46,7 @@ from ringback.services.upstream_logins import LoginConfig, UpstreamLogins
 from ringback.services.verification import VerificationPolicy, WebhookVerification
 from ringback.services.webhooks import Webhooks
 from ringback.settings import Settings, SettingsError
-from ringback.ui.paths import PORTAL_PATH
+from ringback.ui.redirects import PORTAL_PATH
 
 
 def _build_verification(components: Components, settings: Settings, lifecycle: Lifecycle) -> WebhookVerification:

@@ -17,7 +17,6 @@ from ringback.cli.client_options import (
     columns_for,
     run_with_client,
 )
-from ringback.cli.open_deliveries import print_open_deliveries
 from ringback.cli.output import (
     AlwaysJson,
     AsJson,
@@ -29,6 +28,7 @@ from ringback.cli.output import (
     print_output,
     print_table,
 )
+from ringback.cli.webhook_states import print_open_deliveries
 from ringback.client import Delivery, RedeliveryOptions, RingbackClient
 
 app = typer.Typer(no_args_is_help=True, help="List and repeat deliveries.")
