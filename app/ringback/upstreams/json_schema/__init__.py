@@ -1,6 +1,7 @@
 """Validates values against JSON Schemas of strangers, in bounded time.
 
-    schema       a compiled schema: the only entry point
+    schema       a compiled schema: the entry point
+    cache        keeps the compiled schemas that were used last
     dialects     the drafts 4, 6, 7, 2019-09 and 2020-12: which keyword has which meaning and which form
     document     reads a schema once: the form of its keywords, its ids and anchors, and what a reference refers to
     evaluation   one validation: its steps, its errors, its place in the value

@@ -33,9 +33,9 @@ class _EnoughErrors(Exception):
 class Evaluation:
     """Applies schemas to one value and collects errors."""
 
-    def __init__(self, document: "SchemaDocument", *, errors_max: int) -> None:
+    def __init__(self, document: "SchemaDocument", *, errors_max: int, steps: StepCounter) -> None:
         self.document = document
-        self.steps = StepCounter()
+        self.steps = steps
         self.errors: list[SchemaError] = []
         self._errors_max = errors_max
         self._depth = 0

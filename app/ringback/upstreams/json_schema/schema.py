@@ -15,12 +15,14 @@ class BoundedSchema:
         """Raises `SchemaUnusable` for an invalid schema and `StepLimitExceeded` for one that is too large."""
         self._document = SchemaDocument(schema, StepCounter())
 
-    def find_errors(self, value: Any, *, errors_max: int) -> tuple[list[SchemaError], bool]:
-        """The first errors of the value, and whether the validation is complete.
+    def find_errors(
+        self, value: Any, *, errors_max: int, steps: StepCounter | None = None
+    ) -> tuple[list[SchemaError], bool]:
+        """The first errors of the value, and whether the validation is complete. Several values can share their steps.
 
         Raises `SchemaUnusable` for a reference that has no target or leads to itself.
         """
-        evaluation = Evaluation(self._document, errors_max=errors_max)
+        evaluation = Evaluation(self._document, errors_max=errors_max, steps=steps or StepCounter())
         try:
             evaluation.collect_errors(value)
         except (StepLimitExceeded, RecursionError):
