@@ -42,6 +42,7 @@ from ringback.services.verification import VerificationPolicy, WebhookVerificati
 from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.supervisor import Supervisor, Worker
+from ringback.upstreams.catalog.payload_schemas import JsonPayloadSchemas
 from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
 from ringback.upstreams.notification_hub import NotificationHub
 from scripts.simulate_runs.clock import NodeClock
@@ -246,7 +247,11 @@ class Node:
         catalog = OpenCatalog()
         attempts = AttemptScheduler(store=self.store, clock=self._clock, targets=POLICY)
         event_types = EventTypes(
-            store=self.store, clock=self._clock, lifecycle=self._lifecycle, catalog=UpstreamEventCatalog({})
+            store=self.store,
+            clock=self._clock,
+            lifecycle=self._lifecycle,
+            catalog=UpstreamEventCatalog({}),
+            payload_schemas=JsonPayloadSchemas(),
         )
         registrations = WebhookRegistrations(
             **shared,
