@@ -8,6 +8,8 @@
     │   ├── InvalidCursor         … a cursor of another list, or none of ours
     │   ├── UnknownUpstream
     │   └── UnknownTool
+    ├── MalformedMessage          an MCP message that is no JSON-RPC, or that two readers would understand differently
+    │   └── UnreadableMessage     … no JSON
     ├── Unauthenticated           no key, or none that we know
     ├── Forbidden                 a known key that may not do this
     ├── NotFound                  unknown and foreign alike
@@ -96,6 +98,18 @@ class UnknownTool(InvalidRequest):
     """Unknown tool."""
 
     slug = "unknown-tool"
+
+
+class MalformedMessage(RingbackError):
+    """Message is not valid JSON-RPC."""
+
+    slug = "malformed-message"
+
+
+class UnreadableMessage(MalformedMessage):
+    """Message is not JSON."""
+
+    slug = "unreadable-message"
 
 
 class Unauthenticated(RingbackError):
