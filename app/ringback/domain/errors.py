@@ -9,7 +9,8 @@
     │   ├── UnknownUpstream
     │   └── UnknownTool
     ├── MalformedMessage          an MCP message that is no JSON-RPC, or that two readers would understand differently
-    │   └── UnreadableMessage     … no JSON
+    │   ├── UnreadableMessage     … no JSON
+    │   └── UnstorableMessage     … a number or a depth that cannot be written again
     ├── Unauthenticated           no key, or none that we know
     ├── Forbidden                 a known key that may not do this
     ├── NotFound                  unknown and foreign alike
@@ -110,6 +111,12 @@ class UnreadableMessage(MalformedMessage):
     """Message is not JSON."""
 
     slug = "unreadable-message"
+
+
+class UnstorableMessage(MalformedMessage):
+    """Message has a value that cannot be stored."""
+
+    slug = "unstorable-message"
 
 
 class Unauthenticated(RingbackError):

@@ -1,8 +1,9 @@
 """Reads the JSON-RPC message of a POST, once for all that handles it.
 
-    no JSON, or a value that cannot be written again    -32700
-    no object; two members of one name; an odd id       -32600, with the id null
-    anything else                                       the message, in the state of the ASGI scope
+    no JSON                                          -32700, with the id null
+    no object; two members of one name; an odd id    -32600, with the id null
+    a value that cannot be written again             -32602
+    anything else                                    the message, in the state of the ASGI scope
 
 Two readers of one message must not understand two different ones: a filter in front of Ringback may read the first member of a
 name, and most parsers keep the last. A request whose id is neither a string nor an integer would look like a notification to
@@ -17,7 +18,7 @@ from typing import Any, Final, cast
 from starlette.types import Scope
 
 from ringback.domain import jsontext
-from ringback.domain.errors import MalformedMessage, UnreadableMessage
+from ringback.domain.errors import MalformedMessage, UnreadableMessage, UnstorableMessage
 from ringback.schemas.jsonrpc_errors import MESSAGE_ID_KEY
 
 REPEATED_NAME_LENGTH_MAX: Final = 100
@@ -31,9 +32,13 @@ def read_message(body: bytes, scope: Scope) -> dict[str, Any]:
     """The message, which `get_message` returns from now on; raises `MalformedMessage`."""
     message = _require_object(_parse(body))
     _require_valid_id(message)
+    if "method" in message and _is_storable(message.get("id")):
+        scope["state"][MESSAGE_ID_KEY] = message.get("id")
+    if not _is_storable(message):
+        raise UnstorableMessage(
+            "The body has an integer beyond 64 bits or more than 250 levels. Send such a number as a string."
+        )
     set_message(scope["state"], message)
-    if "method" in message and message.get("id") is not None:
-        scope["state"][MESSAGE_ID_KEY] = message["id"]
     return message
 
 
@@ -51,17 +56,21 @@ def _parse(body: bytes) -> Any:
     """Parse JSON whose value can be written again without changes, as REST does (`api.authentication`)."""
     try:
         jsontext.loads(body)
-        message = _DECODER.decode(body.decode())
-        jsontext.dumps(message)
+        return _DECODER.decode(body.decode())
     except json.JSONDecodeError as problem:
         raise UnreadableMessage(
             f"The body is not JSON: {problem.msg}, at line {problem.lineno}, column {problem.colno}."
         ) from None
-    except (TypeError, ValueError, RecursionError):
-        raise UnreadableMessage(
-            "The body has an integer beyond 64 bits or more than 250 levels. Send such a number as a string."
-        ) from None
-    return message
+    except (ValueError, RecursionError):
+        raise UnreadableMessage("The body has a number of thousands of digits, or too many levels.") from None
+
+
+def _is_storable(value: Any) -> bool:
+    try:
+        jsontext.dumps(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _build_object(members: list[tuple[str, Any]]) -> dict[str, Any]:

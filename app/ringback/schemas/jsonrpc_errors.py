@@ -20,6 +20,7 @@ MESSAGE_ID_KEY: Final = "ringback.jsonrpc_id"
 
 _ERROR_CODES: Final[tuple[tuple[type[errors.RingbackError], int], ...]] = (
     (errors.UnreadableMessage, PARSE_ERROR),
+    (errors.UnstorableMessage, INVALID_PARAMS),
     (errors.MalformedMessage, INVALID_REQUEST),
     (errors.InvalidRequest, INVALID_PARAMS),
     (errors.NotFound, INVALID_PARAMS),
