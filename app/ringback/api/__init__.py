@@ -1,6 +1,7 @@
 """REST: the services over HTTP, JSON in snake_case, every error a problem document (RFC 9457).
 
-    request ──▶ UnhandledErrorMiddleware ▸ HostOriginMiddleware ▸ (CORS) ▸ BodyLimitMiddleware ▸ ResponseHookMiddleware
+    request ──▶ UnhandledErrorMiddleware ▸ HostOriginMiddleware ▸ (CORS) ▸ BodyLimitMiddleware
+                ▸ LargeResponseMiddleware ▸ ResponseHookMiddleware
                     │                          │                              │
                     │                          └ checks Host and Origin       └ counts the bytes of the body
                     └ turns an unexpected error into a 500 without details
@@ -23,6 +24,7 @@ a rule that REST and MCP both need belongs to `ringback.services`.
     operator_access     what an operator does for other principals, with a line in the audit log
     context             the services and the settings that every request uses
     middleware          the drawing above
+    large_responses     limits the memory of large responses, and writes them in pieces
     http_spans          the span of each request, if the service makes traces
     request_context     the ids of a request, in log lines and in its response
     forwarded_clients   addresses of clients behind trusted proxies
