@@ -162,8 +162,9 @@ async def test_a_response_of_any_endpoint_beyond_the_limit_becomes_a_problem_and
 
 async def test_an_event_beyond_the_limit_ends_its_stream_and_earlier_events_hold_nothing() -> None:
     bench = Bench(UnreadResponses(principal_bytes_max=SIZE), stream=[b"a" * SIZE, b"b" * SIZE, b"c" * (SIZE + 1)])
+    reader = Reader()
     with pytest.raises(ClientDisconnect):
-        await bench.request(reader := Reader())
+        await bench.request(reader)
     assert reader.body == b"a" * SIZE + b"b" * SIZE
     assert (reader.sent[-1]["more_body"], bench.hooks_left, bench.responses.unread_bytes) == (False, 0, 0)
 
