@@ -28,4 +28,8 @@ class SqliteTransaction(SqlTransaction):
     ) -> None:
         super().__init__(UnitContext(partial(open_statements, connection), sealer, webhook_reader, now))
         self.connection = connection
-        self.log_appends = StepwiseLogAppends(self)
+
+    @property
+    def log_appends(self) -> StepwiseLogAppends:
+        """A new one each time: if the transaction held it, each unit of work would be garbage that only a collection frees."""
+        return StepwiseLogAppends(self)
