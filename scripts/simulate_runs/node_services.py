@@ -30,7 +30,7 @@ from ringback.services.event_types import EventTypes
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.login_revocations import LoginRevocations
+from ringback.services.login_tokens import LoginRevocations
 from ringback.services.login_waits import LoginWaits
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistrations
@@ -39,6 +39,7 @@ from ringback.services.resume import CallResumption
 from ringback.services.upstream_controls import UpstreamControls
 from ringback.services.verification import VerificationPolicy, WebhookVerification
 from ringback.services.webhooks import Webhooks
+from ringback.upstreams.catalog.payload_schemas import JsonPayloadSchemas
 from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
 from scripts.simulate_runs.clock import NodeClock
 from scripts.simulate_runs.node_store import NodeStore
@@ -195,7 +196,11 @@ def _build_webhook_parts(
         "attempts": attempts,
         "catalog": catalog,
         "event_types": EventTypes(
-            store=parts.store, clock=parts.clock, lifecycle=parts.lifecycle, catalog=UpstreamEventCatalog({})
+            store=parts.store,
+            clock=parts.clock,
+            lifecycle=parts.lifecycle,
+            catalog=UpstreamEventCatalog({}),
+            payload_schemas=JsonPayloadSchemas(),
         ),
     }
 

@@ -24,9 +24,17 @@ class SqliteTransaction(SqlTransaction):
     delivery_queue: SqlDeliveryQueue
 
     def __init__(
-        self, connection: sqlite3.Connection, *, sealer: Sealer, webhook_reader: CachingWebhookReader, now: datetime
+        self,
+        connection: sqlite3.Connection,
+        *,
+        sealer: Sealer,
+        webhook_reader: CachingWebhookReader,
+        now: datetime,
+        confirmed_now: datetime | None = None,
     ) -> None:
-        super().__init__(UnitContext(partial(open_statements, connection), sealer, webhook_reader, now))
+        """A unit that only reads leaves `confirmed_now` out."""
+        confirmed = now if confirmed_now is None else confirmed_now
+        super().__init__(UnitContext(partial(open_statements, connection), sealer, webhook_reader, now, confirmed))
         self.connection = connection
 
     @property
