@@ -4,7 +4,6 @@ import asyncio
 from typing import Final
 
 from ringback.domain.cursor import LogPosition, encode_log_position
-from ringback.domain.errors import RingbackError
 from ringback.domain.event import EventName
 from ringback.protocol.mcp_events.backend import SubscriptionGrant, SubscriptionRequest
 from ringback.protocol.mcp_events.errors import ErrorProfile, EventError
@@ -91,13 +90,14 @@ class Subscribers:
         self._history.removed_webhooks.add(granted[0])
         caller, key = make_caller(planned.principal), self._make_request(planned).key
         self._note(f"unsubscribes {planned.name}")
-        try:
-            await self._requester.repeat(lambda services: services.event_subscriptions.unsubscribe(caller, key))
-        except Unreachable:
-            return
-        except (EventError, RingbackError) as error:
-            if not self._history.is_principal_erased(planned.principal):
-                self._history.surprise(f"{planned.name} cannot be unsubscribed: {error!r}")
+        for _ in range(REFUSALS_MAX):
+            try:
+                await self._requester.repeat(lambda services: services.event_subscriptions.unsubscribe(caller, key))
+            except (EventError, Unreachable) as error:
+                self._note(f"the end of {planned.name} is refused: {error}")
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
 
     def _note(self, text: str) -> None:
         self._history.note(Subject.CLIENT, text)
