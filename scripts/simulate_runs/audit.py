@@ -20,18 +20,30 @@ _LEASE_OF_MESSAGE: Final = """
 """
 
 
+_OPEN_CALLS: Final = """
+    SELECT count(*) FROM calls WHERE principal = :principal AND status IN ('working', 'input_required')
+"""
+
+
 class LeaseAudit:
     """Of one process. `clock` is its estimate of the database's time."""
 
-    def __init__(self, node: str, *, database: SharedDatabase, clock: NodeClock, history: History) -> None:
+    def __init__(
+        self, node: str, *, database: SharedDatabase, clock: NodeClock, history: History, open_calls_max: int
+    ) -> None:
         self._node = node
         self._database = database
         self._clock = clock
         self._history = history
+        self._open_calls_max = open_calls_max
 
     def check_lease_end(self, end: LeaseEnd) -> None:
+        """Called when the unit commits."""
         if end.what == "start":
             self._check_start(end)
+            return
+        if end.what == "new":
+            self._check_quota(end)
             return
         if end.owner == self._node or "cancelled" in {end.outcome, end.state}:
             return  # a client may end any call, and the owner of a webhook any delivery
@@ -46,6 +58,13 @@ class LeaseAudit:
     def _check_start(self, start: LeaseEnd) -> None:
         if self._history.is_paused(start.state):
             self._history.crossed_controls.append(f"{self._node} leased {start.id}, and {start.state} is paused")
+
+    def _check_quota(self, new: LeaseEnd) -> None:
+        ((count,),) = self._database.query(_OPEN_CALLS, principal=new.owner)
+        if count > self._open_calls_max:
+            self._history.exceeded_quotas.append(
+                f"{new.owner} has {count} open calls of {self._open_calls_max} with {new.id}"
+            )
 
     def check_send(self, headers: Mapping[str, str]) -> None:
         """Called when the node begins an attempt. Control envelopes have no event, and are not checked."""

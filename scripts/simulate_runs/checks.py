@@ -42,12 +42,12 @@ def _find_all(result: SimulationResult) -> Iterator[Violation]:
             yield from _check_call(result, planned, seen)
     yield from _check_log(result)
     yield from _check_end_events(result)
-    yield from _check_quotas(result)
     yield from find_delivery_violations(result)
     yield from find_action_violations(result)
     for rule, descriptions in (
         (Rule.BROKEN_LEASES, result.history.broken_leases),
         (Rule.CONCURRENCY, result.history.crowds),
+        (Rule.QUOTAS, result.history.exceeded_quotas),
         (Rule.WIDE_TOKENS, result.history.wide_tokens),
         (Rule.SURPRISES, result.history.surprises),
     ):
@@ -172,7 +172,7 @@ def _must_end_in_time(planned: PlannedCall, seen: CallObservations) -> bool:
     return waits_for_nobody and planned.end is not ToolEnd.SILENCE and planned.timeout_seconds > LATE_AFTER_SECONDS
 
 
-# -- the log and the quotas --
+# -- the log --
 
 
 def _check_log(result: SimulationResult) -> Iterator[Violation]:
@@ -207,24 +207,6 @@ def _check_end_events(result: SimulationResult) -> Iterator[Violation]:
             yield Violation(Rule.SECOND_EVENTS, f"the end of {about} is in the log as {outcomes}")
         if outcomes and outcomes[-1] != call.outcome:
             yield Violation(Rule.FALSE_OUTCOMES, f"{about} is {call.outcome}, and in the log {outcomes}")
-
-
-def _check_quotas(result: SimulationResult) -> Iterator[Violation]:
-    """Count open calls at the beginning of each call. Nodes date both within the error of their clocks."""
-    for call in result.records.calls:
-        moment = call.created_at + CLOCK_ERROR_MILLISECONDS
-        is_open = [
-            other.created_at + CLOCK_ERROR_MILLISECONDS
-            <= moment
-            < (other.finished_at or moment + 1) - CLOCK_ERROR_MILLISECONDS
-            for other in result.records.calls
-            if other.principal == call.principal
-        ]
-        if sum(is_open) > result.plan.open_calls_max:
-            yield Violation(
-                Rule.QUOTAS, f"{call.principal} had {sum(is_open)} open calls of {result.plan.open_calls_max}"
-            )
-            return
 
 
 def _find_left_leases(result: SimulationResult) -> Iterator[str]:

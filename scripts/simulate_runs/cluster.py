@@ -95,7 +95,13 @@ class Cluster:
         clock = make_node_clock(
             self._loop, self._chance, wall_offset_seconds=offsets[place] if place < len(offsets) else 0.0
         )
-        audit = LeaseAudit(name, database=self._database, clock=clock, history=self._history)
+        audit = LeaseAudit(
+            name,
+            database=self._database,
+            clock=clock,
+            history=self._history,
+            open_calls_max=self._plan.open_calls_max,
+        )
         store = NodeStore(self._database, self._loop, clock=clock, context=context, on_lease_end=audit.check_lease_end)
         store.faults = self.faults[place]
         node = context.run(

@@ -77,8 +77,10 @@ _AUDIT: Final = """
     BEGIN INSERT INTO lease_ends VALUES ('delivery', OLD.id, OLD.lease_owner, OLD.lease_until, NEW.state, NULL); END;
     CREATE TEMP TRIGGER call_lease_begins AFTER UPDATE OF phase ON calls WHEN OLD.phase <> 'running' AND NEW.phase = 'running'
     BEGIN INSERT INTO lease_ends VALUES ('start', OLD.id, NEW.lease_owner, NEW.lease_until, NEW.upstream, NULL); END;
+    CREATE TEMP TRIGGER call_begins AFTER INSERT ON calls
+    BEGIN INSERT INTO lease_ends VALUES ('new', NEW.id, NEW.principal, 0, NEW.phase, NULL); END;
 """
-"""Every end of a lease, and every beginning of a call's, until the unit that brings it about commits."""
+"""Every end of a lease, every beginning of a call's, and every new call, until the unit that brings it about commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +88,10 @@ class LeaseEnd:
     """A unit has ended a lease."""
 
     what: str
-    """call | delivery; start: not an end, but a call that a node leases"""
+    """call | delivery; start: not an end, but a call that a node leases; new: an accepted call"""
     id: str
     owner: str
-    """Whose lease it was."""
+    """Whose lease it was; of a new call, the principal."""
     until: int
     state: str
     """The phase of the call, or the state of the delivery, after it; of a start, the upstream."""

@@ -149,6 +149,8 @@ class History:
     surprises: list[str] = field(default_factory=list[str])
     """Responses and errors that no client should get."""
     actions: list[ObservedAction] = field(default_factory=list[ObservedAction])
+    exceeded_quotas: list[str] = field(default_factory=list[str])
+    """Calls that were accepted beyond the quota of their principal."""
     crossed_controls: list[str] = field(default_factory=list[str])
     """Calls that began at a paused upstream."""
     disturbances: list[Disturbance] = field(default_factory=list[Disturbance])

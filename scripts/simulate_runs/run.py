@@ -37,6 +37,12 @@ _OPEN_WORK: Final = """
 """
 
 
+_SECOND_LIVES: Final = """
+    SELECT target FROM audit_entries WHERE operation = 'register_webhook' GROUP BY target HAVING count(*) > 1
+"""
+"""Subscriptions that began more than once. The response to a beginning may have been lost."""
+
+
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
     plan: Plan
@@ -64,6 +70,7 @@ class Simulation:
 
     def run(self) -> SimulationResult:
         leaks = self.loop.run_simulation(self._run_plan())
+        self.history.second_lives.update(row["target"] for row in self.database.query(_SECOND_LIVES))
         return SimulationResult(
             plan=self.plan,
             history=self.history,

@@ -74,8 +74,6 @@ class Subscribers:
         self._note(f"{planned.name} is granted as {grant.id}, after {grant.cursor}, truncated: {grant.truncated}")
         self._cursors[planned.name] = grant.cursor
         now = STARTED_AT + int(self._loop.time() * 1000)
-        if planned.name in self._history.webhooks and grant.delivery_status is None:
-            self._history.second_lives.add(grant.id)
         self._history.webhooks.setdefault(planned.name, (grant.id, now))
         if grant.truncated:
             self._history.truncated_subscriptions.add(grant.id)
