@@ -1,6 +1,7 @@
 """REST: the services over HTTP, JSON in snake_case, every error a problem document (RFC 9457).
 
-    request ──▶ UnhandledErrorMiddleware ▸ HeaderCheckMiddleware ▸ (CORS) ▸ BodyLimitMiddleware ▸ ResponseHookMiddleware
+    request ──▶ UnhandledErrorMiddleware ▸ HeaderCheckMiddleware ▸ (CORS) ▸ BodyLimitMiddleware
+                ▸ LargeResponseMiddleware ▸ ResponseHookMiddleware
                     │                          │                              │
                     │                          └ checks Host, Origin and      └ counts the bytes of the body,
                     │                            repeated headers              refuses compressed ones
@@ -24,6 +25,7 @@ a rule that REST and MCP both need belongs to `ringback.services`.
     operator_access     what an operator does for other principals, with a line in the audit log
     context             the services and the settings that every request uses
     middleware          the drawing above
+    large_responses     limits the memory of large responses, and writes them in pieces
     http_spans          the span of each request, if the service makes traces
     request_context     the ids of a request, in log lines and in its response
     forwarded_clients   addresses of clients behind trusted proxies
