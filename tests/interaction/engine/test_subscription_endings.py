@@ -1,4 +1,4 @@
-"""Subscriptions that the service ends, and what their receivers are told."""
+"""Subscriptions that the service ends, and the envelope that their receivers get."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -114,7 +114,7 @@ async def test_the_owner_pauses_tests_replays_and_removes_a_subscription(
         204,
     ]
     ended = await service.store.read(lambda tx: tx.webhooks.get(WebhookId(subscription_id)))
-    assert ended is not None  # until its receiver was told
+    assert ended is not None  # until its receiver was notified
     assert ended.expires_at is not None
     assert ended.expires_at <= service.clock.now()
     limits = {each["name"]: each for each in (await alice.get("/v1/usage")).json()["limits"]}
