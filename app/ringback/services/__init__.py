@@ -64,6 +64,7 @@ and then does everything or nothing.
     lifecycle       refuse new work during a shutdown
     long_polling    read the store again until a condition holds
     response_hooks  actions that run after a response has been written
+    unread_responses  limits the memory of responses that their clients have not read
 
 A resource of another principal and a resource that does not exist raise the same `NotFound` with the same words.
 """

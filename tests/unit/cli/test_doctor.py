@@ -138,6 +138,15 @@ def test_failed_mcp_endpoints_of_a_ready_service_are_named(run: Run, service: re
     assert "/mcp/paint" in list_failed_checks(list_checks(run))["service"][1]
 
 
+def test_a_clock_that_is_not_confirmed_yet_is_explained_and_no_fault(run: Run, service: respx.MockRouter) -> None:
+    service.get("/readyz").mock(side_effect=[make_ready_response(degraded=["clock"])])
+
+    found = list_checks(run)
+
+    assert "service" not in list_failed_checks(found)
+    assert "more than a day ahead" in found.stdout
+
+
 def test_another_service_at_the_url_is_reported(run: Run, service: respx.MockRouter) -> None:
     service.get("/readyz").respond(404, html="<h1>Not Found</h1>")
 

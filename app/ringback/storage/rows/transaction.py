@@ -127,6 +127,9 @@ class SqlTransaction:
     def now(self) -> datetime:
         return self.unit.now
 
+    def confirmed_now(self) -> datetime:
+        return self.unit.confirmed_now
+
     async def pause(self) -> None:
         await Pause()
 
