@@ -52,7 +52,7 @@ async def test_an_operator_reads_a_subscription_of_any_principal(
     assert read.json()["principal"] == "alice"
 
 
-async def test_an_operator_ends_a_subscription_of_another_principal_and_its_receiver_is_told(
+async def test_an_operator_ends_a_subscription_of_another_principal_and_its_receiver_is_notified(
     service: ServiceUnderTest, alice: httpx.AsyncClient, subscription_id: str
 ) -> None:
     operator = await service.create_client("operator", scopes=frozenset({Scope.ADMIN}))

@@ -178,7 +178,7 @@ async def test_old_messages_are_forgotten_and_so_are_the_oldest_of_too_many(tmp_
     assert read_rows(tmp_path, "SELECT message_id FROM messages ORDER BY number") == [("evt_1",), ("evt_4",)]
 
 
-async def test_a_waiter_in_the_next_process_gets_a_callback_that_nobody_waited_for(tmp_path: Path) -> None:
+async def test_a_waiter_in_the_next_process_gets_a_callback_that_had_no_waiter(tmp_path: Path) -> None:
     handler = Handler()
     async with make_app(tmp_path, handler.handle) as app:
         for number in (1, 2):
