@@ -22,6 +22,7 @@ from ringback.domain import jsontext, principal
 from ringback.domain.cancel_keys import CANCEL_REQUEST_METHOD
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.protected_resource import parse_bearer_token, resource_for_path
+from ringback.services.body_admission import BodyAdmission
 
 _CALLER_KEY: Final = "ringback.caller"
 """The caller's key in the ASGI scope's state."""
@@ -72,8 +73,10 @@ def get_caller(sdk_context: ServerRequestContext[Any, Any]) -> Caller:
     return get_request_caller(request.scope)
 
 
-async def authorize_request(caller: Caller, scope: Scope, receive: Receive) -> Receive:
-    """Check the scope, and return the `receive` that replays the body; raises `Forbidden`.
+async def authorize_request(
+    caller: Caller, scope: Scope, receive: Receive, *, body_admission: BodyAdmission
+) -> Receive:
+    """Check the scope, and return the `receive` that replays the body; raises `Forbidden`, and what `admit_body` raises.
 
     The body is always read here: the SDK logs an error when a client disconnects while it sends the body. Here that raises
     `ClientDisconnect`, which is no error.
@@ -87,6 +90,7 @@ async def authorize_request(caller: Caller, scope: Scope, receive: Receive) -> R
     if scope["method"] != "POST":
         return receive
     body = await Request(scope, receive).body()
+    await body_admission.admit_body(caller.principal, body)
     if not has_all_scopes:
         _require_scope(caller, body)
     return _create_body_receive(body, receive)
