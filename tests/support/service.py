@@ -58,7 +58,7 @@ from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.live import LiveLists
 from ringback.services.log_tails import LogTails
-from ringback.services.login_revocations import LoginRevocations
+from ringback.services.login_tokens import LoginRevocations
 from ringback.services.login_waits import LoginWaits
 from ringback.services.lookups import Lookups
 from ringback.services.operators import Operators
@@ -75,7 +75,7 @@ from ringback.services.verification import VerificationPolicy, WebhookVerificati
 from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.ui.context import UiContext
-from ringback.ui.paths import PORTAL_PATH
+from ringback.ui.redirects import PORTAL_PATH
 from ringback.ui.routes import make_ui_routes
 from ringback.upstreams.catalog.payload_schemas import JsonPayloadSchemas
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
