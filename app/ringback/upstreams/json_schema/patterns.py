@@ -17,6 +17,8 @@ WORK_PER_STEP: Final = 200
 """Instructions times characters. RE2 takes at most 6 ns for each."""
 SEARCH_STEPS: Final = 4
 """Of the shortest search."""
+KEPT_MAX: Final = 32
+"""Compiled patterns of one schema: 8 MiB at most. Others are compiled again."""
 COMPILATION_STEPS: Final = 1_000
 """A pattern that RE2 gives up at the memory limit takes 1 ms."""
 
@@ -40,6 +42,8 @@ class Patterns:
         steps.count_text(len(pattern))
         if pattern not in self._compiled:
             steps.count(COMPILATION_STEPS + len(pattern))
+            if len(self._compiled) >= KEPT_MAX:
+                del self._compiled[next(iter(self._compiled))]
             self._compiled[pattern] = _compile(pattern)
         compiled = self._compiled[pattern]
         if compiled is None:
