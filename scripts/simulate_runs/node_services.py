@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from ringback.services.login_revocations import LoginRevocations
-
 from ringback.admission import AdmissionGate
 from ringback.domain.call import RerunPolicy
 from ringback.domain.ids import IdGenerator
@@ -28,6 +26,7 @@ from ringback.services.event_types import EventTypes
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.login_tokens import LoginRevocations
 from ringback.services.login_waits import LoginWaits
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistrations
