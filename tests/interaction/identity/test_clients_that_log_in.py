@@ -84,7 +84,7 @@ async def test_a_registration_is_refused_with_the_words_of_the_401(http: httpx.A
     refused = await http.post("/mcp/git", json=INITIALIZE)
     description = await register(http, None)
 
-    assert description == refused.json()["detail"].replace("…", "...")
+    assert description == refused.json()["error"]["message"].replace("…", "...")
     assert "Send your API key: 'Authorization: Bearer rbk_...'" in description
 
 
