@@ -1,9 +1,10 @@
 """REST: the services over HTTP, JSON in snake_case, every error a problem document (RFC 9457).
 
-    request ──▶ UnhandledErrorMiddleware ▸ HostOriginMiddleware ▸ (CORS) ▸ BodyLimitMiddleware
+    request ──▶ UnhandledErrorMiddleware ▸ HeaderCheckMiddleware ▸ (CORS) ▸ BodyLimitMiddleware
                 ▸ LargeResponseMiddleware ▸ ResponseHookMiddleware
                     │                          │                              │
-                    │                          └ checks Host and Origin       └ counts the bytes of the body
+                    │                          └ checks Host, Origin and      └ counts the bytes of the body,
+                    │                            repeated headers              refuses compressed ones
                     └ turns an unexpected error into a 500 without details
             ──▶ AuthenticatedRoute            authentication (401), then the body (415, 413, 400)
             ──▶ one function per operation    validation (422) ▸ one service call ▸ response

@@ -42,7 +42,7 @@ from ringback.api.llms_endpoint import LlmsTextEndpoint
 from ringback.api.login_pages import LoginPageConfig, LoginPages
 from ringback.api.middleware import (
     BodyLimitMiddleware,
-    HostOriginMiddleware,
+    HeaderCheckMiddleware,
     ResponseHookMiddleware,
     UnhandledErrorMiddleware,
 )
@@ -187,7 +187,7 @@ def _connect_app(app: FastAPI, services: Services, config: ApiConfig, tracer: Tr
             expose_headers=list(_EXPOSED_HEADERS),
             max_age=CORS_MAX_AGE_SECONDS,
         )
-    app.add_middleware(HostOriginMiddleware, config=config)
+    app.add_middleware(HeaderCheckMiddleware, config=config)
     app.add_middleware(UnhandledErrorMiddleware)
     if config.trusted_proxies:
         app.add_middleware(

@@ -104,6 +104,8 @@ class ApiConfig:
     """This node's roles, with the names of their workers."""
     failing_endpoints: Callable[[], frozenset[str]] = frozenset
     """Paths of the failed MCP endpoints. Readiness lists them and stays 200, because everything else works."""
+    has_confirmed_clock: Callable[[], bool] = lambda: True
+    """False in the first minutes after a start with a clock that is far ahead (`domain.clock_confirmation`)."""
 
     def roles_ready(self) -> dict[str, bool]:
         """For each role of this node, whether all its workers run."""

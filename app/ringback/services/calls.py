@@ -154,11 +154,6 @@ class Calls:
         caller.require_scope(Scope.CALLS)
         return await self._store.read(lambda tx: get_own_call(tx, caller.principal, call_id))
 
-    async def find_idempotent(self, caller: Caller, key: str) -> Call | None:
-        """Return the call of this idempotency key, for a caller with the scope `calls`, who waits for it again."""
-        caller.require_scope(Scope.CALLS)
-        return await self._store.read(lambda tx: tx.calls.find_by_idempotency_key(caller.principal, key))
-
     async def mark_unattended(self, caller: Caller, call_id: str) -> None:
         """Record that the client of the open request has disconnected. `detached` webhooks then receive the end of the call."""
         caller.require_scope(Scope.CALLS)
