@@ -59,6 +59,7 @@ async def test_another_node_ends_the_calls_of_a_killed_node_and_sends_their_call
     assert len(stage.calls) == 1
 
 
+@pytest.mark.timeout(2 * OUTAGE_SECONDS_DEEP)
 async def test_calls_go_on_after_a_crash_of_the_database(tmp_path: Path, *, deep: bool) -> None:
     """A deep run keeps the database down for ten minutes; `tests/interaction/nodes` advances a clock instead."""
     stage = ControlledUpstream()
