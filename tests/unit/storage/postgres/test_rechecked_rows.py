@@ -24,7 +24,7 @@ from ringback.notifier.recorder import LeasedCompletion
 from ringback.storage.postgres.store import PostgresStore
 from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import COMPLETED_RESULT, Engine
+from tests.support.engine import COMPLETED_RESULT, Engine, wait_until
 from tests.support.limits import WAIT_SECONDS
 from tests.support.stores import make_sealer
 
@@ -71,11 +71,14 @@ async def held_at_gate(
     admin: "asyncpg.Connection[asyncpg.Record]", unit: Coroutine[Any, Any, T]
 ) -> AsyncGenerator[asyncio.Task[T]]:
     """The unit waits at the gate until the end of the context."""
+
+    async def waits_at_gate() -> bool:
+        return await admin.fetchval(WAITING) > 0
+
     await admin.execute(LOCK_GATE)
     running = asyncio.create_task(unit)
+    await wait_until(waits_at_gate)
     async with asyncio.timeout(WAIT_SECONDS):
-        while await admin.fetchval(WAITING) == 0:  # noqa: ASYNC110 - PostgreSQL sets no event
-            await asyncio.sleep(0.001)
         yield running
         await admin.execute(OPEN_GATE)
 
