@@ -44,5 +44,12 @@ class NodeClock:
     def continue_from(self, last: datetime) -> None:
         """The database's clock needs no continuation."""
 
+    def confirmed_now(self) -> datetime:
+        return self.now()
+
+    def confirm_after(self, last: datetime) -> bool:  # noqa: ARG002 - a clock's name
+        """The database's clock is right in every simulation."""
+        return False
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

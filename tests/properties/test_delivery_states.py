@@ -92,7 +92,12 @@ class DeliveryStates(RuleBasedStateMachine):
     def record_response(self, answer: AttemptResult, chance: float) -> None:
         now = self.clock.now()
         verdict = decide_retry(
-            self.delivery, answer, schedule=RETRY_SCHEDULES[self.profile], now=now, random_fraction=chance
+            self.delivery,
+            answer,
+            schedule=RETRY_SCHEDULES[self.profile],
+            now=now,
+            confirmed_now=now,
+            random_fraction=chance,
         )
         self.answered += 1
 

@@ -28,8 +28,15 @@ class FakeClock:
     def wall_time(self) -> datetime:
         return self._now
 
+    def confirmed_now(self) -> datetime:
+        return self._now
+
     def continue_from(self, last: datetime) -> None:
         self._now = max(self._now, last)
+
+    def confirm_after(self, last: datetime) -> bool:  # noqa: ARG002 - a clock's name
+        """A test that begins with a wrong clock uses `WallClockSteps`."""
+        return False
 
     def monotonic(self) -> float:
         return (self._now - self._start).total_seconds()
@@ -93,8 +100,14 @@ class OffsetClock(SystemClock):
     def wall_time(self) -> datetime:
         return super().wall_time() + self._ahead
 
+    def confirmed_now(self) -> datetime:
+        return (self._stopped_at or super().confirmed_now()) + self._ahead
+
     def continue_from(self, last: datetime) -> None:
         super().continue_from(last - self._ahead)
+
+    def confirm_after(self, last: datetime) -> bool:
+        return super().confirm_after(last - self._ahead)
 
     def advance(self, by_seconds: float) -> None:
         self._ahead += seconds(by_seconds)

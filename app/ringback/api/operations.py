@@ -13,7 +13,8 @@ from ringback.domain import errors
 from ringback.domain.protected_resource import MCP_RESOURCE, WELL_KNOWN_PATH, parse_bearer_token
 from ringback.schemas.operations import HealthView, JwkSetView, ProblemTypeView, ReadinessView
 
-DEGRADED_KEYS: Final = frozenset({"RINGBACK_SECRET_KEYS"})
+DEGRADED_KEYS: Final = "RINGBACK_SECRET_KEYS"
+DEGRADED_CLOCK: Final = "clock"
 """What readiness lists while other nodes seal with a key that this node does not have."""
 SIGNING_KEYS_MAX_AGE_SECONDS: Final = 3600
 """How long receivers may cache the public keys. During a rotation, both keys sign for longer than this."""
@@ -35,9 +36,10 @@ async def check_readiness(request: Request, services: ServicesDep) -> ReadinessV
     """Responds with 200 while this node works: no shutdown, a writable database, and running workers.
 
     `roles` has this node's roles, and whether each works. No role works without the database.
-    `degraded` lists the MCP endpoints that failed and are being restarted, and `RINGBACK_SECRET_KEYS` while other nodes have
-    a key that this one does not have. They do not change the status, because a load balancer would then also remove the REST
-    API and all other endpoints.
+    `degraded` lists the MCP endpoints that failed and are being restarted, `RINGBACK_SECRET_KEYS` while other nodes have
+    a key that this one does not have, and `clock` for some minutes after a start at which the clock is more than a day ahead of
+    the last process: until then nothing expires, is given up or times out. They do not change the status, because a load
+    balancer would then also remove the REST API and all other endpoints.
     """
     config = get_config(request)
     roles = config.roles_ready()
@@ -51,9 +53,12 @@ async def check_readiness(request: Request, services: ServicesDep) -> ReadinessV
         raise errors.Unavailable(
             f"Not ready: {', '.join(failing)} failed and is being restarted.", failing=failing, roles=roles
         )
-    return ReadinessView(
-        degraded=sorted(config.failing_endpoints() | (DEGRADED_KEYS if lacks_keys else frozenset[str]())), roles=roles
-    )
+    degraded = set(config.failing_endpoints())
+    if lacks_keys:
+        degraded.add(DEGRADED_KEYS)
+    if not config.has_confirmed_clock():
+        degraded.add(DEGRADED_CLOCK)
+    return ReadinessView(degraded=sorted(degraded), roles=roles)
 
 
 @router.get("/.well-known/mcp-webhook-jwks.json", responses=problem_responses())

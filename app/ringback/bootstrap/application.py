@@ -97,7 +97,7 @@ async def open_application(
             open_mcp_server(components, services, settings, authenticator) as mcp,
             open_issuer_sign_in(components, settings) as issuer_sign_in,
         ):
-            config = build_api_config(settings, supervisor, workers, authenticator, mcp)
+            config = build_api_config(settings, supervisor, workers, authenticator, mcp, components.environment.clock)
             yield Application(
                 api=create_api(
                     services,

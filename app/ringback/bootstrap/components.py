@@ -9,6 +9,7 @@ from typing import Final
 
 from ringback.admission import AdmissionGate
 from ringback.bootstrap.children_folder import claim_children_folder
+from ringback.bootstrap.clock_comparison import compare_with_last_process
 from ringback.bootstrap.configuration import build_client_metadata_url, build_target_policy, load_authorities
 from ringback.bootstrap.egress import open_egress
 from ringback.bootstrap.environment import Environment, ReadConfigs
@@ -222,8 +223,8 @@ async def _open_measured_store(
     """The store, whose keys this node has and whose writes are timed. The clock continues from the last process's."""
     clock = environment.clock
     async with open_store(settings.database_url, clock=clock, sealer=sealer, exclusive=True) as store:
-        if store.is_exclusive and (last := await store.read(lambda tx: tx.scheduling_time.load())) is not None:
-            clock.continue_from(last)
+        if (last := await store.read(lambda tx: tx.scheduling_time.load())) is not None:
+            compare_with_last_process(clock, last, is_exclusive=store.is_exclusive)
         await require_key_ring(store, ring, settings)
         yield environment.wrap_store(MeasuredStore(store, clock=clock, write_seconds=measurements.write_seconds))
 

@@ -11,6 +11,8 @@ from ringback.api.login_pages import LoginPageConfig
 from ringback.bootstrap.components import Components
 from ringback.bootstrap.configuration import build_protected_resource, build_target_policy
 from ringback.bootstrap.policies import build_gateway_config, build_token_policy
+from ringback.domain.clock import Clock, seconds
+from ringback.domain.clock_confirmation import AHEAD_SECONDS_MAX
 from ringback.domain.principal import Authenticator
 from ringback.domain.roles import ALL_ROLES, Role
 from ringback.identity.access_tokens import AccessTokenAuthenticator
@@ -146,6 +148,7 @@ def build_api_config(
     workers: Mapping[Role, Sequence[Worker]],
     authenticator: Authenticator,
     mcp: McpServer,
+    clock: Clock,
 ) -> ApiConfig:
     return ApiConfig(
         authenticator=authenticator,
@@ -163,6 +166,7 @@ def build_api_config(
             if role in settings.roles
         },
         failing_endpoints=mcp.failing_endpoints,
+        has_confirmed_clock=lambda: clock.confirmed_now() >= clock.now() - seconds(AHEAD_SECONDS_MAX),
         public_keys=[key.jwk for key in load_signing_keys(settings)],
     )
 

@@ -57,7 +57,13 @@ async def check_service(url: str, *, clock: Clock) -> list[Finding]:
 def _check_readiness(url: str, response: httpx.Response) -> Finding:
     if not response.is_success:
         return Finding("service", False, f"{url} responds but is not ready: {_problem_detail(response)}")
-    if degraded := _degraded_endpoints(response):
+    if (degraded := _degraded_endpoints(response)) == "clock":
+        detail = (
+            f"{url} accepts work. Its clock is more than a day ahead of its last process: after a long pause that is right. "
+            "Otherwise correct the clock within five minutes of the start; until then nothing expires or times out."
+        )
+        return Finding("service", True, detail)
+    if degraded:
         if "RINGBACK_SECRET_KEYS" in degraded:
             detail = (
                 f"{url} accepts work, but lacks a key of other nodes. All nodes need the same RINGBACK_SECRET_KEYS."

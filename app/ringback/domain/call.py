@@ -79,7 +79,7 @@ STATUS_TRANSITIONS: Final[dict[CallStatus, frozenset[CallStatus]]] = {
 PHASE_TRANSITIONS: Final[dict[CallPhase, frozenset[CallPhase]]] = {
     CallPhase.SCHEDULED: frozenset({CallPhase.QUEUED, CallPhase.ENDED}),
     CallPhase.QUEUED: frozenset({CallPhase.RUNNING, CallPhase.ENDED}),
-    CallPhase.RUNNING: frozenset({CallPhase.QUEUED, CallPhase.PARKED, CallPhase.ENDED}),
+    CallPhase.RUNNING: frozenset({CallPhase.QUEUED, CallPhase.SCHEDULED, CallPhase.PARKED, CallPhase.ENDED}),
     CallPhase.PARKED: frozenset({CallPhase.QUEUED, CallPhase.ENDED}),
     CallPhase.ENDED: frozenset(),
 }
@@ -262,6 +262,15 @@ def overdue_completion(call: Call) -> CallCompletion:
         "The call's deadline passed before the upstream could take it: it was busy, away, or not configured any more. "
         "The tool did not run.",
     )
+
+
+def awaits_confirmation(call: Call, *, now: datetime, confirmed_now: datetime) -> bool:
+    """Whether nothing of the call is running and its deadline has passed only by an unconfirmed clock (`clock_confirmation`).
+
+    It must neither be sent, if the clock is right, nor end, if the clock is wrong.
+    """
+    is_unsent = call.dispatched_at is None or (call.handle is not None and call.handle.driver == MRTR_DRIVER)
+    return is_unsent and confirmed_now < call.deadline_at <= now
 
 
 def is_dispatched_by_lease(call: Call) -> bool:

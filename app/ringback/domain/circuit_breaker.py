@@ -25,6 +25,9 @@ from ringback.backoff import add_jitter
 from ringback.domain.clock import seconds
 from ringback.domain.retry import BREAKER_PAUSE_SECONDS_MAX, HOUR, MINUTE
 
+PAUSE_SECONDS_MAX: Final = 2 * HOUR
+"""Longer than any pause with its jitter. A pause that ends later was begun by a clock that was far ahead, and is over."""
+
 
 class CircuitState(StrEnum):
     CLOSED = "closed"
@@ -43,7 +46,8 @@ class CircuitBreaker:
     def state(self, now: datetime) -> CircuitState:
         if self.paused_until is None:
             return CircuitState.CLOSED
-        return CircuitState.OPEN if now < self.paused_until else CircuitState.HALF_OPEN
+        is_pausing = now < self.paused_until <= now + seconds(PAUSE_SECONDS_MAX)
+        return CircuitState.OPEN if is_pausing else CircuitState.HALF_OPEN
 
 
 CLOSED_BREAKER: Final = CircuitBreaker()

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Protocol
 
+from ringback.domain.clock_confirmation import ClockConfirmation
+
 # Scheduling time: the wall clock without its steps.
 #
 #     wall clock  ────╮ set back an hour        scheduling ──────────────────────  goes on, and loses 1 s a minute
@@ -19,8 +21,9 @@ from typing import Final, NamedTuple, Protocol
 #
 # Leases, due dates, deadlines and expiries use scheduling time, so that a corrected clock neither delays due work by an hour
 # nor ends what has a day left. Scheduling time starts at the wall clock's time, advances with the machine's count of elapsed
-# time, and approaches the wall clock by at most `1 / SLEW_DIVISOR` of the elapsed time. It never goes backwards, and an hour of
-# it takes between 59 and 61 minutes. Times that other machines compare (signatures, access tokens, HTTP dates) are wall time.
+# time, and approaches the wall clock by at most `1 / SLEW_DIVISOR` of the elapsed time. It never goes backwards, but for a
+# correction while it is unconfirmed (`clock_confirmation`), and an hour of it takes between 59 and 61 minutes. Times that other
+# machines compare (signatures, access tokens, HTTP dates) are wall time.
 
 SLEW_DIVISOR: Final = 60
 """At most 1 s a minute: negligible for schedules, leases and deadlines, and faster than NTP's slewing (500 ppm)."""
@@ -61,7 +64,14 @@ class SchedulingTime(NamedTuple):
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """Scheduling time in UTC, in whole milliseconds, for due dates, durations and expiries. It never goes backwards."""
+        """Scheduling time in UTC, in whole milliseconds, for due dates, durations and expiries.
+
+        It never goes backwards once it is confirmed.
+        """
+        ...
+
+    def confirmed_now(self) -> datetime:
+        """Scheduling time for what cannot be undone: an earlier one while `now` is unconfirmed (`clock_confirmation`)."""
         ...
 
     def wall_time(self) -> datetime:
@@ -76,6 +86,10 @@ class Clock(Protocol):
         """Continue scheduling time from the last time of an earlier process, if the wall clock was set back since."""
         ...
 
+    def confirm_after(self, last: datetime) -> bool:
+        """Compare with the last time of an earlier process. Return whether the clock is so far ahead that it is unconfirmed."""
+        ...
+
     async def sleep(self, seconds: float) -> None: ...
 
 
@@ -85,13 +99,23 @@ class SystemClock:
     def __init__(self) -> None:
         self._followed: SchedulingTime | None = None
         """The last reading of the wall clock that this clock follows."""
+        self._confirmation: ClockConfirmation | None = None
         self._set_scheduling_time(SchedulingTime(self._wall_nanoseconds(), self._elapsed_nanoseconds()))
 
     def now(self) -> datetime:
         elapsed = self._elapsed_nanoseconds()
         if elapsed - self._scheduling_time.elapsed >= RESOLUTION_NANOSECONDS:
-            self._set_scheduling_time(self._scheduling_time.advanced_to(elapsed=elapsed, wall=self._read_wall(elapsed)))
+            wall = self._read_wall(elapsed)
+            if self._confirmation is not None:
+                self._review_confirmation(self._confirmation, elapsed=elapsed, wall=wall)
+            self._set_scheduling_time(self._scheduling_time.advanced_to(elapsed=elapsed, wall=wall))
         return self._now
+
+    def confirmed_now(self) -> datetime:
+        self.now()
+        if self._confirmation is None:
+            return self._now
+        return from_epoch_milliseconds(self._confirmation.confirmed_at(self._scheduling_time.elapsed) // 1_000_000)
 
     def wall_time(self) -> datetime:
         return from_epoch_milliseconds(self._read_wall(self._elapsed_nanoseconds()) // 1_000_000)
@@ -102,6 +126,15 @@ class SystemClock:
     def continue_from(self, last: datetime) -> None:
         self.now()
         self._set_scheduling_time(self._scheduling_time.continued_after(epoch_milliseconds(last) * 1_000_000))
+
+    def confirm_after(self, last: datetime) -> bool:
+        self.now()
+        self._confirmation = ClockConfirmation.needed_after(
+            epoch_milliseconds(last) * 1_000_000,
+            instant=self._scheduling_time.instant,
+            elapsed=self._scheduling_time.elapsed,
+        )
+        return self._confirmation is not None
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -121,6 +154,15 @@ class SystemClock:
         if self._followed is None:
             self._set_scheduling_time(reading)
         self._followed = reading
+
+    def _review_confirmation(self, confirmation: ClockConfirmation, *, elapsed: int, wall: int) -> None:
+        instant = self._scheduling_time.instant + elapsed - self._scheduling_time.elapsed
+        corrected = confirmation.corrected_instant(instant=instant, wall=wall, elapsed=elapsed)
+        if corrected is not None:
+            self._scheduling_time = SchedulingTime(corrected, elapsed)
+            self._confirmation = confirmation.after_correction(instant=corrected, elapsed=elapsed)
+        elif elapsed >= confirmation.ends:
+            self._confirmation = None
 
     def _set_scheduling_time(self, current: SchedulingTime) -> None:
         self._scheduling_time = current

@@ -231,9 +231,18 @@ def give_up_seconds(kind: DeliveryKind, schedule: RetrySchedule, *, ordered: boo
 
 
 def decide_retry(
-    delivery: Delivery, result: AttemptResult, *, schedule: RetrySchedule, now: datetime, random_fraction: float
+    delivery: Delivery,
+    result: AttemptResult,
+    *,
+    schedule: RetrySchedule,
+    now: datetime,
+    confirmed_now: datetime,
+    random_fraction: float,
 ) -> RetryDecision:
-    """The next state of the delivery after an attempt. `delivery.attempts` already counts that attempt."""
+    """The next state of the delivery after an attempt. `delivery.attempts` already counts that attempt.
+
+    The retry window ends by confirmed time (`clock_confirmation`).
+    """
     if result.category is AttemptCategory.DELIVERED:
         return RetryDecision(state=DeliveryState.DELIVERED)
     if result.status_code in PERMANENT_FAILURE_STATUS_CODES:
@@ -245,7 +254,7 @@ def decide_retry(
         random_fraction=random_fraction,
         retry_after_seconds=retry_after_seconds,
     )
-    if delay is None or now + seconds(delay) > delivery.give_up_at:
+    if delay is None or confirmed_now + seconds(delay) > delivery.give_up_at:
         return RetryDecision(state=DeliveryState.DEAD)
     return RetryDecision(state=DeliveryState.PENDING, due_at=now + seconds(delay))
 

@@ -262,6 +262,10 @@ class DeliveryMaintenance(Protocol):
         """End held deliveries that are past `give_up_at`. Return them as dead deliveries."""
         ...
 
+    async def pull_back(self, *, horizon: datetime, now: datetime, limit: int) -> int:
+        """Make pending deliveries due at `now` that are due after `horizon`. Return their number."""
+        ...
+
     async def list_webhooks_to_release(self, *, limit: int, after: str = "") -> Page[WebhookId, str]:
         """Active webhooks with held deliveries. `after` is the `next_position` of the previous page."""
         ...

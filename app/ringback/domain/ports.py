@@ -153,7 +153,9 @@ class SchedulingTimeRow(Protocol):
         """None in a new store."""
         ...
 
-    async def save(self, now: datetime) -> None: ...
+    async def save(self, now: datetime) -> None:
+        """Change nothing if a later time is saved, unless it is later by more than `CONTINUED_AHEAD_SECONDS_MAX`."""
+        ...
 
 
 class Transaction(Protocol):
@@ -281,6 +283,10 @@ class Transaction(Protocol):
 
     def now(self) -> datetime:
         """The store's clock at the start of the transaction. Leases and due dates are compared with it."""
+        ...
+
+    def confirmed_now(self) -> datetime:
+        """The same for what cannot be undone: an earlier time while the clock is unconfirmed (`clock_confirmation`)."""
         ...
 
     async def pause(self) -> None:

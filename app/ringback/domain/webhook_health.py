@@ -82,14 +82,21 @@ def webhook_after_success(webhook: Webhook, *, now: datetime) -> Webhook:
     )
 
 
-def webhook_after_failure(webhook: Webhook, result: AttemptResult, *, now: datetime, random_fraction: float) -> Webhook:
-    """The webhook after a failed attempt; suspended if the receiver has failed for too long, or a subscription too often."""
+def webhook_after_failure(
+    webhook: Webhook, result: AttemptResult, *, now: datetime, confirmed_now: datetime, random_fraction: float
+) -> Webhook:
+    """The webhook after a failed attempt; suspended if the receiver has failed for too long, or a subscription too often.
+
+    How long it has failed is judged by confirmed time (`clock_confirmation`).
+    """
     is_receiver_failure = result.category not in OWN_FAILURES
     rate = webhook.failure_rate
     if webhook.is_subscription and is_receiver_failure:
         rate = rate_after_attempt(rate, failed=True, now=now)
     failing_since = webhook.failing_since or (now if is_receiver_failure else None)
-    is_past_suspension_age = failing_since is not None and now - failing_since >= seconds(SUSPEND_AFTER_SECONDS)
+    is_past_suspension_age = failing_since is not None and confirmed_now - failing_since >= seconds(
+        SUSPEND_AFTER_SECONDS
+    )
     is_failing_for_good = is_past_suspension_age or exceeds_failure_rate(rate, now=now)
     should_suspend = is_receiver_failure and is_failing_for_good and webhook.state is WebhookState.ACTIVE
     state = WebhookState.SUSPENDED if should_suspend else webhook.state
@@ -100,7 +107,9 @@ def webhook_after_failure(webhook: Webhook, result: AttemptResult, *, now: datet
         last_error=str(result.category),
         last_error_detail=result.error_detail,
         failing_since=failing_since,
-        alerted_percent=_alerted_percent(webhook, is_warned=is_receiver_failure and not should_suspend, now=now),
+        alerted_percent=_alerted_percent(
+            webhook, is_warned=is_receiver_failure and not should_suspend, now=confirmed_now
+        ),
         breaker=breaker_after_failure(webhook.breaker, policy, now=now, random_fraction=random_fraction),
         failure_rate=NO_FAILURES if should_suspend else rate,
     )

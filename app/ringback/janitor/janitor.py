@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from ringback.domain.clock import Clock, seconds
+from ringback.domain.clock import Clock, format_iso, seconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.suspension import FREEZE_SECONDS, SuspensionWatch
@@ -39,6 +39,7 @@ class Janitor:
         self._suspensions = SuspensionWatch(clock)
         self._next_task = 0
         self._saved_scheduling_time: datetime | None = None
+        self._was_confirmed = True
         self._tasks: Sequence[MaintenanceTask] = (
             *RecoveryTasks(recorder, config, self._suspensions).tasks,
             *WebhookTasks(recorder, config).tasks,
@@ -96,8 +97,9 @@ class Janitor:
         return busy
 
     async def _save_scheduling_time(self, tx: Transaction) -> bool:
-        """Save it once a minute: an idle service writes nothing else."""
-        last, now = self._saved_scheduling_time, tx.now()
+        """Save it once a minute: an idle service writes nothing else. While it is unconfirmed, confirmed time is saved."""
+        last, now = self._saved_scheduling_time, tx.confirmed_now()
+        self._note_confirmation(is_confirmed=now == tx.now())
         if last is None or now - last >= seconds(SCHEDULING_TIME_SAVE_SECONDS):
             await tx.scheduling_time.save(now)
 
@@ -106,3 +108,8 @@ class Janitor:
 
             tx.on_commit(remember)
         return False
+
+    def _note_confirmation(self, *, is_confirmed: bool) -> None:
+        if is_confirmed and not self._was_confirmed:
+            log.info("clock.confirmed", extra={"time": format_iso(self._clock.now())})
+        self._was_confirmed = is_confirmed

@@ -14,11 +14,10 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.suspension import SuspensionWatch
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
-from ringback.janitor.config import FINISH_BATCH_SIZE, JanitorConfig, MaintenanceTask
+from ringback.janitor.config import FINISH_BATCH_SIZE, GIVE_UP_SECONDS_MAX, JanitorConfig, MaintenanceTask
 from ringback.notifier.recorder import CompletionRequest, Recorder
 from ringback.notifier.recovery import recover_calls
-from ringback.services.login_checks import check_next_login
-from ringback.services.login_waits import continue_resumption
+from ringback.services.login_waits import check_next_login, continue_resumption
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +66,7 @@ class RecoveryTasks:
             continue_resumption,
             check_next_login,
             self._release_expired_leases,
+            self._pull_back_deliveries,
         )
 
     async def _recover_calls_of_others(self, tx: Transaction) -> bool:
@@ -95,20 +95,23 @@ class RecoveryTasks:
         if not self._suspensions.has_been_awake(RESUME_GRACE_SECONDS, now=tx.now()):
             return False
         limit = min(FINISH_BATCH_SIZE, self._config.batch_size)
-        expired = await tx.call_queue.find_lease_expired(now=tx.now() - seconds(LEASE_GRACE_SECONDS), limit=limit)
+        expired = await tx.call_queue.find_lease_expired(
+            now=tx.confirmed_now() - seconds(LEASE_GRACE_SECONDS), limit=limit
+        )
         await recover_calls(tx, self._recorder, expired)
         return len(expired) == limit
 
     async def _finish_overdue_calls(self, tx: Transaction) -> bool:
         """Finish the calls that waited for a runner, an answer or a report beyond their deadline."""
-        grace_end, limit = tx.now() - seconds(OVERDUE_GRACE_SECONDS), min(FINISH_BATCH_SIZE, self._config.batch_size)
+        now = tx.confirmed_now()
+        grace_end, limit = now - seconds(OVERDUE_GRACE_SECONDS), min(FINISH_BATCH_SIZE, self._config.batch_size)
         requests = [
             CompletionRequest(
                 call=call,
                 completion=_completion_past_deadline(call),
                 lease_token=None,
             )
-            for call in await tx.call_queue.find_past_deadline(now=tx.now(), limit=limit)
+            for call in await tx.call_queue.find_past_deadline(now=now, limit=limit)
             if call.phase is CallPhase.PARKED or has_no_upstream_state(call) or call.deadline_at <= grace_end
         ]
         await self._recorder.finish_calls(tx, requests)
@@ -118,10 +121,21 @@ class RecoveryTasks:
         """Release the deliveries whose dispatcher died: they are sent again with the same webhook-id."""
         if not self._suspensions.has_been_awake(RESUME_GRACE_SECONDS, now=tx.now()):
             return False
-        released = await tx.delivery_maintenance.release_expired_leases(now=tx.now(), limit=self._config.batch_size)
+        released = await tx.delivery_maintenance.release_expired_leases(
+            now=tx.confirmed_now(), limit=self._config.batch_size
+        )
         if released:
             tx.notify(DELIVERY_DUE_TOPIC)
         return released == self._config.batch_size
+
+    async def _pull_back_deliveries(self, tx: Transaction) -> bool:
+        """Send now what only a wrong clock can have scheduled so late: it was far ahead then, or is far behind now."""
+        pulled = await tx.delivery_maintenance.pull_back(
+            horizon=tx.now() + seconds(GIVE_UP_SECONDS_MAX), now=tx.now(), limit=self._config.batch_size
+        )
+        if pulled:
+            tx.notify(DELIVERY_DUE_TOPIC)
+        return pulled == self._config.batch_size
 
 
 def _completion_past_deadline(call: Call) -> CallCompletion:

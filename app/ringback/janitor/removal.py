@@ -1,4 +1,7 @@
-"""Removes what is no longer kept: expired calls, old rows, and what is erased on request."""
+"""Removes what is no longer kept: expired calls, old rows, and what is erased on request.
+
+Expiry is judged by confirmed time: a clock that is wrong for a minute must not remove what was kept for weeks.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -39,7 +42,7 @@ class RemovalTasks:
         )
 
     async def _archive_expired_calls(self, tx: Transaction) -> bool:
-        expired = await tx.call_queue.find_expired(now=tx.now(), limit=self._config.batch_size)
+        expired = await tx.call_queue.find_expired(now=tx.confirmed_now(), limit=self._config.batch_size)
         if expired:
             await tx.tombstones.archive(*(_make_tombstone(call, expired_at=tx.now()) for call in expired))
         return len(expired) == self._config.batch_size
@@ -65,48 +68,54 @@ class RemovalTasks:
         )
 
     async def _remove_tombstones(self, tx: Transaction) -> bool:
-        old = tx.now() - seconds(self._config.retention.tombstone_seconds)
+        old = tx.confirmed_now() - seconds(self._config.retention.tombstone_seconds)
         calls = await tx.tombstones.remove(cutoff=old, limit=self._config.batch_size)
         subscriptions = await tx.subscriptions.remove_ended(
-            cutoff=tx.now() - seconds(TOMBSTONE_SECONDS), limit=self._config.batch_size
+            cutoff=tx.confirmed_now() - seconds(TOMBSTONE_SECONDS), limit=self._config.batch_size
         )
         return self._is_full_batch(max(calls, subscriptions))
 
     async def _remove_erasures(self, tx: Transaction) -> bool:
-        old = tx.now() - seconds(self._config.retention.tombstone_seconds)
+        old = tx.confirmed_now() - seconds(self._config.retention.tombstone_seconds)
         return self._is_full_batch(await tx.erasures.remove(cutoff=old, limit=self._config.batch_size))
 
     async def _remove_proofs(self, tx: Transaction) -> bool:
-        proofs = await tx.proofs.remove(cutoff=tx.now() - seconds(PROOF_VALID_SECONDS), limit=self._config.batch_size)
+        proofs = await tx.proofs.remove(
+            cutoff=tx.confirmed_now() - seconds(PROOF_VALID_SECONDS), limit=self._config.batch_size
+        )
         sent = await tx.challenges.remove_sent(
-            cutoff=tx.now() - seconds(CHALLENGE_WINDOW_SECONDS), limit=self._config.batch_size
+            cutoff=tx.confirmed_now() - seconds(CHALLENGE_WINDOW_SECONDS), limit=self._config.batch_size
         )
         return self._is_full_batch(max(proofs, sent))
 
     async def _remove_expired_sessions(self, tx: Transaction) -> bool:
-        return self._is_full_batch(await tx.mcp_sessions.remove_expired(now=tx.now(), limit=self._config.batch_size))
+        return self._is_full_batch(
+            await tx.mcp_sessions.remove_expired(now=tx.confirmed_now(), limit=self._config.batch_size)
+        )
 
     async def _remove_expired_logins(self, tx: Transaction) -> bool:
-        return self._is_full_batch(await tx.upstream_logins.remove_expired(now=tx.now(), limit=self._config.batch_size))
+        return self._is_full_batch(
+            await tx.upstream_logins.remove_expired(now=tx.confirmed_now(), limit=self._config.batch_size)
+        )
 
     async def _remove_unused_tokens(self, tx: Transaction) -> bool:
         return await remove_unused_tokens(tx, limit=self._config.batch_size)
 
     async def _remove_expired_viewers(self, tx: Transaction) -> bool:
-        sign_ins = await tx.sign_ins.remove_expired(now=tx.now(), limit=self._config.batch_size)
-        links = await tx.portal_links.remove_expired(now=tx.now(), limit=self._config.batch_size)
+        sign_ins = await tx.sign_ins.remove_expired(now=tx.confirmed_now(), limit=self._config.batch_size)
+        links = await tx.portal_links.remove_expired(now=tx.confirmed_now(), limit=self._config.batch_size)
         return self._is_full_batch(max(sign_ins, links))
 
     async def _remove_audit_entries(self, tx: Transaction) -> bool:
-        old = tx.now() - seconds(self._config.retention.audit_seconds)
+        old = tx.confirmed_now() - seconds(self._config.retention.audit_seconds)
         return self._is_full_batch(await tx.audit_entries.remove(cutoff=old, limit=self._config.batch_size))
 
     async def _remove_old_hours(self, tx: Transaction) -> bool:
-        old = hour_of(tx.now()) - OVERVIEW_HOURS_MAX * HOUR
+        old = hour_of(tx.confirmed_now()) - OVERVIEW_HOURS_MAX * HOUR
         return self._is_full_batch(await tx.insights.remove(cutoff=old, limit=self._config.batch_size))
 
     def _event_cutoff(self, tx: Transaction) -> datetime:
-        return tx.now() - seconds(self._config.retention.event_seconds)
+        return tx.confirmed_now() - seconds(self._config.retention.event_seconds)
 
     def _is_full_batch(self, rows: int) -> bool:
         return rows >= self._config.batch_size

@@ -42,7 +42,9 @@ class WebhookTasks:
 
         The dispatcher gives up pending deliveries, after a last attempt.
         """
-        given_up = await tx.delivery_maintenance.give_up_expired_held(now=tx.now(), limit=self._config.batch_size)
+        given_up = await tx.delivery_maintenance.give_up_expired_held(
+            now=tx.confirmed_now(), limit=self._config.batch_size
+        )
         await record_losses(tx, given_up, self._recorder.measurements)
         return len(given_up) == self._config.batch_size
 
@@ -85,7 +87,7 @@ class WebhookTasks:
     async def _remove_expired_webhooks(self, tx: Transaction) -> bool:
         """Remove expired webhooks. One with open deliveries is checked again in the next round."""
         removed = await tx.webhooks.remove_expired(
-            now=tx.now(), limit=self._config.batch_size, after=self._expiry_cursor
+            now=tx.confirmed_now(), limit=self._config.batch_size, after=self._expiry_cursor
         )
         await log_expired(tx, removed)
 

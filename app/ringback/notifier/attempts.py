@@ -110,7 +110,12 @@ class AttemptRecorder:
                 delivery, RetryDecision(state=DeliveryState.CANCELLED), category=delivery.last_category, now=now
             )
         decision = decide_retry(
-            delivery, result, schedule=webhook.retry_schedule, now=now, random_fraction=self._random_fraction()
+            delivery,
+            result,
+            schedule=webhook.retry_schedule,
+            now=now,
+            confirmed_now=tx.confirmed_now(),
+            random_fraction=self._random_fraction(),
         )
         if decision.state is DeliveryState.PENDING and await _is_superseded(tx, delivery):
             decision = RetryDecision(state=DeliveryState.CANCELLED)
@@ -132,7 +137,9 @@ class AttemptRecorder:
         """The webhook after these attempts. A gap that is due for it is inserted."""
         after, now = webhook, tx.now()
         for outcome, update in group:
-            after = self._webhook_after_attempt(after, outcome.result, update, now=now)
+            after = self._webhook_after_attempt(
+                after, outcome.result, update, now=now, confirmed_now=tx.confirmed_now()
+            )
         was_delivered = any(outcome.result.category is AttemptCategory.DELIVERED for outcome, _ in group)
         if was_delivered and after.missed_from is not None and after.state is WebhookState.ACTIVE:
             first_missed, after = after.missed_from, replace(after, missed_from=None)
@@ -143,7 +150,13 @@ class AttemptRecorder:
         return after
 
     def _webhook_after_attempt(
-        self, webhook: Webhook, result: AttemptResult, update: DeliveryUpdate, *, now: datetime
+        self,
+        webhook: Webhook,
+        result: AttemptResult,
+        update: DeliveryUpdate,
+        *,
+        now: datetime,
+        confirmed_now: datetime,
     ) -> Webhook:
         delivery = update.delivery
         if delivery.kind is DeliveryKind.TERMINATED:
@@ -152,7 +165,9 @@ class AttemptRecorder:
             return health.webhook_after_success(webhook, now=now)
         if delivery.kind is DeliveryKind.GAP:
             return _webhook_after_failed_gap(webhook, result, update)
-        after = health.webhook_after_failure(webhook, result, now=now, random_fraction=self._random_fraction())
+        after = health.webhook_after_failure(
+            webhook, result, now=now, confirmed_now=confirmed_now, random_fraction=self._random_fraction()
+        )
         is_lost = update.state is DeliveryState.DEAD and leaves_gap(delivery, result)
         return health.webhook_after_loss(after, delivery.seq or 0) if is_lost else after
 

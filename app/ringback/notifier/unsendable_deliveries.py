@@ -62,7 +62,7 @@ class UnsendableDeliveries:
 
     async def give_up_expired(self, tx: Transaction, *, webhook_id: WebhookId) -> None:
         await tx.webhooks.get(webhook_id)  # locked before its deliveries
-        given_up = await tx.delivery_queue.give_up_expired(webhook_id, now=tx.now(), limit=GIVE_UP_BATCH_SIZE)
+        given_up = await tx.delivery_queue.give_up_expired(webhook_id, now=tx.confirmed_now(), limit=GIVE_UP_BATCH_SIZE)
         await record_losses(tx, given_up, self._measurements)
 
     async def stop_retry_windows(self, tx: Transaction, *, webhook_id: WebhookId) -> None:

@@ -22,10 +22,11 @@ import logging
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum, auto
 from typing import Final
 
-from ringback.domain.call import MRTR_DRIVER, UNREADABLE_MEMBER, Call, overdue_completion
+from ringback.domain.call import MRTR_DRIVER, UNREADABLE_MEMBER, Call, awaits_confirmation, overdue_completion
 from ringback.domain.call_completion import completion_after_runs
 from ringback.domain.call_outcome import (
     CANCELLED_COMPLETION,
@@ -125,6 +126,8 @@ class CallExecution:
         """Held while a cancel request is sent: the beginning of a session and a notification may both want to send it."""
         self._cancel_completion: CallCompletion | None = None
         self._cancel_noticed = ObservableFlag()
+        self._began_in_time = True
+        """Whether the deadline was ahead when this execution began. Then it passes by `Clock.now`, else by confirmed time."""
         self._outcome: Outcome = None
         """What the driver returned. It counts even if closing the session fails or is cancelled afterwards."""
 
@@ -167,6 +170,10 @@ class CallExecution:
     # -- running the driver --
 
     async def _run_until_outcome(self) -> Outcome:
+        now, confirmed_now = self._clock.now(), self._clock.confirmed_now()
+        self._began_in_time = now < self.call.deadline_at
+        if awaits_confirmation(self.call, now=now, confirmed_now=confirmed_now):
+            return None  # handed back: it is scheduled for later
         if self._is_past_deadline():
             return await self._complete_past_deadline()
         task = asyncio.create_task(self._run_sessions())
@@ -351,12 +358,15 @@ class CallExecution:
         return self.call.dispatched_at is not None and not self._leased_call.has_handle.is_set()
 
     def _wait_seconds(self) -> float:
-        remaining = max(0.0, (self.call.deadline_at - self._clock.now()).total_seconds())
+        remaining = max(0.0, (self.call.deadline_at - self._deadline_clock()).total_seconds())
         must_cancel = self.call.cancel_requested and not self._cancel_delivered
         return min(remaining, CANCEL_RETRY_SECONDS if must_cancel else REREAD_SECONDS)
 
     def _is_past_deadline(self) -> bool:
-        return self._clock.now() >= self.call.deadline_at
+        return self._deadline_clock() >= self.call.deadline_at
+
+    def _deadline_clock(self) -> datetime:
+        return self._clock.now() if self._began_in_time else self._clock.confirmed_now()
 
     def _is_shutting_down(self) -> bool:
         return (self._shutdown.abort_requested if self._depends_on_process else self._shutdown.drain_requested).is_set()

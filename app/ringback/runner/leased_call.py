@@ -13,11 +13,21 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ringback.domain import inputs
-from ringback.domain.call import Call, CallPhase, CallStatus, Handle, Progress, enter_phase, is_dispatched_by_lease
+from ringback.domain.call import (
+    Call,
+    CallPhase,
+    CallStatus,
+    Handle,
+    Progress,
+    awaits_confirmation,
+    enter_phase,
+    is_dispatched_by_lease,
+)
 from ringback.domain.call_completion import recover_call
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
 from ringback.domain.call_rows import CallChange
-from ringback.domain.clock import Clock
+from ringback.domain.clock import Clock, seconds
+from ringback.domain.clock_confirmation import CONFIRMATION_SECONDS
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
@@ -229,7 +239,10 @@ class LeasedCall:
         await self._writer.write_with_retries(lambda: write_for_owner(self._store, owner, park))
 
     async def requeue_call(self) -> None:
-        """Queue the call for another runner, or finish it if no runner can go on with it (`recover_call`)."""
+        """Queue the call for another runner, or finish it if no runner can go on with it (`recover_call`).
+
+        A call whose deadline has passed by an unconfirmed clock is scheduled for the time when the clock is confirmed.
+        """
         await self._writer.write_with_retries(lambda: self._store.write_for(self.call.principal, self._write_requeued))
 
     # -- transactions --
@@ -278,6 +291,9 @@ class LeasedCall:
         recovered = recover_call(self._with_known_dispatch(call), now=tx.now())
         if isinstance(recovered, CallCompletion):
             return await self._write_completion(tx, recovered)
+        if awaits_confirmation(recovered, now=tx.now(), confirmed_now=tx.confirmed_now()):
+            starts_at = tx.confirmed_now() + seconds(CONFIRMATION_SECONDS)
+            recovered = replace(recovered, phase=CallPhase.SCHEDULED, not_before=starts_at)
         await tx.calls.update(recovered, CallChange.QUEUED, expected=call.status, lease_token=self._lease_token)
         tx.notify(CALL_QUEUED_TOPIC, call_changed_topic(call.id))
         return recovered

@@ -157,13 +157,13 @@ async def terminate_abandoned(tx: Transaction, recorder: Recorder, *, position: 
     Return the position from which the next page goes on; None after the last one.
     """
     page = await tx.webhooks.list_page(None, WebhookHealth.FAILING, position=position, limit=FAILING_BATCH_SIZE)
-    abandoned = [webhook for webhook in page if _is_abandoned(webhook, tx.now())][:ENDED_BATCH_SIZE]
+    abandoned = [webhook for webhook in page if _is_abandoned(webhook, tx.confirmed_now())][:ENDED_BATCH_SIZE]
     reasons = {each.id: _describe_failure(each) for each in abandoned}
     if not await terminate_batch(
         tx,
         recorder,
         reasons,
-        still_ends=lambda webhook, _: webhook is not None and _is_abandoned(webhook, tx.now()),
+        still_ends=lambda webhook, _: webhook is not None and _is_abandoned(webhook, tx.confirmed_now()),
     ):
         return position
     if len(abandoned) == ENDED_BATCH_SIZE:
@@ -192,7 +192,11 @@ async def _terminate_of_key(tx: Transaction, recorder: Recorder, key_id: KeyId) 
 async def _may_subscribe(tx: Transaction, key_id: KeyId) -> bool:
     """Whether the key is valid now. Its scopes cannot change."""
     key = await tx.api_keys.get(key_id)
-    return key is not None and key.is_valid(tx.now()) and not {Scope.WEBHOOKS, Scope.ADMIN}.isdisjoint(key.scopes)
+    return (
+        key is not None
+        and key.is_valid(tx.confirmed_now())
+        and not {Scope.WEBHOOKS, Scope.ADMIN}.isdisjoint(key.scopes)
+    )
 
 
 def _is_abandoned(webhook: Webhook, now: datetime) -> bool:

@@ -23,7 +23,7 @@ async def mark_unused_logins(tx: Transaction, configured: Collection[str]) -> No
 
 async def remove_unused_tokens(tx: Transaction, *, limit: int) -> bool:
     """Remove a batch of tokens that have been unused for too long. Return whether there may be more."""
-    unused = await tx.unused_logins.find_due(cutoff=tx.now() - seconds(UNUSED_SECONDS))
+    unused = await tx.unused_logins.find_due(cutoff=tx.confirmed_now() - seconds(UNUSED_SECONDS))
     if unused is None:
         return False
     removed = await tx.unused_logins.remove_tokens(unused, limit=limit)

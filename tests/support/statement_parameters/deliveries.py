@@ -94,6 +94,7 @@ DELIVERY_PARAMETERS: Final[StatementParameters] = {
         "release_leases": [{"owner": "me", "own": False}],
         "release_unused_leases": [{"ids": NO_DELIVERIES, "tokens": '["tok_none"]'}],
         "give_up_held": [{}],
+        "pull_back": [{"horizon": FUTURE}],
         "by_ids": [{"ids": NO_DELIVERIES}],
         "webhooks_to_release": [{}, {"after": "wh_y"}],
         "webhooks_to_probe": [{}, {"after": "wh_y"}],

@@ -30,6 +30,7 @@ def decide(answer: AttemptResult, *, attempts: int = 1) -> RetryDecision:
         answer,
         schedule=RETRY_SCHEDULES[RetryProfile.DAYS],
         now=START,
+        confirmed_now=START,
         random_fraction=MIDDLE,
     )
 
@@ -98,11 +99,21 @@ def test_nothing_is_tried_after_the_day_it_is_given_up() -> None:
     too_late = replace(FIRST, give_up_at=START + timedelta(seconds=4.999))
 
     assert decide_retry(
-        at_the_last_moment, http(500), schedule=RETRY_SCHEDULES[RetryProfile.DAYS], now=START, random_fraction=MIDDLE
+        at_the_last_moment,
+        http(500),
+        schedule=RETRY_SCHEDULES[RetryProfile.DAYS],
+        now=START,
+        confirmed_now=START,
+        random_fraction=MIDDLE,
     ) == retry_after(5)
     assert (
         decide_retry(
-            too_late, http(500), schedule=RETRY_SCHEDULES[RetryProfile.DAYS], now=START, random_fraction=MIDDLE
+            too_late,
+            http(500),
+            schedule=RETRY_SCHEDULES[RetryProfile.DAYS],
+            now=START,
+            confirmed_now=START,
+            random_fraction=MIDDLE,
         )
         == DEAD_WEBHOOK_RESPONSES
     )

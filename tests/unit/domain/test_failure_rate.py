@@ -29,7 +29,9 @@ def count(failures: int, successes: int, *, at: datetime = START) -> FailureRate
 
 
 def fail(webhook: Webhook, *, now: datetime, category: AttemptCategory = AttemptCategory.HTTP_5XX) -> Webhook:
-    return health.webhook_after_failure(webhook, AttemptResult(category=category), now=now, random_fraction=0.5)
+    return health.webhook_after_failure(
+        webhook, AttemptResult(category=category), now=now, confirmed_now=now, random_fraction=0.5
+    )
 
 
 def test_a_working_subscription_is_not_counted() -> None:

@@ -31,7 +31,9 @@ LONG_AGO = START - timedelta(seconds=health.SUSPEND_AFTER_SECONDS)
 
 
 def fail(webhook: Webhook, *, now: datetime = START, category: AttemptCategory = AttemptCategory.TIMEOUT) -> Webhook:
-    return health.webhook_after_failure(webhook, AttemptResult(category=category), now=now, random_fraction=0.5)
+    return health.webhook_after_failure(
+        webhook, AttemptResult(category=category), now=now, confirmed_now=now, random_fraction=0.5
+    )
 
 
 def test_a_success_ends_every_failure() -> None:

@@ -34,6 +34,12 @@ class PostgresTransaction(SqlTransaction):
     delivery_queue: PostgresDeliveryQueue
 
     def __init__(
-        self, connection: UnitConnection, *, sealer: Sealer, webhook_reader: CachingWebhookReader, now: datetime
+        self,
+        connection: UnitConnection,
+        *,
+        sealer: Sealer,
+        webhook_reader: CachingWebhookReader,
+        now: datetime,
+        confirmed_now: datetime,
     ) -> None:
-        super().__init__(UnitContext(partial(open_statements, connection), sealer, webhook_reader, now))
+        super().__init__(UnitContext(partial(open_statements, connection), sealer, webhook_reader, now, confirmed_now))

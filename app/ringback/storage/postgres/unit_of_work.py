@@ -103,7 +103,11 @@ class UnitRunner:
             await connection.execute(_SESSION[begin].writing)
             unit_connection = UnitConnection(connection, takes_locks=takes_locks)
             transaction = PostgresTransaction(
-                unit_connection, sealer=self._sealer, webhook_reader=self._webhook_reader, now=self._clock.now()
+                unit_connection,
+                sealer=self._sealer,
+                webhook_reader=self._webhook_reader,
+                now=self._clock.now(),
+                confirmed_now=self._clock.confirmed_now(),
             )
             unit.begin_run(transaction)
             unit.value = await _Steps(unit.work(transaction), unit_connection)

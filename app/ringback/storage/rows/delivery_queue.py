@@ -170,6 +170,11 @@ class SqlDeliveryMaintenance(SqlDeliveryReader, noun="delivery_maintenance"):
         ended = await self._sql.fetch_all("give_up_held", now=instant_to_column(now), limit=limit)
         return await self._fetch_deliveries("by_ids", ids=self._sql.array([row["id"] for row in ended]))
 
+    async def pull_back(self, *, horizon: datetime, now: datetime, limit: int) -> int:
+        return await self._sql.execute(
+            "pull_back", horizon=instant_to_column(horizon), now=instant_to_column(now), limit=limit
+        )
+
     async def list_webhooks_to_release(self, *, limit: int, after: str = "") -> Page[WebhookId, str]:
         rows = await self._sql.fetch_all("webhooks_to_release", scan=HELD_WEBHOOKS_SCANNED_MAX, after=after)
         return _selected_page(rows, limit=limit)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from ringback.domain.call import CallStatus
+from ringback.domain.clock import CONTINUED_AHEAD_SECONDS_MAX, seconds
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.principal import Principal
 from ringback.domain.usage import QUEUES_VISITED_MAX, TOTALS_COUNTED_MAX, StoreTotals, Usage
@@ -55,4 +56,5 @@ class SqlSchedulingTime(SqlRows, noun="scheduling_time"):
         return None if row is None else column_to_instant(row["instant"])
 
     async def save(self, now: datetime) -> None:
-        await self._sql.execute("save", now=instant_to_column(now))
+        horizon = instant_to_column(now + seconds(CONTINUED_AHEAD_SECONDS_MAX))
+        await self._sql.execute("save", now=instant_to_column(now), horizon=horizon)

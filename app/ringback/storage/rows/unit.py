@@ -20,6 +20,8 @@ class UnitContext:
     sealer: Sealer
     webhook_reader: CachingWebhookReader
     now: datetime
+    confirmed_now: datetime
+    """`Clock.confirmed_now`. A unit that only reads needs none, and has `now`."""
 
 
 class SqlRows:

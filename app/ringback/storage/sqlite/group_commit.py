@@ -223,7 +223,11 @@ class GroupCommit:
         if unit.done.cancelled():
             return
         transaction = SqliteTransaction(
-            self._connection, sealer=self._sealer, webhook_reader=self._reader, now=self._clock.now()
+            self._connection,
+            sealer=self._sealer,
+            webhook_reader=self._reader,
+            now=self._clock.now(),
+            confirmed_now=self._clock.confirmed_now(),
         )
         unit.begin_run(transaction)
         unit.value = await run_in_steps(unit.work(transaction))

@@ -24,8 +24,20 @@ class SqliteTransaction(SqlTransaction):
     delivery_queue: SqlDeliveryQueue
 
     def __init__(
-        self, connection: sqlite3.Connection, *, sealer: Sealer, webhook_reader: CachingWebhookReader, now: datetime
+        self,
+        connection: sqlite3.Connection,
+        *,
+        sealer: Sealer,
+        webhook_reader: CachingWebhookReader,
+        now: datetime,
+        confirmed_now: datetime | None = None,
     ) -> None:
-        super().__init__(UnitContext(partial(open_statements, connection), sealer, webhook_reader, now))
+        """A unit that only reads leaves `confirmed_now` out."""
+        confirmed = now if confirmed_now is None else confirmed_now
+        super().__init__(UnitContext(partial(open_statements, connection), sealer, webhook_reader, now, confirmed))
         self.connection = connection
-        self.log_appends = StepwiseLogAppends(self)
+
+    @property
+    def log_appends(self) -> StepwiseLogAppends:
+        """A new one each time: if the transaction held it, each unit of work would be garbage that only a collection frees."""
+        return StepwiseLogAppends(self)

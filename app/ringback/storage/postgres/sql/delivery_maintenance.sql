@@ -35,6 +35,13 @@ WITH old AS MATERIALIZED (
 UPDATE deliveries SET state = 'dead', finished_at = :now FROM old WHERE deliveries.id = old.id
 RETURNING deliveries.id;
 
+-- name: pull_back
+WITH late AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE state = 'pending' AND due_at > :horizon ORDER BY due_at LIMIT :limit
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET due_at = :now FROM late WHERE deliveries.id = late.id;
+
 -- name: by_ids
 SELECT {delivery in whole_deliveries} FROM whole_deliveries WHERE id = ANY(:ids::text[]);
 

@@ -229,7 +229,7 @@ WHERE id = :id AND status = :expected AND (:held_token IS NULL OR lease_token = 
 UPDATE calls SET
     status = :status, phase = :phase, handle = :handle, input_requests = :input_requests, input_responses = :input_responses,
     lease_owner = :lease_owner, lease_token = :lease_token, lease_until = :lease_until, dispatched_at = :dispatched_at,
-    runs = :runs, updated_at = :updated_at
+    runs = :runs, not_before = :not_before, updated_at = :updated_at
 WHERE id = :id AND status = :expected AND (:held_token IS NULL OR lease_token = :held_token);
 
 -- name: update_cancelling

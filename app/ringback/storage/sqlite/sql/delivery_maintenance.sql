@@ -21,6 +21,11 @@ UPDATE deliveries SET state = 'dead', finished_at = :now WHERE id IN (
 )
 RETURNING id;
 
+-- name: pull_back
+UPDATE deliveries SET due_at = :now WHERE id IN (
+    SELECT id FROM deliveries WHERE state = 'pending' AND due_at > :horizon ORDER BY due_at LIMIT :limit
+);
+
 -- name: by_ids
 SELECT {delivery in whole_deliveries}
 FROM json_each(:ids) AS wanted CROSS JOIN whole_deliveries ON whole_deliveries.id = wanted.value;
