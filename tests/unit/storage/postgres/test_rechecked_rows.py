@@ -19,6 +19,7 @@ from ringback.domain.ports import Transaction
 from ringback.storage.postgres.store import PostgresStore
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
+from tests.support.engine import wait_until
 from tests.support.limits import WAIT_SECONDS
 from tests.support.stores import make_sealer
 
@@ -74,14 +75,16 @@ async def test_a_call_that_changes_under_a_lease_is_leased_as_it_is_now_or_not_a
             parked = replace(changed, phase=CallPhase.PARKED)
             assert await tx.calls.update(parked, CallChange.PARKED, expected=changed.status, lease_token=None)
 
+    async def waits_at_gate() -> bool:
+        return await admin.fetchval(WAITING) > 0
+
     await store.write(insert)
     await admin.execute(LOCK_GATE)
     leasing = asyncio.create_task(
         gated.write(lambda tx: tx.call_queue.lease_queued("git", owner="one", token="t", until=until, limit=8))
     )
+    await wait_until(waits_at_gate)
     async with asyncio.timeout(WAIT_SECONDS):
-        while await admin.fetchval(WAITING) == 0:  # noqa: ASYNC110 - PostgreSQL sets no event
-            await asyncio.sleep(0.001)
         await store.write(change)
         await admin.execute(OPEN_GATE)
         leased = {call.id: call for call in await leasing}
