@@ -302,7 +302,7 @@ SHOWN: Final[Mapping[str, Sequence[str]]] = {
         "interaction/rest/test_restored_backup.py::test_a_webhook_with_a_lost_cursor_gets_a_gap_and_then_new_events",
     ),
     "envelope-gap-string-cursor": (
-        f"{_ENGINE}suspension.py::test_ten_thousand_deliveries_are_held_and_the_rest_becomes_one_gap",
+        f"{_ENGINE}held_deliveries.py::test_ten_thousand_deliveries_are_held_and_the_rest_becomes_one_gap",
     ),
     "envelope-terminated": (f"{_DELIVERIES}the_receiver_of_an_ended_subscription_gets_a_signed_terminated_envelope",),
     "authz-subscribe-time": (_FORBIDDEN,),

@@ -206,7 +206,7 @@ async def _run_application(
             "upstreams": ",".join(_list_served(settings, upstreams)) or "none",
         },
     )
-    _exempt_startup_objects_from_garbage_collection()
+    exempt_startup_objects_from_garbage_collection()
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(server.serve(sockets=[listener]))
         background = [group.create_task(_reload_when_requested(reload_requested, app))]
@@ -230,7 +230,7 @@ async def _run_application(
     log.info("service.stopped")
 
 
-def _exempt_startup_objects_from_garbage_collection() -> None:
+def exempt_startup_objects_from_garbage_collection() -> None:
     """What exists when the service begins to listen stays until its end.
 
     Each collection of the oldest generation would visit all of it, for 0.1 s on the event loop. Without the exemption and with

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import httpx
 
+from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from scripts.chaos_runs.observations import ObservedCall, ObservedStatus
 from scripts.chaos_runs.plan import Kind, PlannedCall
 from tests.support.task_upstream import ACCEPTED_ANSWER
@@ -80,6 +81,10 @@ class Agent:
             state = await self.read_call(call, wait_seconds=WAIT_SECONDS)
             if call.statuses[-1].final:
                 return
+            if LOGIN_REQUEST_KEY in state["input_requests"]:
+                self.surprises.append(
+                    f"{planned.key} waits for a login, which its upstream {planned.kind.upstream} never asks for"
+                )
             if state["status"] == "input_required":
                 await asyncio.sleep(planned.answer_seconds)
                 await self._answer(call, state["input_requests"])

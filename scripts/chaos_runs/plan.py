@@ -61,6 +61,7 @@ UNITS: Final = (
     "Calls.cancel_call.<locals>",
     "Runner._lease_queued_calls",
     "LeasedCall._write_dispatched",
+    "LeasedCall.save_handle.<locals>",
     "LeasedCall._update_call.<locals>",
     "LeasedCall._record_progress.<locals>",
     "LeasedCall.park_call.<locals>",

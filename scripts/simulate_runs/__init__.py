@@ -1,16 +1,16 @@
 """scripts/simulate: whole clusters in one process, on one virtual clock and one seeded scheduler.
 
-    make_plan ──▶ plan: calls, webhooks, receivers, faults
+    make_plan ──▶ plan: calls, webhooks, receivers, faults, actions, logins
                     │
     run ────────────┼────────────────────────────────────────────────────────────────────────────
                     ▼                                                                      loop
-      client ──request──▶ cluster ── node: the real services, runner, dispatcher, verifier, janitor
-                             ▲         │ node_store ──▶ database   SQLite's rows in memory, shared by all nodes
+      client, operators ──▶ cluster ── node: the real services, runner, dispatcher, verifier, janitor
+           (requester)       ▲         │ node_store ──▶ database   SQLite's rows in memory, shared by all nodes
       faults ── kill, freeze, …        │ sessions ────▶ upstreams  run tools, crash, stall, lie
                                        └ receivers.NodeSender ──▶ receivers
                     │
     history: what clients, upstreams and receivers saw        records: what the database holds at the end
-                    └───────────────▶ checks ◀───────────────────────┘    (rules, checks_of_deliveries; audit during the run)
+                    └───────────────▶ checks ◀───────────────────────┘    (rules, checks_of_…; audit during the run)
                                          │ a violation
                                          ▼
                                       shrink ──▶ a smaller plan, and its story
@@ -18,6 +18,9 @@
 What is real: everything of `ringback` between the services' methods and the ports of store, sessions, sender and clock. What is
 simulated: the loop, the time, the network, the database's server, upstreams, receivers and clients. `mutants` puts bugs into
 the real part and shows that the checks find them.
+
+Operators and owners pause, drain and resume upstreams, cancel and redeliver in bulk, rotate secrets, erase calls, sessions and
+principals, and sign in to upstreams that refuse calls until then, or again in the middle of one.
 
 The limits: one unit of work runs at one instant, so what concurrent transactions do to one another is not simulated; the
 endpoints (REST, MCP), the real sender and the real connections with upstreams are not part of it.

@@ -100,12 +100,11 @@ _databases: dict[int, EmptyDatabase] = {}
 
 
 def _empty_database() -> EmptyDatabase:
-    """One for each process: a child must not use its parent's."""
-    return (
-        _databases.setdefault(os.getpid(), EmptyDatabase())
-        if os.getpid() not in _databases
-        else _databases[os.getpid()]
-    )
+    """One for each process: a child must not use its parent's. What exists by then is never collected."""
+    if os.getpid() not in _databases:
+        _databases[os.getpid()] = EmptyDatabase()
+        gc.freeze()
+    return _databases[os.getpid()]
 
 
 def _chunks(seeds: range) -> Iterator[range]:

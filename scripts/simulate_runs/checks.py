@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from ringback.domain.call import FINAL_CALL_STATUSES, RerunPolicy
+from scripts.simulate_runs.checks_of_actions import find_action_violations
 from scripts.simulate_runs.checks_of_deliveries import find_delivery_violations
 from scripts.simulate_runs.clock import STARTED_AT
 from scripts.simulate_runs.history import CallObservations
@@ -43,6 +44,7 @@ def _find_all(result: SimulationResult) -> Iterator[Violation]:
     yield from _check_end_events(result)
     yield from _check_quotas(result)
     yield from find_delivery_violations(result)
+    yield from find_action_violations(result)
     for rule, descriptions in (
         (Rule.BROKEN_LEASES, result.history.broken_leases),
         (Rule.CONCURRENCY, result.history.crowds),
@@ -64,6 +66,8 @@ def _check_call(result: SimulationResult, planned: PlannedCall, seen: CallObserv
             Rule.SPLIT_KEYS, f"{planned.key} became {sorted({*seen.call_ids, *(each.id for each in stored)})}"
         )
     yield from _check_starts(result, planned, sum(call.runs for call in stored))
+    if result.history.may_be_erased(planned):
+        return
     for call in stored:
         yield from _check_outcome(result, planned, seen, call)
     if not seen.call_ids:
@@ -90,7 +94,7 @@ def _check_starts(result: SimulationResult, planned: PlannedCall, runs: int) -> 
     by_round = Counter(start.round for start in result.history.starts if start.key == planned.key)
     if planned.rerun_policy is RerunPolicy.NEVER and not planned.forgets_key and any(n > 1 for n in by_round.values()):
         yield Violation(Rule.UNSAFE_SECOND_STARTS, f"{planned.key} was started {dict(by_round)} times by round")
-    if by_round[0] > runs:
+    if by_round[0] > runs and not result.history.may_be_erased(planned):
         yield Violation(Rule.FALSE_OUTCOMES, f"{planned.key} was started {by_round[0]} times, and counts {runs} runs")
 
 
@@ -176,11 +180,18 @@ def _check_log(result: SimulationResult) -> Iterator[Violation]:
     for event in result.records.events:
         seqs[event.principal].append(event.seq)
     for principal, head in result.records.heads.items():
-        if seqs[principal] != list(range(1, head + 1)):
+        first = seqs[principal][0] if seqs[principal] and result.history.is_principal_erased(principal) else 1
+        if seqs[principal] != list(range(first, head + 1)) and not _is_log_erased(result, principal, seqs[principal]):
             yield Violation(Rule.SEQ_HOLES, f"the log of {principal} ends at {head} and has {seqs[principal]}")
     for principal, read in result.history.log_reads.items():
+        if result.history.is_principal_erased(principal):
+            continue
         if read != list(range(1, result.records.heads.get(principal, 0) + 1)):
             yield Violation(Rule.SKIPPED_EVENTS, f"a reader of the log of {principal} got {read}")
+
+
+def _is_log_erased(result: SimulationResult, principal: str, seqs: list[int]) -> bool:
+    return not seqs and result.history.is_principal_erased(principal)
 
 
 def _check_end_events(result: SimulationResult) -> Iterator[Violation]:

@@ -1,10 +1,9 @@
 """The clients: each carries out one call or webhook of the plan, through any node, and records what it learns."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import orjson
 
@@ -12,10 +11,11 @@ from ringback.domain.call import Call, CallStatus, Progress
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.cursor import LogPosition, encode_log_position
-from ringback.domain.errors import CallEnded, NotFound, QuotaExceeded, RingbackError, Unavailable
+from ringback.domain.errors import CallEnded, Gone, NotFound, QuotaExceeded, RingbackError, Unavailable
 from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
-from ringback.domain.principal import ALL_SCOPES, Caller, Principal
+from ringback.domain.login_waits import awaits_login
+from ringback.domain.principal import Caller
 from ringback.domain.retry import RetryProfile
 from ringback.domain.webhook import DEFAULT_EVENTS
 from ringback.services.call_starts import StartCallRequest
@@ -24,19 +24,21 @@ from ringback.services.new_calls import StartedCall
 from ringback.services.registrations import RegisteredWebhook, WebhookRegistration
 from ringback.services.reports import CallReport, parse_result_completion
 from scripts.simulate_runs.clock import STARTED_AT
-from scripts.simulate_runs.cluster import Cluster, ConnectionLost
+from scripts.simulate_runs.cluster import ConnectionLost
 from scripts.simulate_runs.history import CallObservations, History, ObservedStatus, ProducedEnd, Subject
 from scripts.simulate_runs.loop import SimulationLoop
-from scripts.simulate_runs.node import NodeServices
+from scripts.simulate_runs.node_services import NodeServices
 from scripts.simulate_runs.plan import Plan, PlannedCall, PlannedWebhook, UpstreamKind
 from scripts.simulate_runs.receivers import SECRET, receiver_url
+from scripts.simulate_runs.requester import (
+    REQUEST_TIMEOUT_SECONDS,
+    RETRY_SECONDS,
+    Request,
+    Requester,
+    Unreachable,
+    make_caller,
+)
 
-T = TypeVar("T")
-
-RETRY_SECONDS: Final = 2.0
-"""The pause of a client after a failure that it may repeat."""
-TRIES_MAX: Final = 60
-REQUEST_TIMEOUT_SECONDS: Final = 15.0
 POLL_SECONDS: Final = 20.0
 """How long a client lets a node hold its request for the status of a call."""
 LOG_PAGE_SIZE: Final = 3
@@ -44,17 +46,11 @@ LOG_PAGE_SIZE: Final = 3
 GIVE_UP_SECONDS: Final = 3000.0
 """A client that has waited for so long stops polling. The call is then lost, or its upstream never ends it."""
 
-Request = Callable[[NodeServices], Awaitable[T]]
-
-
-class Unreachable(Exception):
-    """All tries failed."""
-
 
 class Clients:
-    def __init__(self, plan: Plan, *, cluster: Cluster, history: History, loop: SimulationLoop) -> None:
+    def __init__(self, plan: Plan, *, requester: Requester, history: History, loop: SimulationLoop) -> None:
         self._plan = plan
-        self._cluster = cluster
+        self._requester = requester
         self._history = history
         self._loop = loop
         self._receivers = {each.name: number for number, each in enumerate(plan.receivers)}
@@ -85,7 +81,7 @@ class Clients:
             return registered.webhook.id
 
         try:
-            webhook_id = await self._repeat(register)
+            webhook_id = await self._requester.repeat(register)
         except (Unreachable, QuotaExceeded):
             return
         self._history.webhooks[planned.name] = webhook_id, STARTED_AT + int(self._loop.time() * 1000)
@@ -94,7 +90,7 @@ class Clients:
             await asyncio.sleep(max(0.0, planned.removed_at_seconds - self._loop.time()))
             self._history.removed_webhooks.add(webhook_id)
             try:
-                await self._repeat(lambda services: services.webhooks.remove_webhook(caller, webhook_id))
+                await self._requester.repeat(lambda services: services.webhooks.remove_webhook(caller, webhook_id))
             except (Unreachable, NotFound):
                 return
             self._note(f"removed {planned.name}")
@@ -114,6 +110,9 @@ class Clients:
             seen.was_refused = True
             self._note(f"{planned.key} exceeds the quota")
             return
+        except Gone as error:
+            self._check_gone(planned, error)
+            return
         async with asyncio.TaskGroup() as group:
             if planned.cancel_after_seconds is not None:
                 group.create_task(self._cancel(planned, started.call, seen))
@@ -126,14 +125,16 @@ class Clients:
     async def _start(self, planned: PlannedCall, seen: CallObservations) -> StartedCall:
         request = self._make_start(planned)
         if planned.forgets_key:
-            started = await self._cluster.request(request, timeout_seconds=REQUEST_TIMEOUT_SECONDS, place=planned.place)
+            started = await self._requester.send(request, timeout_seconds=REQUEST_TIMEOUT_SECONDS, place=planned.place)
         else:
-            started = await self._repeat(request, place=planned.place)
+            started = await self._requester.repeat(request, place=planned.place)
         self._acknowledge(planned, started, seen)
         return started
 
     def _acknowledge(self, planned: PlannedCall, started: StartedCall, seen: CallObservations) -> None:
         seen.call_ids.append(started.call.id)
+        if seen.acknowledged_at is None:
+            seen.acknowledged_at = self._loop.time()
         seen.tokens.append(started.resume_token)
         seen.webhook_ids.update(webhook.id for webhook in started.webhooks if started.is_new)
         self._note(f"{planned.key} is acknowledged as {started.call.id}")
@@ -206,9 +207,12 @@ class Clients:
         for _ in range(planned.repeats):
             await asyncio.sleep(RETRY_SECONDS)
             try:
-                started = await self._repeat(self._make_start(planned))
+                started = await self._requester.repeat(self._make_start(planned))
             except (Unreachable, CallEnded):
                 continue
+            except Gone as error:
+                self._check_gone(planned, error)
+                return
             self._acknowledge(planned, started, seen)
 
     async def _cancel(self, planned: PlannedCall, call: Call, seen: CallObservations) -> None:
@@ -231,7 +235,7 @@ class Clients:
         give_up_at = self._loop.time() + GIVE_UP_SECONDS
         while self._loop.time() < give_up_at:
             try:
-                call = await self._cluster.request(
+                call = await self._requester.send(
                     lambda services: services.calls.get_call(caller, call_id, wait_seconds=POLL_SECONDS),
                     timeout_seconds=POLL_SECONDS + REQUEST_TIMEOUT_SECONDS,
                 )
@@ -239,15 +243,24 @@ class Clients:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             except RingbackError as error:
-                self._history.surprise(f"{planned.key}: {call.id} cannot be read: {error!r}")
+                self._check_gone(planned, error)
                 return
             outcome = None if call.outcome is None else str(call.outcome)
             seen.statuses.append(ObservedStatus(str(call.status), outcome, call.runs))
             if call.is_final:
                 self._note(f"{planned.key} has ended: {call.outcome}")
                 return
-            if call.status is CallStatus.INPUT_REQUIRED:
+            if awaits_login(call):
+                await asyncio.sleep(RETRY_SECONDS)
+            elif call.status is CallStatus.INPUT_REQUIRED:
                 await self._answer(planned, call, caller)
+
+    def _check_gone(self, planned: PlannedCall, error: RingbackError) -> None:
+        """A call may be gone if its erasure was requested."""
+        if self._history.may_be_erased(planned):
+            self._note(f"{planned.key} is erased")
+        else:
+            self._history.surprise(f"{planned.key} cannot be read: {error!r}")
 
     async def _answer(self, planned: PlannedCall, call: Call, caller: Caller) -> None:
         await asyncio.sleep(planned.answer_seconds)
@@ -265,11 +278,15 @@ class Clients:
             is_last = ended.is_set()
             wait_seconds = 0.0 if is_last else POLL_SECONDS
             try:
-                page = await self._repeat(
+                page = await self._requester.repeat(
                     partial(_read_log_page, caller=caller, cursor=cursor, wait_seconds=wait_seconds),
                     timeout_seconds=POLL_SECONDS + REQUEST_TIMEOUT_SECONDS,
                 )
             except Unreachable:
+                return
+            except RingbackError as error:
+                if not self._history.is_principal_erased(principal):
+                    self._history.surprise(f"the log of {principal} cannot be read: {error!r}")
                 return
             seqs += [event.seq for event in page.events]
             cursor = page.cursor
@@ -278,42 +295,31 @@ class Clients:
 
     async def try_tokens(self) -> None:
         """Resume one call with its token, as its owner and as somebody else."""
-        acknowledged = ((planned, self._history.call(planned.key)) for planned in self._plan.calls)
+        kept = (planned for planned in self._plan.calls if not self._history.may_be_erased(planned))
+        acknowledged = ((planned, self._history.call(planned.key)) for planned in kept)
         planned, seen = next((pair for pair in acknowledged if pair[1].call_ids), (None, None))
         if planned is None or seen is None:
             return
         token = seen.tokens[-1]
         own, foreign = make_caller(planned.principal), make_caller(f"not-{planned.principal}")
-        resumed = await self._repeat(lambda services: services.resumption.resume_call(own, token))
+        resumed = await self._requester.repeat(lambda services: services.resumption.resume_call(own, token))
         if resumed.call.id != seen.call_ids[-1] or any(each.call_id != resumed.call.id for each in resumed.events):
             self._history.wide_tokens.append(f"the token of {planned.key} opens {resumed.call.id}")
         with suppress(NotFound):
-            await self._repeat(lambda services: services.resumption.resume_call(foreign, token))
+            await self._requester.repeat(lambda services: services.resumption.resume_call(foreign, token))
             self._history.wide_tokens.append(f"the token of {planned.key} works for somebody else")
 
     # -- requests --
 
-    async def _repeat(
-        self, request: Request[T], *, timeout_seconds: float = REQUEST_TIMEOUT_SECONDS, place: int | None = None
-    ) -> T:
-        """The response, after as many tries as that takes: the first at this place, the others at any node."""
-        for attempt in range(TRIES_MAX):
-            try:
-                return await self._cluster.request(
-                    request, timeout_seconds=timeout_seconds, place=None if attempt else place
-                )
-            except (ConnectionLost, Unavailable):
-                await asyncio.sleep(RETRY_SECONDS)
-        raise Unreachable
-
     async def _repeat_quietly(self, request: Request[object]) -> None:
         """As `_repeat`, for a call that may have ended meanwhile."""
         try:
-            await self._repeat(request)
+            await self._requester.repeat(request)
         except (Unreachable, CallEnded):
             return
         except RingbackError as error:
-            self._history.surprise(f"an unexpected response: {error!r}")
+            if not self._history.has_erasures:
+                self._history.surprise(f"an unexpected response: {error!r}")
 
     def _note(self, text: str) -> None:
         self._history.note(Subject.CLIENT, text)
@@ -325,10 +331,6 @@ async def _read_log_page(
     return await services.events.poll_events(
         caller, EventFilter(), cursor=cursor, limit=LOG_PAGE_SIZE, wait_seconds=wait_seconds
     )
-
-
-def make_caller(principal: str) -> Caller:
-    return Caller(principal=Principal(principal), scopes=ALL_SCOPES)
 
 
 def reported_text(planned: PlannedCall) -> str:

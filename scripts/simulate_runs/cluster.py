@@ -1,7 +1,7 @@
 """The nodes of a simulation: they start, die, freeze, stop and return; and requests reach them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from random import Random
@@ -10,8 +10,9 @@ from typing import Any, Final, TypeVar
 from scripts.simulate_runs.audit import LeaseAudit
 from scripts.simulate_runs.database import SharedDatabase
 from scripts.simulate_runs.history import History, Subject
-from scripts.simulate_runs.loop import ProcessState, SimulatedProcess, SimulationLoop
-from scripts.simulate_runs.node import Node, NodeServices, make_node_clock
+from scripts.simulate_runs.loop import ProcessState, SimulatedProcess, SimulatedTask, SimulationLoop
+from scripts.simulate_runs.node import Node, make_node_clock
+from scripts.simulate_runs.node_services import NodeServices
 from scripts.simulate_runs.node_store import NodeStore, StoreFaults
 from scripts.simulate_runs.plan import Plan, UpstreamKind
 from scripts.simulate_runs.receivers import NodeSender, SimulatedReceivers
@@ -39,6 +40,8 @@ class RunningNode:
     ended: asyncio.Event
     """Set when the process has stopped or died."""
     requests: dict[asyncio.Future[Any], None]
+    handlers: "set[asyncio.Task[None]]"
+    """The tasks of the requests that the process carries out. An HTTP server waits for them before it ends."""
     last_frozen_at: float = -1.0
 
     @property
@@ -102,13 +105,19 @@ class Cluster:
             clock=clock,
             sender=NodeSender(self._receivers, loop=self._loop, world=self._world, on_send=audit.check_send),
             sessions=NodeSessions(
-                self._upstreams, node=name, loop=self._loop, capacity=self._plan.capacity, history=self._history
+                self._upstreams,
+                node=name,
+                store=store,
+                logins=self._plan.logins,
+                loop=self._loop,
+                capacity=self._plan.capacity,
+                history=self._history,
             ),
             chance=self._chance,
             plan=self._plan,
         )
         main = self._loop.create_task(node.run(), context=context)
-        running = RunningNode(node, process, context, main, asyncio.Event(), {})
+        running = RunningNode(node, process, context, main, asyncio.Event(), {}, set())
         main.add_done_callback(lambda _: self._remove(place, running), context=self._world)
         self._database.connect(store)
         self.places[place] = running
@@ -161,11 +170,10 @@ class Cluster:
     def find_node(self, name: str) -> RunningNode | None:
         return next((each for each in self.places if each is not None and each.node.name == name), None)
 
-    def find_leaks(self, running: RunningNode) -> list[str]:
-        """What a process that has stopped gracefully has left behind."""
-        tasks = [task.get_name() for task in self._loop.unfinished_tasks(running.process)]
+    def find_leaks(self, running: RunningNode, tasks: "Sequence[SimulatedTask[Any]]") -> list[str]:
+        """What a process that has stopped gracefully has left behind. `tasks` are the unfinished ones of all processes."""
         found = {
-            "tasks": tasks,
+            "tasks": [task.get_name() for task in tasks if task.process is running.process],
             "topics": running.node.store.signals.topics,
             "sessions": running.node.sessions.open_count,
             "permits": running.node.count_permits(),
@@ -215,7 +223,9 @@ class Cluster:
             else:
                 self._answer(response, value, None)
 
-        self._loop.create_task(respond())
+        handler = self._loop.create_task(respond())
+        running.handlers.add(handler)
+        handler.add_done_callback(running.handlers.discard)
 
     def _answer(self, response: "asyncio.Future[T]", value: T | None, error: Exception | None) -> None:
         latency = self._chance.random() * REQUEST_LATENCY_SECONDS

@@ -4,8 +4,9 @@ Units are serial: each runs at one instant, or pauses around its statements and 
 concurrent transactions do to one another's rows is not simulated: the conformance suite shows it on a real PostgreSQL.
 """
 
+import re
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -40,15 +41,15 @@ class EmptyDatabase:
         self.connection.execute("PRAGMA temp_store = MEMORY")
         apply_migrations(self.connection, load_migrations(), now=from_epoch_milliseconds(STARTED_AT))
         self.connection.executescript(_AUDIT)
-        self._tables = [row[0] for row in self.connection.execute(_TABLES)]
-        self._first_rows = {table: rows for table in self._tables if (rows := self._read_rows(table))}
+        self.tables = [row[0] for row in self.connection.execute(_TABLES)]
+        self._first_rows = {table: rows for table in self.tables if (rows := self._read_rows(table))}
         self.connection.execute("PRAGMA foreign_keys = ON")
 
     def clear(self) -> None:
         """Bring back the rows of the first moment. Foreign keys stay on: to switch them would expire compiled statements."""
         self.connection.rollback()
         self.connection.execute("BEGIN")
-        while changed := [table for table in self._tables if self._read_rows(table) != self._first_rows.get(table, [])]:
+        while changed := [table for table in self.tables if self._read_rows(table) != self._first_rows.get(table, [])]:
             for table in reversed(changed):  # rows of later tables refer to rows of earlier ones
                 self.connection.execute(f"DELETE FROM {table}")  # noqa: S608 - a name from the schema
                 self._insert_rows(table, self._first_rows.get(table, []))
@@ -74,8 +75,10 @@ _AUDIT: Final = """
     CREATE TEMP TRIGGER delivery_lease_ends AFTER UPDATE OF state ON deliveries
     WHEN OLD.state = 'leased' AND NEW.state <> 'leased'
     BEGIN INSERT INTO lease_ends VALUES ('delivery', OLD.id, OLD.lease_owner, OLD.lease_until, NEW.state, NULL); END;
+    CREATE TEMP TRIGGER call_lease_begins AFTER UPDATE OF phase ON calls WHEN OLD.phase <> 'running' AND NEW.phase = 'running'
+    BEGIN INSERT INTO lease_ends VALUES ('start', OLD.id, NEW.lease_owner, NEW.lease_until, NEW.upstream, NULL); END;
 """
-"""Every end of a lease, until the unit that brings it about commits."""
+"""Every end of a lease, and every beginning of a call's, until the unit that brings it about commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +86,13 @@ class LeaseEnd:
     """A unit has ended a lease."""
 
     what: str
-    """call | delivery"""
+    """call | delivery; start: not an end, but a call that a node leases"""
     id: str
     owner: str
     """Whose lease it was."""
     until: int
     state: str
-    """The phase of the call, or the state of the delivery, after it."""
+    """The phase of the call, or the state of the delivery, after it; of a start, the upstream."""
     outcome: str | None
 
 
@@ -104,6 +107,7 @@ class SharedDatabase:
 
     def __init__(self, empty: EmptyDatabase, chance: Random) -> None:
         self._connection = empty.connection
+        self._tables = empty.tables
         self.chance = chance
         self.sealer = AesGcmSealer({"sim": b"k" * KEY_BYTES}, current="sim", random_bytes=chance.randbytes)
         self._webhook_reader = CachingWebhookReader(self.sealer)
@@ -116,9 +120,15 @@ class SharedDatabase:
         self._held_by: object | None = None
         """The unit that does."""
 
+        self._waiters: list[Callable[[], None]] = []
+
     @property
     def is_held(self) -> bool:
         return self._held_by is not None
+
+    def on_release(self, callback: Callable[[], None]) -> None:
+        """Call back once the unit that holds the database has ended."""
+        self._waiters.append(callback)
 
     def connect(self, node: ConnectedNode) -> None:
         self._nodes.append(node)
@@ -141,9 +151,13 @@ class SharedDatabase:
 
     def begin_steps(self, unit: UnitOfWork, clock: NodeClock, node: ConnectedNode) -> SteppedUnit:
         """Prepare a run of the unit that pauses around its statements. The first of them takes the database."""
+        has_paused = False
 
         def enter() -> bool:
-            if self._held_by is None:
+            nonlocal has_paused
+            if not has_paused:
+                has_paused = True
+            elif self._held_by is None:
                 self._connection.execute("BEGIN")
                 self._changes = self._connection.total_changes
                 self._holder, self._held_by = node, unit
@@ -167,7 +181,7 @@ class SharedDatabase:
 
     def commit(self) -> Sequence[LeaseEnd]:
         """Commit the open unit, and return the leases that it has ended."""
-        self._holder = self._held_by = None
+        self._release()
         if self._connection.total_changes == self._changes:
             self._connection.execute("COMMIT")
             return ()
@@ -178,8 +192,15 @@ class SharedDatabase:
         return ends
 
     def roll_back(self) -> None:
-        self._holder = self._held_by = None
+        self._release()
         self._connection.execute("ROLLBACK")
+
+    def _release(self) -> None:
+        """Wake the units that wait. Each draws its pause, so the next one is not the one that has waited longest."""
+        self._holder = self._held_by = None
+        waiters, self._waiters = self._waiters, []
+        for callback in waiters:
+            callback()
 
     def read(self, work: Callable[[Transaction], Awaitable[T]], clock: NodeClock) -> T:
         """Run a unit that only reads. It runs at one instant, so it needs no transaction to see one snapshot."""
@@ -189,9 +210,21 @@ class SharedDatabase:
         """For checks: rows as they are now."""
         return self._connection.execute(statement, parameters).fetchall()
 
+    def find_text(self, text: str, *, kept: Collection[str]) -> Sequence[str]:
+        """For checks: the columns that contain the text as a word, but for these ("table.column")."""
+        pattern = re.compile(rb"(?<![\w-])" + re.escape(text.encode()) + rb"(?!\w)")
+        found: dict[str, None] = {}
+        for table in self._tables:
+            for row in self._connection.execute(f"SELECT * FROM {table}"):  # noqa: S608 - a name from the schema
+                for column, value in zip(row.keys(), row, strict=True):
+                    data = value if isinstance(value, bytes) else str(value).encode()
+                    if f"{table}.{column}" not in kept and pattern.search(data):
+                        found[f"{table}.{column}"] = None
+        return list(found)
+
     def publish(self, topics: Sequence[str], sender: ConnectedNode) -> None:
         """Notify the other nodes."""
-        for node in self._nodes:
+        for node in self._nodes if topics else ():
             if node is not sender:
                 node.receive_notifications(topics)
 

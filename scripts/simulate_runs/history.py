@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from ringback.domain.call import FINAL_CALL_STATUSES
+from scripts.simulate_runs.plan import ERASURES, ActionKind, PlannedAction, PlannedCall
 
 
 class Subject(StrEnum):
@@ -56,6 +57,8 @@ class CallObservations:
 
     call_ids: list[str] = field(default_factory=list[str])
     """The call id of every acknowledgement."""
+    acknowledged_at: float | None = None
+    """When the first acknowledgement arrived."""
     was_refused: bool = False
     """The start exceeded the quota."""
     webhook_ids: set[str] = field(default_factory=set[str])
@@ -88,6 +91,22 @@ class ProducedEnd:
     text: str | None
 
 
+@dataclass(slots=True, kw_only=True)
+class ObservedAction:
+    """An action of the plan, from its first request on. Times are seconds."""
+
+    planned: PlannedAction
+    requested_at: float
+    acknowledged_at: float | None = None
+    """When the response arrived."""
+    ended_at: float | None = None
+    """When the first request was sent that takes the action back."""
+    target_id: str | None = None
+    """The id of the erasure, or of the webhook."""
+    count: int = 0
+    """Deliveries sent again, as the response says."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReceivedCallback:
     at_seconds: float
@@ -98,6 +117,9 @@ class ReceivedCallback:
     was_accepted: bool
     """Whether the receiver answered 2xx. The answer may have been lost."""
     is_verified: bool
+    """By the secret that the webhook was registered with."""
+    is_verified_anew: bool = False
+    """By the secret to which an action of the plan rotates it."""
 
 
 @dataclass(slots=True)
@@ -122,6 +144,9 @@ class History:
     """Calls at an upstream beyond the capacity of their node."""
     surprises: list[str] = field(default_factory=list[str])
     """Responses and errors that no client should get."""
+    actions: list[ObservedAction] = field(default_factory=list[ObservedAction])
+    crossed_controls: list[str] = field(default_factory=list[str])
+    """Calls that began at a paused upstream."""
     disturbances: list[Disturbance] = field(default_factory=list[Disturbance])
     """Faults so far."""
 
@@ -136,6 +161,31 @@ class History:
     def surprise(self, text: str) -> None:
         self.surprises.append(text)
         self.note(Subject.FAULT, f"SURPRISE: {text}")
+
+    def is_paused(self, upstream: str) -> bool:
+        """Whether a pause of this upstream was acknowledged, and its end not requested."""
+        return any(
+            each.planned.kind is ActionKind.PAUSE
+            and each.planned.upstream == upstream
+            and each.acknowledged_at is not None
+            and each.ended_at is None
+            for each in self.actions
+        )
+
+    @property
+    def has_erasures(self) -> bool:
+        return any(each.planned.kind in ERASURES for each in self.actions)
+
+    def is_principal_erased(self, principal: str) -> bool:
+        """Whether the erasure of this principal was requested."""
+        return any(
+            each.planned.kind is ActionKind.ERASE_PRINCIPAL and each.planned.principal == principal
+            for each in self.actions
+        )
+
+    def may_be_erased(self, call: PlannedCall) -> bool:
+        """Whether an erasure was requested that the call belongs to."""
+        return any(each.planned.erases(call) for each in self.actions)
 
     def call(self, key: str) -> CallObservations:
         return self.calls.setdefault(key, CallObservations())

@@ -69,7 +69,7 @@ class StuckSimulation(Exception):
 class ScheduledCallback:
     """Does what `asyncio.Handle` and `asyncio.TimerHandle` do."""
 
-    __slots__ = ("_args", "_callback", "_when", "context", "is_cancelled", "process")
+    __slots__ = ("_when", "args", "callback", "context", "is_cancelled", "process")
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class ScheduledCallback:
         process: SimulatedProcess,
         when: float,
     ) -> None:
-        self._callback: Callable[..., object] | None = callback
-        self._args = args
+        self.callback = callback
+        self.args = args
         self.context = context
         self.process = process
         self.is_cancelled = False
@@ -88,7 +88,7 @@ class ScheduledCallback:
 
     def cancel(self) -> None:
         self.is_cancelled = True
-        self._callback, self._args = None, ()
+        self.callback, self.args = _do_nothing, ()
 
     def cancelled(self) -> bool:
         return self.is_cancelled
@@ -96,9 +96,9 @@ class ScheduledCallback:
     def when(self) -> float:
         return self._when
 
-    def run(self) -> None:
-        if self._callback is not None:
-            self.context.run(self._callback, *self._args)
+
+def _do_nothing() -> None:
+    """The callback of a cancelled one, which no longer refers to its arguments."""
 
 
 class SimulatedTask(asyncio.Task[T]):
@@ -154,7 +154,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         """Nothing of the process runs from now on."""
         if process.state is ProcessState.DEAD:
             return
-        process.abandoned = self.unfinished_tasks(process)
+        process.abandoned = [task for task in self.unfinished_tasks() if task.process is process]
         process.state = ProcessState.DEAD
         process.ready.clear()
         self._unlist(process)
@@ -169,10 +169,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
             process.state = ProcessState.RUNNING
             self._list(process)
 
-    def unfinished_tasks(self, process: SimulatedProcess) -> "list[SimulatedTask[Any]]":
-        return [task for task in self._all_tasks() if task.process is process]
-
-    def _all_tasks(self) -> "list[SimulatedTask[Any]]":
+    def unfinished_tasks(self) -> "list[SimulatedTask[Any]]":
         """All tasks that have not ended, in the order of their creation."""
         found: list[SimulatedTask[Any]] = [task for task in asyncio.all_tasks(self) if isinstance(task, SimulatedTask)]
         return sorted(found, key=_task_number)
@@ -220,7 +217,8 @@ class SimulationLoop(asyncio.BaseEventLoop):
             if callbacks_at_once > CALLBACKS_AT_ONCE_MAX:
                 raise StuckSimulation(f"{process.name} runs without an end at {self._now:.3f} s.")
             try:
-                callback.run()
+                if not callback.is_cancelled:
+                    callback.context.run(callback.callback, *callback.args)
             except Exception as error:  # noqa: BLE001 - boundary: as BaseEventLoop does, a callback's error ends nothing else
                 self.problems.append(f"{process.name}: a callback raised {error!r}")
             if process.callbacks_left is not None:
@@ -234,32 +232,27 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
     def _advance_clock(self) -> None:
         """Move the clock to the next timer, and make all callbacks ready that are due then."""
-        timers = self._timers
-        while timers and self._is_void(timers[0][2]):
-            heapq.heappop(timers)
-        if not timers:
-            raise StuckSimulation(f"Nothing is left to run at {self._now:.3f} s.")
-        self._now = max(self._now, timers[0][0])
-        while timers and timers[0][0] <= self._now:
-            callback = heapq.heappop(timers)[2]
-            if not self._is_void(callback):
-                self._make_ready(callback)
-
-    def _is_void(self, callback: ScheduledCallback) -> bool:
-        return callback.is_cancelled or callback.process.state is ProcessState.DEAD
-
-    def _make_ready(self, callback: ScheduledCallback) -> None:
-        process = callback.process
-        process.ready.append(callback)
-        if not process.is_listed and process.state is ProcessState.RUNNING:
-            process.is_listed = True
-            self._runnable.append(process)
+        timers, now, has_moved = self._timers, self._now, False
+        while timers and (not has_moved or timers[0][0] <= now):
+            when, _, callback = heapq.heappop(timers)
+            process = callback.process
+            if callback.is_cancelled or process.state is ProcessState.DEAD:
+                continue
+            if not has_moved:
+                has_moved, now = True, max(now, when)
+                self._now = now
+            process.ready.append(callback)
+            if not process.is_listed and process.state is ProcessState.RUNNING:
+                process.is_listed = True
+                self._runnable.append(process)
+        if not has_moved:
+            raise StuckSimulation(f"Nothing is left to run at {now:.3f} s.")
 
     def _close_everything(self) -> None:
         """Close all coroutines that have not ended. Whatever their `finally` blocks schedule is dropped."""
         self._has_ended = True
         left = [task for process in self._processes for task in process.abandoned]
-        left += [task for task in self._all_tasks() if task not in left]
+        left += [task for task in self.unfinished_tasks() if task not in left]
         for process in self._processes:
             process.state = ProcessState.DEAD
         for task in left:

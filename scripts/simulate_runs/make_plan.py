@@ -6,11 +6,15 @@ from typing import Final, TypeVar
 
 from ringback.domain.call import RerunPolicy
 from scripts.simulate_runs.plan import (
+    ERASURES,
     HAPPENING_SECONDS,
+    ActionKind,
     FaultKind,
     Plan,
+    PlannedAction,
     PlannedCall,
     PlannedFault,
+    PlannedLogin,
     PlannedReceiver,
     PlannedTrouble,
     PlannedWebhook,
@@ -49,7 +53,7 @@ def make_plan(seed: int, *, nodes: int = 2, size: PlanSize = MEDIUM) -> Plan:
     calls = tuple(draw.call(number, receivers, nodes) for number in range(draw.count(1, size.calls)))
     if draw.happens(0.25):
         calls = draw.burst(calls)
-    return Plan(
+    plan = Plan(
         seed=seed,
         nodes=nodes,
         receivers=receivers,
@@ -65,7 +69,9 @@ def make_plan(seed: int, *, nodes: int = 2, size: PlanSize = MEDIUM) -> Plan:
         wall_offsets=tuple(draw.chance.uniform(-120.0, 120.0) for _ in range(nodes)),
         pauses=draw.one_of(0.0, 0.0, 0.3, 1.0),
         capacity=draw.one_of(4, 4, 1, 2),
+        removes_old_rows=draw.happens(0.2),
     )
+    return draw.with_operators(plan) if draw.happens(0.5) else plan
 
 
 class _Draw:
@@ -188,9 +194,61 @@ class _Draw:
         phase = self.one_of(0.0, 0.0, self.chance.random(), 1.0)
         return round(call.at_seconds + phase * call.work_seconds + self.chance.uniform(0.0, 0.1), 3), call.place
 
+    def with_operators(self, plan: Plan) -> Plan:
+        """The plan with what operators and owners do, too."""
+        actions = tuple(self.action(plan) for _ in range(self.count(1, 2)))
+        logins: tuple[PlannedLogin, ...] = ()
+        if self.happens(0.4):
+            logins = (self.login(plan),)
+        is_closed = [each for each in actions if each.kind in {ActionKind.PAUSE, ActionKind.DRAIN}]
+        if len({each.upstream for each in is_closed}) < len(is_closed):
+            actions = actions[:1]  # one operator would end what the other one has begun
+        return replace(
+            plan,
+            actions=actions,
+            logins=logins,
+            removes_old_rows=plan.removes_old_rows or any(each.kind in ERASURES for each in actions),
+        )
+
+    def action(self, plan: Plan) -> PlannedAction:
+        call = self.one_of(*plan.calls)
+        own = [each.name for each in plan.webhooks if each.principal == call.principal]
+        kind = self.one_of(*ActionKind)
+        phase = self.one_of(0.0, self.chance.random(), 1.0)
+        at_seconds = call.at_seconds + phase * call.work_seconds + self.chance.uniform(-0.5, 0.5)
+        if kind in {ActionKind.REDELIVER, ActionKind.ROTATE_SECRET}:
+            at_seconds += self.chance.uniform(0.0, 20.0)
+        if kind in {ActionKind.PAUSE, ActionKind.DRAIN}:
+            at_seconds = call.at_seconds - self.chance.uniform(0.0, 8.0)
+        return PlannedAction(
+            kind=ActionKind.REDELIVER if kind is ActionKind.ROTATE_SECRET and not own else kind,
+            principal=call.principal,
+            at_seconds=round(max(0.0, at_seconds), 3),
+            upstream=_with_sessions(call.upstream),
+            lasts_seconds=round(self.chance.uniform(0.0, 40.0), 3),
+            session=call.session or "session-1",
+            key=call.key,
+            webhook=own[0] if own else None,
+        )
+
+    def login(self, plan: Plan) -> PlannedLogin:
+        at_seconds = round(self.chance.uniform(0.0, 40.0), 3)
+        return PlannedLogin(
+            upstream=_with_sessions(self.one_of(*plan.calls).upstream),
+            at_seconds=at_seconds,
+            is_shared=self.happens(0.5),
+            revoked_at_seconds=round(at_seconds + self.chance.uniform(0.0, 30.0), 3) if self.happens(0.5) else None,
+            login_seconds=round(self.chance.uniform(0.0, 20.0), 3),
+        )
+
     def fault_duration(self) -> float:
         """Short, long, or around the moment when a lease has run out and another node works on what it was for."""
         kind = self.chance.random()
         if kind < 0.3:  # noqa: PLR2004 - of all faults
             return self.chance.uniform(0.0, 10.0)
         return self.chance.uniform(40.0, 80.0) if kind < 0.8 else self.chance.uniform(0.0, 120.0)  # noqa: PLR2004
+
+
+def _with_sessions(upstream: UpstreamKind) -> UpstreamKind:
+    """The upstream, or another one if it has none: reported calls run elsewhere."""
+    return UpstreamKind.TASK if upstream is UpstreamKind.REPORTED else upstream

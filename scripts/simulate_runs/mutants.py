@@ -6,12 +6,11 @@ find each of them.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, cast
-from unittest.mock import patch
 
 from ringback.domain import delivery
 from ringback.domain.call import Call, CallPhase, CallStatus
@@ -37,25 +36,10 @@ from ringback.storage.rows.calls import SqlCallQueue
 from ringback.storage.rows.deliveries import SqlWebhookDeliveries
 from ringback.storage.rows.delivery_queue import SqlDeliveryQueue
 from ringback.storage.rows.events import SqlEvents
+from scripts.simulate_runs.mutant import Mutant, Patch
+from scripts.simulate_runs.mutants_of_actions import MUTANTS_OF_ACTIONS
 from scripts.simulate_runs.node_store import NodeSignals, NodeStore
 from scripts.simulate_runs.sessions import NodeSessions
-
-Patch = tuple[Any, str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    name: str
-    description: str
-    make_patches: Callable[[], Sequence[Patch]]
-
-    @contextmanager
-    def applied(self) -> Generator[None]:
-        with ExitStack() as stack:
-            for target, name, replacement in self.make_patches():
-                stack.enter_context(patch.object(target, name, replacement))
-            yield
-
 
 # -- fences and leases --
 
@@ -337,4 +321,5 @@ MUTANTS: Final = (
     Mutant("no retry", "the first failed attempt is the last", _forget_retries),
     Mutant("no order", "an ordered webhook gets several deliveries at once", _ignore_order),
     Mutant("no capacity", "a runner leases one call more than its upstream takes", _lease_beyond_capacity),
+    *MUTANTS_OF_ACTIONS,
 )

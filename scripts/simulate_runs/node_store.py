@@ -161,7 +161,7 @@ class NodeStore:
             self._call_after_latency(self._complete, unit)
             return
         if self._database.is_held:
-            self._after_step(self._run_unit, unit, run)
+            self._after_release(self._run_unit, unit, run)
         elif self.faults.pauses and self._draw() < self.faults.pauses:
             self._step(unit, run, self._database.begin_steps(unit, self._clock, self), has_database=False)
         else:
@@ -177,7 +177,8 @@ class NodeStore:
         has_ended = steps.advance()
         holds = self._database.holds(unit)
         if not has_ended:
-            self._after_step(partial(self._step, has_database=holds), unit, run, steps)
+            pause = self._after_release if self._database.is_held and not holds else self._after_step
+            pause(partial(self._step, has_database=holds), unit, run, steps)
         elif not holds:
             self._call_after_latency(self._complete, unit)  # it had no statement, so there is nothing to commit
         else:
@@ -210,7 +211,7 @@ class NodeStore:
             self._call_after_latency(_set_exception, done, StoreUnavailable(REFUSED))
             return
         if self._database.is_held:  # what its unit has written is not committed yet
-            self._after_step(self._run_read, work, done)
+            self._after_release(self._run_read, work, done)
             return
         try:
             value = self._database.read(work, self._clock)
@@ -229,6 +230,10 @@ class NodeStore:
 
     def _after_step(self, callback: Callable[..., None], *args: Any) -> None:
         self._loop.call_later(self._draw() * STEP_SECONDS_MAX, callback, *args, context=self._context)
+
+    def _after_release(self, callback: Callable[..., None], *args: Any) -> None:
+        """Go on after a step once no other unit holds the database."""
+        self._database.on_release(partial(self._after_step, callback, *args))
 
     def _call_after_latency(self, callback: Callable[..., None], *args: Any) -> None:
         self._loop.call_later(self._draw() * self.faults.latency_seconds, callback, *args, context=self._context)

@@ -140,6 +140,58 @@ class PlannedFault:
     """A crashed upstream has lost its tasks."""
 
 
+class ActionKind(StrEnum):
+    """What operators and owners do while calls run."""
+
+    PAUSE = "pause"
+    DRAIN = "drain"
+    CANCEL_SESSION = "cancel_session"
+    REDELIVER = "redeliver"
+    ROTATE_SECRET = "rotate_secret"  # noqa: S105 - no secret
+    ERASE_CALL = "erase_call"
+    ERASE_SESSION = "erase_session"
+    ERASE_PRINCIPAL = "erase_principal"
+
+
+ERASURES: Final = frozenset({ActionKind.ERASE_CALL, ActionKind.ERASE_SESSION, ActionKind.ERASE_PRINCIPAL})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedAction:
+    kind: ActionKind
+    principal: str
+    at_seconds: float
+    upstream: UpstreamKind = UpstreamKind.TASK
+    lasts_seconds: float = 10.0
+    """Until a paused or drained upstream is resumed."""
+    session: str = "session-1"
+    key: str | None = None
+    """The call that is erased."""
+    webhook: str | None = None
+    """The webhook whose secret is rotated."""
+
+    def erases(self, call: PlannedCall) -> bool:
+        if self.kind not in ERASURES or call.principal != self.principal:
+            return False
+        if self.kind is ActionKind.ERASE_CALL:
+            return call.key == self.key
+        return self.kind is ActionKind.ERASE_PRINCIPAL or call.session == self.session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLogin:
+    """An upstream that refuses calls until somebody signs in. The tokens are shared, or each principal has its own."""
+
+    upstream: UpstreamKind
+    at_seconds: float
+    """When every owner signs in for the first time."""
+    is_shared: bool = True
+    revoked_at_seconds: float | None = None
+    """The upstream refuses the first tokens from then on, also in the middle of a call; a second login follows."""
+    login_seconds: float = 10.0
+    """Between the revocation and the second login."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     seed: int
@@ -148,6 +200,9 @@ class Plan:
     receivers: tuple[PlannedReceiver, ...] = ()
     webhooks: tuple[PlannedWebhook, ...] = ()
     faults: tuple[PlannedFault, ...] = ()
+    actions: tuple[PlannedAction, ...] = ()
+    logins: tuple[PlannedLogin, ...] = ()
+    """At most one for an upstream."""
     followed: tuple[str, ...] = ()
     """Principals whose event log a reader follows."""
     reruns: float = 0.0
@@ -159,9 +214,12 @@ class Plan:
     """Calls that one node runs at one upstream at once: few, so that calls also wait."""
     open_calls_max: int = 100
     """The quota of open calls of each principal."""
+    removes_old_rows: bool = True
+    """The janitors also remove what has expired. Without erasures no row of a plan is that old."""
     wall_offsets: tuple[float, ...] = field(default_factory=tuple)
     """Seconds by which the wall clock of each node is wrong."""
 
     @property
     def step_count(self) -> int:
-        return len(self.calls) + len(self.webhooks) + len(self.faults) + sum(len(r.troubles) for r in self.receivers)
+        parts = (self.calls, self.webhooks, self.faults, self.actions, self.logins)
+        return sum(map(len, parts)) + sum(len(each.troubles) for each in self.receivers)

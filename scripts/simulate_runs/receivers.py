@@ -25,6 +25,7 @@ RETRY_AFTER_SECONDS: Final = 20.0
 FIRST_ADDRESS: Final = "1.1.1"
 """Receivers have public addresses of this network, so no name is looked up. Nothing is ever sent there."""
 SECRET: Final = "whsec_" + "c2ltdWxhdGlvbi1zZWNyZXQtMzItYnl0ZXMtbG9uZyE="
+ROTATED_SECRET: Final = "whsec_" + "YW5vdGhlciBzaW11bGF0aW9uIHNlY3JldCAzMiBieXQ="
 
 _STATUS_CODES: Final = {ReceiverTrouble.FAILS: 500, ReceiverTrouble.BUSY: 503, ReceiverTrouble.GONE: 410}
 
@@ -83,7 +84,8 @@ class SimulatedReceivers:
             message_id=headers["webhook-id"],
             body=parsed,
             was_accepted=was_accepted,
-            is_verified=self._is_signed(headers, body),
+            is_verified=self._is_signed(headers, body, SECRET),
+            is_verified_anew=self._is_signed(headers, body, ROTATED_SECRET),
         )
         self._history.callbacks.append(callback)
         name = parsed.get("name", parsed.get("type"))
@@ -91,10 +93,10 @@ class SimulatedReceivers:
         verb = "accepts" if was_accepted else "refuses"
         self._history.note(Subject.RECEIVER, f"{receiver.name} {verb} {name} {about} {callback.message_id}")
 
-    def _is_signed(self, headers: Mapping[str, str], body: bytes) -> bool:
+    def _is_signed(self, headers: Mapping[str, str], body: bytes, secret: str) -> bool:
         now = from_epoch_milliseconds(STARTED_AT + int(self._loop.time() * 1000))
         try:
-            standard_webhooks.verify(headers, body, [SECRET], now=now)
+            standard_webhooks.verify(headers, body, [secret], now=now)
         except standard_webhooks.VerificationError:
             return False
         return True

@@ -1,11 +1,25 @@
 """What the database holds at the end of a run, as plain values for the checks."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import orjson
 
 from scripts.simulate_runs.database import SharedDatabase
+
+KEPT_COLUMNS: Final = frozenset(
+    {
+        "tombstones.call_id",
+        "events.call_id",
+        "events.data",
+        "audit_entries.target",
+        "erasures.target",
+    }
+)
+"""Where the id of an erased call stays: its tombstone, the stubs of its events, the audit log, and the erasure itself."""
+KEPT_NAME_COLUMNS: Final = frozenset({"tombstones.idempotency_key"})
+"""Where its name stays: the key starts no second call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +37,7 @@ class StoredCall:
     result: str | None
     """The text of its stored result."""
     lease_owner: str | None
+    cancel_requested: bool
     created_at: int
     finished_at: int | None
     deadline_at: int
@@ -63,15 +78,25 @@ class StoredWebhook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredErasure:
+    id: str
+    finished_at: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRecords:
     calls: tuple[StoredCall, ...]
     events: tuple[StoredEvent, ...]
     deliveries: tuple[StoredDelivery, ...]
     webhooks: tuple[StoredWebhook, ...]
     heads: dict[str, int]
+    erasures: tuple[StoredErasure, ...] = ()
+    traces: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    """Where each name of an erased call is still found: tables and columns."""
 
 
-def read_records(database: SharedDatabase) -> StoredRecords:
+def read_records(database: SharedDatabase, *, erased: Iterable[str] = ()) -> StoredRecords:
+    """`erased` are ids and names of calls of which nothing should be left."""
     return StoredRecords(
         calls=tuple(_read_call(dict(row)) for row in database.query(_CALLS)),
         events=tuple(
@@ -81,7 +106,13 @@ def read_records(database: SharedDatabase) -> StoredRecords:
         deliveries=tuple(StoredDelivery(**dict(row)) for row in database.query(_DELIVERIES)),
         webhooks=tuple(StoredWebhook(**dict(row)) for row in database.query(_WEBHOOKS)),
         heads={row["principal"]: row["seq"] for row in database.query("SELECT principal, seq FROM log_heads")},
+        erasures=tuple(StoredErasure(**dict(row)) for row in database.query("SELECT id, finished_at FROM erasures")),
+        traces={name: database.find_text(name, kept=_columns_kept_for(name)) for name in erased},
     )
+
+
+def _columns_kept_for(name: str) -> frozenset[str]:
+    return KEPT_COLUMNS if name.startswith("call_") else KEPT_NAME_COLUMNS
 
 
 def _read_call(row: dict[str, Any]) -> StoredCall:
@@ -92,7 +123,7 @@ def _read_call(row: dict[str, Any]) -> StoredCall:
 
 _CALLS = """
     SELECT id, principal, idempotency_key, correlation_id, upstream, client_session_id, status, outcome, phase, runs,
-        lease_owner, created_at, finished_at, deadline_at, body
+        lease_owner, cancel_requested, created_at, finished_at, deadline_at, body
     FROM calls LEFT JOIN results ON call_id = id ORDER BY id
 """
 _EVENTS = "SELECT id, principal, seq, name, call_id, data AS outcome, created_at FROM events ORDER BY principal, seq"

@@ -15,9 +15,11 @@ from scripts.simulate_runs.database import EmptyDatabase, SharedDatabase
 from scripts.simulate_runs.faults import Faults
 from scripts.simulate_runs.history import History, Subject
 from scripts.simulate_runs.loop import SimulationLoop, StuckSimulation
+from scripts.simulate_runs.operators import Operators
 from scripts.simulate_runs.plan import Plan, UpstreamKind
 from scripts.simulate_runs.receivers import SimulatedReceivers
 from scripts.simulate_runs.records import StoredRecords, read_records
+from scripts.simulate_runs.requester import Requester
 from scripts.simulate_runs.upstreams import SimulatedUpstream
 
 SETTLE_CHECK_SECONDS: Final = 2.0
@@ -30,6 +32,7 @@ STOP_SECONDS_MAX: Final = 60.0
 _OPEN_WORK: Final = """
     SELECT (SELECT count(*) FROM calls WHERE status NOT IN ('completed', 'failed', 'cancelled'))
          + (SELECT count(*) FROM deliveries WHERE state IN ('pending', 'leased', 'held'))
+         + (SELECT count(*) FROM erasures WHERE finished_at IS NULL)
 """
 
 
@@ -63,18 +66,30 @@ class Simulation:
         return SimulationResult(
             plan=self.plan,
             history=self.history,
-            records=read_records(self.database),
+            records=read_records(self.database, erased=self._list_erased()),
             leaks=tuple(leaks),
             trace_hash=self.loop.trace_hash(),
             callbacks=self.loop.callback_count,
             seconds=self.loop.time(),
         )
 
+    def _list_erased(self) -> list[str]:
+        """The ids and names of calls that were erased, if their erasures are finished."""
+        erased = [call for call in self.plan.calls if self.history.may_be_erased(call)]
+        return [name for call in erased for name in (call.key, *self.history.call(call.key).call_ids)]
+
     def _make_upstreams(self, chance: Random, world: Context) -> dict[UpstreamKind, SimulatedUpstream]:
         planned = {call.key: call for call in self.plan.calls}
+        with_login = {login.upstream for login in self.plan.logins}
         return {
             kind: SimulatedUpstream(
-                kind, planned=planned, history=self.history, loop=self.loop, context=world, chance=chance
+                kind,
+                needs_login=kind in with_login,
+                planned=planned,
+                history=self.history,
+                loop=self.loop,
+                context=world,
+                chance=chance,
             )
             for kind in (UpstreamKind.TASK, UpstreamKind.ROUNDS, UpstreamKind.PLAIN)
         }
@@ -101,7 +116,11 @@ class Simulation:
             loop=self.loop,
             context=self._world,
         )
-        clients = Clients(self.plan, cluster=cluster, history=self.history, loop=self.loop)
+        requester = Requester(cluster)
+        clients = Clients(self.plan, requester=requester, history=self.history, loop=self.loop)
+        operators = Operators(
+            self.plan, requester=requester, upstreams=self.upstreams, history=self.history, loop=self.loop
+        )
         has_settled = asyncio.Event()
         readers = [asyncio.create_task(clients.follow_log(principal, has_settled)) for principal in self.plan.followed]
         async with asyncio.TaskGroup() as group:
@@ -111,13 +130,17 @@ class Simulation:
                 group.create_task(clients.keep_webhook(webhook))
             for call in self.plan.calls:
                 group.create_task(clients.carry_out(call))
+            for action in self.plan.actions:
+                group.create_task(operators.carry_out(action))
+            for login in self.plan.logins:
+                group.create_task(operators.sign_in(login))
         faults.end_all()
-        await self._settle()
+        await self._settle(operators)
         has_settled.set()
         await asyncio.gather(*readers, clients.try_tokens())
         return await self._stop_all(cluster)
 
-    async def _settle(self) -> None:
+    async def _settle(self, operators: Operators) -> None:
         """Wait until no call and no delivery is open, twice in a row: a thawed node may still have requests to carry out."""
         give_up_at = self.loop.time() + SETTLE_SECONDS_MAX
         quiet_checks = 0
@@ -126,6 +149,8 @@ class Simulation:
                 self.history.note(Subject.FAULT, "calls or deliveries are still open, long after the last fault")
                 return
             await asyncio.sleep(SETTLE_CHECK_SECONDS)
+            for row in self.database.query("SELECT upstream FROM upstream_controls"):
+                await operators.resume_upstream(row["upstream"])  # a late request of a node that had been frozen
             quiet_checks = 0 if self.database.query(_OPEN_WORK)[0][0] else quiet_checks + 1
 
     async def _stop_all(self, cluster: Cluster) -> list[str]:
@@ -135,10 +160,13 @@ class Simulation:
             async with asyncio.timeout(STOP_SECONDS_MAX):
                 for place in range(len(cluster.places)):
                     await cluster.stop_node(place)
+                if handlers := [handler for each in running for handler in each.handlers]:
+                    await asyncio.wait(handlers)
         except TimeoutError:
             return [f"a node does not stop within {STOP_SECONDS_MAX:.0f} s"]
         await asyncio.sleep(1.0)
-        return [leak for each in running for leak in cluster.find_leaks(each)]
+        tasks = self.loop.unfinished_tasks()
+        return [leak for each in running for leak in cluster.find_leaks(each, tasks)]
 
 
 def run_plan(plan: Plan, empty: EmptyDatabase, *, log_level: int = logging.ERROR) -> SimulationResult:

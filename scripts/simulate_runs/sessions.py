@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from contextvars import copy_context
 from typing import Any, Final, NoReturn
@@ -11,16 +11,18 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp_types.version import LATEST_MODERN_VERSION
 
 from ringback.domain.call import Call
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.principal import Principal
-from ringback.domain.upstream_logins import SHARED_OWNER
+from ringback.domain.upstream_logins import SHARED_OWNER, UpstreamTokens
 from ringback.domain.upstreams import ToolInfo
 from ringback.protocol.sessions import LegacySessionId, NegotiatedProtocol, OnStreamPosition, StreamPosition
 from ringback.protocol.tasks import TASKS_EXTENSION
-from ringback.upstreams.errors import UpstreamUnreachable
+from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
 from ringback.upstreams.session_ports import LegacySessionPort, NotificationStreamPort, OnElicitation
 from scripts.simulate_runs.history import History
 from scripts.simulate_runs.loop import SimulationLoop
-from scripts.simulate_runs.plan import UpstreamKind
+from scripts.simulate_runs.node_store import NodeStore
+from scripts.simulate_runs.plan import PlannedLogin, UpstreamKind
 from scripts.simulate_runs.upstreams import Exchange, SimulatedUpstream
 
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
@@ -45,11 +47,16 @@ class NodeSessions:
         upstreams: Mapping[UpstreamKind, SimulatedUpstream],
         *,
         node: str,
+        store: NodeStore,
+        logins: Sequence[PlannedLogin],
         loop: SimulationLoop,
         capacity: int,
         history: History,
     ) -> None:
         self._upstreams = {kind.value: upstream for kind, upstream in upstreams.items()}
+        self._store = store
+        self._own_logins = {login.upstream.value for login in logins if not login.is_shared}
+        """Upstreams with a login of each principal."""
         self._capacity = dict.fromkeys(self._upstreams, capacity)
         self._history = history
         self._open_calls: Counter[str] = Counter()
@@ -63,8 +70,8 @@ class NodeSessions:
     def has_open_session(self, call: Call) -> bool:
         return self._upstreams[call.upstream].is_up
 
-    def get_login_owner(self, call: Call) -> Principal:  # noqa: ARG002 - the names of CallSessionOpener
-        return SHARED_OWNER
+    def get_login_owner(self, call: Call) -> Principal:
+        return call.principal if call.upstream in self._own_logins else SHARED_OWNER
 
     @asynccontextmanager
     async def open_call_session(self, call: Call) -> AsyncGenerator["SimulatedSession"]:
@@ -92,21 +99,34 @@ class NodeSessions:
             if self._loop.time() >= give_up_at:
                 raise UpstreamUnreachable("The connection was refused.")
             await asyncio.sleep(CONNECT_RETRY_SECONDS)
+        tokens = await self._read_tokens(call)
+        if not upstream.accepts(tokens):
+            raise UpstreamLoginRequired("Sign in.", tokens_version=None if tokens is None else tokens.version)
         self.open_count += 1
         try:
-            yield SimulatedSession(upstream, node=self._node, loop=self._loop)
+            yield SimulatedSession(upstream, node=self._node, loop=self._loop, tokens=tokens)
         finally:
             self.open_count -= 1
+
+    async def _read_tokens(self, call: Call) -> UpstreamTokens | None:
+        owner = self.get_login_owner(call)
+        try:
+            return await self._store.read(lambda tx: tx.upstream_tokens.get(call.upstream, owner))
+        except StoreUnavailable:
+            raise UpstreamUnreachable("The tokens cannot be read.") from None
 
 
 class SimulatedSession:
     """Implements `upstreams.session_ports.CallSessionPort`."""
 
-    def __init__(self, upstream: SimulatedUpstream, *, node: str, loop: SimulationLoop) -> None:
+    def __init__(
+        self, upstream: SimulatedUpstream, *, node: str, loop: SimulationLoop, tokens: UpstreamTokens | None
+    ) -> None:
         self.protocol = _PROTOCOLS[upstream.kind]
         self._upstream = upstream
         self._node = node
         self._loop = loop
+        self._tokens = tokens
 
     def get_tool(self, name: str) -> ToolInfo | None:  # noqa: ARG002 - the names of CallSessionPort
         return None
@@ -120,7 +140,9 @@ class SimulatedSession:
         on_progress: ProgressFnT | None = None,
         on_position: OnStreamPosition | None = None,  # noqa: ARG002 - as above
     ) -> dict[str, Any]:
-        exchange = Exchange(method, params, self._node, self._loop.create_future(), on_progress, copy_context())
+        exchange = Exchange(
+            method, params, self._node, self._loop.create_future(), on_progress, self._tokens, copy_context()
+        )
         self._upstream.send(exchange)
         try:
             return await exchange.response

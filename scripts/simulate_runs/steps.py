@@ -65,7 +65,7 @@ class PausingStatements(SqliteStatements):
         await Pause()
 
     async def _wait_for_database(self) -> None:
-        await Pause()
+        """The first statement of a unit pauses before it takes the database; each later one follows a pause."""
         while not self._enter():
             await Pause()
 

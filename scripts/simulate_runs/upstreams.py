@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from mcp.shared.dispatcher import ProgressFnT
 
-from ringback.protocol.errors import RequestFailed, RequestNotSent, ResponseLost, UpstreamError
+from ringback.domain.upstream_logins import UpstreamTokens
+from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, ResponseLost, UpstreamError
 from scripts.simulate_runs.history import History, ProducedEnd, Subject, ToolStart
 from scripts.simulate_runs.loop import SimulationLoop
 from scripts.simulate_runs.plan import PlannedCall, ToolEnd, UpstreamKind
@@ -37,6 +38,7 @@ class Exchange:
     node: str
     response: asyncio.Future[dict[str, Any]]
     on_progress: ProgressFnT | None
+    tokens: UpstreamTokens | None
     context: Context
     """The context of the node's request: progress is reported in it."""
     has_arrived: bool = False
@@ -64,6 +66,7 @@ class SimulatedUpstream:
         self,
         kind: UpstreamKind,
         *,
+        needs_login: bool,
         planned: Mapping[str, PlannedCall],
         history: History,
         loop: SimulationLoop,
@@ -73,6 +76,9 @@ class SimulatedUpstream:
         self.kind = kind
         self.is_up = True
         self.is_hanging = False
+        self.tokens: set[str] = set()
+        """The access tokens that it accepts."""
+        self._needs_login = needs_login
         self._planned = planned
         self._history = history
         self._loop = loop
@@ -101,6 +107,10 @@ class SimulatedUpstream:
     def restart(self) -> None:
         self.is_up = True
 
+    def accepts(self, tokens: UpstreamTokens | None) -> bool:
+        """Whether a request with these tokens is read."""
+        return not self._needs_login or (tokens is not None and tokens.access_token in self.tokens)
+
     # -- requests --
 
     def send(self, exchange: Exchange) -> None:
@@ -117,6 +127,10 @@ class SimulatedUpstream:
             return
         if not self.is_up:
             self._fail(exchange, RequestNotSent("The connection was refused."))
+            return
+        if not self.accepts(exchange.tokens):
+            version = None if exchange.tokens is None else exchange.tokens.version
+            self._fail(exchange, LoginRequired("Sign in.", tokens_version=version))
             return
         exchange.has_arrived = True
         if self.is_hanging and exchange.method != "tools/call":

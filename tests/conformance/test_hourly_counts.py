@@ -11,10 +11,9 @@ from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.call import Call, CallPhase, CallStatus
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.delivery import DeliveryState
-from ringback.domain.erasure import Erasure, ErasureKind
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.event import EventName, build_call_event
-from ringback.domain.ids import ErasureId, EventId, IdGenerator
+from ringback.domain.ids import EventId, IdGenerator
 from ringback.domain.insight_rows import HourRange
 from ringback.domain.insights import HOUR, HourInsights, describe_hour, hour_of
 from ringback.domain.ports import Store, Transaction
@@ -25,7 +24,7 @@ from ringback.leadership import Leadership
 from ringback.services.insights import tails
 from ringback.services.insights.overviews import OverviewReader
 from ringback.services.insights.tails import TAIL_TTL_SECONDS
-from tests.support.builders import make_attempt, make_call, make_delivery
+from tests.support.builders import make_attempt, make_call, make_delivery, make_identity_erasure
 from tests.support.clock import START, FakeClock
 from tests.support.examples import ALICE, BOB
 from tests.support.stores import StoreWrapper
@@ -267,17 +266,7 @@ async def test_the_counts_of_an_upstream_have_its_calls_only(store: Store, clock
 async def test_an_erased_principal_has_no_counts_and_rows_that_were_read_before_count_for_all_only(
     store: Store, clock: FakeClock
 ) -> None:
-    erasure = Erasure(
-        id=ErasureId("era_1"),
-        principal=BOB,
-        kind=ErasureKind.PRINCIPAL,
-        target=BOB,
-        cancels=False,
-        requested_by=BOB,
-        requested_at=clock.now(),
-        head=0,
-        worked_at=clock.now(),
-    )
+    erasure = make_identity_erasure(BOB, requested_at=clock.now())
 
     async def erase_identity(tx: Transaction) -> None:
         await tx.erasures.insert(erasure)

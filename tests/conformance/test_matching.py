@@ -120,8 +120,8 @@ async def _change(tx: Transaction, webhooks: dict[int, Webhook], number: int, ch
         del webhooks[number]
         await tx.webhooks.delete(webhook.id)
         return
-    if webhook.origin is WebhookOrigin.CALL:  # it stays the one of its call
-        change = {name: value for name, value in change.items() if name != "call_id"}
+    lasting = {"topic", "call_id"} if webhook.origin is WebhookOrigin.CALL else {"topic"}
+    change = {name: value for name, value in change.items() if name not in lasting}
     webhooks[number] = replace(webhook, **change)
     await tx.webhooks.update(webhooks[number], *WebhookPart)
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ringback.domain.encryption import SealedColumn
-from ringback.domain.erasure import Erasure, ErasureKind
-from ringback.domain.ids import ErasureId, KeyId, LoginId
+from ringback.domain.ids import KeyId, LoginId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import (
@@ -24,6 +23,7 @@ from ringback.domain.upstream_logins import (
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.storage.open import open_store
 from ringback.storage.rows import upstream_logins
+from tests.support.builders import make_identity_erasure
 from tests.support.clock import START, FakeClock
 from tests.support.databases import database_url
 from tests.support.examples import ALICE, BOB
@@ -292,17 +292,7 @@ async def test_an_erased_principal_has_no_logins_and_no_tokens_and_shared_tokens
     await add(store, make_login(), make_login(2, principal=BOB))
     for each in (make_tokens(), make_tokens(owner=BOB, logged_in_by=BOB), make_tokens(owner=SHARED_OWNER)):
         await save(store, each)
-    erasure = Erasure(
-        id=ErasureId("era_1"),
-        principal=ALICE,
-        kind=ErasureKind.PRINCIPAL,
-        target=ALICE,
-        cancels=False,
-        requested_by=ALICE,
-        requested_at=START,
-        head=0,
-        worked_at=START,
-    )
+    erasure = make_identity_erasure(ALICE)
 
     assert await store.write(lambda tx: tx.erased_deliveries.delete_identity(erasure, limit=10)) == 1
     assert await store.write(lambda tx: tx.erased_deliveries.delete_identity(erasure, limit=10)) == 0

@@ -5,14 +5,14 @@ from datetime import timedelta
 from typing import Any
 
 from ringback.domain.change_subscriptions import ChangeSubscription
-from ringback.domain.erasure import Erasure, ErasureKind
 from ringback.domain.event import EventName
 from ringback.domain.event_types import EventDemand
-from ringback.domain.ids import ErasureId, WebhookId
+from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_rows import PROFILE_PART, CatalogPart
 from ringback.domain.webhook import Webhook, WebhookState
+from tests.support.builders import make_identity_erasure
 from tests.support.clock import START, FakeClock
 from tests.support.examples import ALICE, BOB, WEBHOOK
 
@@ -105,17 +105,7 @@ async def test_the_lists_of_one_upstream_and_of_one_owner_are_deleted_alone(stor
 async def test_an_erased_principal_has_no_catalog(store: Store) -> None:
     await put_owned_catalog(store, ALICE, PART, replace(PART, upstream="time"))
     await put_owned_catalog(store, BOB, PART)
-    erasure = Erasure(
-        id=ErasureId("era_1"),
-        principal=ALICE,
-        kind=ErasureKind.PRINCIPAL,
-        target=ALICE,
-        cancels=False,
-        requested_by=ALICE,
-        requested_at=START,
-        head=0,
-        worked_at=START,
-    )
+    erasure = make_identity_erasure(ALICE)
 
     assert await store.write(lambda tx: tx.erased_deliveries.delete_identity(erasure, limit=1)) == 1
     assert await store.write(lambda tx: tx.erased_deliveries.delete_identity(erasure, limit=10)) == 1

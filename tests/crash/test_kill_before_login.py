@@ -21,7 +21,7 @@ from tests.support.processes import WAIT_SECONDS, ServiceProcess, post_unless_ki
 from tests.support.receivers import NO_CONTENT, Receiver, respond_with, serving_receiver
 
 PARK = "LeasedCall._park.<locals>"
-SIGN_IN = "UpstreamLogins._save_tokens.<locals>"
+SIGN_IN = "LoginCompletion._save_tokens.<locals>"
 LOOPBACK = "http://127.0.0.1:9/callback"
 
 

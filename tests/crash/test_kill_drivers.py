@@ -20,7 +20,7 @@ from tests.support.task_upstream import ACCEPTED_ANSWER, TaskUpstream
 from tests.support.upstreams import HttpServer, serving
 
 DISPATCH = "LeasedCall._write_dispatched"
-KEEP = "LeasedCall._update_call.<locals>"
+KEEP = "LeasedCall.save_handle.<locals>"
 """For a task, the first update stores its handle. For rounds, the handle is dropped before the next round is sent."""
 PARK = "LeasedCall.park_call.<locals>"
 ANSWER = "InputAnswers.answer_input.<locals>"

@@ -18,7 +18,7 @@ from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.processes import WAIT_SECONDS, ServiceProcess, post_unless_killed, running_process
 from tests.support.upstreams import serving
 
-KEEP_STEP = "LeasedCall._update_call.<locals>"
+KEEP_STEP = "LeasedCall.save_handle.<locals>"
 TOOLS = [pytest.param("work", id="stream"), pytest.param("long", id="legacy_task")]
 
 

@@ -8,14 +8,13 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from ringback.domain.login_urls import client_metadata_url
-from ringback.domain.upstream_logins import GrantedTokens, LoginFailed, LoginFailure, StartedAuthorization
+from ringback.domain.upstream_logins import GrantedTokens, LoginFailed, StartedAuthorization
 from ringback.upstreams.config import LoginSettings, UpstreamConfig
 from ringback.upstreams.oauth.authorization import OAuthLoginFlow
 from tests.support.clock import FakeClock
 from tests.support.scripted_authorization import (
     CONFIG,
     REDIRECT,
-    UPSTREAM,
     MemoryClients,
     ScriptedServers,
 )
@@ -25,42 +24,6 @@ METADATA_URL = "https://ringback.example/login/git/client.json"
 LOOPBACK = "http://127.0.0.1:7123/callback"
 PARENT_METADATA = "https://mcp.example/.well-known/oauth-protected-resource"
 LOCAL = "http://127.0.0.1:8000/mcp"
-HOSTILE_RESOURCES: dict[str, tuple[dict[str, Any], LoginFailure]] = {
-    "another resource": ({"resource": "https://bank.example/mcp"}, LoginFailure.UNSAFE),
-    "a longer path": ({"resource": "https://mcp.example/mcp2"}, LoginFailure.UNSAFE),
-    "an invalid resource": ({"resource": "https://[bad"}, LoginFailure.UNSAFE),
-    "a huge resource": ({"resource": f"{UPSTREAM}?{'x' * 5000}"}, LoginFailure.UNSAFE),
-    "a resource with a fragment": ({"resource": f"{UPSTREAM}#x"}, LoginFailure.UNSAFE),
-    "no resource": ({"resource": None}, LoginFailure.INVALID_RESPONSE),
-    "no servers": ({"authorization_servers": []}, LoginFailure.INVALID_RESPONSE),
-    "a plain issuer": ({"authorization_servers": ["http://login.example"]}, LoginFailure.UNSAFE),
-    "no URL as issuer": ({"authorization_servers": ["javascript:alert(1)"]}, LoginFailure.UNSAFE),
-}
-HOSTILE_SERVERS: dict[str, tuple[dict[str, Any], LoginFailure]] = {
-    "another issuer": ({"issuer": "https://evil.example"}, LoginFailure.UNSAFE),
-    "no issuer": ({"issuer": None}, LoginFailure.INVALID_RESPONSE),
-    "no PKCE": ({"code_challenge_methods_supported": None}, LoginFailure.UNSUPPORTED),
-    "plain PKCE": ({"code_challenge_methods_supported": ["plain"]}, LoginFailure.UNSUPPORTED),
-    "no browser": ({"grant_types_supported": ["client_credentials"]}, LoginFailure.UNSUPPORTED),
-    "a plain token endpoint": ({"token_endpoint": "http://login.example/token"}, LoginFailure.UNSAFE),
-    "no token endpoint": ({"token_endpoint": None}, LoginFailure.UNSAFE),
-    "a script": ({"authorization_endpoint": "javascript:alert(1)"}, LoginFailure.UNSAFE),
-    "a loopback page": ({"authorization_endpoint": "http://127.0.0.1:1/authorize"}, LoginFailure.UNSAFE),
-    "a line break": ({"authorization_endpoint": "https://login.example/\r\nx: y"}, LoginFailure.UNSAFE),
-    "a fragment": ({"authorization_endpoint": "https://login.example/authorize#x"}, LoginFailure.UNSAFE),
-    "a user": ({"token_endpoint": "https://a:b@login.example/token"}, LoginFailure.UNSAFE),
-    "a parameter of ours": ({"authorization_endpoint": "https://login.example/a?state=1"}, LoginFailure.UNSAFE),
-    "no registration": ({"registration_endpoint": None}, LoginFailure.UNSUPPORTED),
-}
-HOSTILE_CLIENTS: dict[str, dict[str, Any]] = {
-    "no id": {"client_id": None},
-    "another redirect": {"redirect_uris": ["https://evil.example/callback"]},
-    "a line break in the secret": {"client_secret": "a\nb"},
-    "a line break in the id": {"client_id": "a\r\nb"},
-    "a method with keys": {"token_endpoint_auth_method": "private_key_jwt"},
-    "a method without its secret": {"token_endpoint_auth_method": "client_secret_basic"},
-    "a huge id": {"client_id": "x" * 5000},
-}
 
 
 class LoginFlowStage:

@@ -1,6 +1,7 @@
-"""Builds domain values, each with its own id: `a_call(upstream="time")`. Ids sort in the order of creation."""
+"""Builds domain values, each with its own id: `make_call(upstream="time")`. Ids sort in the order of creation."""
 
 from dataclasses import replace
+from datetime import datetime
 from itertools import count
 from typing import Any
 
@@ -9,9 +10,10 @@ from ringback.domain.call import Call
 from ringback.domain.call_rows import Tombstone
 from ringback.domain.clock import epoch_milliseconds
 from ringback.domain.delivery import Attempt, Delivery
+from ringback.domain.erasure import Erasure, ErasureKind
 from ringback.domain.event import Event
-from ringback.domain.ids import AttemptId, CallId, DeliveryId, EventId, KeyId, WebhookId, ulid
-from ringback.domain.principal import DEFAULT_SCOPES, ApiKey
+from ringback.domain.ids import AttemptId, CallId, DeliveryId, ErasureId, EventId, KeyId, WebhookId, ulid
+from ringback.domain.principal import DEFAULT_SCOPES, ApiKey, Principal
 from ringback.domain.webhook import Webhook
 from tests.support.clock import START
 from tests.support.examples import ALICE, CALL, DELIVERY, EVENT, WEBHOOK
@@ -68,6 +70,21 @@ def make_api_key(**over: Any) -> ApiKey:
         created_at=START,
     )
     return replace(key, **over)
+
+
+def make_identity_erasure(principal: Principal, *, requested_at: datetime = START) -> Erasure:
+    """The erasure of a principal, requested by itself, of all that it owns."""
+    return Erasure(
+        id=ErasureId("era_1"),
+        principal=principal,
+        kind=ErasureKind.PRINCIPAL,
+        target=principal,
+        cancels=False,
+        requested_by=principal,
+        requested_at=requested_at,
+        head=0,
+        worked_at=requested_at,
+    )
 
 
 def make_tombstone(**over: Any) -> Tombstone:

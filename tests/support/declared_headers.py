@@ -10,7 +10,16 @@ import httpx
 
 _DOCUMENT_FILE: Final = Path(__file__).parents[2] / "openapi" / "ringback.json"
 UNDECLARED: Final = frozenset(
-    {"content-type", "content-length", "cache-control", "vary", "allow", "x-accel-buffering", "x-request-id"}
+    {
+        "content-type",
+        "content-length",
+        "cache-control",
+        "vary",
+        "allow",
+        "accept-encoding",
+        "x-accel-buffering",
+        "x-request-id",
+    }
 )
 """Headers of HTTP itself and of every response, which need no declaration."""
 UNDECLARED_PREFIXES: Final = ("access-control-",)

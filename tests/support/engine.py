@@ -1,10 +1,10 @@
 """Runner, notifier and janitor over a real store, with scripted tools and receivers.
 
 engine = Engine(store, clock)
-tool = Holding()
-await engine.queue(a_call())
-async with engine.running(ScriptedUpstreams(tool)):
-    await tool.until_inside(1)
+tool = BlockingTool()
+await engine.insert_calls(make_call())
+async with engine.running_runner(ScriptedUpstreams(tool)):
+    await tool.wait_until_inside(1)
 """
 
 import asyncio

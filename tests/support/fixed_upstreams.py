@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
 from ringback.domain.upstreams import Reloaded, ToolConfig, ToolInfo, UpstreamInfo
-from ringback.upstreams.connection_state import ConnectionState
+from ringback.upstreams.connection_status import ConnectionState
 
 TOOLS: Final = {
     "git": (

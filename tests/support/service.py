@@ -57,7 +57,7 @@ from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.live import LiveLists
 from ringback.services.log_tails import LogTails
-from ringback.services.login_revocations import LoginRevocations
+from ringback.services.login_tokens import LoginRevocations
 from ringback.services.login_waits import LoginWaits
 from ringback.services.lookups import Lookups
 from ringback.services.operators import Operators
@@ -74,8 +74,9 @@ from ringback.services.verification import VerificationPolicy, WebhookVerificati
 from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.ui.context import UiContext
-from ringback.ui.paths import PORTAL_PATH
+from ringback.ui.redirects import PORTAL_PATH
 from ringback.ui.routes import make_ui_routes
+from ringback.upstreams.catalog.payload_schemas import JsonPayloadSchemas
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from ringback.upstreams.connection import UpstreamConnection
 from ringback.upstreams.connection_directory import ConnectionDirectory
@@ -216,7 +217,14 @@ def _services(
     )
     attempts = AttemptScheduler(store=store, clock=clock, targets=guard.policy)
     upstream_controls = UpstreamControls(store=store, clock=clock, catalog=catalog)
-    event_types = EventTypes(store=store, clock=clock, lifecycle=lifecycle, catalog=UpstreamEventCatalog({}))
+    payload_schemas = JsonPayloadSchemas()
+    event_types = EventTypes(
+        store=store,
+        clock=clock,
+        lifecycle=lifecycle,
+        catalog=UpstreamEventCatalog({}),
+        payload_schemas=payload_schemas,
+    )
     event_subscriptions = EventSubscriptions(
         store=store,
         clock=clock,
@@ -309,7 +317,9 @@ def _services(
         event_streams=EventStreams(store=store, clock=clock, quotas=keeper, lifecycle=lifecycle, tails=LogTails(store)),
         event_types=event_types,
         event_subscriptions=event_subscriptions,
-        event_publishing=EventPublishing(store=store, recorder=recorder, quotas=keeper, lifecycle=lifecycle),
+        event_publishing=EventPublishing(
+            store=store, recorder=recorder, quotas=keeper, lifecycle=lifecycle, payload_schemas=payload_schemas
+        ),
         deliveries=Deliveries(store=store),
         replays=DeliveryReplays(
             store=store, requested_deliveries=on_demand, attempts=attempts, quotas=keeper, lifecycle=lifecycle

@@ -27,6 +27,7 @@ from ringback.services.event_types import EventTypes
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer, Quotas
 from ringback.services.verification import VerificationPolicy, WebhookVerification
+from ringback.upstreams.catalog.payload_schemas import JsonPayloadSchemas
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from ringback.upstreams.connection_directory import ConnectionDirectory
 from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
@@ -106,7 +107,13 @@ class SubscriptionStage:
             quotas=QuotaEnforcer(Quotas(subscriptions=subscriptions_max), clock=clock),
             lifecycle=lifecycle,
             catalog=UpstreamToolCatalog(ConnectionDirectory()),
-            event_types=EventTypes(store=store, clock=clock, lifecycle=lifecycle, catalog=UpstreamEventCatalog({})),
+            event_types=EventTypes(
+                store=store,
+                clock=clock,
+                lifecycle=lifecycle,
+                catalog=UpstreamEventCatalog({}),
+                payload_schemas=JsonPayloadSchemas(),
+            ),
             ttl_policy=ttl_policy or TtlPolicy(),
             message_ids=message_ids,
         )

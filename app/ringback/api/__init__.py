@@ -1,8 +1,10 @@
 """REST: the services over HTTP, JSON in snake_case, every error a problem document (RFC 9457).
 
-    request ──▶ UnhandledErrorMiddleware ▸ HostOriginMiddleware ▸ (CORS) ▸ BodyLimitMiddleware ▸ ResponseHookMiddleware
+    request ──▶ UnhandledErrorMiddleware ▸ HeaderCheckMiddleware ▸ (CORS) ▸ BodyLimitMiddleware
+                ▸ LargeResponseMiddleware ▸ ResponseHookMiddleware
                     │                          │                              │
-                    │                          └ checks Host and Origin       └ counts the bytes of the body
+                    │                          └ checks Host, Origin and      └ counts the bytes of the body,
+                    │                            repeated headers              refuses compressed ones
                     └ turns an unexpected error into a 500 without details
             ──▶ AuthenticatedRoute            authentication (401), then the body (415, 413, 400)
             ──▶ one function per operation    validation (422) ▸ one service call ▸ response
@@ -23,6 +25,7 @@ a rule that REST and MCP both need belongs to `ringback.services`.
     operator_access     what an operator does for other principals, with a line in the audit log
     context             the services and the settings that every request uses
     middleware          the drawing above
+    large_responses     limits the memory of large responses, and writes them in pieces
     http_spans          the span of each request, if the service makes traces
     request_context     the ids of a request, in log lines and in its response
     forwarded_clients   addresses of clients behind trusted proxies

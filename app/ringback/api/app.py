@@ -37,11 +37,12 @@ from ringback.api import (
 from ringback.api.context import ApiConfig, Services
 from ringback.api.forwarded_clients import ForwardedClientMiddleware
 from ringback.api.http_spans import HttpSpanMiddleware
+from ringback.api.large_responses import LargeResponseMiddleware
 from ringback.api.llms_endpoint import LlmsTextEndpoint
 from ringback.api.login_pages import LoginPageConfig, LoginPages
 from ringback.api.middleware import (
     BodyLimitMiddleware,
-    HostOriginMiddleware,
+    HeaderCheckMiddleware,
     ResponseHookMiddleware,
     UnhandledErrorMiddleware,
 )
@@ -175,6 +176,7 @@ def _connect_app(app: FastAPI, services: Services, config: ApiConfig, tracer: Tr
     app.state.config = config
     # The last one added is the outermost.
     app.add_middleware(ResponseHookMiddleware)
+    app.add_middleware(LargeResponseMiddleware, responses=config.unread_responses)
     app.add_middleware(BodyLimitMiddleware, bytes_max=config.request_bytes_max)
     if config.allowed_origins:
         app.add_middleware(
@@ -185,7 +187,7 @@ def _connect_app(app: FastAPI, services: Services, config: ApiConfig, tracer: Tr
             expose_headers=list(_EXPOSED_HEADERS),
             max_age=CORS_MAX_AGE_SECONDS,
         )
-    app.add_middleware(HostOriginMiddleware, config=config)
+    app.add_middleware(HeaderCheckMiddleware, config=config)
     app.add_middleware(UnhandledErrorMiddleware)
     if config.trusted_proxies:
         app.add_middleware(

@@ -37,6 +37,7 @@ from ringback.schemas.calls import (
 from ringback.schemas.fields import IDEMPOTENCY_KEY_LENGTH_MAX, PRINTABLE_ASCII
 from ringback.services.new_calls import StartedCall
 from ringback.services.response_hooks import on_response_written
+from ringback.services.unread_responses import has_memory_for
 from ringback.waits import run_with_helper
 
 _START_ERRORS = (
@@ -97,6 +98,8 @@ async def start_call(
     if not started.is_new:
         headers[REPLAYED_HEADER] = "true"
     view = StartedCallView.from_started(started, call)
+    if result is not None and not has_memory_for(request.scope["state"], caller.principal, len(result)):
+        return build_result_response(view, None, status_code=200, headers=headers)
     response = build_result_response(view, result, status_code=200 if call.is_final else 202, headers=headers)
     if call.is_final and services.calls.needs_acknowledgement(call):
         on_response_written(request.scope["state"], partial(services.calls.acknowledge_inline, call))

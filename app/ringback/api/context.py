@@ -38,6 +38,7 @@ from ringback.services.replays import DeliveryReplays
 from ringback.services.reports import CallReports
 from ringback.services.resume import CallResumption
 from ringback.services.sign_ins import SignIns
+from ringback.services.unread_responses import UnreadResponses
 from ringback.services.upstream_controls import UpstreamControls
 from ringback.services.upstream_logins import UpstreamLogins
 from ringback.services.webhooks import Webhooks
@@ -93,6 +94,8 @@ class ApiConfig:
     client_requests_max: int = 256
     """Open requests of one client behind the trusted proxies."""
     request_bytes_max: int
+    unread_responses: UnreadResponses = field(default_factory=UnreadResponses)
+    """Limits the memory of responses that their clients have not read."""
     public_keys: Sequence[Mapping[str, str]] = ()
     """JSON Web Keys of the keys that sign callbacks."""
     failing_workers: Callable[[], frozenset[str]] = frozenset

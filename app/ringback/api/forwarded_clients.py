@@ -11,7 +11,7 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ringback.api.problems import TooManyConnections, problem_response
+from ringback.api.problems import TooManyConnections, error_response
 from ringback.domain.client_address import Network, find_client_address, identify_peer
 
 FORWARDED_FOR: Final = "x-forwarded-for"
@@ -44,7 +44,7 @@ class ForwardedClientMiddleware:
                 "There are too many open requests from your address. Nothing was done. Wait for some to end, or close event "
                 "streams. The operator can raise RINGBACK_PEER_CONNECTIONS_MAX."
             )
-            await problem_response(refusal)(scope, receive, send)
+            await error_response(scope, refusal)(scope, receive, send)
             return
         self._open_requests[key] += 1
         try:

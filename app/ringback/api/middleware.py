@@ -1,4 +1,4 @@
-"""ASGI middleware around every request: unexpected errors, Host and Origin, size of the body, response hooks.
+"""ASGI middleware around every request: unexpected errors, Host, Origin and repeated headers, the body, response hooks.
 
 Host and Origin are checked because a browser on the same machine or network is a confused deputy. A page that rebinds its own
 name to our address still sends that name as Host, and a page of another site sends its Origin. MCP's streamable HTTP transport
@@ -16,7 +16,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringback.api.context import ApiConfig
-from ringback.api.problems import ContentTooLarge, HostNotAllowed, InternalError, OriginNotAllowed, problem_response
+from ringback.api.problems import (
+    ContentTooLarge,
+    HostNotAllowed,
+    InternalError,
+    MalformedRequest,
+    OriginNotAllowed,
+    UnsupportedContentEncoding,
+    error_response,
+)
 from ringback.api.request_context import describe_route
 from ringback.domain.errors import RingbackError
 from ringback.domain.validation import is_loopback
@@ -27,6 +35,16 @@ log = logging.getLogger(__name__)
 PROBE_PATHS: Final = frozenset({"/healthz", "/readyz"})
 """Probes of process managers, which can use any host name. These paths disclose nothing and change nothing."""
 
+SHOWN_LENGTH_MAX: Final = 40
+"""Characters of a header's value that an error repeats: the client chose the value."""
+_SINGLE_HEADERS: Final = {
+    b"authorization": "Authorization",
+    b"idempotency-key": "Idempotency-Key",
+    b"ringback-idempotency-key": "Ringback-Idempotency-Key",
+    b"mcp-session-id": "Mcp-Session-Id",
+}
+"""Headers that say who sends a request, and which one it is. With two of them, this service and a proxy in front of it could
+each count another one; a key that does not count protects from no second run."""
 _HOST_PATTERN = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^\s:/?#@\[\]]+)(?::[0-9]{0,5})?")
 
 
@@ -59,7 +77,7 @@ class UnhandledErrorMiddleware:
                 "The service failed at this request; its log has the reason. A call with an Idempotency-Key can be "
                 "sent again."
             )
-            await problem_response(failure)(scope, receive, send)
+            await error_response(scope, failure)(scope, receive, send)
 
 
 def _is_client_disconnect(error: BaseException) -> bool:
@@ -69,8 +87,8 @@ def _is_client_disconnect(error: BaseException) -> bool:
     return isinstance(error, ClientDisconnect)
 
 
-class HostOriginMiddleware:
-    """Rejects requests for other hosts and from other origins."""
+class HeaderCheckMiddleware:
+    """Rejects requests for other hosts, from other origins, and with two headers where one must count."""
 
     def __init__(self, app: ASGIApp, *, config: ApiConfig) -> None:
         self._app = app
@@ -79,13 +97,11 @@ class HostOriginMiddleware:
         self._origins = frozenset({*config.allowed_origins, read_origin(config.public_url)})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        rejection = (
-            self._check_host_and_origin(scope) if scope["type"] == "http" and scope["path"] not in PROBE_PATHS else None
-        )
-        responder = self._app if rejection is None else problem_response(rejection)
+        rejection = self._check_headers(scope) if scope["type"] == "http" and scope["path"] not in PROBE_PATHS else None
+        responder = self._app if rejection is None else error_response(scope, rejection)
         await responder(scope, receive, send)
 
-    def _check_host_and_origin(self, scope: Scope) -> RingbackError | None:
+    def _check_headers(self, scope: Scope) -> RingbackError | None:
         headers = Headers(scope=scope)
         if not self._is_allowed_host(headers.getlist("host"), scope):
             return HostNotAllowed(
@@ -97,7 +113,7 @@ class HostOriginMiddleware:
             return OriginNotAllowed(
                 "Pages of this origin may not call the API. Let the operator add the origin to RINGBACK_ALLOWED_ORIGINS."
             )
-        return None
+        return _find_repeated_header(scope)
 
     def _is_allowed_host(self, hosts: list[str], scope: Scope) -> bool:
         name = _parse_host_name(hosts[0]) if len(hosts) == 1 else None
@@ -112,8 +128,19 @@ class HostOriginMiddleware:
         return any(is_loopback(name) for name in names if name is not None)
 
 
+def _find_repeated_header(scope: Scope) -> RingbackError | None:
+    found = [name for name, _ in scope["headers"] if name in _SINGLE_HEADERS]
+    for name in found:
+        if found.count(name) > 1:
+            return MalformedRequest(f"The header {_SINGLE_HEADERS[name]} is sent more than once. Send it once.")
+    return None
+
+
 class BodyLimitMiddleware:
-    """Counts the bytes of a body as they arrive and rejects it at the limit, whatever its Content-Length."""
+    """Counts the bytes of a body as they arrive and rejects it at the limit, whatever its Content-Length.
+
+    A compressed body is rejected, too: it would be read as it is, and a limit of its bytes would not limit its content.
+    """
 
     def __init__(self, app: ASGIApp, *, bytes_max: int) -> None:
         self._app = app
@@ -126,6 +153,7 @@ class BodyLimitMiddleware:
         received_bytes = 0
         declared = Headers(scope=scope).get("content-length", "")
         declared_bytes = int(declared) if declared.isascii() and declared.isdigit() else 0
+        encoding = Headers(scope=scope).get("content-encoding", "identity")
 
         async def counted() -> Message:
             nonlocal received_bytes
@@ -133,6 +161,10 @@ class BodyLimitMiddleware:
             message = await receive()
             received_bytes += len(message.get("body", b""))
             self._check_size(received_bytes)
+            if received_bytes and encoding.strip().lower() != "identity":
+                raise UnsupportedContentEncoding(
+                    f"The body has the Content-Encoding '{_shorten(encoding)}'. Send it uncompressed, without this header."
+                )
             return message
 
         return counted
@@ -143,6 +175,10 @@ class BodyLimitMiddleware:
                 f"The body is larger than {self._bytes_max} bytes. Send large data by reference.",
                 bytes_max=self._bytes_max,
             )
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= SHOWN_LENGTH_MAX else f"{text[:SHOWN_LENGTH_MAX]}…"
 
 
 class ResponseHookMiddleware:

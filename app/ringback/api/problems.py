@@ -1,4 +1,4 @@
-"""Errors as problem documents (RFC 9457): their statuses and their form.
+"""Errors as problem documents (RFC 9457): their statuses and their form. At the MCP endpoints they are JSON-RPC errors.
 
     {"type": "/problems/unknown-tool", "title": "Unknown tool", "status": 422,
      "detail": "Upstream 'git' has no tool 'git_lgo'. Did you mean 'git_log'? …", "tool": "git_lgo"}
@@ -14,11 +14,13 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
+from starlette.types import Scope
 
 from ringback.api.context import get_config
 from ringback.domain import errors, jsontext
-from ringback.domain.protected_resource import resource_for_path
+from ringback.domain.protected_resource import REST_RESOURCE, resource_for_path
 from ringback.domain.roles import Role
+from ringback.schemas.jsonrpc_errors import MESSAGE_ID_KEY, build_error_message
 from ringback.schemas.validation_errors import describe_reason
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -42,6 +44,12 @@ class UnsupportedMediaType(errors.RingbackError):
     """Content type is not JSON."""
 
     slug = "unsupported-media-type"
+
+
+class UnsupportedContentEncoding(UnsupportedMediaType):
+    """Body is compressed."""
+
+    slug = "unsupported-content-encoding"
 
 
 class ContentTooLarge(errors.RingbackError):
@@ -119,6 +127,7 @@ class InternalError(errors.RingbackError):
 STATUS_BY_ERROR: Final[dict[type[errors.RingbackError], int]] = {
     MalformedJson: 400,
     MalformedRequest: 400,
+    errors.MalformedMessage: 400,
     errors.Unauthenticated: 401,
     errors.Forbidden: 403,
     errors.NotFound: 404,
@@ -160,6 +169,23 @@ def problem_type(kind: type[errors.RingbackError]) -> str:
     return f"/problems/{kind.slug}"
 
 
+def error_response(scope: Scope, error: errors.RingbackError) -> Response:
+    """The response to a refused request: a JSON-RPC error at the MCP endpoints, a problem document elsewhere.
+
+    Both have the same status and headers. Clients of MCP show the message of a JSON-RPC error and no other body.
+    """
+    if resource_for_path(scope["path"]) == REST_RESOURCE:
+        return problem_response(error)
+    status = status_for(type(error))
+    message = build_error_message(error, scope.get("state", {}).get(MESSAGE_ID_KEY), status=status)
+    return Response(
+        jsontext.dumps(message),
+        status_code=status,
+        headers=_problem_headers(error, status),
+        media_type="application/json",
+    )
+
+
 def problem_response(error: errors.RingbackError) -> Response:
     kind = type(error)
     status = status_for(kind)
@@ -176,19 +202,23 @@ def problem_response(error: errors.RingbackError) -> Response:
 
 
 def _problem_headers(error: errors.RingbackError, status: int) -> dict[str, str]:
-    if isinstance(error, errors.QuotaExceeded):
-        return {"Retry-After": str(error.retry_after_seconds)}
-    if isinstance(error, MethodNotAllowed):
-        return {"Allow": ", ".join(error.extra["allow"])}
-    if isinstance(error, RangeNotSatisfiable):
-        return {"Content-Range": f"bytes */{error.extra['bytes']}"}
-    match status:
-        case 401:
-            return {"WWW-Authenticate": "Bearer"}
-        case 503:
-            return {"Retry-After": str(RETRY_AFTER_SECONDS)}
+    match error:
+        case errors.QuotaExceeded():
+            return {"Retry-After": str(error.retry_after_seconds)}
+        case MethodNotAllowed():
+            return {"Allow": ", ".join(error.extra["allow"])}
+        case RangeNotSatisfiable():
+            return {"Content-Range": f"bytes */{error.extra['bytes']}"}
+        case UnsupportedContentEncoding():
+            return {"Accept-Encoding": "identity"}  # RFC 9110 §12.5.3
         case _:
-            return {}
+            return _HEADERS_BY_STATUS.get(status, {})
+
+
+_HEADERS_BY_STATUS: Final[dict[int, dict[str, str]]] = {
+    401: {"WWW-Authenticate": "Bearer"},
+    503: {"Retry-After": str(RETRY_AFTER_SECONDS)},
+}
 
 
 # -- handlers of FastAPI ---------------------------------------------------------------------------------------------------
@@ -202,7 +232,7 @@ def add_problem_handlers(app: FastAPI) -> None:
 
 async def _handle_service_error(request: Request, error: Exception) -> Response:
     service_error = cast("errors.RingbackError", error)
-    response = problem_response(service_error)
+    response = error_response(request.scope, service_error)
     if (challenge := _oauth_challenge(request, service_error)) is not None:
         response.headers["WWW-Authenticate"] = challenge
     return response
@@ -247,16 +277,18 @@ def _format_validation_error(error: dict[str, Any]) -> dict[str, str]:
 async def _handle_routing_error(request: Request, _error: Exception) -> Response:
     """The router's own 404 and 405; the API raises no HTTPException."""
     if allowed := [method for method in HTTP_METHODS if _allows_method(request, method)]:
-        return problem_response(
+        return error_response(
+            request.scope,
             MethodNotAllowed(
                 f"This path does not allow {request.method}. It allows {', '.join(allowed)}.", allow=allowed
-            )
+            ),
         )
     if Role.API not in get_config(request).workers_by_role:
-        return problem_response(
-            UnknownPath("This node does not serve the API (RINGBACK_ROLES). Send the request to a node that does.")
+        return error_response(
+            request.scope,
+            UnknownPath("This node does not serve the API (RINGBACK_ROLES). Send the request to a node that does."),
         )
-    return problem_response(UnknownPath("There is no such path. List all paths: GET /openapi.json"))
+    return error_response(request.scope, UnknownPath("There is no such path. List all paths: GET /openapi.json"))
 
 
 def _allows_method(request: Request, method: str) -> bool:

@@ -1,9 +1,10 @@
 """Results over REST: the whole result, a range of it, or a check for changes."""
 
 import re
+from functools import partial
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Header, Request, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.calls import CallIdPath
@@ -13,6 +14,7 @@ from ringback.api.responses import JSON_MEDIA_TYPE
 from ringback.domain import errors
 from ringback.domain.call_resumes import ResumeSurface
 from ringback.schemas import examples
+from ringback.services.unread_responses import LARGE_RESPONSE_BYTES, find_response_memory
 
 # The Range header of RFC 9110 §14, for one range of bytes.
 
@@ -84,12 +86,18 @@ _UNCHANGED = {304: {"description": "The result has not changed.", "headers": _ET
         },
         **_UNCHANGED,
         **problem_responses(
-            *AUTHENTICATED_ERRORS, errors.NotFound, errors.CallExpired, errors.ResultNotReady, RangeNotSatisfiable
+            *AUTHENTICATED_ERRORS,
+            errors.NotFound,
+            errors.CallExpired,
+            errors.ResultNotReady,
+            errors.QuotaExceeded,
+            RangeNotSatisfiable,
         ),
     },
 )
 async def read_result(
     call_id: CallIdPath,
+    request: Request,
     services: ServicesDep,
     caller: CallerDep,
     if_none_match: IfNoneMatch = None,
@@ -97,7 +105,11 @@ async def read_result(
     if_range: IfRange = None,
 ) -> Response:
     """Read the result. For a call without a result, the response is 409 with the reason."""
-    call, result = await services.calls.get_result(caller, call_id)
+    memory = find_response_memory(request.scope["state"])
+    call, result = await services.calls.get_result(
+        caller, call_id, find_held=partial(memory.find_shared, caller.principal)
+    )
+    result = memory.use_shared(caller.principal, call, result)
     services.call_resumes.record_read(call, ResumeSurface.REST_RESULT)
     headers = _result_headers(call.result_sha256)
     if _etag_matches(if_none_match, headers["ETag"]):
@@ -106,7 +118,7 @@ async def read_result(
     if part is None:
         return Response(result, headers=headers, media_type=JSON_MEDIA_TYPE)
     headers["Content-Range"] = f"bytes {part.start}-{part.stop - 1}/{len(result)}"
-    return Response(result[part.start : part.stop], status_code=206, headers=headers, media_type=JSON_MEDIA_TYPE)
+    return Response(_cut(result, part), status_code=206, headers=headers, media_type=JSON_MEDIA_TYPE)
 
 
 @router.head(
@@ -132,6 +144,12 @@ async def head_result(
 
 def _result_headers(sha256: str | None) -> dict[str, str]:
     return {"ETag": f'"{sha256}"', "Accept-Ranges": "bytes"}
+
+
+def _cut(result: bytes, part: range) -> "bytes | memoryview[int]":
+    """The bytes of a range. A large one is not copied."""
+    whole = result if len(part) < LARGE_RESPONSE_BYTES else memoryview(result)
+    return whole[part.start : part.stop]
 
 
 def _etag_matches(if_none_match: str | None, etag: str) -> bool:

@@ -1,6 +1,6 @@
 """Resume over REST: exchange a token for the call, its result and its events; issue fresh tokens."""
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.calls import CallIdPath
@@ -10,6 +10,7 @@ from ringback.api.responses import build_result_response
 from ringback.domain import errors
 from ringback.domain.call_resumes import ResumeSurface
 from ringback.schemas.events import ResumeBody, ResumedView, ResumeTokenBody, ResumeTokenView
+from ringback.services.unread_responses import find_response_memory
 
 router = APIRouter(prefix="/v1", tags=["calls"], route_class=AuthenticatedRoute)
 
@@ -20,15 +21,21 @@ _DEFAULT_TOKEN_BODY = ResumeTokenBody()
     "/resume",
     response_model=ResumedView,
     responses=problem_responses(
-        *AUTHENTICATED_ERRORS, *BODY_ERRORS, errors.NotFound, errors.ResumeTokenExpired, errors.CallExpired
+        *AUTHENTICATED_ERRORS,
+        *BODY_ERRORS,
+        errors.NotFound,
+        errors.ResumeTokenExpired,
+        errors.CallExpired,
+        errors.QuotaExceeded,
     ),
 )
-async def resume_call(body: ResumeBody, services: ServicesDep, caller: CallerDep) -> Response:
+async def resume_call(body: ResumeBody, request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Rejoin a call from any process. A resume token names a call but does not authenticate you: send your API key too.
 
     With `wait_seconds`, the response waits until the call has ended or that time has passed.
     """
     resumed = await services.call_resumption.resume_call(caller, body.resume_token, wait_seconds=body.wait_seconds)
+    find_response_memory(request.scope["state"]).reserve(caller.principal, len(resumed.result or b""))
     services.call_resumes.record_resume(resumed.call, ResumeSurface.REST_RESUME)
     return build_result_response(ResumedView.from_resumed(resumed), resumed.result)
 

@@ -19,17 +19,19 @@ from ringback.domain.webhook import Webhook
 from ringback.schemas import examples
 from ringback.schemas.deliveries import RequestedDeliveryView
 from ringback.schemas.fields import IDEMPOTENCY_KEY_LENGTH_MAX, PRINTABLE_ASCII, WEBHOOK_NAME_PATTERN
-from ringback.schemas.webhooks import (
-    ChangedWebhookView,
+from ringback.schemas.webhook_requests import (
     ChangeWebhookBody,
     NamedWebhookBody,
-    RegisteredWebhookView,
     RegisterWebhookBody,
     ReplayBody,
-    ReplayedView,
-    RotatedWebhookView,
     RotateSecretBody,
     WebhookListQuery,
+)
+from ringback.schemas.webhooks import (
+    ChangedWebhookView,
+    RegisteredWebhookView,
+    ReplayedView,
+    RotatedWebhookView,
     WebhookPageView,
     WebhookView,
 )

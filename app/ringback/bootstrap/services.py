@@ -32,7 +32,7 @@ from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.live import LiveLists
 from ringback.services.log_tails import LogTails
-from ringback.services.login_revocations import LoginRevocations
+from ringback.services.login_tokens import LoginRevocations
 from ringback.services.lookups import Lookups
 from ringback.services.operators import Operators
 from ringback.services.portal_links import PortalLinks
@@ -46,7 +46,8 @@ from ringback.services.upstream_logins import LoginConfig, UpstreamLogins
 from ringback.services.verification import VerificationPolicy, WebhookVerification
 from ringback.services.webhooks import Webhooks
 from ringback.settings import Settings, SettingsError
-from ringback.ui.paths import PORTAL_PATH
+from ringback.ui.redirects import PORTAL_PATH
+from ringback.upstreams.catalog.payload_schemas import JsonPayloadSchemas
 
 
 def _build_verification(components: Components, settings: Settings, lifecycle: Lifecycle) -> WebhookVerification:
@@ -250,12 +251,35 @@ def _build_reports(components: Components, lifecycle: Lifecycle, registrations: 
     )
 
 
+def _build_event_types(components: Components, lifecycle: Lifecycle, payload_schemas: JsonPayloadSchemas) -> EventTypes:
+    return EventTypes(
+        store=components.store,
+        clock=components.environment.clock,
+        lifecycle=lifecycle,
+        catalog=components.upstreams.event_catalog,
+        payload_schemas=payload_schemas,
+    )
+
+
+def _build_event_publishing(
+    components: Components, lifecycle: Lifecycle, payload_schemas: JsonPayloadSchemas
+) -> EventPublishing:
+    return EventPublishing(
+        store=components.store,
+        recorder=components.recorder,
+        quotas=components.quotas,
+        lifecycle=lifecycle,
+        payload_schemas=payload_schemas,
+    )
+
+
 def build_services(components: Components, settings: Settings) -> Services:
     store, clock, lifecycle = components.store, components.environment.clock, Lifecycle()
     quotas = components.quotas
     verification = _build_verification(components, settings, lifecycle)
     attempts = AttemptScheduler(store=store, clock=clock, targets=build_target_policy(settings))
-    event_types = EventTypes(store=store, clock=clock, lifecycle=lifecycle, catalog=components.upstreams.event_catalog)
+    payload_schemas = JsonPayloadSchemas()
+    event_types = _build_event_types(components, lifecycle, payload_schemas)
     registrations = _build_registrations(components, lifecycle, verification, attempts, event_types)
     upstream_controls = UpstreamControls(store=store, clock=clock, catalog=components.upstreams.tool_catalog)
     return Services(
@@ -272,7 +296,7 @@ def build_services(components: Components, settings: Settings) -> Services:
         event_subscriptions=_build_event_subscriptions(
             components, settings, lifecycle, verification, attempts, event_types
         ),
-        event_publishing=EventPublishing(store=store, recorder=components.recorder, quotas=quotas, lifecycle=lifecycle),
+        event_publishing=_build_event_publishing(components, lifecycle, payload_schemas),
         deliveries=Deliveries(store=store),
         replays=_build_replays(components, lifecycle, attempts),
         bulk_redeliveries=_build_bulk_redeliveries(components, lifecycle, attempts),

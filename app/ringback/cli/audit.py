@@ -11,6 +11,7 @@ from ringback.cli.client_options import (
     ForPrincipal,
     Url,
     choose_principal,
+    collect_first,
     run_with_client,
 )
 from ringback.cli.output import AsJson, exit_on_errors, print_message, print_models, print_table
@@ -35,12 +36,7 @@ def audit(
     """
 
     async def read(client: RingbackClient) -> list[AuditEntry]:
-        entries: list[AuditEntry] = []
-        async for entry in client.audit_entries():
-            entries.append(entry)
-            if len(entries) == limit:
-                break
-        return entries
+        return await collect_first(client.audit_entries(), limit=limit)
 
     entries = run_with_client(url, api_key, read, principal=choose_principal(principal, all_principals))
     if as_json:

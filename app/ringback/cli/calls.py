@@ -16,6 +16,7 @@ from ringback.cli.client_options import (
     Outcome,
     Url,
     choose_principal,
+    collect_first,
     columns_for,
     run_with_client,
 )
@@ -87,22 +88,20 @@ def list_calls(
     owner = choose_principal(principal, all_principals)
 
     async def find(client: RingbackClient) -> list[Call]:
-        found: list[Call] = []
-        async for call in client.calls(
-            client_session_id=session,
-            correlation_id=correlation,
-            status=status,
-            upstream=upstream,
-            tool=tool,
-            outcome=outcomes,
-            since=with_offset(since),
-            until=with_offset(until),
-            id_prefix=id_prefix,
-        ):
-            found.append(call)
-            if len(found) == limit:
-                break
-        return found
+        return await collect_first(
+            client.calls(
+                client_session_id=session,
+                correlation_id=correlation,
+                status=status,
+                upstream=upstream,
+                tool=tool,
+                outcome=outcomes,
+                since=with_offset(since),
+                until=with_offset(until),
+                id_prefix=id_prefix,
+            ),
+            limit=limit,
+        )
 
     calls = run_with_client(url, api_key, find, principal=owner)
     if as_json:

@@ -1,7 +1,7 @@
 """The options --url and --api-key of the client commands, and how they run with a client."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import Annotated, Final, TypeVar
 
@@ -35,8 +35,10 @@ ApiKey = Annotated[
     str | None,
     typer.Option("--api-key", envvar="RINGBACK_API_KEY", help="Your API key. Not needed if authentication is off."),
 ]
-
-
+WaitSeconds = Annotated[
+    float | None,
+    typer.Option("--wait-seconds", min=0, help="Stop waiting after this time, with exit code 75. Default: never."),
+]
 WebhookId = Annotated[str, typer.Argument(metavar="WEBHOOK", help="The webhook's id, wh_…")]
 
 ForPrincipal = Annotated[
@@ -58,6 +60,16 @@ def choose_principal(principal: str | None, all_principals: bool) -> str | None:
 def columns_for(principal: str | None, columns: Sequence[str]) -> Sequence[str]:
     """The columns of a table; an operator's has the owner after the id."""
     return columns if principal is None else (columns[0], "principal", *columns[1:])
+
+
+async def collect_first(items: AsyncIterator[T], *, limit: int) -> list[T]:
+    """The first `limit` items. No page after them is requested."""
+    found: list[T] = []
+    async for item in items:
+        found.append(item)
+        if len(found) == limit:
+            break
+    return found
 
 
 def choose_service(url: str, api_key: str | None) -> tuple[str, str | None]:

@@ -1,7 +1,6 @@
 """`ringback deliveries`: lists, shows and repeats deliveries through the REST API."""
 
 from datetime import datetime
-from itertools import count
 from typing import Annotated, Final, Literal, cast
 
 import typer
@@ -14,10 +13,10 @@ from ringback.cli.client_options import (
     ForPrincipal,
     Url,
     choose_principal,
+    collect_first,
     columns_for,
     run_with_client,
 )
-from ringback.cli.open_deliveries import print_open_deliveries
 from ringback.cli.output import (
     AlwaysJson,
     AsJson,
@@ -29,6 +28,7 @@ from ringback.cli.output import (
     print_output,
     print_table,
 )
+from ringback.cli.webhook_states import print_open_deliveries
 from ringback.client import Delivery, RedeliveryOptions, RingbackClient
 
 app = typer.Typer(no_args_is_help=True, help="List and repeat deliveries.")
@@ -75,23 +75,20 @@ def list_deliveries(
     owner = choose_principal(principal, all_principals)
 
     async def newest(client: RingbackClient) -> list[Delivery]:
-        numbers = count(1)
-        found: list[Delivery] = []
-        async for delivery in client.deliveries(
-            state=state,
-            webhook_id=webhook,
-            call_id=call,
-            category=category,
-            min_attempts=min_attempts,
-            latest=latest,
-            since=with_offset(since),
-            until=with_offset(until),
-            id_prefix=id_prefix,
-        ):
-            found.append(delivery)
-            if next(numbers) == limit:
-                break
-        return found
+        return await collect_first(
+            client.deliveries(
+                state=state,
+                webhook_id=webhook,
+                call_id=call,
+                category=category,
+                min_attempts=min_attempts,
+                latest=latest,
+                since=with_offset(since),
+                until=with_offset(until),
+                id_prefix=id_prefix,
+            ),
+            limit=limit,
+        )
 
     deliveries = run_with_client(url, api_key, newest, principal=owner)
     if as_json:

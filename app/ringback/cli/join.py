@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, run_with_client
+from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, WaitSeconds, run_with_client
 from ringback.cli.following import end_of_wait, exit_code_of_wait, repeat_request, show_outcome
 from ringback.cli.output import AsJson, exit_on_errors
 from ringback.client import Call, RingbackClient
@@ -17,10 +17,7 @@ CALL_ID_PREFIX: Final = "call_"
 def join(
     call: Annotated[str, typer.Argument(metavar="CALL_ID|TOKEN", help="The call's id, call_…, or a resume token.")],
     *,
-    wait_seconds: Annotated[
-        float | None,
-        typer.Option("--wait-seconds", min=0, help="Stop waiting after this time, with exit code 75. Default: never."),
-    ] = None,
+    wait_seconds: WaitSeconds = None,
     as_json: AsJson = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,

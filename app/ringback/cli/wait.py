@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, run_with_client
+from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, WaitSeconds, run_with_client
 from ringback.cli.following import StillAway, describe_outcome, end_of_wait, exit_code_of_wait, repeat_request
 from ringback.cli.output import (
     EXIT_NO_RESULT,
@@ -29,10 +29,7 @@ def wait(
     wait_for_any: Annotated[
         bool, typer.Option("--any/--all", help="End with the first call, or with the last.")
     ] = False,
-    wait_seconds: Annotated[
-        float | None,
-        typer.Option("--wait-seconds", min=0, help="Stop waiting after this time, with exit code 75. Default: never."),
-    ] = None,
+    wait_seconds: WaitSeconds = None,
     as_json: AsJson = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,

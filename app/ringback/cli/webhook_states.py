@@ -1,5 +1,7 @@
 """`ringback webhooks enable`, `disable`, `pause` and `resume`: whether a webhook receives callbacks now."""
 
+from datetime import UTC
+
 from ringback.cli.client_options import (
     URL_DEFAULT,
     ApiKey,
@@ -10,9 +12,9 @@ from ringback.cli.client_options import (
     choose_principal,
     run_with_client,
 )
-from ringback.cli.open_deliveries import print_open_deliveries
 from ringback.cli.output import AsJson, exit_on_errors, model_to_json, print_json, print_message
 from ringback.client import WebhookChange
+from ringback.client.webhook_models import OpenDeliveries
 
 
 @exit_on_errors()
@@ -87,3 +89,15 @@ def _change(
     print_message(f"{webhook.id} is {webhook.state}{' and paused' if webhook.paused_at else ''}.")
     if webhook.state != "disabled":
         print_open_deliveries(webhook)
+
+
+def print_open_deliveries(deliveries: OpenDeliveries) -> None:
+    """For example: 3 due now, 2 held, next attempt 14:02:11 UTC."""
+    parts = [f"{deliveries.due_now} due now"]
+    if deliveries.in_flight:
+        parts.append(f"{deliveries.in_flight} being sent")
+    if deliveries.held:
+        parts.append(f"{deliveries.held} held")
+    if deliveries.next_attempt_at is not None:
+        parts.append(f"next attempt {deliveries.next_attempt_at.astimezone(UTC):%H:%M:%S} UTC")
+    print_message(", ".join(parts))

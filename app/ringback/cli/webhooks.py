@@ -18,7 +18,6 @@ from ringback.cli.client_options import (
     columns_for,
     run_with_client,
 )
-from ringback.cli.open_deliveries import print_open_deliveries
 from ringback.cli.output import (
     AlwaysJson,
     AsJson,
@@ -30,7 +29,7 @@ from ringback.cli.output import (
     print_output,
     print_table,
 )
-from ringback.cli.webhook_states import disable, enable, pause, resume
+from ringback.cli.webhook_states import disable, enable, pause, print_open_deliveries, resume
 from ringback.client import NamedWebhookOptions, RingbackClient, Webhook
 
 app = typer.Typer(no_args_is_help=True, help="Manage webhooks.")

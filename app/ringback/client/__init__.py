@@ -20,11 +20,12 @@
     server_sent_events  … the frames of one response, read by httpx-sse with limits
     http_transport      requests and responses: retries, timeouts, errors
     options             optional members of requests
-    models              the returned values
+    models              the returned values: calls and events
+    webhook_models      … about webhooks and deliveries
     service_models      … about results and the service itself
     published_event_models  … about events that clients publish
     administration_models  … about API keys, portal links, the audit log, erasures and quotas
-    insight_models         … about insights and client sessions
+    insight_models         … about insights, client sessions and the history of a call
     upstream_models        … about upstreams and their tools
     problems            the errors, one tree
     sync                SyncRingbackClient: the same methods without `await`, generated from RingbackClient
@@ -58,6 +59,8 @@ if typing.TYPE_CHECKING:
     )
     from ringback.client.event_stream import EventStream
     from ringback.client.insight_models import (
+        CallHistory,
+        CallResume,
         ClientSession,
         HourInsights,
         Insights,
@@ -67,29 +70,16 @@ if typing.TYPE_CHECKING:
     )
     from ringback.client.models import (
         Answered,
-        Attempt,
         BatchedCall,
         Call,
-        CallHistory,
-        CallResume,
         Cancellation,
-        ChangedWebhook,
-        Delivery,
-        DeliveryDetail,
         Event,
         EventPage,
         InputRequest,
         Listener,
-        OpenDeliveries,
         Progress,
-        Redelivery,
-        RegisteredWebhook,
-        Replay,
-        RequestedDelivery,
         Resumed,
-        RotatedWebhook,
         Started,
-        Webhook,
     )
     from ringback.client.options import (
         AdoptOptions,
@@ -130,6 +120,19 @@ if typing.TYPE_CHECKING:
         Tool,
         Upstream,
         UpstreamIntake,
+    )
+    from ringback.client.webhook_models import (
+        Attempt,
+        ChangedWebhook,
+        Delivery,
+        DeliveryDetail,
+        OpenDeliveries,
+        Redelivery,
+        RegisteredWebhook,
+        Replay,
+        RequestedDelivery,
+        RotatedWebhook,
+        Webhook,
     )
 
 __all__ = [
@@ -243,6 +246,8 @@ _NAMES_BY_MODULE: typing.Final = {
     ),
     "client": ("RingbackClient",),
     "insight_models": (
+        "CallHistory",
+        "CallResume",
         "ClientSession",
         "HourInsights",
         "Insights",
@@ -261,29 +266,16 @@ _NAMES_BY_MODULE: typing.Final = {
     "event_stream": ("EventStream",),
     "models": (
         "Answered",
-        "Attempt",
         "BatchedCall",
         "Call",
-        "CallHistory",
-        "CallResume",
         "Cancellation",
-        "ChangedWebhook",
-        "Delivery",
-        "DeliveryDetail",
         "Event",
         "EventPage",
         "InputRequest",
         "Listener",
-        "OpenDeliveries",
         "Progress",
-        "Redelivery",
-        "RegisteredWebhook",
-        "Replay",
-        "RequestedDelivery",
         "Resumed",
-        "RotatedWebhook",
         "Started",
-        "Webhook",
     ),
     "options": (
         "AdoptOptions",
@@ -313,20 +305,21 @@ _NAMES_BY_MODULE: typing.Final = {
         "Unavailable",
         "UnexpectedAnswer",
     ),
-    "published_event_models": (
-        "EventType",
-        "PublishedEvent",
-    ),
-    "service_models": (
-        "ProblemType",
-        "PublicKey",
-        "Readiness",
-        "ResultInfo",
-        "ServiceStatus",
-    ),
-    "sync": (
-        "SyncEventStream",
-        "SyncRingbackClient",
+    "published_event_models": ("EventType", "PublishedEvent"),
+    "service_models": ("ProblemType", "PublicKey", "Readiness", "ResultInfo", "ServiceStatus"),
+    "sync": ("SyncEventStream", "SyncRingbackClient"),
+    "webhook_models": (
+        "Attempt",
+        "ChangedWebhook",
+        "Delivery",
+        "DeliveryDetail",
+        "OpenDeliveries",
+        "Redelivery",
+        "RegisteredWebhook",
+        "Replay",
+        "RequestedDelivery",
+        "RotatedWebhook",
+        "Webhook",
     ),
 }
 _MODULE_BY_NAME: typing.Final = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}

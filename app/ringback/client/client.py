@@ -18,13 +18,13 @@ from ringback.client.http_transport import (
     SystemClientClock,
     check_header_value,
 )
+from ringback.client.insight_models import CallHistory
 from ringback.client.insights import InsightMethods
 from ringback.client.keys import KeyMethods
 from ringback.client.models import (
     Answered,
     BatchedCall,
     Call,
-    CallHistory,
     CallPage,
     Cancellation,
     Joined,

@@ -1,11 +1,12 @@
-"""Responses about insights and client sessions, as frozen values."""
+"""Responses about insights, client sessions and the history of a call, as frozen values."""
 
 from collections.abc import Mapping
 from datetime import datetime
 
 from pydantic import Field
 
-from ringback.client.models import Call, ClientModel, ListPage, OwnerName
+from ringback.client.models import Call, ClientModel, Event, ListPage, OwnerName
+from ringback.client.webhook_models import DeliveryDetail
 
 
 class Latency(ClientModel):
@@ -109,3 +110,28 @@ class SessionInsights(ListPage):
 
 class ClientSessionPage(ListPage):
     sessions: tuple[ClientSession, ...]
+
+
+class CallResume(ClientModel):
+    """When the client of a call came back for it."""
+
+    resumed_at: datetime
+    surface: str
+    """rest_resume | rest_result | mcp_task | mcp_resource | tool"""
+    resumes: int = 1
+    """How many there were within about a second. The last of 20 also counts all later ones."""
+
+
+class CallHistory(ClientModel):
+    """What happened to a call, from its start to the return of its client."""
+
+    call: Call
+    events: tuple[Event, ...] = ()
+    """The latest ones, oldest first."""
+    deliveries: tuple[DeliveryDetail, ...] = ()
+    """The latest ones, oldest first."""
+    resumes: tuple[CallResume, ...] = ()
+    """Oldest first."""
+    resume_count: int = 0
+    truncated: bool = False
+    """Whether the call has more events or deliveries than these."""

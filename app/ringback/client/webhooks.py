@@ -5,7 +5,9 @@ from datetime import datetime
 from typing import Unpack
 
 from ringback.client.http_transport import check_header_value
-from ringback.client.models import (
+from ringback.client.options import NamedWebhookOptions, RedeliveryOptions, WebhookChange, WebhookOptions
+from ringback.client.resource_client import ResourceClient, quote_path_segment, without_none
+from ringback.client.webhook_models import (
     ChangedWebhook,
     Delivery,
     DeliveryDetail,
@@ -18,8 +20,6 @@ from ringback.client.models import (
     Webhook,
     WebhookPage,
 )
-from ringback.client.options import NamedWebhookOptions, RedeliveryOptions, WebhookChange, WebhookOptions
-from ringback.client.resource_client import ResourceClient, quote_path_segment, without_none
 
 
 class WebhookMethods(ResourceClient):

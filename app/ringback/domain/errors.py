@@ -8,6 +8,9 @@
     │   ├── InvalidCursor         … a cursor of another list, or none of ours
     │   ├── UnknownUpstream
     │   └── UnknownTool
+    ├── MalformedMessage          an MCP message that is no JSON-RPC, or that two readers would understand differently
+    │   ├── UnreadableMessage     … no JSON
+    │   └── UnstorableMessage     … a number or a depth that cannot be written again
     ├── Unauthenticated           no key, or none that we know
     ├── Forbidden                 a known key that may not do this
     ├── NotFound                  unknown and foreign alike
@@ -96,6 +99,24 @@ class UnknownTool(InvalidRequest):
     """Unknown tool."""
 
     slug = "unknown-tool"
+
+
+class MalformedMessage(RingbackError):
+    """Message is not valid JSON-RPC."""
+
+    slug = "malformed-message"
+
+
+class UnreadableMessage(MalformedMessage):
+    """Message is not JSON."""
+
+    slug = "unreadable-message"
+
+
+class UnstorableMessage(MalformedMessage):
+    """Message has a value that cannot be stored."""
+
+    slug = "unstorable-message"
 
 
 class Unauthenticated(RingbackError):

@@ -34,7 +34,7 @@ def dumps_canonical(value: Any) -> bytes:
 
 def format_pointer(path: Iterable[object]) -> str:
     """A place in a JSON text as a pointer in a fragment (RFC 6901 §6), `#/arguments/max_count`, cut where it gets too long."""
-    steps = (str(step).replace("~", "~0").replace("/", "~1") for step in path)
+    steps = (str(step)[:POINTER_LENGTH_MAX].replace("~", "~0").replace("/", "~1") for step in path)
     return ("#" + "".join(f"/{step}" for step in steps))[:POINTER_LENGTH_MAX]
 
 

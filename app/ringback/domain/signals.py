@@ -34,8 +34,6 @@ CALL_QUEUED_TOPIC = "calls"
 """Topic: a call was queued."""
 DELIVERY_DUE_TOPIC = "deliveries"
 """Topic: a delivery became due."""
-UPSTREAM_CONTROLS_TOPIC = "upstream_controls"
-"""Topic: an upstream was paused, drained or resumed."""
 
 
 def webhook_due_topic(webhook_id: WebhookId) -> str:

@@ -20,7 +20,7 @@ from ringback.domain.meta import (
 )
 from ringback.schemas.fields import Label, RequestBody
 from ringback.schemas.validation_errors import describe_validation_errors
-from ringback.schemas.webhooks import CallCallbackBody
+from ringback.schemas.webhook_requests import CallCallbackBody
 
 Meta = Mapping[str, Any]
 

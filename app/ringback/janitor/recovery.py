@@ -17,8 +17,7 @@ from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.janitor.config import FINISH_BATCH_SIZE, GIVE_UP_SECONDS_MAX, JanitorConfig, MaintenanceTask
 from ringback.notifier.recorder import CompletionRequest, Recorder
 from ringback.notifier.recovery import recover_calls
-from ringback.services.login_checks import check_next_login
-from ringback.services.login_waits import continue_resumption
+from ringback.services.login_waits import check_next_login, continue_resumption
 
 log = logging.getLogger(__name__)
 

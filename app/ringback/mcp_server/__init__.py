@@ -45,6 +45,7 @@ No header of a client reaches an upstream, and of its `_meta` only the keys that
 
 Beside the drawing:
 
+    incoming_messages            reads and checks the message of each POST, once
     gateway, request_context     what handlers have of the service, and of their request
     tool_export                  an upstream's tool as clients see it; builtin_tool_schemas: the built-in ones
     call_text, task_serializer   a call as models read it, and as a task

@@ -18,10 +18,11 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
-from ringback.domain import jsontext, principal
+from ringback.domain import principal
 from ringback.domain.cancel_keys import CANCEL_REQUEST_METHOD
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.protected_resource import parse_bearer_token, resource_for_path
+from ringback.mcp_server.incoming_messages import read_message
 
 _CALLER_KEY: Final = "ringback.caller"
 """The caller's key in the ASGI scope's state."""
@@ -73,7 +74,9 @@ def get_caller(sdk_context: ServerRequestContext[Any, Any]) -> Caller:
 
 
 async def authorize_request(caller: Caller, scope: Scope, receive: Receive) -> Receive:
-    """Check the scope, and return the `receive` that replays the body; raises `Forbidden`.
+    """Read the message, check the scope, and return the `receive` that replays the body.
+
+    Raises `MalformedMessage` and `Forbidden`.
 
     The body is always read here: the SDK logs an error when a client disconnects while it sends the body. Here that raises
     `ClientDisconnect`, which is no error.
@@ -87,16 +90,13 @@ async def authorize_request(caller: Caller, scope: Scope, receive: Receive) -> R
     if scope["method"] != "POST":
         return receive
     body = await Request(scope, receive).body()
+    message = read_message(body, scope)
     if not has_all_scopes:
-        _require_scope(caller, body)
+        _require_scope(caller, message)
     return _create_body_receive(body, receive)
 
 
-def _require_scope(caller: Caller, body: bytes) -> None:
-    try:
-        message = jsontext.loads(body)
-    except ValueError:
-        return  # the SDK reports what is wrong with it
+def _require_scope(caller: Caller, message: Mapping[str, Any]) -> None:
     match message:
         case {"id": _, "method": str() as method, **rest} if method not in _UNSCOPED_METHODS:
             caller.require_scope(_get_required_scope(method, rest))

@@ -49,6 +49,7 @@ from ringback.services.call_resumes import CallResumeRecorder
 from ringback.services.calls import Calls
 from ringback.services.input_answers import InputAnswers
 from ringback.services.resume import CallResumption
+from ringback.services.unread_responses import reserve_parsed_result
 
 VALIDATION_ERRORS_MAX: Final = 5
 """The number of errors reported for one request; the first ones are enough to correct it."""
@@ -59,6 +60,8 @@ UNKNOWN_CALL_MESSAGE: Final = "No call of yours has this id. Find it with ringba
 
 ChooseWait = Callable[[float | None], float]
 """The seconds that a tool waits; its argument is what the model asks for, or None."""
+ReserveResult = Callable[[Call], None]
+"""Reserves memory for the response with the result of this call. Raises if its client has left too much unread."""
 
 
 def build_feature(gateway: Gateway, *, wait_windows: WaitWindows) -> Feature:
@@ -79,7 +82,10 @@ def _bind_tool(tools: "BuiltinToolHandler", name: BuiltinToolName, wait_windows:
             note_wait(context.asgi_state)
         with wait_windows.observe_wait(context) if waits else nullcontext():
             choose_wait = partial(wait_windows.choose_poll_seconds, context)
-            return await tools.call_tool(context.caller, name, arguments, choose_wait=choose_wait)
+            reserve = partial(reserve_parsed_result, context.asgi_state, context.caller.principal)
+            return await tools.call_tool(
+                context.caller, name, arguments, choose_wait=choose_wait, reserve_result=reserve
+            )
 
     return BuiltinTool(definition=TOOL_DEFINITIONS[name], handler=handle)
 
@@ -101,57 +107,68 @@ class BuiltinToolHandler:
         self._poll_limiter = poll_limiter
 
     async def call_tool(
-        self, caller: Caller, name: BuiltinToolName, arguments: Mapping[str, Any], *, choose_wait: ChooseWait
+        self,
+        caller: Caller,
+        name: BuiltinToolName,
+        arguments: Mapping[str, Any],
+        *,
+        choose_wait: ChooseWait,
+        reserve_result: ReserveResult,
     ) -> dict[str, Any]:
         """A CallToolResult, as JSON."""
         try:
-            return await self._dispatch(caller, ARGUMENT_MODELS[name].model_validate(arguments), choose_wait)
+            parsed = ARGUMENT_MODELS[name].model_validate(arguments)
+            return await self._dispatch(caller, parsed, choose_wait, reserve_result)
         except ValidationError as problem:
             return build_validation_result(problem)
         except RingbackError as problem:
             return build_error_result(problem.detail)
 
     async def _dispatch(
-        self, caller: Caller, arguments: BuiltinToolArguments, choose_wait: ChooseWait
+        self, caller: Caller, arguments: BuiltinToolArguments, choose_wait: ChooseWait, reserve: ReserveResult
     ) -> dict[str, Any]:
         match arguments:
             case ListCallsArguments():
                 return await self._list_calls(caller, arguments)
             case ResumeCallArguments():
-                return await self._resume_call(caller, arguments, wait_seconds=choose_wait(arguments.wait_seconds))
+                wait_seconds = choose_wait(arguments.wait_seconds)
+                return await self._resume_call(caller, arguments, reserve, wait_seconds=wait_seconds)
             case _:
-                return await self._handle_call_tool(caller, arguments, choose_wait)
+                return await self._handle_call_tool(caller, arguments, choose_wait, reserve)
 
     async def _handle_call_tool(
-        self, caller: Caller, arguments: BuiltinToolArguments, choose_wait: ChooseWait
+        self, caller: Caller, arguments: BuiltinToolArguments, choose_wait: ChooseWait, reserve: ReserveResult
     ) -> dict[str, Any]:
         try:
             match arguments:
                 case GetCallArguments():
-                    return await self._poll_call(caller, arguments.call_id, wait_seconds=0.0)
+                    return await self._poll_call(caller, arguments.call_id, reserve, wait_seconds=0.0)
                 case WaitForCallArguments():
                     wait_seconds = choose_wait(arguments.wait_seconds)
-                    return await self._poll_call(caller, arguments.call_id, wait_seconds=wait_seconds)
+                    return await self._poll_call(caller, arguments.call_id, reserve, wait_seconds=wait_seconds)
                 case CancelCallArguments():
                     call = await self._calls.cancel_call(caller, arguments.call_id)
                     # The cancellation was accepted, however the call ended.
-                    return {**await self._read_call_result(caller, call), "isError": False}
+                    return {**await self._read_call_result(caller, call, reserve), "isError": False}
                 case _:
                     return await self._answer_call(caller, cast("AnswerCallArguments", arguments))
         except NotFound:
             raise NotFound(UNKNOWN_CALL_MESSAGE) from None
 
-    async def _poll_call(self, caller: Caller, call_id: str, *, wait_seconds: float) -> dict[str, Any]:
+    async def _poll_call(
+        self, caller: Caller, call_id: str, reserve: ReserveResult, *, wait_seconds: float
+    ) -> dict[str, Any]:
         call = await self._calls.get_call(caller, call_id)
         poll_limit_reached = self._poll_limiter.poll_limit_reached(caller.principal, call)
         if wait_seconds > 0 and not poll_limit_reached and call.status is CallStatus.WORKING:
             call = await self._calls.get_call(caller, call_id, wait_seconds=wait_seconds)
         self._call_resumes.record_read(call, ResumeSurface.TOOL)
-        return await self._read_call_result(caller, call)
+        return await self._read_call_result(caller, call, reserve)
 
-    async def _read_call_result(self, caller: Caller, call: Call) -> dict[str, Any]:
+    async def _read_call_result(self, caller: Caller, call: Call, reserve: ReserveResult) -> dict[str, Any]:
         result = None
         if call.result_bytes is not None:
+            reserve(call)
             call, result = await self._calls.get_result(caller, call.id)
         return self._build_call_response(caller, call, result)
 
@@ -175,9 +192,10 @@ class BuiltinToolHandler:
         return meta.with_call_meta(_build_tool_result("\n".join(lines), details), answered.call)
 
     async def _resume_call(
-        self, caller: Caller, arguments: ResumeCallArguments, *, wait_seconds: float
+        self, caller: Caller, arguments: ResumeCallArguments, reserve: ReserveResult, *, wait_seconds: float
     ) -> dict[str, Any]:
         resumed = await self._resume.resume_call(caller, arguments.resume_token, wait_seconds=wait_seconds)
+        reserve(resumed.call)
         self._call_resumes.record_resume(resumed.call, ResumeSurface.TOOL)
         return self._build_call_response(
             caller,

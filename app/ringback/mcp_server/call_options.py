@@ -35,7 +35,7 @@ from ringback.mcp_server import meta
 from ringback.mcp_server.http_options import HttpOptions, has_http_options, read_http_options, read_traceparent
 from ringback.mcp_server.request_context import RequestContext
 from ringback.schemas.validation_errors import describe_validation_errors
-from ringback.schemas.webhooks import CallCallbackBody
+from ringback.schemas.webhook_requests import CallCallbackBody
 from ringback.services.registrations import WebhookRegistration
 
 _SESSION_KEYS: Final = (CLIENT_SESSION_ID_META_KEY, "client_session_id")

@@ -176,7 +176,7 @@ def get_pending_step(call: Call) -> str:
             f"The tool asks a question: read it with ringback_get_call {argument}, ask the user, and answer with "
             f"ringback_answer_call. Do not call '{call.tool}' again."
         )
-    state = "is queued" if call.dispatched_at is None else "runs"
+    state = "has run" if call.is_final else "is queued" if call.dispatched_at is None else "runs"
     return (
         f"Get the result with ringback_wait_for_call {argument}. Do not call '{call.tool}' again: it {state} already."
     )
@@ -198,6 +198,8 @@ def _render_pending_state(call: Call, upstream: UpstreamInfo | None) -> str:
     name = f"The tool '{call.tool}' of '{call.upstream}'"
     if awaits_login(call):
         return f"{name} waits until the user signs in to '{call.upstream}'"
+    if call.is_final:
+        return f"{name} has finished. Its result is stored, and not shown here, because earlier results were not read"
     if call.dispatched_at is not None:
         return f"{name} has not finished. It runs in the background"
     return f"{name} has not started. {_render_queue_reason(call, upstream)}"

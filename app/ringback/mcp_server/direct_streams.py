@@ -87,7 +87,7 @@ async def serve_direct_stream(
         try:
             await sdk.handle_modern_request(
                 app,
-                None,  # `HostOriginMiddleware` replaces the security settings
+                None,  # `HeaderCheckMiddleware` replaces the security settings
                 True,  # noqa: FBT003 - a JSON body, if there was no frame
                 lifespan_state,
                 scope,

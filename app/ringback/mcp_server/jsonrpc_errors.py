@@ -1,4 +1,4 @@
-"""Converts Ringback errors to JSON-RPC errors: a code by kind, the detail, and the problem's slug and extras in `data`.
+"""Converts Ringback errors to the JSON-RPC errors of handlers (`schemas.jsonrpc_errors`).
 
 Or to a tool result, where a model has to read the error. Details name tools instead of REST paths (`tool_advice`).
 """
@@ -12,31 +12,13 @@ from ringback.domain import errors
 from ringback.domain.upstreams import UpstreamErrorResponse
 from ringback.mcp_server.request_context import TASKS_EXTENSION
 from ringback.mcp_server.tool_advice import name_tools
+from ringback.schemas.jsonrpc_errors import build_error_data, choose_error_code
 
-UNAVAILABLE_CODE: Final = -32000
-"""In the range of implementation-defined errors; the request can be sent again."""
-FORBIDDEN_CODE: Final = -32001
-CONFLICT_CODE: Final = -32009
 LEGACY_RESOURCE_NOT_FOUND_CODE: Final = -32002
-
-_ERROR_CODES: Final[tuple[tuple[type[errors.RingbackError], int], ...]] = (
-    (errors.InvalidRequest, INVALID_PARAMS),
-    (errors.NotFound, INVALID_PARAMS),
-    (errors.Gone, INVALID_PARAMS),
-    (errors.Unauthenticated, FORBIDDEN_CODE),
-    (errors.Forbidden, FORBIDDEN_CODE),
-    (errors.Conflict, CONFLICT_CODE),
-    (errors.QuotaExceeded, UNAVAILABLE_CODE),
-    (errors.Unavailable, UNAVAILABLE_CODE),
-)
 
 
 def to_mcp_error(error: errors.RingbackError) -> MCPError:
-    code = next((code for kind, code in _ERROR_CODES if isinstance(error, kind)), INTERNAL_ERROR)
-    data = {"problem": error.slug, **error.extra}
-    if isinstance(error, errors.QuotaExceeded):
-        data["retry_after_seconds"] = error.retry_after_seconds
-    return MCPError(code, name_tools(error.detail), data)
+    return MCPError(choose_error_code(error), name_tools(error.detail), build_error_data(error))
 
 
 def build_error_result(text: str) -> dict[str, Any]:

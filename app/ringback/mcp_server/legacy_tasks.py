@@ -47,6 +47,7 @@ from ringback.mcp_server.task_serializer import TaskSerializer, progress_params,
 from ringback.mcp_server.tasks import get_own_task
 from ringback.mcp_server.tool_call_responder import build_call_result
 from ringback.protocol.tasks import DRAFT_TASK_META_KEY
+from ringback.services.unread_responses import reserve_parsed_result
 
 LEGACY_TASKS_VERSION: Final = "2025-11-25"
 """The only protocol version with these tasks."""
@@ -120,6 +121,7 @@ class LegacyTasks:
             raise ShuttingDown(
                 "The service is shutting down. The task continues; send the request again in a few seconds."
             )
+        reserve_parsed_result(context.asgi_state, context.caller.principal, call)
         stored_result = await self._gateway.read_stored_result(context.caller, call)
         self._gateway.call_resumes.record_read(call, ResumeSurface.MCP_TASK)
         return meta.with_meta(build_call_result(call, stored_result), related_task_meta(call))

@@ -5,16 +5,13 @@ to this SDK, and the SDK would reject a 2025-11-25 task, which is no CallToolRes
 feature handles (`initialize`, `ping`, …).
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, SERVER_INFO_META_KEY, methods
+from mcp_types import SERVER_INFO_META_KEY, methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ringback.domain import jsontext
 from ringback.domain.errors import RingbackError
 from ringback.domain.upstreams import UpstreamErrorResponse
 from ringback.mcp_server.auth import get_caller
@@ -92,13 +89,3 @@ def _validate_request(sdk_context: ServerRequestContext[Any, Any]) -> None:
             methods.validate_client_request(sdk_context.method, sdk_context.protocol_version, sdk_context.params)
         except KeyError:
             raise method_not_found(sdk_context.method) from None
-    try:
-        jsontext.dumps(sdk_context.params)
-        json.dumps(sdk_context.params, allow_nan=False)  # the line above silently converts NaN to `null`
-    except (TypeError, ValueError):
-        # Python's JSON parser accepts values that we cannot write: refuse them before the call starts, as REST does.
-        raise MCPError(
-            INVALID_PARAMS,
-            "The request contains NaN, an integer over 64 bits, a number beyond the range of doubles, an unpaired surrogate, "
-            "or too many nested levels.",
-        ) from None

@@ -1,6 +1,6 @@
 """Handles a modern tools/call without the SDK's layers around the handler.
 
-    body ▸ JSON-RPC request ▸ headers and envelope agree ▸ MethodDispatcher ▸ one JSON body
+    message ▸ JSON-RPC request ▸ headers and envelope agree ▸ MethodDispatcher ▸ one JSON body
 
 The SDK's own functions check the request. If they object to anything, the SDK handles the whole request, and its response says
 what is wrong. For each request the SDK also composes middlewares that serve only the handshake, unwinds an empty exit stack and
@@ -26,12 +26,12 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
 from mcp_types import JSONRPCError, JSONRPCRequest, RequestId, RequestParams
 from pydantic import ValidationError
-from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from ringback.domain import jsontext
 from ringback.mcp_server.gateway import Result
+from ringback.mcp_server.incoming_messages import get_message
 
 CallHandler = Callable[[ServerRequestContext[Any, Any]], Awaitable[Result]]
 _CONTENT_TYPE: Final = "application/json"
@@ -42,9 +42,9 @@ async def handle_modern_call(
     app: Server[Any], handle: CallHandler, lifespan_state: Any, body: bytes, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Handle a modern tools/call that asks for no notifications, and send its response as one JSON body."""
-    context = await _read_call(app, lifespan_state, Request(scope, receive), body)
+    context = await _read_call(app, lifespan_state, Request(scope, receive))
     if context is None:
-        # Without security settings, which `HostOriginMiddleware` replaces, and for a JSON body.
+        # Without security settings, which `HeaderCheckMiddleware` replaces, and for a JSON body.
         await sdk.handle_modern_request(app, None, True, lifespan_state, scope, _receive(body), send)  # noqa: FBT003
         return
     request_id = cast("RequestId", context.request_id)
@@ -60,11 +60,9 @@ async def handle_modern_call(
     await send({"type": "http.response.body", "body": message})
 
 
-async def _read_call(
-    app: Server[Any], lifespan_state: Any, request: Request, body: bytes
-) -> ServerRequestContext[Any, Any] | None:
+async def _read_call(app: Server[Any], lifespan_state: Any, request: Request) -> ServerRequestContext[Any, Any] | None:
     """The request as its handler gets it; None if the SDK objects to it."""
-    message = _parse_request(request, body)
+    message = _read_request(request)
     if message is None:
         return None
     named = {"method": message.method, "params": message.params}
@@ -79,14 +77,14 @@ async def _read_call(
         return None
 
 
-def _parse_request(request: Request, body: bytes) -> JSONRPCRequest | None:
+def _read_request(request: Request) -> JSONRPCRequest | None:
     if not request.headers.get("content-type", "").lower().startswith(_CONTENT_TYPE):
         return None
     if find_duplicated_routing_header(request.headers.items()) is not None:
         return None
     try:
-        return JSONRPCRequest.model_validate(from_json(body))
-    except ValueError:
+        return JSONRPCRequest.model_validate(get_message(request.scope))
+    except ValidationError:
         return None
 
 

@@ -18,6 +18,7 @@ from ringback.mcp_server.call_text import describe_call, get_labels, get_pending
 from ringback.mcp_server.gateway import Gateway, Result
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.tool_export import PENDING_KEY
+from ringback.services.unread_responses import reserve_parsed_result
 
 CALL_RESOURCE_TEMPLATE: Final[dict[str, Any]] = {
     "uriTemplate": f"{CALL_RESOURCE_URI_PREFIX}{{call_id}}",
@@ -70,6 +71,7 @@ async def read_call_resource(gateway: Gateway, context: RequestContext, uri: str
         raise NotFound(expired.detail, uri=uri) from None
     except NotFound:
         raise NotFound("You have no call with this URI. List your calls with ringback_list_calls.", uri=uri) from None
+    reserve_parsed_result(context.asgi_state, context.caller.principal, call)
     stored = await gateway.read_stored_result(context.caller, call)
     gateway.call_resumes.record_read(call, ResumeSurface.MCP_RESOURCE)
     text = jsontext.dumps(describe_call(call, stored)).decode()

@@ -15,8 +15,8 @@ from ringback.domain.call import Call
 from ringback.domain.errors import NotFound
 from ringback.domain.ids import CallId
 from ringback.mcp_server.gateway import Gateway
-from ringback.mcp_server.jsonrpc_errors import UNAVAILABLE_CODE
 from ringback.mcp_server.request_context import RequestContext
+from ringback.schemas.jsonrpc_errors import UNAVAILABLE_CODE
 
 OTHER_NODE_PAUSES: Final = (0.5, 1.0, 2.0)
 """Seconds between looks for a call that another node may be starting. A start commits within milliseconds of a database that

@@ -33,7 +33,7 @@ from mcp.server.streamable_http import (
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp.shared.message import SessionMessage
 from mcp_types import DEFAULT_NEGOTIATED_VERSION, JSONRPCError, JSONRPCRequest, JSONRPCResponse, RequestId
-from pydantic_core import from_json
+from pydantic import ValidationError
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
@@ -51,6 +51,7 @@ from ringback.mcp_server.event_ids import (
     describe_request,
     unknown_event_id,
 )
+from ringback.mcp_server.incoming_messages import get_message, set_message
 from ringback.mcp_server.request_context import (
     IS_REPLAYED_KEY,
     IS_RESUMED_KEY,
@@ -163,7 +164,7 @@ class SessionTransport(StreamableHTTPServerTransport):
 
     async def _handle_post(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await Request(scope, receive).body()
-        receive, message = _create_receive(body, receive), _parse(body)
+        receive, message = _create_receive(body, receive), get_message(scope)
         if await self._store_foreign_answer(scope, message):
             await Response(status_code=HTTPStatus.ACCEPTED)(scope, receive, send)
             return
@@ -222,6 +223,7 @@ class SessionTransport(StreamableHTTPServerTransport):
         internal_id = f"resumed-{self._ids.random_bytes(_RANDOM_BYTES).hex()}"
         message = {"jsonrpc": "2.0", "id": internal_id, "method": request.method, "params": request.params}
         scope["state"] |= {STREAM_REQUEST_KEY: request, IS_RESUMED_KEY: True}
+        set_message(scope["state"], message)
         kept = _remove_headers(scope, LAST_EVENT_ID_HEADER.encode(), *(name for name, _ in _POST_HEADERS))
         posted = {**scope, "method": "POST", "headers": [*kept, *_POST_HEADERS]}
         self._client_request_ids[internal_id] = request.request_id
@@ -233,7 +235,7 @@ class SessionTransport(StreamableHTTPServerTransport):
 
     async def _handle_post_request(self, scope: Scope, request: Request, receive: Receive, send: Send) -> None:
         """Override the SDK's response to a message: it serves what opens a session, is no request, or is invalid."""
-        message = _read_request(await request.body()) if STREAM_REQUEST_KEY in scope["state"] else None
+        message = _read_request(scope) if STREAM_REQUEST_KEY in scope["state"] else None
         if (
             message is None
             or message.method == _OPENING_METHOD
@@ -289,11 +291,10 @@ class SessionTransport(StreamableHTTPServerTransport):
         return super()._create_event_data(event_message)
 
 
-def _read_request(body: bytes) -> JSONRPCRequest | None:
-    """The request, decoded as by the SDK, which keeps integers over 64 bits: they are refused later and never rounded."""
+def _read_request(scope: Scope) -> JSONRPCRequest | None:
     try:
-        return JSONRPCRequest.model_validate(from_json(body), by_name=False)
-    except ValueError:
+        return JSONRPCRequest.model_validate(get_message(scope), by_name=False)
+    except ValidationError:
         return None  # the SDK reports what is wrong with it
 
 
@@ -302,7 +303,9 @@ def build_replay(scope: Scope, session_id: str, message: Mapping[str, Any]) -> t
     headers = [*_POST_HEADERS, (MCP_SESSION_ID_HEADER.encode(), session_id.encode())]
     state = {**scope["state"], IS_REPLAYED_KEY: True, REQUEST_CLOSED_KEY: asyncio.Event()}
     replayed = {**scope, "method": "POST", "headers": headers, "state": state}
-    body = jsontext.dumps({"jsonrpc": "2.0", **message})
+    posted = {"jsonrpc": "2.0", **message}
+    set_message(state, posted)
+    body = jsontext.dumps(posted)
     return replayed, _create_receive(body, _never_receive), _drop_message
 
 
@@ -327,10 +330,3 @@ async def _never_receive() -> Message:
 
 async def _drop_message(_message: Message) -> None:
     pass
-
-
-def _parse(body: bytes) -> Any:
-    try:
-        return jsontext.loads(body)
-    except ValueError:
-        return None  # the SDK reports what is wrong with it

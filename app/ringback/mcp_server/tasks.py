@@ -37,6 +37,7 @@ from ringback.mcp_server.gateway import MODERN_ONLY, Capabilities, Era, Feature,
 from ringback.mcp_server.jsonrpc_errors import tasks_capability_missing
 from ringback.mcp_server.request_context import TASKS_EXTENSION, RequestContext
 from ringback.mcp_server.task_serializer import TaskSerializer
+from ringback.services.unread_responses import reserve_parsed_result
 
 COMPLETE_RESULT: Final[Mapping[str, Any]] = {"resultType": "complete"}
 
@@ -80,6 +81,7 @@ class ModernTasks:
 
     async def get_task(self, context: RequestContext, params: types.GetTaskRequestParams) -> Result:
         call = await self._read_task(context, params.task_id)
+        reserve_parsed_result(context.asgi_state, context.caller.principal, call)
         task = await build_detailed_task(self._gateway, self._serializer, context.caller, call)
         self._gateway.call_resumes.record_read(call, ResumeSurface.MCP_TASK)
         return {**await self._event_sources.add_to_meta(task, call), **COMPLETE_RESULT}

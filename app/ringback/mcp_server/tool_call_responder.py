@@ -4,7 +4,8 @@
     2  it requests input within the wait        InputRequiredResult, or elicitation/create on the waiting stream
     3  the client supports tasks                a task: after the grace time, at once in 2025-11-25, and at once if the upstream
                                                 itself made a task
-    4  the wait is over (`wait_windows`)        a pending result
+    4  the wait is over (`wait_windows`)        a pending result; also if the call has ended, and its client has not read
+                                                other large responses (`services.unread_responses`)
 
 The call continues in every case.
 """
@@ -36,6 +37,7 @@ from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.single_responses import ATTEND_AFTER_SECONDS, note_wait
 from ringback.mcp_server.wait_windows import WaitWindow
 from ringback.services.response_hooks import on_response_written
+from ringback.services.unread_responses import PARSED_COPIES, has_memory_for
 from ringback.waits import LateHelper
 
 STORED_PROGRESS_POLL_SECONDS: Final = 1.0
@@ -128,9 +130,9 @@ class _ResponseWait:
             if self._task_responder is not None and is_upstream_task(call):
                 break
             if call.is_final:
-                if self._gateway.calls.needs_acknowledgement(call):
-                    on_response_written(self._context.asgi_state, partial(self._gateway.calls.acknowledge_inline, call))
-                return build_call_result(call, stored_result)
+                if not self._has_memory_for(stored_result):
+                    break
+                return self._respond_with_end(call, stored_result)
             if call.status is CallStatus.INPUT_REQUIRED and not self._waits_for_login(call):
                 response = await self._request_input(call)
                 if isinstance(response, dict):
@@ -179,6 +181,16 @@ class _ResponseWait:
         if self._unannounced_login is not None and not awaits_login(current):
             await self._elicitation.announce_login(self._context, self._unannounced_login)
             self._login_shown, self._unannounced_login = False, None
+
+    def _respond_with_end(self, call: Call, stored_result: bytes | None) -> Result:
+        if self._gateway.calls.needs_acknowledgement(call):
+            on_response_written(self._context.asgi_state, partial(self._gateway.calls.acknowledge_inline, call))
+        return build_call_result(call, stored_result)
+
+    def _has_memory_for(self, stored_result: bytes | None) -> bool:
+        """False if this principal has left too much unread: then the client gets the result when it asks for it."""
+        size = PARSED_COPIES * len(stored_result or b"")
+        return has_memory_for(self._context.asgi_state, self._context.caller.principal, size)
 
     def _waits_for_login(self, call: Call) -> bool:
         """Whether nothing but a login is open, which the client has shown to its user."""

@@ -6,9 +6,11 @@ without a value. Only `OmittedIfNone` members can be absent, because a response 
 
     fields               types of members, with their limits
     validation_errors    describes errors without the rejected values
-    calls, call_requests, reports, webhooks, retries, deliveries, open_deliveries, events, published_events, upstreams,
-    upstream_logins, call_histories, keys, portal_links, audit, usage, insights, erasures, operations
-                         the requests and responses of one noun each
-    examples             examples of the OpenAPI document; a test validates them against these models
+    jsonrpc_errors       errors as JSON-RPC errors, with which the MCP endpoints refuse requests
+    calls, call_requests, reports, webhooks, webhook_requests, retries, deliveries, open_deliveries, events,
+    published_events, upstreams, upstream_logins, call_histories, keys, portal_links, audit, usage, insights, erasures,
+    operations           the requests and responses of one noun each
+    examples             examples of the OpenAPI document; a test validates them against these models; administration_examples:
+                         those of keys, portal links, the audit log, erasures and insights
     schema_examples      which schema shows which example; callback_examples: those of the callbacks
 """

@@ -22,7 +22,7 @@ from ringback.schemas.fields import (
     StrictBool,
     WaitSeconds,
 )
-from ringback.schemas.webhooks import CallCallbackBody
+from ringback.schemas.webhook_requests import CallCallbackBody
 from ringback.services.call_starts import BATCH_SIZE_MAX, START_DELAY_MAX, StartCallRequest
 from ringback.services.calls import JoinMode
 from ringback.services.input_answers import INPUT_RESPONSES_MAX

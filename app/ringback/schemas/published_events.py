@@ -77,7 +77,11 @@ class DeclareEventTypeBody(RequestBody):
     description: Description | None = Field(
         default=None, description="For a model: what happens, and when to subscribe."
     )
-    payload_schema: dict[str, Any] | None = Field(default=None, description="A JSON Schema of `data`.")
+    payload_schema: dict[str, Any] | None = Field(
+        default=None,
+        description="A JSON Schema of `data`, against which published events are checked. `format` and `unevaluated*` are not "
+        "checked, and neither is data that takes too many steps.",
+    )
 
     def to_declaration(self, name: str) -> EventTypeDeclaration:
         return EventTypeDeclaration(name=name, **self.to_arguments())

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from ringback.schemas import callback_examples, examples
+from ringback.schemas import administration_examples, callback_examples, examples
 
 EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "AnswerBody": [examples.ANSWER],
@@ -87,21 +87,21 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "CancelledCallsView": [{"cancelled": 12, "requested": 4, "more": False}],
     "UpstreamIntakeView": [{"name": "git", "intake": "paused"}],
     "CreateKeyBody": [{"principal": "reports-team", "upstreams": ["git"], "expires_in_seconds": 7776000}],
-    "CreatedKeyView": [{**examples.KEY, "key": examples.API_KEY}],
-    "KeyView": [examples.KEY],
-    "KeyPageView": [{"keys": [examples.KEY], "next_cursor": None}],
+    "CreatedKeyView": [{**administration_examples.KEY, "key": examples.API_KEY}],
+    "KeyView": [administration_examples.KEY],
+    "KeyPageView": [{"keys": [administration_examples.KEY], "next_cursor": None}],
     "RotateKeyBody": [{"overlap_seconds": 86400}],
-    "RotatedKeyView": [examples.ROTATED_KEY],
+    "RotatedKeyView": [administration_examples.ROTATED_KEY],
     "CreatePortalLinkBody": [{"client_session_id": "session-7", "expires_in_seconds": 3600}],
-    "CreatedPortalLinkView": [{**examples.PORTAL_LINK, "url": examples.PORTAL_URL}],
-    "PortalLinkView": [examples.PORTAL_LINK],
-    "PortalLinkPageView": [{"portal_links": [examples.PORTAL_LINK], "next_cursor": None}],
-    "AuditEntryView": [examples.AUDIT_ENTRY],
-    "AuditPageView": [{"entries": [examples.AUDIT_ENTRY], "next_cursor": None}],
-    "ErasureView": [examples.ERASURE],
+    "CreatedPortalLinkView": [{**administration_examples.PORTAL_LINK, "url": administration_examples.PORTAL_URL}],
+    "PortalLinkView": [administration_examples.PORTAL_LINK],
+    "PortalLinkPageView": [{"portal_links": [administration_examples.PORTAL_LINK], "next_cursor": None}],
+    "AuditEntryView": [administration_examples.AUDIT_ENTRY],
+    "AuditPageView": [{"entries": [administration_examples.AUDIT_ENTRY], "next_cursor": None}],
+    "ErasureView": [administration_examples.ERASURE],
     "UsageView": [{"limits": [{"name": "open_calls", "limit": 10000, "used": 12, "scope": "service"}]}],
-    "InsightsView": [examples.INSIGHTS],
-    "SessionPageView": [{"sessions": [examples.SESSION], "next_cursor": None}],
+    "InsightsView": [administration_examples.INSIGHTS],
+    "SessionPageView": [{"sessions": [administration_examples.SESSION], "next_cursor": None}],
     "SessionInsightsView": [
         {
             "client_session_id": "session-7",

@@ -11,8 +11,7 @@ and then does everything or nothing.
     reports         record calls that run elsewhere, as their servers report them
     input_answers   answer the questions of a call
     unused_logins   remove the tokens for upstreams that the configuration does not have any more
-    login_checks    send one of these calls again, because its upstream may ask for no login any more
-    login_waits     park calls until somebody signs in to their upstream
+    login_waits     park calls until somebody signs in to their upstream; send one of them again from time to time
     registrations   register webhooks and callbacks
     shared_webhooks  webhooks that are registered once although clients ask for them repeatedly
     webhooks        read, list, change, verify, test and remove webhooks; rotate their secrets
@@ -24,7 +23,7 @@ and then does everything or nothing.
     callback_proofs      prove a callback URL before anything is stored
     verification    which webhooks must prove that their URL accepts callbacks
     subscription_log     log lines about subscriptions that begin, are refused and end
-    subscribed_webhooks  the webhook that a subscription is
+    subscribed_webhooks  the webhook and the row that a subscription is
     subscription_starts  where in the log a subscription begins, and what its client has missed
     webhook_removal      remove a webhook and its open deliveries
     events          poll the event log
@@ -58,14 +57,14 @@ and then does everything or nothing.
     insights        read models: upstreams, tools, status and readiness; hour by hour; client sessions
     administration  reload the configuration of upstreams
     upstream_controls  pause, drain and resume upstreams
-    upstream_logins sign in to upstreams and out; login_redirects: the redirect back, login_states: who is signed in,
-                    login_tokens: writes and deletes the tokens
-    login_revocations  revokes tokens that are not used any more at their authorization servers
+    upstream_logins sign in to upstreams and out; login_redirects: the redirect back, login_completion: what follows it,
+                    login_states: who is signed in, login_tokens: writes, deletes and revokes the tokens
     node_signals    hints to other nodes, about what only one node has in memory
     sealing_keys    refuse a start without the keys that sealed stored data
     lifecycle       refuse new work during a shutdown
     long_polling    read the store again until a condition holds
     response_hooks  actions that run after a response has been written
+    unread_responses  limits the memory of responses that their clients have not read
 
 A resource of another principal and a resource that does not exist raise the same `NotFound` with the same words.
 """

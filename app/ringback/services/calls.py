@@ -1,6 +1,6 @@
 """Calls: start, read, list, join and cancel them; wait for them; read their results."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
@@ -154,11 +154,6 @@ class Calls:
         caller.require_scope(Scope.CALLS)
         return await self._store.read(lambda tx: get_own_call(tx, caller.principal, call_id))
 
-    async def find_idempotent(self, caller: Caller, key: str) -> Call | None:
-        """Return the call of this idempotency key, for a caller with the scope `calls`, who waits for it again."""
-        caller.require_scope(Scope.CALLS)
-        return await self._store.read(lambda tx: tx.calls.find_by_idempotency_key(caller.principal, key))
-
     async def mark_unattended(self, caller: Caller, call_id: str) -> None:
         """Record that the client of the open request has disconnected. `detached` webhooks then receive the end of the call."""
         caller.require_scope(Scope.CALLS)
@@ -231,12 +226,19 @@ class Calls:
             lambda tx: tx.calls.list_page(caller.listed_principal, call_filter, position=position, limit=limit),
         )
 
-    async def get_result(self, caller: Caller, call_id: str) -> tuple[Call, bytes]:
-        """Return the call and its stored CallToolResult as JSON."""
+    async def get_result(
+        self, caller: Caller, call_id: str, *, find_held: Callable[[Call], bytes | None] | None = None
+    ) -> tuple[Call, bytes]:
+        """Return the call and its stored CallToolResult as JSON.
+
+        `find_held` returns the result if it is in memory, and may refuse the read of one that is not.
+        """
         caller.require_scope(Scope.READ)
 
         async def read(tx: Transaction) -> tuple[Call, bytes]:
             call = await get_own_call(tx, caller.principal, call_id)
+            if find_held is not None and (held := find_held(call)) is not None:
+                return call, held
             result = await tx.call_completions.get_result(call.id)
             if result is None:
                 raise ResultNotReady(_no_result_detail(call), call_id=call.id, call_status=str(call.status))

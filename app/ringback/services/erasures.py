@@ -21,7 +21,7 @@ from ringback.services.audit import record_change
 from ringback.services.calls import get_own_call
 from ringback.services.erasure_batches import erase_batch, erase_identity, erase_session_links
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.login_revocations import REVOCATIONS_MAX, LoginRevocations
+from ringback.services.login_tokens import REVOCATIONS_MAX, LoginRevocations
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Clients publish events of their own: into the log, and so to webhooks, polls and streams."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -8,13 +8,17 @@ from typing import Any, Final
 from ringback.domain import jsontext
 from ringback.domain.errors import InvalidRequest, UnknownUpstream
 from ringback.domain.event import ExternalEvent
+from ringback.domain.event_types import PublishedEventType
 from ringback.domain.ids import EventId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller
 from ringback.notifier.recorder import Recorder
 from ringback.services.api_keys import require_held_key
 from ringback.services.event_types import (
+    ANY_OBJECT,
+    DeclaredPayload,
     EventTypeDeclaration,
+    PayloadSchemas,
     require_publishable,
     require_publisher,
     save_event_type,
@@ -53,11 +57,20 @@ class PublishedResult:
 
 
 class EventPublishing:
-    def __init__(self, *, store: Store, recorder: Recorder, quotas: QuotaEnforcer, lifecycle: Lifecycle) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        recorder: Recorder,
+        quotas: QuotaEnforcer,
+        lifecycle: Lifecycle,
+        payload_schemas: PayloadSchemas,
+    ) -> None:
         self._store = store
         self._recorder = recorder
         self._quotas = quotas
         self._lifecycle = lifecycle
+        self._payload_schemas = payload_schemas
 
     async def publish_events(self, caller: Caller, events: Sequence[PublishedEvent]) -> Sequence[PublishedResult]:
         """Append these events to the log in this order, all or none, durably before the return.
@@ -72,13 +85,30 @@ class EventPublishing:
 
         async def append(tx: Transaction) -> Sequence[PublishedResult]:
             await require_held_key(tx, caller)
-            for name in sorted({event.name for event in events}):
-                await save_event_type(tx, caller.principal, EventTypeDeclaration(name=name), replaces=False)
+            types = {
+                name: await save_event_type(tx, caller.principal, EventTypeDeclaration(name=name), replaces=False)
+                for name in sorted({event.name for event in events})
+            }
+            self._check_data(events, types)
             external = [_to_external_event(event) for event in events]
             recorded = await self._recorder.record_external_events(tx, caller.principal, external)
             return [PublishedResult(event_id=each.event_id, created=each.is_new) for each in recorded]
 
         return await self._store.write_for(caller.principal, append)
+
+    def _check_data(self, events: Sequence[PublishedEvent], types: Mapping[str, PublishedEventType]) -> None:
+        """Raise `InvalidRequest` for data that its type does not allow. The types are those of the same transaction."""
+        payloads = [
+            DeclaredPayload(schema, event.data, ("data",) if len(events) == 1 else ("events", index, "data"))
+            for index, event in enumerate(events)
+            if isinstance(schema := types[event.name].payload_schema, Mapping) and schema != ANY_OBJECT
+        ]
+        if payloads and (errors := self._payload_schemas.find_errors(payloads)):
+            detail = "; ".join(f"{error['pointer']}: {error['detail']}" for error in errors)
+            raise InvalidRequest(
+                f"The data does not match the payload_schema of its event type: {detail}. See it: GET /v1/event-types",
+                errors=errors,
+            )
 
 
 def _check_event(caller: Caller, event: PublishedEvent) -> None:

@@ -13,29 +13,24 @@ REST. The permission is checked again when the key ends: the janitor then ends i
 """
 
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from typing import Final
 
-from ringback.domain.attempt_category import wire_reason
 from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
-from ringback.domain.clock import Clock, epoch_milliseconds
+from ringback.domain.clock import Clock
 from ringback.domain.cursor import encode_log_position
 from ringback.domain.errors import StoreUnavailable, UnknownUpstream
 from ringback.domain.event_subscriptions import EventSubscription, SubscriptionEnd
 from ringback.domain.event_types import EventType, is_own_name
-from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.upstreams import ToolCatalog
 from ringback.domain.webhook import (
-    PREVIOUS_SECRETS_MAX,
     MessageIds,
     Webhook,
     WebhookSpec,
     WebhookState,
-    with_rotated_secret,
     with_state,
 )
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
@@ -44,12 +39,11 @@ from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.requested_deliveries import find_watermark_seq
 from ringback.protocol.mcp_events.backend import (
-    DeliveryStatus,
     SubscriptionGrant,
     SubscriptionKey,
     SubscriptionRequest,
 )
-from ringback.protocol.mcp_events.errors import CallbackFailure, event_not_found
+from ringback.protocol.mcp_events.errors import event_not_found
 from ringback.protocol.mcp_events.grants import TtlPolicy
 from ringback.services.api_keys import require_held_key
 from ringback.services.attempt_scheduling import AttemptScheduler
@@ -59,13 +53,22 @@ from ringback.services.event_errors import raising_event_errors
 from ringback.services.event_types import EventTypes
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.quotas import QuotaEnforcer
-from ringback.services.subscribed_webhooks import build_subscribed_webhook, choose_message_ids, get_subscription_id
+from ringback.services.subscribed_webhooks import (
+    begin_at,
+    build_subscribed_webhook,
+    build_subscription,
+    choose_message_ids,
+    describe_deliveries,
+    find_lapse,
+    get_subscription_id,
+    is_live_subscription,
+    with_secret,
+)
 from ringback.services.subscription_ends import unsubscribe_batch
 from ringback.services.subscription_log import log_grant, logging_refusals
 from ringback.services.subscription_starts import find_start
 from ringback.services.verification import WebhookVerification
 from ringback.services.webhook_checks import (
-    SECRET_OVERLAP_SECONDS_DEFAULT,
     check_subscribed_upstream,
     require_subscription_quota,
     subscribes_to_changes,
@@ -157,7 +160,7 @@ class EventSubscriptions:
     async def _check_quota(self, tx: Transaction, wanted: Webhook) -> bool:
         """Whether the subscription is live; raises `QuotaExceeded` if it is not and there is no room for another one."""
         webhook, subscription = await tx.webhooks.get(wanted.id), await tx.subscriptions.get(wanted.id)
-        if _is_live(webhook, subscription, tx.now()):
+        if is_live_subscription(webhook, subscription, tx.now()):
             return True
         await self._quotas.require_event_subscription_quota(tx, wanted.principal, subscription)
         return False
@@ -179,11 +182,11 @@ class EventSubscriptions:
     ) -> SubscriptionGrant | None:
         """Store the subscription; None, and nothing is stored, if its URL needs a proof first."""
         await require_held_key(tx, caller)
-        wanted = _beginning_at(wanted, tx.now())  # the challenge has taken some of the time since the request
+        wanted = begin_at(wanted, tx.now())  # the challenge has taken some of the time since the request
         webhook = await tx.webhooks.get(wanted.id)
         head = await tx.event_log.get_head(wanted.principal, lock=True)
         subscription = await tx.subscriptions.get(wanted.id)
-        if webhook is not None and subscription is not None and _is_live(webhook, subscription, tx.now()):
+        if webhook is not None and subscription is not None and is_live_subscription(webhook, subscription, tx.now()):
             return await self._refresh(tx, caller, request, wanted, webhook, subscription)
         if await self._verification.needs_proof(tx, wanted):
             return None
@@ -202,7 +205,7 @@ class EventSubscriptions:
         head: int,
     ) -> SubscriptionGrant:
         """Begin a life of the subscription. Events from now on match it, and those after the cursor follow as a catch-up."""
-        start = await find_start(tx, wanted, request, head=head, lapsed_at=_find_lapse(lapsed, subscription))
+        start = await find_start(tx, wanted, request, head=head, lapsed_at=find_lapse(lapsed, subscription))
         if subscribes_to_changes(wanted):
             await require_subscription_quota(tx, wanted)
             tx.notify(CHANGE_SUBSCRIPTIONS_TOPIC)
@@ -210,7 +213,7 @@ class EventSubscriptions:
             # Its last open delivery says that it has ended, which is not true any more.
             await tx.webhook_deliveries.cancel_open(wanted.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
         webhook = await self._insert_or_revive(tx, wanted, lapsed)
-        await tx.subscriptions.save(_build_subscription(caller, request, webhook))
+        await tx.subscriptions.save(build_subscription(caller, request, webhook))
         await record_own_change(tx, caller, "register_webhook", webhook.id)
         if start.after_seq < head:
             await self._recorder.catch_ups.begin_catch_up(tx, webhook, after_seq=start.after_seq)
@@ -236,7 +239,7 @@ class EventSubscriptions:
             paused_at=None,
             missed_from=None,
         )
-        revived = _with_secret(revived, wanted.secrets[0].value, now=tx.now())
+        revived = with_secret(revived, wanted.secrets[0].value, now=tx.now())
         await tx.webhooks.update(revived, WebhookPart.SETTINGS, *changed_parts(lapsed, revived))
         await tx.webhook_deliveries.release_held(revived.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
         tx.notify(DELIVERY_DUE_TOPIC)
@@ -252,7 +255,7 @@ class EventSubscriptions:
         subscription: EventSubscription,
     ) -> SubscriptionGrant:
         """Extend a live subscription. A suspended one becomes active; a failing one gets an attempt now."""
-        refreshed = _with_secret(webhook, wanted.secrets[0].value, now=tx.now())
+        refreshed = with_secret(webhook, wanted.secrets[0].value, now=tx.now())
         if webhook.state is WebhookState.SUSPENDED:
             refreshed = with_state(refreshed, WebhookState.ACTIVE)
         refreshed = replace(
@@ -271,86 +274,21 @@ class EventSubscriptions:
             requests_attempts=webhook.failing_since is not None,
         )
         await tx.subscriptions.save(
-            replace(_build_subscription(caller, request, wanted), created_at=subscription.created_at)
+            replace(build_subscription(caller, request, wanted), created_at=subscription.created_at)
         )
-        watermark = await find_watermark_seq(tx, webhook)
-        if webhook.missed_from is not None:
-            watermark = min(watermark, webhook.missed_from - 1)
         next_attempt_at = None if updated.scheduled is None else updated.scheduled.next_attempt_at
         return SubscriptionGrant(
             id=webhook.id,
             refresh_before=refreshed.expires_at,
-            cursor=encode_log_position(await read_log_position(tx, webhook.principal, watermark)),
+            cursor=encode_log_position(
+                await read_log_position(tx, webhook.principal, await _find_position(tx, webhook))
+            ),
             truncated=webhook.missed_from is not None,
-            delivery_status=_describe_deliveries(webhook, updated.webhook, next_attempt_at, now=tx.now()),
+            delivery_status=describe_deliveries(webhook, updated.webhook, next_attempt_at, now=tx.now()),
         )
 
 
-def _beginning_at(wanted: Webhook, now: datetime) -> Webhook:
-    """The webhook with its whole lifetime from now on."""
-    passed = now - wanted.created_at
-    expires_at = None if wanted.expires_at is None else wanted.expires_at + passed
-    return replace(wanted, created_at=now, updated_at=now, expires_at=expires_at)
-
-
-def _is_live(webhook: Webhook | None, subscription: EventSubscription | None, now: datetime) -> bool:
-    return (
-        webhook is not None
-        and subscription is not None
-        and subscription.ended_at is None
-        and webhook.state is not WebhookState.DISABLED
-        and (webhook.expires_at is None or webhook.expires_at > now)
-    )
-
-
-def _find_lapse(lapsed: Webhook | None, subscription: EventSubscription | None) -> datetime | None:
-    """When the subscription ended without its client's doing; None if it is new, or if its client ended it."""
-    if subscription is None or subscription.end in {SubscriptionEnd.UNSUBSCRIBED, SubscriptionEnd.REMOVED}:
-        return None
-    return subscription.ended_at or (None if lapsed is None else lapsed.expires_at)
-
-
-def _with_secret(webhook: Webhook, secret: str, *, now: datetime) -> Webhook:
-    """The webhook with this secret. The previous one signs on for a day; of many, the oldest are dropped."""
-    if not webhook.has_unreadable_secrets and webhook.secrets[0].value == secret:
-        return webhook
-    rotated = with_rotated_secret(webhook, secret, now=now, overlap_seconds=SECRET_OVERLAP_SECONDS_DEFAULT)
-    return replace(rotated, secrets=rotated.secrets[: 1 + PREVIOUS_SECRETS_MAX])
-
-
-def _build_subscription(caller: Caller, request: SubscriptionRequest, webhook: Webhook) -> EventSubscription:
-    lifetime = None if webhook.expires_at is None else webhook.expires_at - webhook.created_at
-    return EventSubscription(
-        id=WebhookId(webhook.id),
-        principal=webhook.principal,
-        event_name=request.name,
-        arguments=request.canonical_arguments,
-        error_profile=str(request.error_profile),
-        key_id=caller.key_id,
-        ttl_ms=None if lifetime is None else round(lifetime.total_seconds() * 1000),
-        created_at=webhook.created_at,
-        refreshed_at=webhook.created_at,
-    )
-
-
-def _describe_deliveries(
-    before: Webhook, after: Webhook, next_attempt_at: datetime | None, *, now: datetime
-) -> DeliveryStatus:
-    """What happened until this refresh, which has made the subscription active again."""
-    is_throttled = next_attempt_at is not None and next_attempt_at > now
-    return DeliveryStatus(
-        active=not after.holds_deliveries(),
-        last_delivery_at=before.last_delivery_at,
-        last_error=_to_failure(before.last_error),
-        failed_since=before.failing_since,
-        throttled=True if is_throttled else None,
-        retry_after_ms=epoch_milliseconds(next_attempt_at) - epoch_milliseconds(now)
-        if is_throttled and next_attempt_at is not None
-        else None,
-    )
-
-
-def _to_failure(last_error: str | None) -> CallbackFailure | None:
-    """One of the six categories; an error that is none of a receiver's (unreadable secrets) is left out."""
-    reason = None if last_error is None else wire_reason(last_error)
-    return CallbackFailure(reason) if reason in set(CallbackFailure) else None
+async def _find_position(tx: Transaction, webhook: Webhook) -> int:
+    """The position at or before which everything was delivered, and of which the client has missed nothing."""
+    watermark = await find_watermark_seq(tx, webhook)
+    return watermark if webhook.missed_from is None else min(watermark, webhook.missed_from - 1)

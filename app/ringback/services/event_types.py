@@ -6,7 +6,7 @@ name, which declares it. So a webhook for a misspelled name is refused.
 
 import difflib
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -44,7 +44,8 @@ FOLLOW_WAIT_SECONDS: Final = 5.0
 """How long a new demand waits until the upstream is asked. A subscriber without a cursor misses what happens before that."""
 SCHEMA_BYTES_MAX: Final = 64 * 1024
 """As for the `data` of an event."""
-_ANY_OBJECT: Final = {"type": "object"}
+ANY_OBJECT: Final = {"type": "object"}
+"""The schema of a type that was declared without one."""
 
 
 class UpstreamEventTypes(Protocol):
@@ -68,6 +69,27 @@ class EventTypeDeclaration:
     payload_schema: Any = None
 
 
+class DeclaredPayload(NamedTuple):
+    """The data of an event, and the schema that its type declares for it."""
+
+    schema: Mapping[str, Any]
+    data: Mapping[str, Any]
+    place: Sequence[str | int] = ("data",)
+    """Where the data is in the request."""
+
+
+class PayloadSchemas(Protocol):
+    """Validates data of events against JSON Schemas, in bounded time."""
+
+    def find_schema_error(self, schema: Mapping[str, Any]) -> str | None:
+        """Why a schema cannot be declared; None if it can."""
+        ...
+
+    def find_errors(self, payloads: Sequence[DeclaredPayload]) -> Sequence[Mapping[str, str]]:
+        """The first errors, each with `pointer` and `detail`. Data that takes too many steps to check has none."""
+        ...
+
+
 class DemandedEvents(NamedTuple):
     topic: str | None
     """The topic of these events in the log."""
@@ -87,11 +109,20 @@ class DemandedEvents(NamedTuple):
 
 
 class EventTypes:
-    def __init__(self, *, store: Store, clock: Clock, lifecycle: Lifecycle, catalog: UpstreamEventTypes) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        lifecycle: Lifecycle,
+        catalog: UpstreamEventTypes,
+        payload_schemas: PayloadSchemas,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._lifecycle = lifecycle
         self._catalog = catalog
+        self._payload_schemas = payload_schemas
 
     # -- types --
 
@@ -116,8 +147,7 @@ class EventTypes:
         """Declare the type, or replace its description and its schema."""
         require_publisher(caller)
         require_publishable(declaration.name)
-        if len(jsontext.dumps(declaration.payload_schema)) > SCHEMA_BYTES_MAX:
-            raise InvalidRequest(f"payload_schema: it has more than {SCHEMA_BYTES_MAX} bytes.")
+        self._check_payload_schema(declaration.payload_schema)
 
         async def save(tx: Transaction) -> PublishedEventType:
             await require_held_key(tx, caller)
@@ -126,6 +156,12 @@ class EventTypes:
             return declared
 
         return await self._store.write_for(caller.principal, save)
+
+    def _check_payload_schema(self, schema: Any) -> None:
+        if len(jsontext.dumps(schema)) > SCHEMA_BYTES_MAX:
+            raise InvalidRequest(f"payload_schema: it has more than {SCHEMA_BYTES_MAX} bytes.")
+        if schema is not None and (error := self._payload_schemas.find_schema_error(schema)) is not None:
+            raise InvalidRequest(f"payload_schema: it is no JSON Schema that can be checked: {error}.")
 
     async def remove_event_type(self, caller: Caller, name: str) -> None:
         """Remove the declaration. Its events and webhooks stay; the next published event declares it again."""
@@ -234,7 +270,7 @@ async def save_event_type(
         principal=principal,
         name=declaration.name,
         description=declaration.description or f"An event '{declaration.name}' was published.",
-        payload_schema=_ANY_OBJECT if declaration.payload_schema is None else declaration.payload_schema,
+        payload_schema=ANY_OBJECT if declaration.payload_schema is None else declaration.payload_schema,
         created_at=tx.now(),
         updated_at=tx.now(),
     )

@@ -1,17 +1,24 @@
-"""Writes the tokens of a completed login, and deletes those of a login that ends.
+"""Writes the tokens of a completed login, deletes those of a login that ends, and revokes what is not used any more.
 
 Another login may be that of another account. So both delete the stored lists of the upstream, as it showed them to the earlier
 account, and each node replaces the connection of the owner.
 """
 
+import asyncio
+import logging
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ringback.domain.clock import epoch_milliseconds, seconds
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import upstream_tokens_topic
-from ringback.domain.upstream_logins import SHARED_OWNER, GrantedTokens, UpstreamLogin, UpstreamTokens
+from ringback.domain.upstream_logins import SHARED_OWNER, GrantedTokens, LoginFlow, UpstreamLogin, UpstreamTokens
+
+log = logging.getLogger(__name__)
+
+REVOCATIONS_MAX: Final = 100
+"""Revocations at the same time at each node. Each ends within seconds, and a principal has some dozen logins at most."""
 
 
 class EndedLogin(NamedTuple):
@@ -69,3 +76,32 @@ async def _note_change(tx: Transaction, upstream: str, owner: Principal) -> None
     else:
         await tx.owned_catalog.remove_owned(upstream, owner)
     tx.notify(upstream_tokens_topic(upstream, owner))
+
+
+class LoginRevocations:
+    """Revokes tokens that are not stored any more, without a request that waits for it.
+
+    The authorization server may be slow or gone. So a revocation is tried once, and a node that stops gives its revocations up.
+    """
+
+    def __init__(self, flow: LoginFlow) -> None:
+        self._flow = flow
+        self._running: set[asyncio.Task[None]] = set()
+
+    def revoke_later(self, tokens: UpstreamTokens) -> None:
+        """Call it after the unit that removed the tokens is committed."""
+        if len(self._running) >= REVOCATIONS_MAX:
+            log.warning("login.not_revoked", extra={"upstream": tokens.upstream, "failure": "busy"})
+            return
+        task = asyncio.create_task(self._flow.revoke_tokens(tokens), name="login-revocation")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+
+def ends_grant_of(replacement: UpstreamTokens, replaced: UpstreamTokens) -> bool:
+    """Whether the replaced tokens belong to a grant of their own, which is not used any more.
+
+    An authorization server may keep one grant for a user and a client. Then the revocation of the older tokens also ends the
+    newer ones (RFC 7009 §2.1), so tokens of the same client are not revoked.
+    """
+    return (replaced.issuer, replaced.client.client_id) != (replacement.issuer, replacement.client.client_id)

@@ -1,10 +1,10 @@
-"""Parks calls until somebody signs in to their upstream, and queues them again after the login.
+"""Parks calls until somebody signs in to their upstream, and queues them again after the login, or as a check.
 
     park     lock the owner's logins ▸ compare the tokens ▸ the call: parked, with an event ▸ its row in login_waits
     login    tokens written ▸ lock the owner's logins ▸ the first batch of calls: queued ▸ a resumption, if there are more
     reload   the owners whose logins are not used any more ▸ a resumption for each
     janitor  a resumption ▸ lock ▸ the next batch ▸ … ▸ no resumption
-    check    one call, sent again without a login (`services.login_checks`) ▸ accepted: a resumption of the others
+    check    one call, sent again without a login (`domain.login_checks`) ▸ accepted: a resumption of the others
 
 A call that parks while its user signs in either finds the new tokens and is queued at once, or has a row that the login finds.
 A login queues each call once: the row keeps the version of the tokens that were refused, and a call that the upstream refuses
@@ -15,11 +15,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from ringback.domain.call import Call, CallPhase
+from ringback.domain.call import Call, CallPhase, enter_phase
 from ringback.domain.call_rows import CallChange
-from ringback.domain.login_checks import first_check
+from ringback.domain.login_checks import first_check, next_check
 from ringback.domain.login_urls import login_page_url
 from ringback.domain.login_waits import (
+    ANY_VERSION,
     NO_TOKENS_VERSION,
     LoginResumption,
     awaits_login,
@@ -37,6 +38,8 @@ T = TypeVar("T")
 
 RESUMED_BATCH_SIZE: Final = 50
 """Calls that one transaction queues: some milliseconds. The rest follows in the janitor's transactions."""
+CANDIDATES_MAX: Final = 10
+"""Waiting calls that one check looks at. Those of earlier checks that still run come after the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,3 +151,25 @@ async def _queue_call(tx: Transaction, call: Call, queued: Call, *, lease_token:
     await tx.calls.update(queued, CallChange.QUEUED, expected=call.status, lease_token=lease_token)
     tx.notify(CALL_QUEUED_TOPIC, call_changed_topic(call.id))
     return queued
+
+
+async def check_next_login(tx: Transaction) -> bool:
+    """Queue one call of the check that has been due longest. Return whether there was one. The call stays as clients see it."""
+    check = await tx.login_checks.find_due(now=tx.now())
+    if check is None:
+        return False
+    await tx.login_waits.lock(check.upstream, check.owner)
+    call_ids = await tx.login_waits.list_waiting(
+        check.upstream, check.owner, tokens_version=ANY_VERSION, limit=CANDIDATES_MAX
+    )
+    if not call_ids:
+        await tx.login_checks.remove(check.upstream, check.owner)
+        return True
+    await tx.login_checks.replace(next_check(check, now=tx.now()))
+    for call in await tx.calls.get_many(call_ids):
+        if call.phase is CallPhase.PARKED and awaits_login(call):
+            queued = enter_phase(call, CallPhase.QUEUED, now=tx.now())
+            await tx.calls.update(queued, CallChange.QUEUED, expected=call.status, lease_token=None)
+            tx.notify(CALL_QUEUED_TOPIC)
+            break
+    return True

@@ -19,3 +19,8 @@ def on_response_written(state: MutableMapping[str, Any], action: ResponseWritten
 
 def response_written_hook(state: MutableMapping[str, Any]) -> ResponseWrittenHook | None:
     return state.get(_STATE_KEY)
+
+
+def drop_response_hook(state: MutableMapping[str, Any]) -> None:
+    """Forget the action: another response than that of the endpoint is sent."""
+    state.pop(_STATE_KEY, None)

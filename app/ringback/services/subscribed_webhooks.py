@@ -1,20 +1,31 @@
-"""The webhook that a subscription is: its id, its filters from the arguments, and its grant."""
+"""The webhook and the row that a subscription is: id, filters, grant, secrets, and what its client reads about deliveries."""
 
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from ringback.domain.clock import seconds
+from ringback.domain.attempt_category import wire_reason
+from ringback.domain.clock import epoch_milliseconds, seconds
 from ringback.domain.event import event_name
+from ringback.domain.event_subscriptions import EventSubscription, SubscriptionEnd
 from ringback.domain.event_types import arguments_topic, split_name
 from ringback.domain.ids import WebhookId
 from ringback.domain.principal import OIDC_PRINCIPAL_PREFIX, Caller, Principal
 from ringback.domain.retry import RetryProfile
-from ringback.domain.webhook import MessageIds, Webhook, WebhookOrigin, WebhookSecret
-from ringback.protocol.mcp_events.backend import SubscriptionKey, SubscriptionRequest
-from ringback.protocol.mcp_events.errors import ErrorProfile
+from ringback.domain.webhook import (
+    PREVIOUS_SECRETS_MAX,
+    MessageIds,
+    Webhook,
+    WebhookOrigin,
+    WebhookSecret,
+    WebhookState,
+    with_rotated_secret,
+)
+from ringback.protocol.mcp_events.backend import DeliveryStatus, SubscriptionKey, SubscriptionRequest
+from ringback.protocol.mcp_events.errors import CallbackFailure, ErrorProfile
 from ringback.protocol.mcp_events.grants import TtlPolicy, grant_ttl
 from ringback.protocol.mcp_events.subscription_key import subscription_id
+from ringback.services.webhook_checks import SECRET_OVERLAP_SECONDS_DEFAULT
 
 FILTER_BY_ARGUMENT: Final = {
     "call_id": "call_id",
@@ -81,3 +92,73 @@ def _find_filters(request: SubscriptionRequest) -> dict[str, Any]:
         for argument, name in FILTER_BY_ARGUMENT.items()
         if request.arguments.get(argument) is not None
     }
+
+
+def begin_at(wanted: Webhook, now: datetime) -> Webhook:
+    """The webhook with its whole lifetime from now on."""
+    passed = now - wanted.created_at
+    expires_at = None if wanted.expires_at is None else wanted.expires_at + passed
+    return replace(wanted, created_at=now, updated_at=now, expires_at=expires_at)
+
+
+def is_live_subscription(webhook: Webhook | None, subscription: EventSubscription | None, now: datetime) -> bool:
+    return (
+        webhook is not None
+        and subscription is not None
+        and subscription.ended_at is None
+        and webhook.state is not WebhookState.DISABLED
+        and (webhook.expires_at is None or webhook.expires_at > now)
+    )
+
+
+def find_lapse(lapsed: Webhook | None, subscription: EventSubscription | None) -> datetime | None:
+    """When the subscription ended without its client's doing; None if it is new, or if its client ended it."""
+    if subscription is None or subscription.end in {SubscriptionEnd.UNSUBSCRIBED, SubscriptionEnd.REMOVED}:
+        return None
+    return subscription.ended_at or (None if lapsed is None else lapsed.expires_at)
+
+
+def with_secret(webhook: Webhook, secret: str, *, now: datetime) -> Webhook:
+    """The webhook with this secret. The previous one signs on for a day; of many, the oldest are dropped."""
+    if not webhook.has_unreadable_secrets and webhook.secrets[0].value == secret:
+        return webhook
+    rotated = with_rotated_secret(webhook, secret, now=now, overlap_seconds=SECRET_OVERLAP_SECONDS_DEFAULT)
+    return replace(rotated, secrets=rotated.secrets[: 1 + PREVIOUS_SECRETS_MAX])
+
+
+def build_subscription(caller: Caller, request: SubscriptionRequest, webhook: Webhook) -> EventSubscription:
+    lifetime = None if webhook.expires_at is None else webhook.expires_at - webhook.created_at
+    return EventSubscription(
+        id=WebhookId(webhook.id),
+        principal=webhook.principal,
+        event_name=request.name,
+        arguments=request.canonical_arguments,
+        error_profile=str(request.error_profile),
+        key_id=caller.key_id,
+        ttl_ms=None if lifetime is None else round(lifetime.total_seconds() * 1000),
+        created_at=webhook.created_at,
+        refreshed_at=webhook.created_at,
+    )
+
+
+def describe_deliveries(
+    before: Webhook, after: Webhook, next_attempt_at: datetime | None, *, now: datetime
+) -> DeliveryStatus:
+    """What happened until this refresh, which has made the subscription active again."""
+    is_throttled = next_attempt_at is not None and next_attempt_at > now
+    return DeliveryStatus(
+        active=not after.holds_deliveries(),
+        last_delivery_at=before.last_delivery_at,
+        last_error=_to_failure(before.last_error),
+        failed_since=before.failing_since,
+        throttled=True if is_throttled else None,
+        retry_after_ms=epoch_milliseconds(next_attempt_at) - epoch_milliseconds(now)
+        if is_throttled and next_attempt_at is not None
+        else None,
+    )
+
+
+def _to_failure(last_error: str | None) -> CallbackFailure | None:
+    """One of the six categories; an error that is none of a receiver's (unreadable secrets) is left out."""
+    reason = None if last_error is None else wire_reason(last_error)
+    return CallbackFailure(reason) if reason in set(CallbackFailure) else None

@@ -6,35 +6,28 @@
 
 Somebody could send a login of his own to a victim, whose account he would then use. So only the one who started a login
 completes it: the key that started it, or the browser in which that key was entered on Ringback's page (`api.login_pages`).
-A login is taken before its code is exchanged, so no two requests exchange it; a login that fails is started again. Its row
-stays, without its state, until the tokens are stored: an erasure of the principal deletes it, and no tokens are stored then.
+`login_completion` is what follows once that is certain.
 """
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, field
 from typing import Final
 
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import (
     InvalidRequest,
     LoginNotCompleted,
-    LoginUnavailable,
     NotFound,
     QuotaExceeded,
-    RingbackError,
     UnknownLogin,
 )
-from ringback.domain.ids import IdGenerator, KeyId, LoginId
+from ringback.domain.ids import IdGenerator, LoginId
 from ringback.domain.login_urls import is_allowed_redirect, login_callback_url
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope, Surface
 from ringback.domain.rate_limiter import RateLimit, RateLimiter
 from ringback.domain.upstream_logins import (
-    SHARED_OWNER,
     CredentialsScope,
-    GrantedTokens,
     LoginFailed,
     LoginFailure,
     LoginFlow,
@@ -46,16 +39,14 @@ from ringback.domain.upstreams import ToolCatalog, UpstreamInfo
 from ringback.services.api_keys import require_held_key
 from ringback.services.audit import record_change
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.login_completion import NO_LOGIN, CompletedLogin, LoginCompletion, to_login_error
 from ringback.services.login_redirects import (
     AuthorizationResponse,
     hash_state,
     parse_redirect,
-    require_granted_code,
-    require_own_redirect,
 )
-from ringback.services.login_revocations import LoginRevocations, ends_grant_of
 from ringback.services.login_states import lacks_required_scope
-from ringback.services.login_tokens import EndedLogin, end_login, replace_tokens
+from ringback.services.login_tokens import EndedLogin, end_login
 from ringback.services.login_waits import LoginWaits, write_for_owner
 from ringback.telemetry import AUDIT_LOGGER
 
@@ -68,13 +59,6 @@ OPEN_LOGINS_MAX: Final = 10
 START_RATE: Final = RateLimit(per_second=20 / 60, burst=20)
 """Logins that a principal may start at each node. Each sends some requests to servers of others."""
 OPEN_LOGINS_RETRY_SECONDS: Final = 60
-EXCHANGE_SECONDS: Final = 60.0
-"""How long a login stays that was taken: its code is exchanged within ten seconds, and the tokens are stored soon after."""
-
-_NO_LOGIN: Final = (
-    "This login is unknown, was started by another key, has been completed or has expired. Start a new one: POST "
-    "/v1/upstreams/NAME/login"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,14 +79,6 @@ class StartedLogin:
     authorization_url: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletedLogin:
-    upstream: str
-    owner: CredentialsScope
-    scope: str | None
-    expires_at: datetime | None
-
-
 class UpstreamLogins:
     def __init__(
         self,
@@ -121,8 +97,7 @@ class UpstreamLogins:
         self._ids = ids
         self._catalog = catalog
         self._flow = flow
-        self._revocations = LoginRevocations(flow)
-        self._waits = waits
+        self._completion = LoginCompletion(store=store, flow=flow, waits=waits, redirect_urls=config.redirect_urls)
         self._lifecycle = lifecycle
         self._config = config
         self._starts: RateLimiter[Principal] = RateLimiter()
@@ -148,7 +123,7 @@ class UpstreamLogins:
             )
         except LoginFailed as failure:
             _audit("audit.login_failed", caller, upstream, credentials, reason=str(failure.failure))
-            raise _to_error(failure) from None
+            raise to_login_error(failure) from None
         login = await self._add_login(caller, upstream, owner, started)
         _audit("audit.login_started", caller, upstream, credentials, login_id=login.id)
         return StartedLogin(login=login, owner=credentials, authorization_url=started.authorization_url)
@@ -166,8 +141,8 @@ class UpstreamLogins:
             started_by = (login.upstream, login.principal, login.key_id)
             return started_by == (upstream, caller.principal, caller.key_id)
 
-        login = await self._take_login(caller.principal, caller.key_id, response, is_callers)
-        return await self._finish(caller, login, response)
+        login = await self._completion.take_login(caller.principal, caller.key_id, response, is_callers)
+        return await self._completion.complete_login(caller, login, response)
 
     async def complete_in_browser(self, login_ids: frozenset[LoginId], redirected_to: str) -> CompletedLogin:
         """Complete a login that began in this browser, on Ringback's page: `login_ids` are those that its cookies name.
@@ -178,10 +153,12 @@ class UpstreamLogins:
         response = _parse(redirected_to)
         found = await self._store.read(lambda tx: tx.upstream_logins.find_by_state(response.state_hash, now=tx.now()))
         if found is None or found.id not in login_ids:
-            raise UnknownLogin(_NO_LOGIN)
-        login = await self._take_login(found.principal, found.key_id, response, lambda each: each.id == found.id)
+            raise UnknownLogin(NO_LOGIN)
+        login = await self._completion.take_login(
+            found.principal, found.key_id, response, lambda each: each.id == found.id
+        )
         starter = Caller(principal=login.principal, scopes=frozenset(), key_id=login.key_id, surface=Surface.UI)
-        return await self._finish(starter, login, response)
+        return await self._completion.complete_login(starter, login, response)
 
     async def sign_out(self, caller: Caller, upstream: str) -> None:
         """Delete the tokens of the caller's owner, and revoke them at the authorization server. Does nothing without tokens."""
@@ -273,69 +250,6 @@ class UpstreamLogins:
 
         return await self._store.write_for(caller.principal, add)
 
-    # -- the second half of a login --
-
-    async def _take_login(
-        self,
-        principal: Principal,
-        key_id: KeyId | None,
-        response: AuthorizationResponse,
-        matches: Callable[[UpstreamLogin], bool],
-    ) -> UpstreamLogin:
-        """Take the login of this state and return it: no state finds it then. Another redirect changes nothing."""
-
-        async def take(tx: Transaction) -> UpstreamLogin:
-            await _require_valid_key(tx, key_id)
-            login = await tx.upstream_logins.find_by_state(response.state_hash, now=tx.now())
-            if login is None or not matches(login) or not await tx.upstream_logins.delete(login.id):
-                raise UnknownLogin(_NO_LOGIN)
-            expires_at = tx.now() + seconds(EXCHANGE_SECONDS)
-            await tx.upstream_logins.add(replace(login, state_hash=f"taken {login.id}", expires_at=expires_at))
-            return login
-
-        return await self._store.write_for(principal, take)
-
-    async def _finish(self, caller: Caller, login: UpstreamLogin, response: AuthorizationResponse) -> CompletedLogin:
-        facts = {"login_id": login.id, "principal": login.principal, "key_id": login.key_id, "upstream": login.upstream}
-        try:
-            if login.request.redirect_uri not in self._config.redirect_urls:  # their proxies may change the path
-                require_own_redirect(response, login.request)
-            code = require_granted_code(response, login.request)
-            granted = await self._flow.exchange_code(login.upstream, login.request, code=code)
-        except LoginFailed as failure:
-            audit_log.warning("audit.login_failed", extra={**facts, "reason": str(failure.failure)})
-            await self._store.write_for(login.principal, lambda tx: tx.upstream_logins.delete(login.id))
-            raise _to_error(failure) from None
-        tokens = await self._save_tokens(caller, login, granted)
-        credentials = CredentialsScope.SHARED if tokens.owner == SHARED_OWNER else CredentialsScope.PRINCIPAL
-        audit_log.info("audit.login_completed", extra={**facts, "credentials": str(credentials)})
-        return CompletedLogin(
-            upstream=tokens.upstream,
-            owner=credentials,
-            scope=tokens.scope,
-            expires_at=tokens.expires_at,
-        )
-
-    async def _save_tokens(self, caller: Caller, login: UpstreamLogin, granted: GrantedTokens) -> UpstreamTokens:
-        """Store the tokens, and let the calls go on that wait for them."""
-        replaced: UpstreamTokens | None = None
-
-        async def save(tx: Transaction) -> UpstreamTokens:
-            nonlocal replaced
-            if not await tx.upstream_logins.delete(login.id):  # erased with its principal
-                raise UnknownLogin(_NO_LOGIN)
-            await _require_valid_key(tx, login.key_id)
-            replaced = await tx.upstream_tokens.get(login.upstream, login.owner)
-            tokens = await replace_tokens(tx, login, granted)
-            await record_change(tx, caller, "complete_login", login.upstream, owner=login.owner or None)
-            await self._waits.resume_calls(tx, tokens)
-            return tokens
-
-        tokens = await write_for_owner(self._store, login.owner, save)
-        if replaced is not None and ends_grant_of(tokens, replaced):
-            self._revocations.revoke_later(replaced)
-        return tokens
-
 
 async def _require_few_logins(tx: Transaction, principal: Principal) -> None:
     if await tx.upstream_logins.count(principal, now=tx.now(), limit=OPEN_LOGINS_MAX) >= OPEN_LOGINS_MAX:
@@ -346,25 +260,11 @@ async def _require_few_logins(tx: Transaction, principal: Principal) -> None:
         )
 
 
-async def _require_valid_key(tx: Transaction, key_id: KeyId | None) -> None:
-    """Raise `UnknownLogin` if the key that started a login was deleted or revoked. Until the unit ends, no other deletes it."""
-    if key_id is None:
-        return
-    key = await tx.api_keys.get(key_id) if await tx.api_keys.hold(key_id) else None
-    if key is None or not key.is_valid(tx.now()):
-        raise UnknownLogin(_NO_LOGIN)
-
-
 def _parse(redirected_to: str) -> AuthorizationResponse:
     try:
         return parse_redirect(redirected_to)
     except LoginFailed as failure:
         raise InvalidRequest(str(failure)) from None
-
-
-def _to_error(failure: LoginFailed) -> RingbackError:
-    kind = LoginUnavailable if failure.failure is LoginFailure.UNREACHABLE else LoginNotCompleted
-    return kind(str(failure), reason=str(failure.failure))
 
 
 def _audit(event: str, caller: Caller, upstream: str, credentials: CredentialsScope, **facts: str) -> None:

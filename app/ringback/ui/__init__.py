@@ -16,7 +16,7 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     viewer         who looks at a page, and what it may do there
     viewers        finds the viewer of a request: viewer_cookies has the secrets of its browser
     access         the caller of a list or of one object, for viewers that are operators
-    redirects      sends a browser to another page; paths: those that other parts of the service know
+    redirects      sends a browser to another page
     rendering      templates and their filters; page_headers: the headers of every page
     formats        times, durations, sizes and counts as text
     navigation     the sections that a viewer may open

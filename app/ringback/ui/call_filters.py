@@ -14,7 +14,7 @@ from ringback.domain.clock import cut_to_milliseconds
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import PRINCIPAL_LENGTH_MAX
 from ringback.domain.validation import require_printable
-from ringback.ui.query_parameters import keep_fields, with_query
+from ringback.ui.query_parameters import keep_fields, require_known_filters, with_query
 from ringback.ui.viewer import Viewer
 
 E = TypeVar("E", bound=StrEnum)
@@ -71,7 +71,8 @@ class CallQuery:
 
 
 def read_call_query(query: Mapping[str, str], viewer: Viewer) -> CallQuery:
-    """Raises `InvalidRequest` for a value that no call can have."""
+    """Raises `InvalidRequest` for an unknown filter, and for a value that no call can have."""
+    require_known_filters(query, _FIELDS)
     fields = {name: text for name in _FIELDS if (text := _read_text(query, name))}
     if not viewer.is_operator:
         fields.pop("principal", None)

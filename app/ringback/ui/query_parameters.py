@@ -1,7 +1,7 @@
 """The query of a page: reads the filters of a list, with the checks of the REST API, and writes links."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
@@ -17,16 +17,30 @@ T = TypeVar("T", bound=BaseModel)
 
 ERRORS_SHOWN_MAX: Final = 3
 KEPT_LENGTH_MAX: Final = 256
+NAME_LENGTH_MAX: Final = 40
+"""Characters of a name that an error repeats: a URL may have any."""
+_PAGE_PARAMETERS: Final = frozenset({"principal", "cursor", "limit", "q", "done", "sent"})
+"""What the URL of a list may have beside its filters: the owner, the place in the list, a search, and a notice."""
 _LOCAL_TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d{1,3})?)?")
 """What an input of the type `datetime-local` sends. Pages ask for UTC."""
 
 
 def read_query(request: Request, model: type[T]) -> T:
-    """The members of `model` in the query. Empty fields of a form count as absent, other parameters are ignored.
+    """The members of `model` in the query. Empty fields of a form count as absent.
 
-    Raises `InvalidRequest` for values that the REST API refuses too.
+    Raises `InvalidRequest` for unknown filters and for values, which the REST API refuses too.
     """
+    require_known_filters(request.query_params, model.model_fields)
     return validate(model, read_filled_fields(request.query_params, model))
+
+
+def require_known_filters(values: Iterable[str], filters: Collection[str]) -> None:
+    """Raise `InvalidRequest` for a parameter that is no filter: the list would show other rows than its URL says."""
+    for name in values:
+        if name not in filters and name not in _PAGE_PARAMETERS:
+            shown = "".join(filter(str.isprintable, name))[:NAME_LENGTH_MAX]
+            known = ", ".join(sorted({*filters, "principal"} - {"cursor", "limit"}))
+            raise InvalidRequest(f"There is no filter '{shown}'. The filters are: {known}.")
 
 
 def read_filled_fields(values: Mapping[str, str], model: type[BaseModel]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Sends a browser to another page of the dashboard.
+"""Sends a browser to another page of the dashboard, and names the path that other parts of the service know.
 
 Middleware adds the path of the public URL to every `Location` (`ringback.api.public_path`). So a redirect is written without
 that path.
@@ -6,10 +6,14 @@ that path.
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Final
 
 from starlette.responses import RedirectResponse
 
 from ringback.ui.page_headers import PAGE_HEADERS
+
+PORTAL_PATH: Final = "/ui/portal"
+"""Below the public URL: opens a portal link."""
 
 
 def redirect(path: str, *, headers: Mapping[str, str] = PAGE_HEADERS) -> RedirectResponse:

@@ -2,7 +2,7 @@
 
     registry ──▶ connection_directory   finds the connection that serves a principal
       │             └──▶ owned_connections   one for each principal, if the upstream's credentials are each principal's own;
-      │                                      `owned_info` describes them as one upstream, `owned_upkeep` closes unused ones
+      │                                      `owned_upkeep` closes unused ones
       ├──▶ connection_factory   makes connections; `connection_tasks` runs and closes them
       ▼
     connection ──▶ handshake ──▶ session ──▶ session_dispatcher ──▶ transports
@@ -20,6 +20,7 @@
     subscriptions   list and resource changes, for gateway clients and webhooks
     events          events of upstreams that offer MCP Events
     oauth           access tokens for upstreams, and logins with a browser
+    json_schema     validates values against schemas of strangers, in bounded time
     config          the `mcpServers` file
     own_address     the entries that name this service itself
     instances       finds upstreams that lead back to it, at the handshake
@@ -28,7 +29,7 @@
     upstream_spans  the span of each request, and its context on the way upstream
     session_ports   what drivers see of a session
     errors          why a request or a connection failed; `connection_problems` names causes for users,
-                    `connection_state` the states of connections; `connection_status` has those of one connection
+                    `connection_status` has the state of one connection
     faults          counts invalid messages of an upstream
     notification_hub  progress and log messages of running calls, for listeners in this process
 

@@ -37,8 +37,7 @@ from ringback.upstreams.catalog.upstream_lists import UpstreamLists
 from ringback.upstreams.child_monitor import ChildMonitor
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.connection_problems import ConnectionProblem, classify_problem
-from ringback.upstreams.connection_state import ConnectionState
-from ringback.upstreams.connection_status import ConnectionStatus
+from ringback.upstreams.connection_status import ConnectionState, ConnectionStatus
 from ringback.upstreams.errors import ConnectionReplaced
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.handshake import open_session

@@ -1,14 +1,25 @@
-"""The state of one connection, its last problem, and those who wait for another state."""
+"""The states of connections; the state of one connection, its last problem, and those who wait for another state."""
 
 import logging
+from enum import StrEnum
 
 import anyio
 
 from ringback.upstreams.connection_problems import ConnectionProblem, get_advice
-from ringback.upstreams.connection_state import ConnectionState
 from ringback.upstreams.errors import UpstreamUnreachable
 
 log = logging.getLogger(__name__)
+
+
+class ConnectionState(StrEnum):
+    """As users see it."""
+
+    IDLE = "idle"
+    CONNECTING = "connecting"
+    READY = "ready"
+    UNRESPONSIVE = "unresponsive"
+    """Connected, but the child does not respond; a call may occupy it. Calls are still sent to it."""
+    FAILING = "failing"
 
 
 class ConnectionStatus:

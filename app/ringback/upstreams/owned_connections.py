@@ -9,8 +9,9 @@ principal, whose calls then wait.
 """
 
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -25,7 +26,6 @@ from ringback.upstreams.connection_factory import RestoreCatalog
 from ringback.upstreams.connection_tasks import ConnectionTasks
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.faults import FaultCounter
-from ringback.upstreams.owned_info import merge_infos
 
 CONNECTIONS_MAX: Final = 1000
 """Connections of one upstream. A modern or legacy session over HTTP holds at most one open stream while nothing is requested,
@@ -34,6 +34,9 @@ IDLE_SECONDS: Final = 600.0
 """Long enough for an agent that pauses between two calls; servers on the SDK end idle sessions after 30 minutes."""
 
 MakeConnection = Callable[[UpstreamConfig, Principal, FaultCounter], tuple[UpstreamConnection, RestoreCatalog]]
+
+_STATE_ORDER: Final = ("ready", "unresponsive", "connecting", "failing", "idle")
+"""One connection that works shows that the upstream works; one that fails may lack only the login of its owner."""
 
 
 class _OwnedConnection:
@@ -185,3 +188,22 @@ class OwnedConnections:
     def _close_entry(self, owner: Principal) -> None:
         self._unused.pop(owner, None)
         self._tasks.drain_connection(self._entries.pop(owner).connection)
+
+
+def merge_infos(config: UpstreamConfig, infos: Sequence[UpstreamInfo], *, faults: Mapping[str, int]) -> UpstreamInfo:
+    """Describe an upstream with several connections, or with none yet, as one. `infos` are those that the reader may see."""
+    if infos:
+        best = min(infos, key=lambda info: _STATE_ORDER.index(info.state))
+        return replace(best, connections=len(infos), calls_in_flight=sum(info.calls_in_flight for info in infos))
+    return UpstreamInfo(
+        name=config.name,
+        configured_name=config.configured_name,
+        transport=str(config.transport),
+        state="idle",
+        credentials=config.credentials if config.takes_login else None,
+        connections=0,
+        max_concurrent=config.max_concurrent,
+        isolation=str(config.isolation),
+        trusts_annotations=config.trusts_annotations,
+        faults=faults,
+    )

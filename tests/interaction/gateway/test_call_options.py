@@ -293,7 +293,8 @@ async def test_options_are_not_forwarded_and_neither_stored_with_the_call_nor_lo
         for record in caplog.records
         if record.name.startswith("ringback")
     )
-    for label in (f"hidden-session-{era}", "hidden-correlation"):
+    # The callback of the test with the other era is sent again meanwhile: its receiver refuses the address with a query.
+    for label in ("hidden-session-modern", "hidden-session-legacy", "hidden-correlation"):
         ours = ours.replace(label, "")
     assert "hidden" not in ours
     assert hidden_secret not in ours

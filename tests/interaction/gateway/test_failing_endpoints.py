@@ -102,7 +102,7 @@ async def test_requests_to_an_endpoint_that_fails_to_start_get_an_error(
         await list_tools(gate, "paint", version),
     ]
     assert [status for status, _ in answers] == [503] * 4
-    assert all("/problems/endpoint-unavailable" in text for _, text in answers)
+    assert all('"problem":"endpoint-unavailable"' in text for _, text in answers)
     (failure,) = list_logged_failures(caplog)
     assert failure.__dict__["endpoint"] == "/mcp/paint"
     assert failure.exc_info is not None

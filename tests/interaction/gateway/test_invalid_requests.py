@@ -119,7 +119,7 @@ async def test_requests_without_a_key_are_refused(gate: GatewayHarness) -> None:
 async def test_an_endpoint_of_no_upstream_is_not_found(gate: GatewayHarness) -> None:
     answer = await post(gate, b"{}", path="/mcp/nobody")
     assert answer.status_code == 404
-    assert "upstream" in answer.json()["detail"]
+    assert "upstream" in answer.json()["error"]["message"]
 
 
 async def test_during_shutdown_sessions_end_and_clients_receive_retry_later(tmp_path: Path) -> None:

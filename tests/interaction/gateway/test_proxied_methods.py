@@ -30,10 +30,6 @@ async def request_in_both_eras(gate: GatewayHarness, upstream: str | None, metho
     return modern
 
 
-def upstream_tools(tools: list[Json]) -> list[Json]:
-    return [tool for tool in tools if not tool["name"].startswith("ringback_")]
-
-
 async def test_tools_are_exported_unchanged_except_for_the_pending_result(gate: GatewayHarness) -> None:
     modern = await gate.make_modern_client()
     tools = {tool["name"]: tool for tool in (await modern.request("tools/list", {}))["tools"]}

@@ -1,5 +1,6 @@
 """Malformed requests get an error with a reason, start nothing, and the next request is served."""
 
+import gzip
 import json
 from collections.abc import Generator
 from typing import Any, Final
@@ -9,7 +10,7 @@ import pytest
 
 from tests.interaction.gateway.conftest import GatewayHarness
 from tests.interaction.gateway_hostile.conftest import HostileClient, count_stored_calls, encode_request
-from tests.support.mcp_wire import LEGACY, Json, LegacyClientSession
+from tests.support.mcp_wire import ACCEPT, LEGACY, MODERN, Json, LegacyClientSession
 
 COUNT: Final[Json] = {"name": "count", "arguments": {}}
 CALLED_TOOL: Final[dict[str, str | None]] = {"mcp-method": "tools/call", "mcp-name": "count"}
@@ -39,6 +40,47 @@ def assert_rejected(answer: httpx.Response, *statuses: int) -> Json:
 async def test_an_id_that_is_neither_string_nor_integer_is_refused(intruder: HostileClient, request_id: object) -> None:
     answer = await intruder.send_request("tools/call", COUNT, id=request_id)
     assert assert_rejected(answer)["code"] == -32600
+
+
+@pytest.mark.parametrize("request_id", [None, 1.5, True, {}, []])
+async def test_a_session_refuses_such_an_id_too(session: LegacyClientSession, request_id: object) -> None:
+    message = {"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": COUNT}
+    answer = await session.http.post(session.url, json=message, headers=session.headers)
+    assert assert_rejected(answer)["code"] == -32600
+    assert answer.json()["id"] is None
+
+
+async def test_two_members_of_one_name_are_refused_in_both_eras(
+    intruder: HostileClient, session: LegacyClientSession
+) -> None:
+    body = encode_request("tools/call", COUNT).replace(b'"name":', b'"name": "hold", "name":')
+    headers = {**session.headers, "content-type": "application/json"}
+    for answer in (
+        await intruder.post(body, headers=CALLED_TOOL),
+        await session.http.post(session.url, content=body, headers=headers),
+    ):
+        assert "two members named 'name'" in assert_rejected(answer)["message"]
+        assert answer.json()["id"] is None
+
+
+async def test_a_compressed_body_is_refused_by_the_name_of_its_encoding(intruder: HostileClient) -> None:
+    body = gzip.compress(encode_request("tools/call", COUNT))
+    answer = await intruder.post(body, headers={**CALLED_TOOL, "content-encoding": "gzip"})
+    assert "'gzip'" in assert_rejected(answer, 415)["message"]
+    assert answer.headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize("name", ["authorization", "ringback-idempotency-key", "mcp-session-id"])
+async def test_two_headers_of_which_one_must_count_are_refused(intruder: HostileClient, name: str) -> None:
+    headers = [
+        *{**ACCEPT, "content-type": "application/json", "mcp-protocol-version": MODERN}.items(),
+        *((key, value) for key, value in CALLED_TOOL.items() if value is not None),
+        ("authorization", f"Bearer {intruder.key}"),
+        *((name, value) for value in ("one", "two")),
+    ]
+    url = f"{intruder.gate.url}/mcp/paint"
+    answer = await intruder.gate.http.post(url, content=encode_request("tools/call", COUNT), headers=headers)
+    assert "is sent more than once" in assert_rejected(answer)["message"]
 
 
 async def test_a_batch_is_refused_whatever_is_in_it(intruder: HostileClient) -> None:

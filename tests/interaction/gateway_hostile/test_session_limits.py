@@ -53,10 +53,10 @@ async def test_a_principal_with_too_many_sessions_gets_advice_and_others_are_ser
     assert [answer.status_code for answer in opened] == [200] * SESSIONS_MAX
     refused = await initialize_session(gate, "hoarder")
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "30")
-    problem = refused.json()
-    assert (problem["quota"], problem["limit"]) == ("sessions", SESSIONS_MAX)
-    assert "DELETE with their Mcp-Session-Id" in problem["detail"]
-    assert "idle for 60 seconds" in problem["detail"]
+    error = refused.json()["error"]
+    assert (error["data"]["quota"], error["data"]["limit"]) == ("sessions", SESSIONS_MAX)
+    assert "DELETE with their Mcp-Session-Id" in error["message"]
+    assert "idle for 60 seconds" in error["message"]
 
     elsewhere, other = (
         await initialize_session(gate, "hoarder", path="/mcp/plain"),

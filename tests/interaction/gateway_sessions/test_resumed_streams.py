@@ -290,7 +290,7 @@ async def test_an_event_id_that_was_never_issued_is_unknown(files: RestartableRi
         async with session.http.stream("GET", session.url, headers=raw) as answer:
             await answer.aread()
     assert answer.status_code == 422
-    assert "Send the request again" in answer.json()["detail"]
+    assert "Send the request again" in answer.json()["error"]["message"]
 
 
 async def test_an_event_id_of_another_session_or_principal_is_unknown(files: RestartableRingback) -> None:

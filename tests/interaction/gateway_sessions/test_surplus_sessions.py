@@ -84,7 +84,7 @@ async def test_no_session_ends_that_was_used_within_the_last_minute(
         headers = {name: value for name, value in sessions[0].headers.items() if not name.startswith("mcp-")}
         refused = await files.http.post(sessions[0].url, json={}, headers=headers)
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "30")
-        assert "within the last 60 seconds" in refused.json()["detail"]
+        assert "within the last 60 seconds" in refused.json()["error"]["message"]
         assert await list_statuses(*sessions) == [200, 200, 200]
 
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -19,6 +19,8 @@ from tests.support.mcp_wire import LEGACY, Json, LegacyClientSession, ModernClie
 from tests.support.resource_upstream import ResourceUpstream
 from tests.support.task_upstream import TaskUpstream, UpstreamTask
 from tests.support.upstreams import ControlledUpstream, make_http_config, serving
+
+RELATED: Final = "io.modelcontextprotocol/related-task"
 
 
 @dataclass(slots=True)

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ringback.mcp_server import legacy_task_elicitation, legacy_tasks
-from tests.interaction.gateway_tasks.conftest import TasksHarness, running_tasks_gateway
+from ringback.mcp_server import legacy_tasks
+from tests.interaction.gateway_tasks.conftest import RELATED, TasksHarness, running_tasks_gateway
 from tests.support.engine import wait_until
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, LegacyClientSession
-from tests.support.task_upstream import ACCEPTED_ANSWER, QUESTION
 
-RELATED = "io.modelcontextprotocol/related-task"
 STATUS = "notifications/tasks/status"
 UNKNOWN = "call_00000000000000000000000000"
 
@@ -157,90 +155,6 @@ async def test_an_error_of_the_upstream_is_the_result_of_its_task(
         await session.request("tasks/result", {"taskId": task_id})
     assert (refused.value.code, refused.value.message, refused.value.data) == (-32042, "rate limit", {"retry": True})
     assert (await session.request("tasks/get", {"taskId": task_id}))["status"] == "failed"
-
-
-@pytest.mark.must("L10")
-@pytest.mark.must("L18")
-@pytest.mark.must("L19")
-@pytest.mark.requirement("R32")
-@pytest.mark.requirement("R19")
-async def test_a_question_is_sent_during_tasks_result_and_its_answer_reaches_the_tool(
-    harness: TasksHarness, session: LegacyClientSession
-) -> None:
-    task_id, task = await harness.start_task_in_session(session, _meta={"ringback/correlationId": "c-1"})
-    task.request_input("sure")
-    async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
-        question = await frames.read_message("elicitation/create")
-        assert question["params"]["message"] == QUESTION["params"]["message"]
-        assert question["params"]["requestedSchema"] == QUESTION["params"]["requestedSchema"]
-        assert question["params"]["_meta"][RELATED] == {"taskId": task_id}
-        assert question["params"]["_meta"]["ringback/correlationId"] == "c-1"
-        assert (await session.request("tasks/get", {"taskId": task_id}))["status"] == "input_required"
-        await session.send_response(question, ACCEPTED_ANSWER)
-        await harness.tasks.wait_until(lambda: task.answers == {"sure": ACCEPTED_ANSWER})
-        task.complete_task("thanks")
-        assert (await frames.read_response())["content"][0]["text"] == "thanks"
-
-
-async def test_a_question_is_sent_again_to_a_client_that_reconnects(
-    harness: TasksHarness, session: LegacyClientSession
-) -> None:
-    task_id, task = await harness.start_task_in_session(session)
-    task.request_input("sure")
-    async with session.open_request("tasks/result", {"taskId": task_id}) as lost:
-        await lost.read_message("elicitation/create")
-    async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
-        await session.send_response(await frames.read_message("elicitation/create"), ACCEPTED_ANSWER)
-        await harness.tasks.wait_until(lambda: task.answers == {"sure": ACCEPTED_ANSWER})
-        task.complete_task("thanks")
-        await frames.read_response()
-
-
-@pytest.mark.requirement("R32")
-async def test_a_question_that_is_answered_elsewhere_is_cancelled(
-    harness: TasksHarness, session: LegacyClientSession
-) -> None:
-    task_id, task = await harness.start_task_in_session(session)
-    task.request_input("sure")
-    async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
-        question = await frames.read_message("elicitation/create")
-        modern = await harness.make_modern_client()
-        requested = (await modern.request("tasks/get", {"taskId": task_id}))["inputRequests"]
-        await modern.request(
-            "tasks/update", {"taskId": task_id, "inputResponses": dict.fromkeys(requested, ACCEPTED_ANSWER)}
-        )
-        taken_back = await frames.read_message("notifications/cancelled")
-        assert taken_back["params"]["requestId"] == question["id"]
-
-
-async def test_a_question_that_the_client_refuses_stays_open_for_others(
-    harness: TasksHarness, session: LegacyClientSession
-) -> None:
-    task_id, task = await harness.start_task_in_session(session)
-    task.request_input("sure")
-    async with session.open_request("tasks/result", {"taskId": task_id}) as frames:
-        await session.send_response(await frames.read_message("elicitation/create"), {"nonsense": True})
-        assert (await session.request("tasks/get", {"taskId": task_id}))["status"] == "input_required"
-        task.complete_task("never mind")
-        await frames.read_response()
-
-
-async def test_the_oldest_of_too_many_waiters_for_one_task_is_ended(
-    harness: TasksHarness, session: LegacyClientSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(legacy_task_elicitation, "RESULT_WAITERS_MAX", 1)
-    task_id, task = await harness.start_task_in_session(session)
-    task.request_input("sure")
-    async with (
-        session.open_request("tasks/result", {"taskId": task_id}) as older,
-        session.open_request("tasks/result", {"taskId": task_id}) as newer,
-    ):
-        await newer.read_message("elicitation/create")
-        with pytest.raises(JsonRpcErrorResponse, match="Newer") as refused:
-            await older.read_response()
-        assert refused.value.code == -32603
-        task.complete_task("done")
-        await newer.read_response()
 
 
 @pytest.mark.must("L23")

@@ -1,5 +1,6 @@
 """Any node serves any request, and each node has its own limits towards upstreams."""
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ import pytest
 
 from ringback.client import RingbackClient
 from ringback.upstreams.config import Isolation
+from tests.interaction.interop.test_npm_client import parse_output, run_npm_client
 from tests.interaction.interop.test_python_sdk import MODES, get_pending, observe, open_client
 from tests.interaction.nodes.conftest import Site
 from tests.support.alternating_proxy import AlternatingProxy
@@ -61,6 +63,19 @@ async def test_the_python_sdk_gets_the_same_through_alternating_nodes_in_both_er
                 ended = await client.call_tool("ringback_wait_for_call", {"call_id": get_pending(pending)["call_id"]})
             assert ended.structured_content is not None
             assert ended.structured_content["status"] == "completed"
+    used = Counter(server for server, _ in street.proxy.requests)
+    assert len(used) == 2
+
+
+@pytest.mark.requirement("R28")
+async def test_the_javascript_sdk_gets_the_same_through_alternating_nodes_in_both_eras(tmp_path: Path) -> None:
+    async with open_street(tmp_path) as street:
+        for mode in ("legacy", "2026-07-28"):
+            direct, through = await asyncio.gather(
+                *[parse_output(await run_npm_client(url, mode)) for url in (street.direct_url, street.url)]
+            )
+            assert through == direct
+            assert direct["ask"]["content"][0]["text"] == "painted blue"
     used = Counter(server for server, _ in street.proxy.requests)
     assert len(used) == 2
 

@@ -101,6 +101,27 @@ async def test_json_may_be_declared_in_any_spelling(alice: httpx.AsyncClient, co
     assert answer.status_code == 201
 
 
+async def test_a_compressed_body_is_answered_with_the_name_of_its_encoding(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    headers = JSON | {"Content-Encoding": "br"}
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", content=b"{}", headers=headers)
+
+    assert (problem["status"], problem["type"]) == (415, "/problems/unsupported-content-encoding")
+    assert "'br'" in problem["detail"]
+
+
+@pytest.mark.parametrize("name", ["Idempotency-Key", "Authorization"])
+async def test_a_header_that_is_sent_twice_is_answered_with_its_name(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, name: str
+) -> None:
+    headers = [*JSON.items(), (name, "one"), (name, "two")]
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", content=b"{}", headers=headers)
+
+    assert (problem["status"], problem["type"]) == (400, "/problems/malformed-request")
+    assert f"The header {name} is sent more than once" in problem["detail"]
+
+
 async def test_ten_mebibytes_without_a_declared_length_are_stopped_at_the_limit(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:

@@ -132,6 +132,50 @@ async def test_data_above_the_limit_is_refused(service: ServiceUnderTest, alice:
     assert await read_events(alice) == []
 
 
+ORDER_SCHEMA: dict[str, Any] = {"properties": {"order": {"type": "integer"}}, "required": ["order"]}
+
+
+async def test_data_that_does_not_match_the_declared_schema_is_refused_with_its_place(
+    alice: httpx.AsyncClient, bob: httpx.AsyncClient
+) -> None:
+    await declare(alice, payload_schema=ORDER_SCHEMA)
+    wrong = PAID | {"data": {"order": "seven"}}
+
+    refused = await alice.post("/v1/events", json=wrong)
+    empty: dict[str, Any] = PAID | {"data": {}}
+    refused_batch = await alice.post("/v1/events/batch", json={"events": [PAID, wrong, empty]})
+
+    assert (refused.status_code, refused.json()["errors"]) == (
+        422,
+        [{"pointer": "#/data/order", "detail": "'seven' is not of type 'integer'"}],
+    )
+    pointers = [error["pointer"] for error in refused_batch.json()["errors"]]
+    assert (refused_batch.status_code, pointers) == (422, ["#/events/1/data/order", "#/events/2/data"])
+    assert await read_events(alice) == []
+    assert (await alice.post("/v1/events", json=PAID)).status_code == 201
+    assert (await bob.post("/v1/events", json=wrong)).status_code == 201, "the schema is that of another principal"
+
+
+async def test_a_schema_that_cannot_be_checked_is_not_declared(alice: httpx.AsyncClient) -> None:
+    refused = await declare(alice, payload_schema={"properties": {"order": {"type": "no-such-type"}}})
+
+    assert (refused.status_code, "the keyword type has a wrong argument" in refused.json()["detail"]) == (422, True)
+    assert (await alice.get("/v1/event-types")).json()["event_types"] == []
+
+
+async def test_events_whose_check_takes_too_long_are_published_unchecked(
+    alice: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    definitions = {f"d{level}": {"anyOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(64)}
+    await declare(alice, payload_schema={"$defs": {**definitions, "d64": False}, "$ref": "#/$defs/d0"})
+
+    response = await alice.post("/v1/events/batch", json={"events": [PAID] * 100})
+
+    assert response.status_code == 200
+    assert [record.getMessage() for record in caplog.records].count("event.data_not_validated") == 1
+
+
 async def test_a_webhook_for_a_misspelled_name_is_refused_with_the_name_that_was_meant(
     alice: httpx.AsyncClient,
 ) -> None:

@@ -46,6 +46,16 @@ async def test_the_current_section_is_marked_and_a_viewer_can_sign_out(service: 
     assert '<a class="skip-link" href="#main">' in page
 
 
+async def test_a_list_refuses_a_filter_that_it_does_not_have(service: ServiceUnderTest) -> None:
+    browser = await sign_in(service, "alice")
+
+    for path in ("/calls", "/deliveries", "/events", "/webhooks", "/sessions", "/audit"):
+        refused = await browser.open(path, statuss="dead")
+
+        assert refused.status_code == 422, path
+        assert "There is no filter &#39;statuss&#39;" in refused.text, path
+
+
 async def test_an_address_without_a_page_is_answered_with_a_page(service: ServiceUnderTest) -> None:
     browser = await sign_in(service, "alice")
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from ringback.domain.call_outcome import CallCompletion
-from ringback.domain.erasure import Erasure, ErasureKind
+from ringback.domain.erasure import Erasure
 from ringback.domain.errors import SignInRequired, Unavailable
-from ringback.domain.ids import ErasureId
 from ringback.domain.upstream_logins import CredentialsScope
 from ringback.domain.upstreams import Listing
 from ringback.services.erasure_batches import erase_identity
+from tests.support.builders import make_identity_erasure
 from tests.support.changed_logins import UPSTREAM, ChangedLogins, open_logins
 from tests.support.engine import wait_until
 from tests.support.examples import ALICE, BOB
@@ -138,14 +138,4 @@ async def test_an_erased_principal_has_no_connection_and_another_principal_keeps
 
 def make_erasure(logins: ChangedLogins) -> Erasure:
     now = logins.clock.now()
-    return Erasure(
-        id=ErasureId("era_1"),
-        principal=ALICE,
-        kind=ErasureKind.PRINCIPAL,
-        target=ALICE,
-        cancels=False,
-        requested_by=ALICE,
-        requested_at=now,
-        head=0,
-        worked_at=now,
-    )
+    return make_identity_erasure(ALICE, requested_at=now)

@@ -49,3 +49,9 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Generator[respx.MockRouter]:
     monkeypatch.setattr(trigger, "POLL_INTERVAL_SECONDS", 0)
     with respx.mock(base_url="http://127.0.0.1:8090", assert_all_called=True) as router:
         yield router
+
+
+@pytest.fixture
+def key(run: Run) -> str:
+    """An API key; creates the database and its key file."""
+    return run("keys", "create", "alice", "--create").stdout.strip()

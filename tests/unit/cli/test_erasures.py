@@ -6,14 +6,16 @@ from collections.abc import Callable
 import respx
 from typer.testing import Result
 
-from ringback.schemas import examples
+from ringback.schemas import administration_examples, examples
 from tests.support.mocked_requests import get_last_request, parse_query
 
 Run = Callable[..., Result]
 
 
 def test_a_call_is_erased_and_the_counts_are_printed(run: Run, service: respx.MockRouter) -> None:
-    route = service.delete("/v1/calls/call_1").respond(json={**examples.ERASURE, "kind": "call", "calls": 1})
+    route = service.delete("/v1/calls/call_1").respond(
+        json={**administration_examples.ERASURE, "kind": "call", "calls": 1}
+    )
 
     ran = run("calls", "erase", "call_1", "--cancel")
 
@@ -23,8 +25,8 @@ def test_a_call_is_erased_and_the_counts_are_printed(run: Run, service: respx.Mo
 
 
 def test_an_operator_erases_for_the_owner(run: Run, service: respx.MockRouter) -> None:
-    call = service.delete("/v1/calls/call_1").respond(json={**examples.ERASURE, "kind": "call"})
-    session = service.delete("/v1/sessions/nightly").respond(json=examples.ERASURE)
+    call = service.delete("/v1/calls/call_1").respond(json={**administration_examples.ERASURE, "kind": "call"})
+    session = service.delete("/v1/sessions/nightly").respond(json=administration_examples.ERASURE)
 
     ran = [
         run("calls", "erase", "call_1", "--all-principals"),
@@ -38,9 +40,11 @@ def test_an_operator_erases_for_the_owner(run: Run, service: respx.MockRouter) -
 
 def test_an_erasure_that_goes_on_names_the_command_that_shows_it(run: Run, service: respx.MockRouter) -> None:
     service.delete("/v1/sessions/a%2Fb").respond(
-        202, json={**examples.ERASURE, "state": "erasing", "finished_at": None}
+        202, json={**administration_examples.ERASURE, "state": "erasing", "finished_at": None}
     )
-    service.get(f"/v1/erasures/{examples.ERASURE_ID}").respond(json={**examples.ERASURE, "state": "waiting"})
+    service.get(f"/v1/erasures/{examples.ERASURE_ID}").respond(
+        json={**administration_examples.ERASURE, "state": "waiting"}
+    )
 
     erasing, waiting = run("sessions", "erase", "a/b"), run("erasure", examples.ERASURE_ID)
 
@@ -49,7 +53,9 @@ def test_an_erasure_that_goes_on_names_the_command_that_shows_it(run: Run, servi
 
 
 def test_a_principal_is_erased_only_with_a_confirmation(run: Run, service: respx.MockRouter) -> None:
-    service.delete("/v1/principals/alice").respond(json={**examples.ERASURE, "kind": "principal", "target": "alice"})
+    service.delete("/v1/principals/alice").respond(
+        json={**administration_examples.ERASURE, "kind": "principal", "target": "alice"}
+    )
 
     refused, erased = run("principals", "erase", "alice"), run("principals", "erase", "alice", "--yes", "--json")
 

@@ -8,14 +8,14 @@ import pytest
 import respx
 
 from ringback.client import Insights
-from ringback.schemas import examples
+from ringback.schemas import administration_examples, examples
 from tests.unit.cli.conftest import Run
 
 HOSTILE = {**examples.WEBHOOK, "url": "https://agent.example/\x1b[2J", "last_error": "http_5xx"}
 
 
 def script(service: respx.MockRouter, insights: dict[str, Any] | None = None) -> None:
-    service.get("/v1/insights").respond(json=insights or examples.INSIGHTS)
+    service.get("/v1/insights").respond(json=insights or administration_examples.INSIGHTS)
     service.get("/v1/webhooks", params={"health": "failing"}).respond(json={"webhooks": [HOSTILE], "next_cursor": None})
 
 
@@ -34,7 +34,7 @@ def test_as_json_it_prints_the_response_and_the_newest_failing_webhooks(run: Run
 
     printed = json.loads(run("top", "--json").output)
 
-    assert Insights.model_validate(printed) == Insights.model_validate(examples.INSIGHTS)
+    assert Insights.model_validate(printed) == Insights.model_validate(administration_examples.INSIGHTS)
     assert [webhook["id"] for webhook in printed["newest_failing_webhooks"]] == [HOSTILE["id"]]
 
 

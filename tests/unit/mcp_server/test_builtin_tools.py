@@ -42,7 +42,9 @@ class BuiltinToolsHarness:
     async def call_tool(self, name: str, caller: Caller = ALICE, **arguments: Any) -> dict[str, Any]:
         """The tool's result, always validated against its outputSchema."""
         tool = BuiltinToolName(name)
-        result = await self.tools.call_tool(caller, tool, arguments, choose_wait=lambda seconds: seconds or 0.0)
+        result = await self.tools.call_tool(
+            caller, tool, arguments, choose_wait=lambda seconds: seconds or 0.0, reserve_result=lambda _: None
+        )
         if not result["isError"]:
             jsonschema.validate(result["structuredContent"], TOOL_DEFINITIONS[tool]["outputSchema"])
         return result

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,35 +11,11 @@ import pytest
 
 from ringback import receiver as public
 from ringback.receiver import Callback, Gap, ReceiverApp, Terminated, asgi
-from ringback.receiver.app import WAITABLE_BYTES_MAX, SecretSource
 from ringback.receiver.asgi import BODY_BYTES_MAX
-from ringback.signing.secrets import InvalidSecret, generate_secret
 from tests.support.limits import WAIT_SECONDS
+from tests.support.recording_handler import RecordingHandler, make_app
 from tests.support.signed_posts import NOW, SECRET, make_client, make_event_body, post_signed
-
-OTHER_SECRET = generate_secret(b"o" * 32)
-
-
-class RecordingHandler:
-    """A handler that records its arguments and fails a given number of times."""
-
-    def __init__(self, *, failures: int = 0) -> None:
-        self.failures = failures
-        self.callbacks: list[Callback] = []
-        self.notices: list[Gap | Terminated] = []
-
-    async def handle_callback(self, callback: Callback) -> None:
-        if self.failures:
-            self.failures -= 1
-            raise RuntimeError("the inbox is full")
-        self.callbacks.append(callback)
-
-    async def handle_notice(self, notice: Gap | Terminated) -> None:
-        self.notices.append(notice)
-
-
-def make_app(inbox: RecordingHandler, secrets: SecretSource = (SECRET,)) -> ReceiverApp:
-    return ReceiverApp(secrets, on_callback=inbox.handle_callback, on_notice=inbox.handle_notice, clock=lambda: NOW)
+from tests.unit.receiver.test_receiver_secrets import OTHER_SECRET
 
 
 @pytest.mark.requirement("R23")
@@ -275,101 +251,10 @@ async def test_a_slow_message_does_not_hold_up_another_call() -> None:
     assert [callback.correlation_id for callback in inbox.callbacks] == ["quick", "slow"]
 
 
-async def test_secrets_may_be_found_by_subscription() -> None:
-    inbox = RecordingHandler()
-    asked: list[str | None] = []
-
-    def secrets_of(subscription_id: str | None) -> Sequence[str]:
-        asked.append(subscription_id)
-        return {"wh_1": [SECRET], "wh_2": [OTHER_SECRET]}.get(subscription_id or "", [])
-
-    app = make_app(inbox, secrets_of)
-    statuses = [
-        (await post_signed(app, make_event_body(), secret=secret, subscription_id=subscription_id)).status_code
-        for secret, subscription_id in [(SECRET, "wh_1"), (SECRET, "wh_2"), (OTHER_SECRET, "wh_2"), (SECRET, None)]
-    ]
-
-    assert statuses == [204, 400, 204, 400]
-    assert asked == ["wh_1", "wh_2", "wh_2", None]
-
-
-async def test_secrets_may_be_read_from_a_database() -> None:
-    async def read_secrets(subscription_id: str | None) -> Sequence[str]:
-        await asyncio.sleep(0)
-        return [SECRET] if subscription_id == "wh_1" else []
-
-    app = make_app(RecordingHandler(), read_secrets)
-
-    assert (await post_signed(app, make_event_body())).status_code == 204
-    assert (await post_signed(app, make_event_body(), subscription_id="wh_2")).status_code == 400
-
-
-def test_invalid_secrets_are_rejected_at_the_start() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        ReceiverApp([])
-    with pytest.raises(InvalidSecret):
-        ReceiverApp([SECRET, "secret"])
-
-
-async def test_a_single_secret_needs_no_list() -> None:
-    inbox = RecordingHandler()
-
-    answer = await post_signed(make_app(inbox, SECRET), make_event_body())
-
-    assert answer.status_code == 204
-    with pytest.raises(InvalidSecret):
-        ReceiverApp("secret")
-
-
 async def test_without_a_clock_the_time_is_the_machines() -> None:
     answer = await post_signed(ReceiverApp([SECRET]), make_event_body(), at=datetime(2020, 1, 1, tzinfo=UTC))
 
     assert "too old" in answer.json()["reason"]
-
-
-@pytest.mark.requirement("R21")
-async def test_waiting_for_a_correlation_id_ends_with_its_callback() -> None:
-    app = make_app(RecordingHandler())
-
-    async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(app.wait_for(correlation_id="c2", timeout_seconds=WAIT_SECONDS))
-        await post_signed(app, make_event_body(correlation_id="c1"), message_id="evt_1")
-        await post_signed(app, make_event_body(correlation_id="c2", call_id="call_2"), message_id="evt_2")
-
-    assert waiting.result().call_id == "call_2"
-
-
-async def test_a_callback_that_came_before_anybody_waited_is_still_there_but_only_once() -> None:
-    app = make_app(RecordingHandler())
-    await post_signed(app, make_event_body())
-    await post_signed(app, make_event_body())
-
-    assert (await app.wait_for(correlation_id="c1", timeout_seconds=WAIT_SECONDS)).event_id == "evt_1"
-    with pytest.raises(TimeoutError):
-        await app.wait_for(correlation_id="c1", timeout_seconds=0)
-
-
-async def test_large_callbacks_that_no_waiter_receives_fill_the_memory_only_up_to_a_limit() -> None:
-    app = ReceiverApp(SECRET, clock=lambda: NOW)
-    for number in range(2 + WAITABLE_BYTES_MAX // 250_000):
-        body = make_event_body(f"evt_{number}", correlation_id=f"c{number}", result="x" * 250_000)
-        assert (await post_signed(app, body)).status_code == 204
-
-    for number in (0, 1):
-        with pytest.raises(TimeoutError):
-            await app.wait_for(correlation_id=f"c{number}", timeout_seconds=0)
-    assert (await app.wait_for(correlation_id="c3", timeout_seconds=0)).event_id == "evt_3"
-
-
-async def test_waiters_do_not_get_a_callback_that_the_handler_has_not_accepted() -> None:
-    app = make_app(RecordingHandler(failures=1))
-
-    await post_signed(app, make_event_body())
-    with pytest.raises(TimeoutError):
-        await app.wait_for(correlation_id="c1", timeout_seconds=0)
-
-    await post_signed(app, make_event_body())
-    assert (await app.wait_for(correlation_id="c1", timeout_seconds=0)).event_id == "evt_1"
 
 
 def test_the_public_names_are_sorted_and_there() -> None:

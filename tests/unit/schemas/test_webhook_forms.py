@@ -9,7 +9,8 @@ from ringback.domain.errors import InvalidRequest
 from ringback.domain.meta import CALLBACK_META_KEY
 from ringback.domain.webhook import Webhook, WebhookSpec
 from ringback.mcp_server.meta import parse_callback
-from ringback.schemas.webhooks import CallCallbackBody, RegisterWebhookBody, WebhookView
+from ringback.schemas.webhook_requests import CallCallbackBody, RegisterWebhookBody
+from ringback.schemas.webhooks import WebhookView
 from ringback.services.registrations import WebhookRegistration
 
 CALLBACK: dict[str, Any] = {

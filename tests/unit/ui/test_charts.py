@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringback.ui.charts.drawing import HEIGHT, HOUR_LABEL_WIDTH, LEFT, PLOT_HEIGHT, PLOT_WIDTH, TOP, WIDTH
-from ringback.ui.charts.line_charts import ValueSeries, draw_lines
+from ringback.ui.charts.line_charts import SPARKLINE_HEIGHT, SPARKLINE_WIDTH, ValueSeries, draw_lines, draw_sparkline
 from ringback.ui.charts.scales import make_count_scale, make_hour_ticks, make_logarithmic_scale
-from ringback.ui.charts.sparklines import SPARKLINE_HEIGHT, SPARKLINE_WIDTH, draw_sparkline
 from ringback.ui.charts.stacked_bars import CountSeries, draw_stacked_bars
 
 FIRST_HOUR = datetime(2026, 11, 23, 6, tzinfo=UTC)

@@ -1,14 +1,11 @@
 """Parsing the mcpServers file: accepted settings, and what is wrong with the others."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ringback.upstreams.config import (
-    AuthMethod,
-    ClientCredentials,
     ConfigError,
     Isolation,
     UpstreamConfig,
@@ -17,21 +14,7 @@ from ringback.upstreams.config import (
     parse_upstream_option,
     parse_upstreams,
 )
-
-SECRET = "hunter2-hunter2"
-ENVIRONMENT = {"TOKEN": SECRET, "EMPTY": ""}
-CLIENT = {"token_url": "https://login.example/token", "client_id": "us", "client_secret": "${TOKEN}"}
-
-
-def parse(servers: Any, *, key: str = "mcpServers") -> tuple[UpstreamConfig, ...]:
-    loaded = parse_upstreams(json.dumps({key: servers}), source="servers.json", environment=ENVIRONMENT)
-    loaded.require_all()
-    return loaded.configs
-
-
-def parse_one(settings: Any, *, name: str = "git") -> UpstreamConfig:
-    (config,) = parse({name: settings})
-    return config
+from tests.support.upstream_configs import CLIENT, SECRET, parse, parse_one, with_login, with_oauth
 
 
 def test_a_command_is_a_stdio_upstream() -> None:
@@ -78,14 +61,6 @@ def test_our_own_settings_are_read() -> None:
     assert parse_one({"command": "uvx", "ringback": {"max_concurrent": 3}}).max_concurrent == 3
     assert parse_one({"command": "uvx", "ringback": {"isolation": "call"}}).isolation is Isolation.CALL
     assert parse_one({"url": "https://mcp.example/mcp"}).isolation is Isolation.SHARED
-
-
-def with_oauth(**client: Any) -> dict[str, Any]:
-    return {"url": "https://mcp.example", "ringback": {"oauth": CLIENT | client}}
-
-
-def with_login(**settings: Any) -> dict[str, Any]:
-    return {"url": "https://a.example", "ringback": {"login": settings}}
 
 
 def test_windows_are_read_for_an_upstream_and_for_single_tools() -> None:
@@ -152,33 +127,6 @@ def test_the_forwarded_meta_keys_of_an_upstream_are_read(ours: dict[str, Any], p
     config = parse_one({"command": "uvx", "ringback": ours})
 
     assert {key for key in ("traceparent", "acme/tenant", "acmeish") if config.forwards_meta_key(key)} == passed
-
-
-def test_an_oauth_client_is_read_and_names_the_upstream_as_its_resource() -> None:
-    config = parse_one({"url": "https://user:pw@mcp.example/mcp?k=1#x", "ringback": {"oauth": CLIENT}})
-
-    assert config.oauth == ClientCredentials(
-        token_url="https://login.example/token",
-        client_id="us",
-        client_secret=SECRET,
-        scope=None,
-        resource="https://mcp.example/mcp",
-        auth_method=AuthMethod.BASIC,
-    )
-    assert SECRET not in repr(config)
-
-
-def test_an_oauth_client_may_be_configured_in_detail() -> None:
-    details = {
-        "scope": "a b",
-        "resource": None,
-        "auth_method": "client_secret_post",
-        "token_url": "http://127.0.0.1:9/t",
-    }
-    config = parse_one({"url": "https://mcp.example", "ringback": {"oauth": CLIENT | details}})
-
-    assert config.oauth is not None
-    assert (config.oauth.scope, config.oauth.resource, config.oauth.auth_method) == ("a b", None, AuthMethod.POST)
 
 
 @pytest.mark.parametrize(
@@ -377,21 +325,3 @@ def test_an_option_was_expanded_by_the_shell_and_is_not_expanded_again() -> None
 def test_an_option_that_says_too_little_is_refused(option: str) -> None:
     with pytest.raises(ConfigError, match="--upstream"):
         parse_upstream_option(option)
-
-
-@pytest.mark.parametrize(
-    ("server", "takes_login"),
-    [
-        ({"url": "https://mcp.example/mcp"}, True),
-        ({"url": "https://mcp.example/mcp", "headers": {"X-Tenant": "acme"}}, True),
-        ({"url": "https://mcp.example/mcp", "headers": {"AUTHORIZATION": "Bearer x"}}, False),
-        ({"url": "https://user:pw@mcp.example/mcp"}, False),
-        ({"url": "https://mcp.example/mcp", "ringback": {"oauth": CLIENT}}, False),
-        ({"command": "server"}, False),
-    ],
-    ids=["nothing", "another header", "a header", "a user", "client credentials", "a child process"],
-)
-def test_an_upstream_takes_a_login_unless_the_configuration_has_its_credentials(
-    server: dict[str, Any], *, takes_login: bool
-) -> None:
-    assert parse_one(server).takes_login is takes_login

@@ -13,7 +13,6 @@
     paths           the files of the service: configuration, database, locks, runtime file, log
     locks           two file locks, which the system releases when a process dies
     runtime_file    where the running service is, and the key for it; what is kept for the next start
-    rotating_log    the service's log file, bounded
 
 `service.lock` decides who is the service: its process holds it for as long as it lives. So a service that was killed is noticed
 at once, and the runtime file of a dead one is never believed: another user's process may have its port by now. `start.lock`

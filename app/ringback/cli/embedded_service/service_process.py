@@ -1,10 +1,13 @@
 """`ringback mcp-service`: the service of one user, which `ringback mcp` starts."""
 
 import asyncio
+import logging
 import os
 import signal
 from contextlib import suppress
 from functools import partial
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
@@ -20,7 +23,6 @@ from ringback.cli.embedded_service.locks import (
     write_process_id,
 )
 from ringback.cli.embedded_service.paths import ServicePaths, find_paths
-from ringback.cli.embedded_service.rotating_log import rotate_log_file
 from ringback.cli.embedded_service.runtime_file import (
     KeptSettings,
     RunningService,
@@ -48,6 +50,8 @@ STOP_SECONDS: Final = 75.0
 """For a service that drains its calls: as long as the unit of systemd allows, and some."""
 LOCK_SECONDS: Final = 2.0
 """For the lock, which a starter's look may hold for a moment, and a service that is ending for longer."""
+LOG_BYTES_MAX: Final = 4 * 1024 * 1024
+"""About 30,000 lines, and as many in the file before it. A log is read only if something is wrong, so it must not grow."""
 
 
 @exit_on_errors(*SERVICE_ERRORS, exit_code=exit_code_of_start)
@@ -141,3 +145,14 @@ async def _prepare_key(settings: Settings, kept: str | None) -> str:
                 return kept
         _, text = await keys.create_key(PRINCIPAL, name="ringback mcp", scopes=ALL_SCOPES, upstreams=None)
         return text
+
+
+def rotate_log_file(path: Path) -> None:
+    """Let the root logger write to a bounded file, in the format that it has. The file before it has the suffix `.1`."""
+    root = logging.getLogger()
+    rotating = RotatingFileHandler(path, maxBytes=LOG_BYTES_MAX, backupCount=1, encoding="utf-8")
+    for handler in root.handlers:
+        rotating.setFormatter(handler.formatter)
+        for each in handler.filters:
+            rotating.addFilter(each)
+    root.handlers[:] = [rotating]

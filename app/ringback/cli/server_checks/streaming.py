@@ -42,9 +42,6 @@ class StreamRound:
     no_event: str
     """Why there is no event."""
 
-    def list_frames(self, method: str) -> list[StreamFrame]:
-        return [frame for frame in self.frames if frame.method == method]
-
 
 async def streamable(server: ServerUnderTest) -> OfferedEventType:
     return await server.choose_type("push")

@@ -230,10 +230,10 @@ class ServiceEndpoint:
             body = await _read_body(response)
         except httpx2.HTTPError as error:
             raise _lost(error) from None
-        text = _problem_detail(body)
+        text, error = _problem_detail(body), _json_rpc_error(body)
         if response.status_code in RETRYABLE_STATUSES:
-            raise NoResponse(text or f"Ringback responded with HTTP {response.status_code}.")
-        if text is None and (error := _json_rpc_error(body)) is not None:
+            raise NoResponse(text or _error_text(error) or f"Ringback responded with HTTP {response.status_code}.")
+        if error is not None:
             raise RequestRefused(error)
         where = f" and redirects to {response.headers['location']}" if response.has_redirect_location else ""
         raise RequestRefused(
@@ -285,8 +285,12 @@ def _json_rpc_error(body: bytes) -> ErrorData | None:
     return message.error if isinstance(message, JSONRPCError) else None
 
 
+def _error_text(error: ErrorData | None) -> str | None:
+    return None if error is None else strip_control_characters(error.message)[:DETAIL_LENGTH_MAX]
+
+
 def _problem_detail(body: bytes) -> str | None:
-    """The detail of the service's problem document."""
+    """The detail of a problem document, which an older service and a proxy of the same host send."""
     try:
         document: Any = jsontext.loads(body)
     except ValueError:

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Unpack
 
-from ringback.client.models import Answered, BatchedCall, Call, CallHistory, Cancellation, Resumed, Started
+from ringback.client.insight_models import CallHistory
+from ringback.client.models import Answered, BatchedCall, Call, Cancellation, Resumed, Started
 from ringback.client.options import AdoptOptions, CallbackOptions, CallOptions, ReportOptions
 from ringback.client.sync.methods import SyncMethods
 

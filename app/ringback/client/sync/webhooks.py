@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Unpack
 
-from ringback.client.models import (
+from ringback.client.options import NamedWebhookOptions, RedeliveryOptions, WebhookChange, WebhookOptions
+from ringback.client.sync.methods import SyncMethods
+from ringback.client.webhook_models import (
     ChangedWebhook,
     Delivery,
     DeliveryDetail,
@@ -15,8 +17,6 @@ from ringback.client.models import (
     RotatedWebhook,
     Webhook,
 )
-from ringback.client.options import NamedWebhookOptions, RedeliveryOptions, WebhookChange, WebhookOptions
-from ringback.client.sync.methods import SyncMethods
 
 
 class SyncWebhookMethods(SyncMethods):

@@ -20,7 +20,7 @@ from ringback.services.insights import SESSION_CALLS_COUNTED_MAX
 Shown_co = TypeVar("Shown_co", covariant=True)
 
 
-class Listing(Protocol[Shown_co]):
+class LiveListing(Protocol[Shown_co]):
     """Hashable: equal listings of one principal are one list."""
 
     async def read(self, tx: Transaction, principal: Principal | None) -> Shown_co:

@@ -16,7 +16,7 @@ from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC, log_appended_topic
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.live.budget import CpuBudget, Measured
-from ringback.services.live.listings import Listing
+from ringback.services.live.listings import LiveListing
 from ringback.services.live.pools import LiveListPool
 from ringback.services.quotas import QuotaEnforcer
 from ringback.waits import LocalWaiter, end_tasks
@@ -51,7 +51,7 @@ class LiveContent(Generic[Shown]):
 
 class _ListKey(NamedTuple):
     principal: Principal | None
-    listing: Listing[Any]
+    listing: LiveListing[Any]
 
 
 class LiveLists:
@@ -77,7 +77,7 @@ class LiveLists:
         return await self._budget.measure(caller.listed_principal, work)
 
     async def follow_list(
-        self, caller: Caller, listing: Listing[Shown], *, seconds: float, portal_link_id: PortalLinkId | None = None
+        self, caller: Caller, listing: LiveListing[Shown], *, seconds: float, portal_link_id: PortalLinkId | None = None
     ) -> AsyncGenerator[LiveContent[Shown] | None]:
         """Yield what the list shows, as soon as it is read and after each change, and None at once and as a heartbeat.
 
@@ -104,7 +104,7 @@ class LiveLists:
                     self._lists.pop(key, None)
                     await followed.aclose()
 
-    async def read_list(self, caller: Caller, listing: Listing[Shown]) -> Shown:
+    async def read_list(self, caller: Caller, listing: LiveListing[Shown]) -> Shown:
         """What the list shows now, for a viewer that cannot follow it."""
         caller.require_scope(Scope.READ)
         principal = caller.listed_principal
@@ -187,5 +187,5 @@ class _LiveList:
         return shown
 
 
-async def _measure_read(listing: Listing[T], tx: Transaction, principal: Principal | None, add: Any) -> T:
+async def _measure_read(listing: LiveListing[T], tx: Transaction, principal: Principal | None, add: Any) -> T:
     return await Measured(listing.read(tx, principal), add)

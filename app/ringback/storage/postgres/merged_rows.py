@@ -69,7 +69,11 @@ class PostgresWebhooks(SqlWebhooks):
 
 
 def encode_for_matching(event: Event, seq: int) -> list[Any]:
-    """An event as `candidates` and `find_receivers` read it. `seq` stands for it in the rows that they return."""
+    """An event as `candidates` and `find_receivers` read it. `seq` stands for it in the rows that they return.
+
+    The URI of a resource comes from an upstream. PostgreSQL refuses U+0000, also in a URI that no webhook can name.
+    """
+    uri = changed_resource_uri(event)
     return [
         event.principal,
         seq,
@@ -79,7 +83,7 @@ def encode_for_matching(event: Event, seq: int) -> list[Any]:
         event.call_id,
         event.client_session_id,
         event.correlation_id,
-        changed_resource_uri(event),
+        None if uri is None else uri.replace("\0", "\N{REPLACEMENT CHARACTER}"),
         event.topic,
         list(possible_outcomes(event)),
     ]

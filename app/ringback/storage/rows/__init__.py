@@ -12,19 +12,16 @@ on which connection it runs. Each row class names its file under sql/ (challenge
     paging           pages of bounded work
 
     calls            calls, their queue, tombstones of expired calls; call_content: their arguments and results
-    call_resumes     when clients came back for their calls
-    call_histories   the events, deliveries and attempts of calls
+    call_histories   the events, deliveries and attempts of calls, and when clients came back for them
     events           events, and the log of each principal
     webhooks         webhooks, the calls that name them, catch-ups, change subscriptions, breakers of origins;
                      webhook_matching: an event's webhooks; webhook_reader: decoded webhooks
     deliveries       deliveries, those of a call, those of a webhook; delivery_queue: due ones, and the janitor's
     verification     challenges and proofs of callback URLs
     upstreams        catalogs, aliases of tools
-    unused_logins    tokens for upstreams that the configuration does not have any more
-    login_checks     when such calls are sent again without a login
-    login_waits      calls that wait for a login to their upstream
+    login_waits      calls that wait for a login to their upstream, and when one of them is sent again without it
     mcp_sessions     legacy MCP sessions
-    upstream_logins  logins to upstreams, their tokens, registered OAuth clients
+    upstream_logins  logins to upstreams, their tokens, registered OAuth clients; upstreams that are not configured any more
     encryption       sealed values and their keys
     api_keys         hashes of API keys
     dashboard_access  sign-ins to the dashboard, portal links, the audit log

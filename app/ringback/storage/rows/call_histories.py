@@ -1,9 +1,10 @@
-"""The events, deliveries and attempts of calls, for their histories."""
+"""The events, deliveries and attempts of calls, for their histories, and when clients came back for them."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from ringback.domain.call_resumes import CallResume
 from ringback.domain.delivery import Attempt, Delivery
 from ringback.domain.event import Event
 from ringback.domain.ids import CallId, DeliveryId, EventId
@@ -43,3 +44,14 @@ class SqlCallHistories(SqlRows, noun="call_histories"):
         for attempt in await self._sql.fetch_records("attempts", RECORDS.attempt, ids=ids, limit=limit):
             found[attempt.delivery_id].append(attempt)
         return found
+
+
+class SqlCallResumes(SqlRows, noun="call_resumes"):
+    """Implements `domain.call_resumes.CallResumeRows`."""
+
+    async def list_of_calls(self, call_ids: Collection[CallId]) -> Sequence[CallResume]:
+        ids = self._sql.array(list(call_ids))
+        return await self._sql.fetch_records("of_calls", RECORDS.call_resume, ids=ids)
+
+    async def add(self, resumes: Sequence[CallResume]) -> None:
+        await self._sql.execute_many("add", [RECORDS.call_resume.encode(resume) for resume in resumes])

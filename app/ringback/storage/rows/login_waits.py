@@ -1,10 +1,11 @@
-"""Calls that wait for a login, and logins whose calls are still being queued."""
+"""Calls that wait for a login, when one of them is sent again without it, and logins whose calls are still being queued."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Final
 
 from ringback.domain.ids import CallId
+from ringback.domain.login_checks import LoginCheck
 from ringback.domain.login_waits import NO_TOKENS_VERSION, LoginResumption
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import CredentialsScope
@@ -58,3 +59,25 @@ class SqlLoginWaits(SqlRows, noun="login_waits"):
             owner=resumption.owner,
             tokens_version=resumption.tokens_version,
         )
+
+
+class SqlLoginChecks(SqlRows, noun="login_checks"):
+    """Implements `domain.login_checks.LoginCheckRows`."""
+
+    async def add(self, check: LoginCheck) -> None:
+        await self._sql.execute("insert", **RECORDS.login_check.encode(check))
+
+    async def find_due(self, *, now: datetime) -> LoginCheck | None:
+        return await self._sql.fetch_record("due", RECORDS.login_check, now=instant_to_column(now))
+
+    async def replace(self, check: LoginCheck) -> None:
+        await self._sql.execute("replace", **RECORDS.login_check.encode(check))
+
+    async def is_waiting(self, call_id: CallId) -> bool:
+        return await self._sql.fetch_one("waiting", call_id=call_id) is not None
+
+    async def resume_others(self, call_ids: Collection[CallId], *, now: datetime) -> None:
+        await self._sql.execute("resume_others", ids=self._sql.array(list(call_ids)), worked_at=instant_to_column(now))
+
+    async def remove(self, upstream: str, owner: Principal) -> None:
+        await self._sql.execute("delete", upstream=upstream, owner=owner)

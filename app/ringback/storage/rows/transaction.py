@@ -5,8 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
 from ringback.storage.rows.api_keys import SqlApiKeys
-from ringback.storage.rows.call_histories import SqlCallHistories
-from ringback.storage.rows.call_resumes import SqlCallResumes
+from ringback.storage.rows.call_histories import SqlCallHistories, SqlCallResumes
 from ringback.storage.rows.calls import SqlCallCompletions, SqlScheduledCalls, SqlTombstones
 from ringback.storage.rows.dashboard_access import SqlAuditEntries, SqlPortalLinks, SqlSignIns
 from ringback.storage.rows.deliveries import (
@@ -21,15 +20,13 @@ from ringback.storage.rows.erasures import SqlErasedDeliveries, SqlErasedRows, S
 from ringback.storage.rows.event_types import SqlEventDemands, SqlEventFollowings, SqlEventTypes
 from ringback.storage.rows.events import SqlEventLog, SqlEvents
 from ringback.storage.rows.insights import SqlClientSessions, SqlInsights, SqlOpenWork
-from ringback.storage.rows.login_checks import SqlLoginChecks
-from ringback.storage.rows.login_waits import SqlLoginWaits
+from ringback.storage.rows.login_waits import SqlLoginChecks, SqlLoginWaits
 from ringback.storage.rows.mcp_sessions import SqlMcpSessions
 from ringback.storage.rows.nodes import SqlLeaders, SqlWebhookRates
 from ringback.storage.rows.operations import SqlSchedulingTime, SqlUsage
 from ringback.storage.rows.subscriptions import SqlSubscriptions
 from ringback.storage.rows.unit import Pause, UnitContext
-from ringback.storage.rows.unused_logins import SqlUnusedLogins
-from ringback.storage.rows.upstream_logins import SqlOAuthClients, SqlUpstreamLogins, SqlUpstreamTokens
+from ringback.storage.rows.upstream_logins import SqlOAuthClients, SqlUnusedLogins, SqlUpstreamLogins, SqlUpstreamTokens
 from ringback.storage.rows.upstreams import (
     SqlOwnedCatalog,
     SqlToolAliases,

@@ -1,12 +1,13 @@
-"""Logins to upstreams, their tokens, and registered OAuth clients. What is secret is sealed."""
+"""Logins to upstreams, their tokens, registered OAuth clients, and upstreams without a configuration. Secrets are sealed."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Final
 
 from ringback.domain.ids import LoginId
 from ringback.domain.principal import Principal
+from ringback.domain.unused_logins import UnusedLogin
 from ringback.domain.upstream_logins import RegisteredClient, UpstreamLogin, UpstreamTokens
 from ringback.signing.sealing import UnsealError
 from ringback.storage.rows.columns import RECORDS, instant_to_column
@@ -147,3 +148,25 @@ def tokens_associated_data(row_id: str) -> str:
 
 def client_associated_data(row_id: str) -> str:
     return f"oauth_clients/{row_id}/client"
+
+
+class SqlUnusedLogins(SqlRows, noun="unused_logins"):
+    """Implements `domain.unused_logins.UnusedLoginRows`."""
+
+    async def list_upstreams(self, *, limit: int) -> Sequence[str]:
+        return [row["upstream"] for row in await self._sql.fetch_all("with_tokens", limit=limit)]
+
+    async def mark(self, upstreams: Collection[str], *, now: datetime) -> int:
+        since = instant_to_column(now)
+        marked = [await self._sql.execute("insert", upstream=each, unused_since=since) for each in upstreams]
+        return sum(marked)
+
+    async def unmark(self, upstreams: Collection[str]) -> None:
+        await self._sql.execute("delete", upstreams=self._sql.array(list(upstreams)))
+
+    async def find_due(self, *, cutoff: datetime) -> UnusedLogin | None:
+        return await self._sql.fetch_record("due", RECORDS.unused_login, cutoff=instant_to_column(cutoff))
+
+    async def remove_tokens(self, unused: UnusedLogin, *, limit: int) -> int:
+        since = instant_to_column(unused.unused_since)
+        return await self._sql.execute("remove_tokens", upstream=unused.upstream, unused_since=since, limit=limit)

@@ -36,4 +36,8 @@ class SqliteTransaction(SqlTransaction):
         confirmed = now if confirmed_now is None else confirmed_now
         super().__init__(UnitContext(partial(open_statements, connection), sealer, webhook_reader, now, confirmed))
         self.connection = connection
-        self.log_appends = StepwiseLogAppends(self)
+
+    @property
+    def log_appends(self) -> StepwiseLogAppends:
+        """A new one each time: if the transaction held it, each unit of work would be garbage that only a collection frees."""
+        return StepwiseLogAppends(self)

@@ -11,9 +11,8 @@ from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.insights import HourInsights, LatencyHistogram, UpstreamInsights
 from ringback.ui.charts.drawing import Chart
-from ringback.ui.charts.line_charts import ValueSeries, draw_lines
+from ringback.ui.charts.line_charts import Sparkline, ValueSeries, draw_lines, draw_sparkline
 from ringback.ui.charts.scales import make_count_scale, make_linear_scale, make_logarithmic_scale
-from ringback.ui.charts.sparklines import Sparkline, draw_sparkline
 from ringback.ui.charts.stacked_bars import CountSeries, draw_stacked_bars
 
 PERCENTILES: Final = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))

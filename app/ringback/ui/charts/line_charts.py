@@ -1,11 +1,17 @@
-"""One line for each series, with gaps where there is no value."""
+"""One line for each series, with gaps where there is no value; and sparklines, small lines without axes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from ringback.ui.charts.drawing import Chart, Column, LegendItem, Line
 from ringback.ui.charts.scales import ValueScale, format_hour, make_hour_ticks, place_hours
+
+SPARKLINE_WIDTH: Final = 112
+SPARKLINE_HEIGHT: Final = 24
+_SPARKLINE_MARGIN: Final = 2
+"""So that the line is not cut at the edges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,3 +97,26 @@ def _describe_hour(
 
 def _format_optional(value: float | None, format_value: Callable[[float], str]) -> str:
     return "none" if value is None else format_value(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sparkline:
+    """A small line beside a number."""
+
+    points: str
+    """Of a polyline; empty for fewer than two values."""
+    summary: str
+
+
+def draw_sparkline(values: Sequence[float], *, summary: str) -> Sparkline:
+    """From 0 to the largest value."""
+    if len(values) < 2:  # noqa: PLR2004 - a line has two ends
+        return Sparkline(points="", summary=summary)
+    highest = max(*values, 1e-9)
+    step = (SPARKLINE_WIDTH - 2 * _SPARKLINE_MARGIN) / (len(values) - 1)
+    room = SPARKLINE_HEIGHT - 2 * _SPARKLINE_MARGIN
+    points = [
+        (round(_SPARKLINE_MARGIN + number * step, 2), round(_SPARKLINE_MARGIN + room * (1 - value / highest), 2))
+        for number, value in enumerate(values)
+    ]
+    return Sparkline(points=write_points(points), summary=summary)

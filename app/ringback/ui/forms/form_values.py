@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ringback.domain import jsontext
-from ringback.ui.forms.schema_forms import FieldKind, SchemaField, is_array, is_object
+from ringback.ui.forms.form_fields import FieldKind, SchemaField
+from ringback.ui.forms.schema_reading import is_array, is_object
 
 TypedValues = Mapping[str, Sequence[str]]
 """What a form sent, by the names of its fields."""

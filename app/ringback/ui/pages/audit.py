@@ -10,7 +10,7 @@ from ringback.domain.ids import is_webhook_id, is_well_formed_id
 from ringback.ui.access import view_rows
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import PageRoutes
-from ringback.ui.query_parameters import with_query
+from ringback.ui.query_parameters import require_known_filters, with_query
 from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
@@ -28,6 +28,7 @@ class AuditPages:
     async def list_entries(self, request: Request, viewer: Viewer) -> Response:
         if viewer.is_portal:
             raise NotFound("A link does not show who changed what.")
+        require_known_filters(request.query_params, ())
         services = self._context.services
         caller = view_rows(services.operators, viewer, request, operation="ui_list_audit_entries")
         cursor = request.query_params.get("cursor")

@@ -21,7 +21,7 @@ from ringback.domain.errors import QuotaExceeded
 from ringback.domain.principal import Caller
 from ringback.schemas.deliveries import DeliveryListQuery
 from ringback.services.live import CallListing, DeliveryListing, LiveContent, LiveLists, SessionListing
-from ringback.services.live.listings import ListedCalls, ListedDeliveries, Listing, SessionContent
+from ringback.services.live.listings import ListedCalls, ListedDeliveries, LiveListing, SessionContent
 from ringback.ui.access import shows_owner, view_rows
 from ringback.ui.call_filters import read_call_query
 from ringback.ui.context import UiContext
@@ -49,7 +49,7 @@ _HEADERS: Final = {**PAGE_HEADERS, "X-Accel-Buffering": "no"}
 class _View(Generic[Shown]):
     """One list as some viewers see it."""
 
-    listing: Listing[Shown]
+    listing: LiveListing[Shown]
     template: str
     describe: Callable[[Shown], Mapping[str, Any]]
     """The values of the template."""

@@ -11,8 +11,7 @@ from ringback.services.portal_links import PortalCaller
 from ringback.ui.context import UiContext
 from ringback.ui.formats import session_path
 from ringback.ui.page_routes import ENDED_LINK, PageRoutes
-from ringback.ui.paths import PORTAL_PATH
-from ringback.ui.redirects import redirect
+from ringback.ui.redirects import PORTAL_PATH, redirect
 from ringback.ui.rendering import Renderer
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from ringback.ui.charts.session_charts import draw_session
 from ringback.ui.context import UiContext
 from ringback.ui.formats import session_path
 from ringback.ui.page_routes import PageRoutes
-from ringback.ui.query_parameters import with_query
+from ringback.ui.query_parameters import require_known_filters, with_query
 from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
@@ -42,6 +42,7 @@ class SessionPages:
         ]
 
     async def list_sessions(self, request: Request, viewer: Viewer) -> Response:
+        require_known_filters(request.query_params, ())
         services, cursor = self._context.services, request.query_params.get("cursor")
         principal = read_principal(request.query_params) if viewer.is_operator else ""
         caller = view_rows(services.operators, viewer, request, operation="ui_list_sessions")

@@ -15,9 +15,10 @@ from ringback.domain.principal import Scope
 from ringback.domain.upstreams import ToolInfo
 from ringback.schemas.call_requests import BatchedCallBody
 from ringback.ui.context import UiContext
+from ringback.ui.forms.form_fields import FieldKind, SchemaField
 from ringback.ui.forms.form_keys import FormKeys
 from ringback.ui.forms.form_values import TypedValues, read_arguments, write_defaults
-from ringback.ui.forms.schema_forms import FieldKind, SchemaField, build_form, build_json_form
+from ringback.ui.forms.schema_forms import build_form, build_json_form
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.pages.upstreams import describe_tool, find_upstream
 from ringback.ui.query_parameters import validate, with_query

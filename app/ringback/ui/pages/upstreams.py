@@ -12,7 +12,7 @@ from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.upstreams import ToolInfo
 from ringback.services.insights import ListedUpstream
 from ringback.ui.context import UiContext
-from ringback.ui.forms.schema_forms import bound_text, is_object
+from ringback.ui.forms.schema_reading import bound_text, is_object
 from ringback.ui.notices import find_notice
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import with_query

@@ -16,7 +16,7 @@ from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_text import describe_webhook
-from ringback.schemas.webhooks import ReplayBody, RotateSecretBody
+from ringback.schemas.webhook_requests import ReplayBody, RotateSecretBody
 from ringback.services.replays import ReplayRequest
 from ringback.services.webhook_changes import WebhookChange
 from ringback.ui.access import act_for_owner

@@ -13,7 +13,7 @@ from ringback.domain.errors import Forbidden, InvalidCallbackUrl, InvalidRequest
 from ringback.domain.event import EventName
 from ringback.domain.principal import Scope
 from ringback.domain.webhook import DeliveryCondition, Webhook
-from ringback.schemas.webhooks import ChangeWebhookBody
+from ringback.schemas.webhook_requests import ChangeWebhookBody
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import Form, PageRoutes
 from ringback.ui.query_parameters import validate, with_query

@@ -7,4 +7,5 @@ catalog_refresher     keeps the cached lists of a connection current
 tool_catalog          finds tools and rejects calls that cannot succeed
 argument_validation   checks arguments against an inputSchema in bounded time
 argument_schemas      … arguments of event types
+payload_schemas       … the data of events that clients publish
 """

@@ -70,6 +70,19 @@ async def test_a_changed_resource_whose_uri_contains_u_0000_matches_no_webhook_a
     assert [[each.id for each in webhooks] for webhooks in found] == [[webhook.id], []]
 
 
+async def test_an_event_whose_texts_contain_a_backslash_and_u0000_finds_its_webhooks(store: PostgresStore) -> None:
+    """Six characters, as a client may choose them for its ids: JSON text escapes the backslash."""
+    text = r"C:\u0000"
+    webhook = make_webhook(correlation_id=text, match_correlation=True, client_session_id=text)
+    await store.write(lambda tx: tx.webhooks.insert(webhook))
+    event = make_event(correlation_id=text, client_session_id=text, seq=1)
+
+    (found,) = await store.write(lambda tx: tx.webhooks.find_candidates([event], catching_up=False))
+    receivers = await store.write(lambda tx: tx.log_appends.find_receivers([event]))
+
+    assert [each.id for each in found] == [each.id for each in receivers.webhooks[event.principal, 1]] == [webhook.id]
+
+
 async def test_urls_and_filters_of_any_length_are_found(store: PostgresStore) -> None:
     url = f"https://example.com/{LONG[:1900]}"
     webhook = make_webhook(

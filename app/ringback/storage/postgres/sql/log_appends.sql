@@ -44,8 +44,8 @@ RETURNING principal, seq, last_at;
 --   cancelled  deliveries of progress that an event supersedes; here, so that the lowest open ones are counted without them
 --
 -- Places are texts, because the driver asks the server about `bigint[]` when a connection first sees it, which takes 10 ms.
--- The URI of a resource comes from an upstream, and PostgreSQL refuses U+0000. Each LIMIT and OFFSET, and each empty
--- text, keeps PostgreSQL from reading a whole table while it believes that the table is empty.
+-- Each LIMIT and OFFSET, and each empty text, keeps PostgreSQL from reading a whole table while it believes that the table is
+-- empty.
 -- name: find_receivers
 WITH RECURSIVE happened AS MATERIALIZED (
     SELECT
@@ -53,7 +53,7 @@ WITH RECURSIVE happened AS MATERIALIZED (
         event.row ->> 4 AS tool, event.row ->> 5 AS call_id, event.row ->> 6 AS client_session_id,
         event.row ->> 7 AS correlation_id, event.row ->> 8 AS uri, event.row ->> 9 AS topic, event.row -> 10 AS outcomes,
         (event.row ->> 11)::boolean AS supersedes
-    FROM json_array_elements(replace(:events, '\u0000', '\ufffd')::json) AS event (row)
+    FROM json_array_elements(:events::json) AS event (row)
 ),
 logs AS MATERIALIZED (
     SELECT principal, min(seq) AS first_seq FROM happened GROUP BY principal

@@ -67,7 +67,7 @@ WITH RECURSIVE happened AS MATERIALIZED (
         event.row ->> 0 AS principal, (event.row ->> 1)::bigint AS seq, event.row ->> 2 AS name, event.row ->> 3 AS upstream,
         event.row ->> 4 AS tool, event.row ->> 5 AS call_id, event.row ->> 6 AS client_session_id,
         event.row ->> 7 AS correlation_id, event.row ->> 8 AS uri, event.row ->> 9 AS topic, event.row -> 10 AS outcomes
-    FROM json_array_elements(replace(:events, '\u0000', '\ufffd')::json) AS event (row)
+    FROM json_array_elements(:events::json) AS event (row)
 ),
 sets (principal, event_name, fields) AS (
     SELECT names.principal, names.name, (

@@ -1,0 +1,109 @@
+"""ASGI middleware that limits the memory of large responses and writes them in pieces.
+
+The size of a response is known from its Content-Length, or from one event of a stream. Beyond the limits of
+`services.unread_responses` the first is refused with a problem document, and the second ends its stream: its client reads on
+from its last event, or asks for its call again.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ringback.api.problems import problem_response
+from ringback.domain.errors import QuotaExceeded, Unavailable
+from ringback.domain.principal import Caller
+from ringback.services.response_hooks import drop_response_hook
+from ringback.services.unread_responses import LARGE_RESPONSE_BYTES, ResponseMemory, UnreadResponses
+
+PIECE_BYTES: Final = 64 * 1024
+"""Of a large body, passed on at once. The server accepts the next piece when the client has read most of the earlier ones."""
+_CALLER_KEYS: Final = ("caller", "ringback.caller")
+"""Of the callers that REST and MCP have authenticated, in the state of the request."""
+
+
+class LargeResponseMiddleware:
+    def __init__(self, app: ASGIApp, *, responses: UnreadResponses) -> None:
+        self._app = app
+        self._responses = responses
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        memory = self._responses.open_response(scope.setdefault("state", {}))
+        try:
+            await self._app(scope, receive, _LargeResponse(scope, receive, send, memory))
+        finally:
+            memory.release()
+
+
+class _LargeResponse:
+    """Sends one response. Small messages pass unchanged."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, memory: ResponseMemory) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._memory = memory
+        self._is_refused = False
+        self._writing: asyncio.Lock | None = None
+        """Exists from the first large body on. A stream may send a comment while another task writes an event."""
+
+    async def __call__(self, message: Message) -> None:
+        if self._is_refused:
+            return
+        if message["type"] == "http.response.start":
+            await self._start(message)
+        elif len(message.get("body", b"")) >= LARGE_RESPONSE_BYTES:
+            await self._write_pieces(message)
+        elif self._writing is None:
+            await self._send(message)
+        else:
+            async with self._writing:
+                await self._send(message)
+
+    async def _start(self, message: Message) -> None:
+        try:
+            self._memory.reserve(_find_reader(self._scope), _read_length(message["headers"]))
+        except (QuotaExceeded, Unavailable) as error:
+            self._is_refused = True
+            drop_response_hook(self._scope["state"])
+            await problem_response(error)(self._scope, self._receive, self._send)
+        else:
+            await self._send(message)
+
+    async def _write_pieces(self, message: Message) -> None:
+        body: bytes | memoryview[int] = message["body"]
+        self._writing = self._writing or asyncio.Lock()
+        async with self._writing:
+            try:
+                with self._memory.reserve_for_event(_find_reader(self._scope), len(body)):
+                    for start in range(0, len(body), PIECE_BYTES):
+                        is_last = start + PIECE_BYTES >= len(body)
+                        piece: dict[str, Any] = {"body": bytes(body[start : start + PIECE_BYTES]), "more_body": True}
+                        await self._send({**message, **(piece if not is_last else {"body": piece["body"]})})
+            except (QuotaExceeded, Unavailable):
+                await self._end_stream()
+
+    async def _end_stream(self) -> None:
+        self._is_refused = True
+        drop_response_hook(self._scope["state"])
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        raise ClientDisconnect
+
+
+def _find_reader(scope: Scope) -> str:
+    """The principal of the request, or the address of a client without one."""
+    for key in _CALLER_KEYS:
+        caller = scope["state"].get(key)
+        if isinstance(caller, Caller):
+            return caller.principal
+    client = scope.get("client")
+    return f"address {client[0]}" if client else ""
+
+
+def _read_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    return next((int(value) for name, value in headers if name == b"content-length"), 0)

@@ -1,0 +1,105 @@
+"""Reads the JSON-RPC message of a POST, once for all that handles it.
+
+    no JSON                                          -32700, with the id null
+    no object; two members of one name; an odd id    -32600, with the id null
+    a value that cannot be written again             -32602
+    anything else                                    the message, in the state of the ASGI scope
+
+Two readers of one message must not understand two different ones: a filter in front of Ringback may read the first member of a
+name, and most parsers keep the last. A request whose id is neither a string nor an integer would look like a notification to
+the SDK, and its client would wait without end.
+"""
+
+import json
+from collections import Counter
+from collections.abc import MutableMapping
+from typing import Any, Final, cast
+
+from starlette.types import Scope
+
+from ringback.domain import jsontext
+from ringback.domain.errors import MalformedMessage, UnreadableMessage, UnstorableMessage
+from ringback.schemas.jsonrpc_errors import MESSAGE_ID_KEY
+
+REPEATED_NAME_LENGTH_MAX: Final = 100
+"""Characters of a name that an error repeats: the client chose the name."""
+_MESSAGE_KEY: Final = "ringback.jsonrpc_message"
+"""The key of the message in the ASGI scope's state."""
+_NOTIFICATION_PREFIX: Final = "notifications/"
+
+
+def read_message(body: bytes, scope: Scope) -> dict[str, Any]:
+    """The message, which `get_message` returns from now on; raises `MalformedMessage`."""
+    message = _require_object(_parse(body))
+    _require_valid_id(message)
+    if "method" in message and _is_storable(message.get("id")):
+        scope["state"][MESSAGE_ID_KEY] = message.get("id")
+    if not _is_storable(message):
+        raise UnstorableMessage(
+            "The body has an integer beyond 64 bits or more than 250 levels. Send such a number as a string."
+        )
+    set_message(scope["state"], message)
+    return message
+
+
+def set_message(state: MutableMapping[str, Any], message: Any) -> None:
+    """Set the message of a request that Ringback makes itself: no body of a client has it."""
+    state[_MESSAGE_KEY] = message
+
+
+def get_message(scope: Scope) -> Any:
+    """The message of this request; None if its body was not read."""
+    return scope["state"].get(_MESSAGE_KEY)
+
+
+def _parse(body: bytes) -> Any:
+    """Parse JSON whose value can be written again without changes, as REST does (`api.authentication`)."""
+    try:
+        jsontext.loads(body)
+        return _DECODER.decode(body.decode())
+    except json.JSONDecodeError as problem:
+        raise UnreadableMessage(
+            f"The body is not JSON: {problem.msg}, at line {problem.lineno}, column {problem.colno}."
+        ) from None
+    except (ValueError, RecursionError):
+        raise UnreadableMessage("The body has a number of thousands of digits, or too many levels.") from None
+
+
+def _is_storable(value: Any) -> bool:
+    try:
+        jsontext.dumps(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _build_object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    built = dict(members)
+    if len(built) < len(members):
+        counts = Counter(name for name, _ in members)
+        repeated = next(name for name in counts if counts[name] > 1)
+        raise MalformedMessage(
+            f"The body has an object with two members named '{repeated[:REPEATED_NAME_LENGTH_MAX]}'. Send each name once."
+        )
+    return built
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_object)
+
+
+def _require_object(message: Any) -> dict[str, Any]:
+    if not isinstance(message, dict):
+        raise MalformedMessage(
+            "The body must be one JSON-RPC message, which is an object. Send each message by itself."
+        )
+    return cast("dict[str, Any]", message)
+
+
+def _require_valid_id(message: dict[str, Any]) -> None:
+    """Some clients write `"id": null` into notifications, which need no response."""
+    if "method" not in message or "id" not in message:
+        return
+    request_id = message["id"]
+    is_notification = request_id is None and str(message["method"]).startswith(_NOTIFICATION_PREFIX)
+    if isinstance(request_id, bool) or not (is_notification or isinstance(request_id, int | str)):
+        raise MalformedMessage("The id of a request must be a string or an integer. Leave it out for a notification.")

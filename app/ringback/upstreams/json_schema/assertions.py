@@ -1,0 +1,161 @@
+"""The keywords that compare a value. Each counts its steps before it works."""
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any, Final, cast
+
+from ringback.upstreams.json_schema.evaluation import Evaluation, Keyword
+from ringback.upstreams.json_schema.values import (
+    TYPES,
+    describe,
+    describe_list,
+    describe_name,
+    is_equal,
+    is_number,
+    is_plain_integer,
+    make_unique_key,
+)
+
+Schema = Mapping[str, Any]
+
+MULTIPLE_STEPS: Final = 10
+"""A quotient beyond doubles takes a fraction, which takes about 15 µs."""
+
+
+def check_type(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
+    types = [argument] if isinstance(argument, str) else cast("list[str]", argument)
+    run.steps.count(len(types))
+    if not any(TYPES[name](value) for name in types):
+        run.report(lambda: f"{describe(value)} is not of type {describe_list(types)}")
+
+
+def check_type_of_draft_4(run: Evaluation, argument: Any, value: Any, schema: Schema) -> None:
+    """1.0 is not an integer."""
+    types = [argument] if isinstance(argument, str) else cast("list[str]", argument)
+    if isinstance(value, float) and "integer" in types and "number" not in types:
+        run.report(lambda: f"{describe(value)} is not of type {describe_list(types)}")
+    else:
+        check_type(run, argument, value, schema)
+
+
+def check_const(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
+    if not is_equal(value, argument, run.steps):
+        run.report(lambda: f"{describe(argument)} was expected")
+
+
+def check_enum(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
+    choices = cast("list[Any]", argument)
+    if not any(is_equal(value, choice, run.steps) for choice in choices):
+        run.report(lambda: f"{describe(value)} is not one of {describe_list(choices, brackets='[]')}")
+
+
+# -- numbers --
+
+
+def _limit_number(is_outside: Callable[[Any, Any], bool], words: str) -> Keyword:
+    def check(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
+        if is_number(value) and is_outside(value, argument):
+            run.report(lambda: f"{describe(value)} is {words} of {describe(argument)}")
+
+    return check
+
+
+check_minimum: Final = _limit_number(lambda value, limit: value < limit, "less than the minimum")
+check_maximum: Final = _limit_number(lambda value, limit: value > limit, "greater than the maximum")
+check_exclusive_minimum: Final = _limit_number(lambda value, limit: value <= limit, "less than or equal to the minimum")
+check_exclusive_maximum: Final = _limit_number(
+    lambda value, limit: value >= limit, "greater than or equal to the maximum"
+)
+
+
+def check_minimum_of_draft_4(run: Evaluation, argument: Any, value: Any, schema: Schema) -> None:
+    check = check_exclusive_minimum if schema.get("exclusiveMinimum") else check_minimum
+    check(run, argument, value, schema)
+
+
+def check_maximum_of_draft_4(run: Evaluation, argument: Any, value: Any, schema: Schema) -> None:
+    check = check_exclusive_maximum if schema.get("exclusiveMaximum") else check_maximum
+    check(run, argument, value, schema)
+
+
+def check_multiple_of(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
+    run.steps.count(MULTIPLE_STEPS)
+    if is_number(value) and not _is_multiple(value, argument):
+        run.report(lambda: f"{describe(value)} is not a multiple of {describe(argument)}")
+
+
+def _is_multiple(value: float, divisor: float) -> bool:
+    if is_plain_integer(divisor):
+        return value % divisor == 0
+    try:
+        quotient = value / divisor
+        return int(quotient) == quotient
+    except OverflowError:  # the quotient is infinite; both numbers have at most a few hundred digits
+        return (Fraction(value) / Fraction(divisor)).denominator == 1
+
+
+# -- lengths --
+
+
+def _limit_length(kind: type[str | list[Any] | dict[str, Any]], *, at_least: bool, words: str) -> Keyword:
+    """`words` follow the value; an empty value or limit has words of its own."""
+    special = 1 if at_least else 0
+    special_words = "should be non-empty" if at_least else "is expected to be empty"
+
+    def check(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
+        length = len(cast("list[Any]", value)) if isinstance(value, kind) else None
+        if length is not None and (length < argument if at_least else length > argument):
+            run.report(lambda: f"{describe(value)} {special_words if argument == special else words}")
+
+    return check
+
+
+check_min_length: Final = _limit_length(str, at_least=True, words="is too short")
+check_max_length: Final = _limit_length(str, at_least=False, words="is too long")
+check_min_items: Final = _limit_length(list, at_least=True, words="is too short")
+check_max_items: Final = _limit_length(list, at_least=False, words="is too long")
+check_min_properties: Final = _limit_length(dict, at_least=True, words="does not have enough properties")
+check_max_properties: Final = _limit_length(dict, at_least=False, words="has too many properties")
+
+
+def check_pattern(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
+    if isinstance(value, str) and run.document.patterns.matches(argument, value, run.steps) is False:
+        run.report(lambda: f"{describe(value)} does not match {describe_name(argument)}")
+
+
+def check_unique_items(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
+    if not argument or not isinstance(value, list):
+        return None
+    seen = set[str]()
+    for item in cast("list[Any]", value):
+        key = make_unique_key(item, run.steps)
+        if key in seen:
+            return run.report(lambda: f"{describe(value)} has non-unique elements")
+        seen.add(key)
+    return None
+
+
+# -- names --
+
+
+def check_required(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
+    if isinstance(value, dict):
+        for name in cast("list[str]", argument):
+            run.steps.count_text(len(name))
+            if name not in value:
+                run.report(lambda name=name: f"{describe_name(name)} is a required property")
+
+
+def check_dependent_required(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
+    if isinstance(value, dict):
+        for name, dependencies in cast("dict[str, list[str]]", argument).items():
+            run.steps.count_text(len(name))
+            if name in value:
+                check_names_beside(run, name, dependencies, value)
+
+
+def check_names_beside(run: Evaluation, name: str, dependencies: list[str], value: Any) -> None:
+    for each in dependencies:
+        run.steps.count_text(len(each))
+        if each not in value:
+            run.report(lambda each=each: f"{describe_name(each)} is a dependency of {describe_name(name)}")

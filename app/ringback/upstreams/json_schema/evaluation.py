@@ -1,0 +1,126 @@
+"""One validation of a value."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ringback.upstreams.json_schema.steps import SchemaUnusable, StepCounter, StepLimitExceeded
+from ringback.upstreams.json_schema.values import describe
+
+if TYPE_CHECKING:
+    from ringback.upstreams.json_schema.document import SchemaDocument
+
+DEPTH_MAX: Final = 150
+"""Of schemas that apply each other. A level takes two frames of Python, which allows a thousand."""
+REPORT_STEPS: Final = 20
+
+Keyword = Callable[["Evaluation", Any, Any, Mapping[str, Any]], None]
+"""Checks a value: (evaluation, argument of the keyword, value, schema that has the keyword)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaError:
+    """Why a value is invalid, and where in the value."""
+
+    path: tuple[str | int, ...]
+    detail: str
+
+
+class _EnoughErrors(Exception):
+    """The evaluation has as many errors as it looks for."""
+
+
+class Evaluation:
+    """Applies schemas to one value and collects errors."""
+
+    def __init__(self, document: "SchemaDocument", *, errors_max: int, steps: StepCounter) -> None:
+        self.document = document
+        self.steps = steps
+        self.errors: list[SchemaError] = []
+        self._errors_max = errors_max
+        self._depth = 0
+        self._path: list[str | int] = []
+        self._scope: list[str] = []
+        self._followed: set[tuple[int, int]] = set()
+        self._only_validity = False
+
+    def collect_errors(self, value: Any) -> None:
+        """Fill `errors`; raises `StepLimitExceeded` if the validation is incomplete, `SchemaUnusable` for a wrong reference."""
+        try:
+            self.apply(self.document.root, value)
+        except _EnoughErrors:
+            return
+
+    # -- for keywords --
+
+    def apply(self, schema: Any, value: Any) -> None:
+        """Check the value, at the place where the evaluation is."""
+        self.steps.count(1)
+        if schema is True:
+            return
+        if schema is False:
+            self.report(lambda: f"{describe(value)} is not allowed")
+            return
+        keywords = self.document.list_keywords(schema)
+        self.steps.count(len(keywords))
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise StepLimitExceeded
+        entered = self._enter_resource(schema)
+        for keyword, argument in keywords:
+            keyword(self, argument, value, schema)
+        if entered:
+            self._scope.pop()
+        self._depth -= 1
+
+    def apply_at(self, place: str | int, schema: Any, value: Any) -> None:
+        """Check a member or an item of the value."""
+        self._path.append(place)
+        self.apply(schema, value)
+        self._path.pop()
+
+    def is_valid(self, schema: Any, value: Any) -> bool:
+        """Whether the value is valid. It ends at the first error and reports nothing."""
+        before = self._only_validity, self._depth, len(self._path), len(self._scope)
+        self._only_validity = True
+        try:
+            self.apply(schema, value)
+        except _EnoughErrors:
+            return False
+        finally:
+            self._only_validity, self._depth, path, scope = before
+            del self._path[path:]
+            del self._scope[scope:]
+        return True
+
+    def report(self, write_detail: Callable[[], str]) -> None:
+        """Report an error at the place where the evaluation is. The detail is written only if a caller sees it."""
+        if self._only_validity:
+            raise _EnoughErrors
+        self.steps.count(REPORT_STEPS)
+        self.errors.append(SchemaError(tuple(self._path), write_detail()))
+        if len(self.errors) >= self._errors_max:
+            raise _EnoughErrors
+
+    def follow(self, schema: Any, value: Any) -> None:
+        """Apply the target of a reference. Raises `SchemaUnusable` for one that leads to itself without another value."""
+        followed = id(schema), id(value)
+        if followed in self._followed:
+            raise SchemaUnusable("a reference leads to itself")
+        self._followed.add(followed)
+        try:
+            self.apply(schema, value)
+        finally:
+            self._followed.discard(followed)
+
+    def list_scope(self) -> Iterable[str]:
+        """The base URIs of the resources that the evaluation is in, the outermost first."""
+        self.steps.count(len(self._scope))
+        return self._scope
+
+    def _enter_resource(self, schema: Mapping[str, Any]) -> bool:
+        base = self.document.get_base(schema)
+        if self._scope and self._scope[-1] == base:
+            return False
+        self._scope.append(base)
+        return True

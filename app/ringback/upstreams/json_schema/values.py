@@ -1,0 +1,147 @@
+"""Types, equality and excerpts of JSON values."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, cast
+
+from ringback.upstreams.json_schema.steps import StepCounter
+
+EXCERPT_LENGTH_MAX: Final = 64
+"""A longer value is not repeated in an error: it may be a document, and the caller has it."""
+LIST_LENGTH_MAX: Final = 160
+_INTEGER_BITS_MAX: Final = 128
+"""The text of a longer integer takes quadratic time."""
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_integer(value: Any) -> bool:
+    """Also 1.0, as drafts since 6 have it."""
+    return is_plain_integer(value) or (isinstance(value, float) and value.is_integer())
+
+
+def is_plain_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "array": lambda value: isinstance(value, list),
+    "boolean": lambda value: isinstance(value, bool),
+    "integer": is_integer,
+    "null": lambda value: value is None,
+    "number": is_number,
+    "object": lambda value: isinstance(value, dict),
+    "string": lambda value: isinstance(value, str),
+}
+
+
+def is_equal(one: Any, other: Any, steps: StepCounter) -> bool:
+    """Equality of JSON: 1 equals 1.0, and true does not equal 1. A step for each pair of scalars and each 1,000 characters."""
+    steps.count(1)
+    if isinstance(one, str) or isinstance(other, str):
+        if not (isinstance(one, str) and isinstance(other, str)) or len(one) != len(other):
+            return False
+        steps.count_text(len(one))
+        return one == other
+    if isinstance(one, list) and isinstance(other, list):
+        ours, theirs = cast("list[Any]", one), cast("list[Any]", other)
+        return len(ours) == len(theirs) and all(is_equal(ours[n], theirs[n], steps) for n in range(len(ours)))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return _are_objects_equal(cast("dict[str, Any]", one), cast("dict[str, Any]", other), steps)
+    return isinstance(one, bool) == isinstance(other, bool) and one == other
+
+
+def _are_objects_equal(one: dict[str, Any], other: dict[str, Any], steps: StepCounter) -> bool:
+    if len(one) != len(other):
+        return False
+    for name, value in one.items():
+        steps.count_text(len(name))
+        if name not in other or not is_equal(value, other[name], steps):
+            return False
+    return True
+
+
+def make_unique_key(value: Any, steps: StepCounter) -> str:
+    """Equal texts for equal values.
+
+    A text, because Python's hash of texts has a random seed. Its hashes of numbers and tuples have none, so a client could
+    choose values whose comparisons take quadratic time.
+    """
+    parts: list[str] = []
+    _write_key(value, parts, steps)
+    return "".join(parts)
+
+
+def _write_key(value: Any, parts: list[str], steps: StepCounter) -> None:
+    steps.count(2)
+    if isinstance(value, str):
+        steps.count_text(len(value))
+        parts.append(f"s{len(value)}:{value}")
+    elif isinstance(value, list):
+        parts.append(f"l{len(cast('list[Any]', value))}:")
+        for each in cast("list[Any]", value):
+            _write_key(each, parts, steps)
+    elif isinstance(value, dict):
+        members = cast("dict[str, Any]", value)
+        steps.count(2 * len(members))
+        parts.append(f"o{len(members)}:")
+        for name in sorted(members):
+            _write_key(name, parts, steps)
+            _write_key(members[name], parts, steps)
+    else:
+        parts.append(_write_scalar(value))
+
+
+def _write_scalar(value: Any) -> str:
+    """An integer in hexadecimal, because its decimal text takes quadratic time."""
+    return f"n{int(value):x};" if is_integer(value) else f"v{value!r};"
+
+
+# -- excerpts --
+
+
+def describe(value: Any) -> str:
+    """The value as Python writes it if that is short, else "the value"."""
+    if _measure(value, EXCERPT_LENGTH_MAX) < 0:
+        return "the value"
+    text = repr(value)
+    return text if len(text) <= EXCERPT_LENGTH_MAX else "the value"
+
+
+def describe_name(name: str) -> str:
+    """A name with its first characters at least."""
+    return repr(name) if len(name) <= EXCERPT_LENGTH_MAX else repr(name[:EXCERPT_LENGTH_MAX] + "…")
+
+
+def describe_list(values: Iterable[Any], *, brackets: str = "") -> str:
+    """The first values, separated by commas. It reads no further than `LIST_LENGTH_MAX` characters."""
+    texts: list[str] = []
+    length = 0
+    for value in values:
+        text = describe_name(value) if isinstance(value, str) else describe(value)
+        length += len(text) + 2
+        texts.append(text if length <= LIST_LENGTH_MAX else "…")
+        if length > LIST_LENGTH_MAX:
+            break
+    return f"{brackets[:1]}{', '.join(texts)}{brackets[1:]}"
+
+
+def _measure(value: Any, room: int) -> int:
+    """The room that is left after the shortest text of the value; negative if it is longer. It stops there."""
+    if isinstance(value, str):
+        return room - len(value)
+    if isinstance(value, int) and value.bit_length() > _INTEGER_BITS_MAX:
+        return -1
+    room -= 1
+    if isinstance(value, list):
+        for each in cast("list[Any]", value):
+            if room < 0:
+                break
+            room = _measure(each, room)
+    elif isinstance(value, dict):
+        for name, each in cast("dict[str, Any]", value).items():
+            if room < 0:
+                break
+            room = _measure(each, room - len(name))
+    return room

@@ -1,0 +1,204 @@
+"""The services of a simulated node, over its seams."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from ringback.admission import AdmissionGate
+from ringback.domain.call import RerunPolicy
+from ringback.domain.ids import IdGenerator
+from ringback.domain.principal import Principal
+from ringback.domain.upstream_logins import LoginFlow
+from ringback.domain.upstreams import SkippedUpstream, ToolConfig, ToolInfo, UpstreamInfo
+from ringback.notifier.http.guard import TargetGuard
+from ringback.notifier.http.resolver import NameNotFound, Resolution
+from ringback.notifier.http.target import TargetPolicy
+from ringback.notifier.recorder import Recorder
+from ringback.notifier.requested_deliveries import RequestedDeliveries
+from ringback.notifier.resume_tokens import CallResumeTokens
+from ringback.post_commit import CallHandoff
+from ringback.services.attempt_scheduling import AttemptScheduler
+from ringback.services.bulk_redelivery import BulkRedeliveries
+from ringback.services.calls import Calls
+from ringback.services.cancellation import BulkCancellations
+from ringback.services.erasures import Erasures
+from ringback.services.event_types import EventTypes
+from ringback.services.events import Events
+from ringback.services.input_answers import InputAnswers
+from ringback.services.lifecycle import Lifecycle
+from ringback.services.login_tokens import LoginRevocations
+from ringback.services.login_waits import LoginWaits
+from ringback.services.quotas import QuotaEnforcer
+from ringback.services.registrations import WebhookRegistrations
+from ringback.services.reports import CallReports
+from ringback.services.resume import CallResumption
+from ringback.services.upstream_controls import UpstreamControls
+from ringback.services.verification import VerificationPolicy, WebhookVerification
+from ringback.services.webhooks import Webhooks
+from ringback.upstreams.catalog.payload_schemas import JsonPayloadSchemas
+from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
+from scripts.simulate_runs.clock import NodeClock
+from scripts.simulate_runs.node_store import NodeStore
+from scripts.simulate_runs.receivers import NodeSender
+
+PUBLIC_URL: Final = "https://ringback.example"
+POLICY: Final = TargetPolicy()
+
+
+class NamesOfNothing:
+    """Implements `notifier.http.resolver.Resolver`: there are no names, because every receiver has an address."""
+
+    async def __call__(self, host: str, /) -> Resolution:
+        raise NameNotFound(host)
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+class OpenCatalog:
+    """Implements `domain.upstreams.ToolCatalog`: every tool of every upstream exists."""
+
+    def list_upstreams(self, principal: Principal | None = None) -> Sequence[UpstreamInfo]:  # noqa: ARG002 - as below
+        return []
+
+    def has_upstream(self, upstream: str) -> bool:  # noqa: ARG002 - the names of ToolCatalog
+        return True
+
+    def list_skipped(self) -> Sequence[SkippedUpstream]:
+        return []
+
+    async def list_tools(self, upstream: str, *, principal: Principal) -> Sequence[ToolInfo]:  # noqa: ARG002 - as above
+        return []
+
+    async def check_call(self, *args: Any, **kwargs: Any) -> None:
+        """Every call is possible."""
+
+    def is_repeatable(self, upstream: str, tool: str, *, principal: Principal) -> bool:  # noqa: ARG002 - as above
+        return False
+
+    def get_input_schema(self, *args: Any, **kwargs: Any) -> Mapping[str, Any] | None:  # noqa: ARG002 - as above
+        return None
+
+    def get_tool_config(self, upstream: str, tool: str) -> ToolConfig:  # noqa: ARG002 - as above
+        return ToolConfig(rerun_policy=RerunPolicy.NEVER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeParts:
+    """What the services of one node share with its workers."""
+
+    store: NodeStore
+    clock: NodeClock
+    ids: IdGenerator
+    sender: NodeSender
+    recorder: Recorder
+    tokens: CallResumeTokens
+    post_commit: CallHandoff
+    admission: AdmissionGate
+    quotas: QuotaEnforcer
+    lifecycle: Lifecycle
+    login_waits: LoginWaits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeServices:
+    """The use cases that the clients and operators of a simulation call."""
+
+    calls: Calls
+    input_answers: InputAnswers
+    reports: CallReports
+    registrations: WebhookRegistrations
+    webhooks: Webhooks
+    events: Events
+    resumption: CallResumption
+    upstream_controls: UpstreamControls
+    bulk_cancellations: BulkCancellations
+    bulk_redeliveries: BulkRedeliveries
+    erasures: Erasures
+    login_waits: LoginWaits
+    store: NodeStore
+    """For what an authorization server would bring about."""
+
+
+def build_node_services(parts: NodeParts) -> NodeServices:
+    shared: dict[str, Any] = {
+        "store": parts.store,
+        "ids": parts.ids,
+        "quotas": parts.quotas,
+        "lifecycle": parts.lifecycle,
+    }
+    catalog = OpenCatalog()
+    controls = UpstreamControls(store=parts.store, clock=parts.clock, catalog=catalog)
+    attempts = AttemptScheduler(store=parts.store, clock=parts.clock, targets=POLICY)
+    webhook_parts = _build_webhook_parts(parts, shared, catalog, attempts)
+    registrations = WebhookRegistrations(**webhook_parts, clock=parts.clock, recorder=parts.recorder)
+    requested_deliveries = RequestedDeliveries(ids=parts.ids)
+    return NodeServices(
+        calls=Calls(
+            **shared,
+            clock=parts.clock,
+            catalog=catalog,
+            recorder=parts.recorder,
+            tokens=parts.tokens,
+            registrations=registrations,
+            post_commit=parts.post_commit,
+            admission=parts.admission,
+            upstream_controls=controls,
+        ),
+        input_answers=InputAnswers(parts.store, parts.recorder),
+        reports=CallReports(**shared, recorder=parts.recorder, tokens=parts.tokens, registrations=registrations),
+        registrations=registrations,
+        webhooks=Webhooks(**webhook_parts, recorder=parts.recorder, requested_deliveries=requested_deliveries),
+        events=Events(store=parts.store, clock=parts.clock, lifecycle=parts.lifecycle),
+        resumption=CallResumption(store=parts.store, clock=parts.clock, tokens=parts.tokens, lifecycle=parts.lifecycle),
+        upstream_controls=controls,
+        bulk_cancellations=BulkCancellations(store=parts.store, recorder=parts.recorder, quotas=parts.quotas),
+        bulk_redeliveries=BulkRedeliveries(
+            store=parts.store,
+            requested_deliveries=requested_deliveries,
+            attempts=attempts,
+            quotas=parts.quotas,
+            lifecycle=parts.lifecycle,
+        ),
+        erasures=Erasures(
+            store=parts.store,
+            ids=parts.ids,
+            recorder=parts.recorder,
+            lifecycle=parts.lifecycle,
+            revocations=LoginRevocations(cast("LoginFlow", _NoLoginFlow())),
+        ),
+        login_waits=parts.login_waits,
+        store=parts.store,
+    )
+
+
+def _build_webhook_parts(
+    parts: NodeParts, shared: Mapping[str, Any], catalog: OpenCatalog, attempts: AttemptScheduler
+) -> dict[str, Any]:
+    return {
+        **shared,
+        "guard": TargetGuard(POLICY, resolver=NamesOfNothing()),
+        "verification": WebhookVerification(
+            store=parts.store,
+            clock=parts.clock,
+            lifecycle=parts.lifecycle,
+            targets=POLICY,
+            policy=VerificationPolicy(),
+        ),
+        "attempts": attempts,
+        "catalog": catalog,
+        "event_types": EventTypes(
+            store=parts.store,
+            clock=parts.clock,
+            lifecycle=parts.lifecycle,
+            catalog=UpstreamEventCatalog({}),
+            payload_schemas=JsonPayloadSchemas(),
+        ),
+    }
+
+
+class _NoLoginFlow:
+    """The authorization servers of a simulation revoke tokens without a request."""
+
+    async def revoke_tokens(self, tokens: Any) -> None:
+        """Nothing is sent."""

@@ -1,0 +1,46 @@
+"""What a principal whose connections hold many unread bytes gets, over REST and in a response to a start."""
+
+from collections.abc import Generator
+
+import httpx
+import pytest
+
+from ringback.api.context import ApiConfig
+from ringback.domain import jsontext
+from ringback.domain.call_outcome import completion_from_result
+from ringback.services.unread_responses import PRINCIPAL_UNREAD_BYTES_MAX, UnreadResponses
+from tests.support.service import CALL_BODY, ServiceUnderTest
+
+LARGE_RESULT = jsontext.dumps({"content": [{"type": "text", "text": "x" * 1_000_000}], "isError": False})
+KEY = {"Idempotency-Key": "once"}
+
+
+@pytest.fixture
+def unread(service: ServiceUnderTest) -> Generator[UnreadResponses]:
+    config: ApiConfig = service.app.state.config
+    yield config.unread_responses
+    assert config.unread_responses.unread_bytes == 0
+
+
+async def test_reads_of_large_results_wait_until_earlier_ones_are_read_and_starts_are_answered(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, unread: UnreadResponses
+) -> None:
+    started = (await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)).json()
+    ended = await service.finish_call(started["call_id"], completion_from_result(LARGE_RESULT, is_error=False))
+    path, token = f"/v1/calls/{ended.id}/result", {"resume_token": started["resume_token"]}
+    unread.reserve_bytes(ended.principal, PRINCIPAL_UNREAD_BYTES_MAX)
+
+    refused = [await alice.get(path), await alice.post("/v1/resume", json=token)]
+    repeated = await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)
+
+    for answer in refused:
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "10")
+        assert answer.json()["quota"] == "unread_response_bytes"
+    assert (repeated.status_code, "result" in repeated.json()) == (200, False)
+    assert repeated.json()["call"]["status"] == "completed"
+    unread.release_bytes(ended.principal, PRINCIPAL_UNREAD_BYTES_MAX)
+    assert (await alice.get(path)).content == LARGE_RESULT
+    part = await alice.get(path, headers={"Range": "bytes=5-600004"})
+    assert (part.status_code, part.content) == (206, LARGE_RESULT[5:600_005])
+    assert jsontext.dumps((await alice.post("/v1/resume", json=token)).json()["result"]) == LARGE_RESULT
+    assert "result" in (await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)).json()
