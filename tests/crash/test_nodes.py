@@ -71,8 +71,8 @@ async def test_calls_go_on_after_a_crash_of_the_database(tmp_path: Path, *, deep
             await asyncio.wait_for(stage.wait_until_held(1), WAIT_SECONDS)
             await asyncio.to_thread(server.stop)
             stage.release.set()
-            if deep:
-                await asyncio.sleep(OUTAGE_SECONDS_DEEP)
+            await asyncio.to_thread(first.process.join, OUTAGE_SECONDS_DEEP if deep else 0)
+            assert first.process.exitcode is None
             async with httpx.AsyncClient(timeout=WAIT_SECONDS) as client:
                 refused = [await client.post(f"{node.url}/v1/calls", json=CALL) for node in (first, second)]
             await asyncio.to_thread(server.start)
