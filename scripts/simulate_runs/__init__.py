@@ -19,8 +19,9 @@ What is real: everything of `ringback` between the services' methods and the por
 simulated: the loop, the time, the network, the database's server, upstreams, receivers and clients. `mutants` puts bugs into
 the real part and shows that the checks find them.
 
-Operators and owners pause, drain and resume upstreams, cancel and redeliver in bulk, rotate secrets, erase calls, sessions and
-principals, and sign in to upstreams that refuse calls until then, or again in the middle of one.
+MCP clients subscribe to events, refresh in time or too late, and go on from the cursor of their last grant. Operators and
+owners pause, drain and resume upstreams, cancel and redeliver in bulk, rotate secrets, erase calls, sessions and principals,
+and sign in to upstreams that refuse calls until then, or again in the middle of one.
 
 The limits: one unit of work runs at one instant, so what concurrent transactions do to one another is not simulated; the
 endpoints (REST, MCP), the real sender and the real connections with upstreams are not part of it.

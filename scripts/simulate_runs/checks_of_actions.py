@@ -89,14 +89,34 @@ def _check_erasure(result: SimulationResult, action: ObservedAction) -> Iterator
     if erasure is None or erasure.finished_at is None:
         yield Violation(Rule.LEFT_DATA, f"the erasure {action.target_id} was acknowledged, and is {erasure}")
         return
+    same_owner = [each for each in result.records.erasures if each.principal == erasure.principal]
+    finished_at = min(each.finished_at or erasure.finished_at for each in same_owner)
     for planned in result.plan.calls:
         seen = result.history.calls.get(planned.key)
         if seen is None or seen.acknowledged_at is None or not action.planned.erases(planned):
             continue
         if seen.acknowledged_at >= action.requested_at:
             continue
+        yield from _check_later_deliveries(result, seen.call_ids[0], finished_at, erasure.finished_at)
         if left := _find_left(result, planned, seen.call_ids[0]):
             yield Violation(Rule.LEFT_DATA, f"{planned.key} was erased as {action.planned.kind}, and is in {left}")
+
+
+def _check_later_deliveries(
+    result: SimulationResult, call_id: str, stub_at: int, finished_at: int
+) -> Iterator[Violation]:
+    """A webhook that is registered later receives the stubs of the call's events, and nothing else of it.
+
+    An earlier erasure of the same owner may have made them.
+    """
+    for delivery in result.records.deliveries:
+        if delivery.call_id == call_id and delivery.created_at < stub_at - CLOCK_ERROR_MILLISECONDS:
+            yield Violation(Rule.LEFT_DATA, f"{call_id} was erased, and {delivery} is left")
+    for callback in result.history.callbacks:
+        data = callback.body.get("data", {})
+        is_later = callback.at_seconds > (finished_at - STARTED_AT) / 1000 + SIGNING_SECONDS
+        if data.get("call_id") == call_id and is_later and not data.get("erased"):
+            yield Violation(Rule.LEFT_DATA, f"{call_id} was erased, and {callback.message_id} is sent as it was")
 
 
 def _find_left(result: SimulationResult, planned: PlannedCall, call_id: str) -> list[str]:

@@ -131,6 +131,10 @@ class History:
     """The id of each registered webhook, and when that was acknowledged (milliseconds since 1970), by its name in the plan."""
     removed_webhooks: set[str] = field(default_factory=set[str])
     """Webhooks whose removal was requested."""
+    second_lives: set[str] = field(default_factory=set[str])
+    """Subscriptions that lapsed, and began again from a cursor: they may get events twice."""
+    truncated_subscriptions: set[str] = field(default_factory=set[str])
+    """Subscriptions whose client was informed that events are missing."""
     starts: list[ToolStart] = field(default_factory=list[ToolStart])
     ends: list[ProducedEnd] = field(default_factory=list[ProducedEnd])
     callbacks: list[ReceivedCallback] = field(default_factory=list[ReceivedCallback])

@@ -255,9 +255,13 @@ class SimulationLoop(asyncio.BaseEventLoop):
         left += [task for task in self.unfinished_tasks() if task not in left]
         for process in self._processes:
             process.state = ProcessState.DEAD
-        for task in left:
-            task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - its end is meant
-            task.context.run(_unwind, task)
+        closed: set[SimulatedTask[Any]] = set()
+        while left:
+            for task in left:
+                task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - its end is meant
+                task.context.run(_unwind, task)
+            closed.update(left)
+            left = [task for task in self.unfinished_tasks() if task not in closed]  # a `finally` has begun them
         self._timers.clear()
         for process in self._processes:
             process.abandoned = []

@@ -71,7 +71,9 @@ def make_plan(seed: int, *, nodes: int = 2, size: PlanSize = MEDIUM) -> Plan:
         capacity=draw.one_of(4, 4, 1, 2),
         removes_old_rows=draw.happens(0.2),
     )
-    return draw.with_operators(plan) if draw.happens(0.5) else plan
+    if draw.happens(0.5):
+        plan = draw.with_operators(plan)
+    return draw.with_subscriptions(plan) if draw.happens(0.3) else plan
 
 
 class _Draw:
@@ -210,12 +212,31 @@ class _Draw:
             removes_old_rows=plan.removes_old_rows or any(each.kind in ERASURES for each in actions),
         )
 
+    def with_subscriptions(self, plan: Plan) -> Plan:
+        """The plan with MCP clients in place of its webhooks, or beside them."""
+        made = [self.webhook(number, plan.receivers) for number in range(self.count(1, 2))]
+        subscriptions = tuple(
+            replace(
+                each,
+                name=each.name.replace("webhook", "subscription"),
+                ordered=False,
+                is_verified=False,
+                outcomes=None,
+                hears_progress=False,
+                upstream=_with_sessions(each.upstream) if each.upstream is not None else None,
+                refresh_seconds=self.one_of(5.0, 12.0, 35.0),
+            )
+            for each in made
+        )
+        return replace(plan, webhooks=(*plan.webhooks, *subscriptions))
+
     def action(self, plan: Plan) -> PlannedAction:
         call = self.one_of(*plan.calls)
-        own = [each.name for each in plan.webhooks if each.principal == call.principal]
+        own = [each.name for each in plan.webhooks if each.principal == call.principal and each.refresh_seconds is None]
         kind = self.one_of(*ActionKind)
         phase = self.one_of(0.0, self.chance.random(), 1.0)
-        at_seconds = call.at_seconds + phase * call.work_seconds + self.chance.uniform(-0.5, 0.5)
+        at_seconds = call.at_seconds + phase * call.work_seconds
+        at_seconds += self.one_of(self.chance.uniform(-0.5, 0.5), self.chance.uniform(0.02, 0.1))  # or right afterwards
         if kind in {ActionKind.REDELIVER, ActionKind.ROTATE_SECRET}:
             at_seconds += self.chance.uniform(0.0, 20.0)
         if kind in {ActionKind.PAUSE, ActionKind.DRAIN}:

@@ -11,8 +11,9 @@ from ringback.domain.event import Event
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import Webhook, with_rotated_secret
 from ringback.notifier.requested_deliveries import RequestedDeliveries
-from ringback.services import erasure_batches, webhooks
+from ringback.services import erasure_batches, event_subscriptions, webhooks
 from ringback.services.cancellation import BulkCancellations
+from ringback.services.subscription_starts import SubscriptionStart
 from ringback.services.upstream_controls import UpstreamControls
 from ringback.storage.rows.login_waits import SqlLoginWaits
 from ringback.storage.rows.upstreams import SqlUpstreamControls
@@ -82,7 +83,15 @@ def _lose_calls_that_wait_for_logins() -> Sequence[Patch]:
     return [(SqlLoginWaits, "list_waiting", list_nothing)]
 
 
+def _ignore_cursors_of_subscriptions() -> Sequence[Patch]:
+    async def begin_at_end(*_args: Any, head: int, **_named: Any) -> SubscriptionStart:
+        return SubscriptionStart(after_seq=head, truncated=False)
+
+    return [(event_subscriptions, "find_start", begin_at_end)]
+
+
 MUTANTS_OF_ACTIONS: Final = (
+    Mutant("lost cursor", "a lapsed subscription begins again at the end of the log", _ignore_cursors_of_subscriptions),
     Mutant("lost pause", "a pause is acknowledged and not stored", _forget_pauses),
     Mutant("no drain", "a drained upstream gets new calls", _ignore_drains),
     Mutant("no bulk cancel", "a bulk cancellation reports success and cancels nothing", _skip_cancellations),

@@ -109,7 +109,7 @@ class Node:
         workers: list[Worker] = [self.runner]
         if any(webhook.is_verified for webhook in self._plan.webhooks):
             workers.append(self._build_verifier())
-        if any(webhook.hears_past for webhook in self._plan.webhooks):
+        if any(webhook.hears_past or webhook.refresh_seconds for webhook in self._plan.webhooks):
             workers.append(CatchUpWorker(store=self.store, catch_ups=self._recorder.catch_ups, clock=self._clock))
         return [*workers, self.dispatcher, self._build_janitor()]
 

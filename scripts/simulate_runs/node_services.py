@@ -10,6 +10,7 @@ from ringback.domain.ids import IdGenerator
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import LoginFlow
 from ringback.domain.upstreams import SkippedUpstream, ToolConfig, ToolInfo, UpstreamInfo
+from ringback.notifier.challenge_sender import ChallengeSender
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.resolver import NameNotFound, Resolution
 from ringback.notifier.http.target import TargetPolicy
@@ -17,11 +18,14 @@ from ringback.notifier.recorder import Recorder
 from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
+from ringback.protocol.mcp_events.grants import TtlPolicy
 from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.bulk_redelivery import BulkRedeliveries
+from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.calls import Calls
 from ringback.services.cancellation import BulkCancellations
 from ringback.services.erasures import Erasures
+from ringback.services.event_subscriptions import EventSubscriptions
 from ringback.services.event_types import EventTypes
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
@@ -43,6 +47,8 @@ from scripts.simulate_runs.receivers import NodeSender
 
 PUBLIC_URL: Final = "https://ringback.example"
 POLICY: Final = TargetPolicy()
+SUBSCRIPTION_SECONDS: Final = 20.0
+"""How long a grant of events/subscribe lasts. A service grants at least five minutes."""
 
 
 class NamesOfNothing:
@@ -110,6 +116,7 @@ class NodeServices:
     registrations: WebhookRegistrations
     webhooks: Webhooks
     events: Events
+    event_subscriptions: EventSubscriptions
     resumption: CallResumption
     upstream_controls: UpstreamControls
     bulk_cancellations: BulkCancellations
@@ -150,6 +157,7 @@ def build_node_services(parts: NodeParts) -> NodeServices:
         registrations=registrations,
         webhooks=Webhooks(**webhook_parts, recorder=parts.recorder, requested_deliveries=requested_deliveries),
         events=Events(store=parts.store, clock=parts.clock, lifecycle=parts.lifecycle),
+        event_subscriptions=_build_subscriptions(parts, webhook_parts),
         resumption=CallResumption(store=parts.store, clock=parts.clock, tokens=parts.tokens, lifecycle=parts.lifecycle),
         upstream_controls=controls,
         bulk_cancellations=BulkCancellations(store=parts.store, recorder=parts.recorder, quotas=parts.quotas),
@@ -195,6 +203,26 @@ def _build_webhook_parts(
             payload_schemas=JsonPayloadSchemas(),
         ),
     }
+
+
+def _build_subscriptions(parts: NodeParts, webhook_parts: Mapping[str, Any]) -> EventSubscriptions:
+    verification = webhook_parts["verification"]
+    sender = ChallengeSender(clock=parts.clock, ids=parts.ids, requester=parts.sender, policy=POLICY)
+    return EventSubscriptions(
+        store=parts.store,
+        clock=parts.clock,
+        recorder=parts.recorder,
+        verification=verification,
+        proofs=CallbackProofs(
+            store=parts.store, ids=parts.ids, sender=sender, verification=verification, targets=POLICY
+        ),
+        attempts=webhook_parts["attempts"],
+        quotas=parts.quotas,
+        lifecycle=parts.lifecycle,
+        catalog=webhook_parts["catalog"],
+        event_types=webhook_parts["event_types"],
+        ttl_policy=TtlPolicy(default_seconds=SUBSCRIPTION_SECONDS, shortest_seconds=SUBSCRIPTION_SECONDS),
+    )
 
 
 class _NoLoginFlow:

@@ -108,6 +108,8 @@ class PlannedWebhook:
     hears_past: bool = False
     """The webhook starts at the beginning of the log."""
     removed_at_seconds: float | None = None
+    refresh_seconds: float | None = None
+    """The webhook is a subscription of an MCP client, which subscribes again after so long: in time, or too late."""
 
 
 class FaultKind(StrEnum):

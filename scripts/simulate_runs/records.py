@@ -13,11 +13,14 @@ KEPT_COLUMNS: Final = frozenset(
         "tombstones.call_id",
         "events.call_id",
         "events.data",
+        "deliveries.call_id",
+        "deliveries.order_key",
         "audit_entries.target",
         "erasures.target",
     }
 )
-"""Where the id of an erased call stays: its tombstone, the stubs of its events, the audit log, and the erasure itself."""
+"""Where the id of an erased call stays: its tombstone, the stubs of its events and what sends them to later webhooks (which
+`checks_of_actions` looks at), the audit log, and the erasure itself."""
 KEPT_NAME_COLUMNS: Final = frozenset({"tombstones.idempotency_key"})
 """Where its name stays: the key starts no second call."""
 
@@ -60,6 +63,8 @@ class StoredDelivery:
     principal: str
     webhook_id: str
     event_id: str | None
+    call_id: str | None
+    created_at: int
     kind: str
     seq: int | None
     generation: int
@@ -80,6 +85,7 @@ class StoredWebhook:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredErasure:
     id: str
+    principal: str
     finished_at: int | None
 
 
@@ -106,7 +112,9 @@ def read_records(database: SharedDatabase, *, erased: Iterable[str] = ()) -> Sto
         deliveries=tuple(StoredDelivery(**dict(row)) for row in database.query(_DELIVERIES)),
         webhooks=tuple(StoredWebhook(**dict(row)) for row in database.query(_WEBHOOKS)),
         heads={row["principal"]: row["seq"] for row in database.query("SELECT principal, seq FROM log_heads")},
-        erasures=tuple(StoredErasure(**dict(row)) for row in database.query("SELECT id, finished_at FROM erasures")),
+        erasures=tuple(
+            StoredErasure(**dict(row)) for row in database.query("SELECT id, principal, finished_at FROM erasures")
+        ),
         traces={name: database.find_text(name, kept=_columns_kept_for(name)) for name in erased},
     )
 
@@ -128,6 +136,7 @@ _CALLS = """
 """
 _EVENTS = "SELECT id, principal, seq, name, call_id, data AS outcome, created_at FROM events ORDER BY principal, seq"
 _DELIVERIES = """
-    SELECT id, principal, webhook_id, event_id, kind, seq, generation, state, attempts, order_key FROM deliveries ORDER BY id
+    SELECT id, principal, webhook_id, event_id, call_id, created_at, kind, seq, generation, state, attempts, order_key
+    FROM deliveries ORDER BY id
 """
 _WEBHOOKS = "SELECT id, principal, state, call_id, missed_from FROM webhooks ORDER BY id"

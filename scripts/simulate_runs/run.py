@@ -20,6 +20,7 @@ from scripts.simulate_runs.plan import Plan, UpstreamKind
 from scripts.simulate_runs.receivers import SimulatedReceivers
 from scripts.simulate_runs.records import StoredRecords, read_records
 from scripts.simulate_runs.requester import Requester
+from scripts.simulate_runs.subscribers import Subscribers
 from scripts.simulate_runs.upstreams import SimulatedUpstream
 
 SETTLE_CHECK_SECONDS: Final = 2.0
@@ -123,11 +124,15 @@ class Simulation:
         )
         has_settled = asyncio.Event()
         readers = [asyncio.create_task(clients.follow_log(principal, has_settled)) for principal in self.plan.followed]
+        subscribers = Subscribers(self.plan, requester=requester, history=self.history, loop=self.loop)
+        subscriptions = [each for each in self.plan.webhooks if each.refresh_seconds is not None]
+        readers += [asyncio.create_task(subscribers.keep_subscription(each, has_settled)) for each in subscriptions]
         async with asyncio.TaskGroup() as group:
             for fault in self.plan.faults:
                 group.create_task(faults.inflict(fault))
             for webhook in self.plan.webhooks:
-                group.create_task(clients.keep_webhook(webhook))
+                if webhook.refresh_seconds is None:
+                    group.create_task(clients.keep_webhook(webhook))
             for call in self.plan.calls:
                 group.create_task(clients.carry_out(call))
             for action in self.plan.actions:
@@ -136,6 +141,10 @@ class Simulation:
                 group.create_task(operators.sign_in(login))
         faults.end_all()
         await self._settle(operators)
+        granted = [each for each in subscriptions if each.name in self.history.webhooks]
+        if lasting := [each for each in granted if each.removed_at_seconds is None]:
+            await asyncio.gather(*(subscribers.subscribe(each) for each in lasting))
+            await self._settle(operators)
         has_settled.set()
         await asyncio.gather(*readers, clients.try_tokens())
         return await self._stop_all(cluster)
@@ -176,8 +185,8 @@ def run_plan(plan: Plan, empty: EmptyDatabase, *, log_level: int = logging.ERROR
     with _record_logs(simulation, log_level):
         try:
             result = simulation.run()
-        except StuckSimulation as stuck:
-            simulation.history.surprise(str(stuck))
+        except Exception as error:  # noqa: BLE001 - boundary: one seed that fails does not end the others
+            simulation.history.surprise(str(error) if isinstance(error, StuckSimulation) else repr(error))
             empty.connection.rollback()
             result = SimulationResult(
                 plan,

@@ -205,3 +205,16 @@ async def test_a_call_that_is_stored_is_erased_although_its_nodes_clock_is_ahead
 
     assert (erasure.state, erasure.calls) == (ErasureState.FINISHED, 1)
     assert list_rows(nodes) == []
+
+
+async def test_an_erased_session_includes_a_call_that_the_clock_of_another_node_dates_later(
+    nodes: Nodes, clock: FakeClock
+) -> None:
+    dated_later = clock.now() + timedelta(milliseconds=30)
+    call = make_call(principal=ALICE, status=CallStatus.COMPLETED, client_session_id="session", created_at=dated_later)
+    await nodes.first.store.write(lambda tx: tx.calls.insert(call))
+
+    erasure = await nodes.second.services.erasures.erase_session(CALLER, "session", cancel=True)
+
+    assert erasure.state is ErasureState.FINISHED
+    assert query_rows(nodes.folder, "SELECT id FROM calls") == []

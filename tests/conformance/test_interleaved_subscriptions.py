@@ -13,10 +13,11 @@ from ringback.domain.call import Call
 from ringback.domain.call_outcome import completion_from_result
 from ringback.domain.cursor import LogPosition, encode_log_position
 from ringback.domain.delivery_rows import DeliveryFilter
+from ringback.domain.erasure import Erasure, ErasureKind
 from ringback.domain.errors import Unauthenticated
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.event_subscriptions import SubscriptionEnd
-from ringback.domain.ids import KeyId, WebhookId
+from ringback.domain.ids import ErasureId, KeyId, WebhookId
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Scope
 from ringback.domain.webhook import WebhookState
@@ -278,7 +279,18 @@ async def test_an_erasure_covers_a_subscription_that_is_newer_than_its_request(p
         clock.advance(10)
         await subscribe(proven.first, url=f"{URL}/{number}")
 
-    assert await proven.first.store.read(lambda tx: tx.erased_rows.newest_row_at(ALICE)) == clock.now()
+    erasure = Erasure(
+        id=ErasureId("era_1"),
+        principal=ALICE,
+        kind=ErasureKind.PRINCIPAL,
+        target=ALICE,
+        cancels=False,
+        requested_by=ALICE,
+        requested_at=clock.now(),
+        head=0,
+        worked_at=clock.now(),
+    )
+    assert await proven.first.store.read(lambda tx: tx.erased_rows.newest_row_at(erasure)) == clock.now()
 
 
 async def test_an_erased_subscription_has_ended_by_its_removal_now(proven: Nodes, clock: FakeClock) -> None:

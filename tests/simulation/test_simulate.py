@@ -112,7 +112,16 @@ def test_a_failing_plan_is_shrunk_to_what_it_takes_to_fail() -> None:
     assert (smallest.faults, smallest.nodes) == ((), 1)
 
 
-CHEAP_MUTANTS: Final = ("early hand-off", "hole in the log", "no deduplication", "no retry", "wide token")
+CHEAP_MUTANTS: Final = (
+    "early hand-off",
+    "hole in the log",
+    "kept labels",
+    "lost cursor",
+    "no deduplication",
+    "no redelivery",
+    "no retry",
+    "wide token",
+)
 """Mutants that the first few seeds find."""
 
 

@@ -73,6 +73,7 @@ class AuthenticatedRoute(APIRoute):
             if is_body_optional and not await strict.body():
                 return await handle(strict)
             require_json_content_type(request.headers.get("content-type"))
+            await strict.services.body_admission.admit_body(strict.caller.principal, await strict.body())
             await strict.json()
             return await handle(strict)
 

@@ -142,8 +142,8 @@ class ErasedRows(Protocol):
         """Whether the session or the principal has a call or a webhook, or the principal an API key, newer than the request."""
         ...
 
-    async def newest_row_at(self, principal: Principal) -> datetime | None:
-        """When the newest call or webhook of the principal was created; None without one."""
+    async def newest_row_at(self, erasure: Erasure) -> datetime | None:
+        """When the newest call or webhook of the session or the principal was created; None without one."""
         ...
 
     async def list_webhooks(self, erasure: Erasure, *, limit: int) -> Sequence[WebhookId]:

@@ -144,7 +144,8 @@ class Erasures:
             return existing
         erasure = await self._insert(tx, caller, principal, kind, target, cancel=cancel)
         if kind is ErasureKind.PRINCIPAL:
-            erasure = await _erase_keys(tx, erasure)
+            await erase_identity(tx, erasure)
+        erasure = await _include_newest_row(tx, erasure)
         if not cancel and (open_calls := await tx.erased_rows.list_open_calls(erasure, limit=1)):
             raise CallRunning(
                 f"The {kind} has calls that have not ended, such as {open_calls[0]}. Wait for their ends, or cancel and erase "
@@ -173,14 +174,14 @@ class Erasures:
         return erasure
 
 
-async def _erase_keys(tx: Transaction, erasure: Erasure) -> Erasure:
-    """Erase the principal's keys in the transaction of the request: later, its keys start nothing (`require_held_key`).
+async def _include_newest_row(tx: Transaction, erasure: Erasure) -> Erasure:
+    """Move the request to the time of the newest row that this transaction sees, and to the end of the log.
 
-    A start or registration that holds its key comes first. By the clock its row may be newer than this transaction. It is
-    erased all the same, so the request moves to the time of that row, and to the end of the log.
+    By the clock of its node that row may be newer than the request, although its start was acknowledged before it. The keys of
+    a principal are erased before this: later, they start nothing (`require_held_key`), and a start or registration that holds
+    its key comes first.
     """
-    await erase_identity(tx, erasure)
-    newest = await tx.erased_rows.newest_row_at(erasure.principal)
+    newest = await tx.erased_rows.newest_row_at(erasure)
     moved = replace(
         erasure,
         requested_at=max(erasure.requested_at, newest or erasure.requested_at),

@@ -55,6 +55,9 @@ PRINCIPAL_PARAMETERS: Final[StatementParameters] = {
         "last_calls": [{"principal": "bob"}, {"principal": "dave"}],
         "last_webhooks": [{"principal": "bob"}, {"principal": "dave"}],
         "last_subscriptions": [{"principal": "bob"}, {"principal": "dave"}],
+        "last_calls_of_session": [{"client_session_id": "none"}],
+        "last_webhooks_of_session": [{"client_session_id": "none"}],
+        "last_subscriptions_of_session": [{"client_session_id": "none"}],
     },
     "erased_deliveries": {
         "delete_of_calls": [{"call_ids": '["call_none", "call_zzz"]'}],

@@ -74,12 +74,13 @@ class SqlErasedRows(SqlRows, noun="erased_rows"):
             row = await self._sql.fetch_one("newer_of_session", **scope)
         return row is not None
 
-    async def newest_row_at(self, principal: Principal) -> datetime | None:
-        last = [
-            row["created_at"]
-            for name in ("last_calls", "last_webhooks", "last_subscriptions")
-            for row in await self._sql.fetch_all(name, principal=principal, limit=LAST_ROWS_VISITED)
-        ]
+    async def newest_row_at(self, erasure: Erasure) -> datetime | None:
+        scope: dict[str, Any] = {"principal": erasure.principal, "limit": LAST_ROWS_VISITED}
+        names = ("last_calls", "last_webhooks", "last_subscriptions")
+        if erasure.client_session_id is not None:
+            scope["client_session_id"] = erasure.client_session_id
+            names = ("last_calls_of_session", "last_webhooks_of_session", "last_subscriptions_of_session")
+        last = [row["created_at"] for name in names for row in await self._sql.fetch_all(name, **scope)]
         return column_to_instant(max(last)) if last else None
 
     async def list_webhooks(self, erasure: Erasure, *, limit: int) -> Sequence[WebhookId]:

@@ -73,3 +73,17 @@ SELECT created_at FROM webhooks WHERE principal = :principal ORDER BY id DESC LI
 -- Ids of subscriptions are hashes; their index has the time.
 -- name: last_subscriptions
 SELECT created_at FROM subscriptions WHERE principal = :principal ORDER BY created_at DESC LIMIT :limit;
+
+-- name: last_calls_of_session
+SELECT created_at FROM calls WHERE principal = :principal AND client_session_id = :client_session_id ORDER BY id DESC LIMIT :limit;
+
+-- name: last_webhooks_of_session
+SELECT created_at FROM webhooks
+WHERE principal = :principal AND client_session_id = :client_session_id
+    AND client_session_id IS NOT NULL AND (origin <> 'call' OR call_id IS NULL)
+ORDER BY id DESC LIMIT :limit;
+
+-- name: last_subscriptions_of_session
+SELECT created_at FROM webhooks
+WHERE principal = :principal AND client_session_id = :client_session_id AND client_session_id IS NOT NULL AND id < 'wh_'
+ORDER BY created_at DESC LIMIT :limit;
