@@ -250,7 +250,7 @@ _THREE_MODES: Final = (
 )
 _RESTART: Final = f"{_SUBSCRIPTIONS}a_new_subscription_gets_the_events_after_it_and_an_id_that_a_restart_keeps"
 _FORBIDDEN: Final = f"{_SUBSCRIPTION_CHALLENGES}a_caller_without_the_scope_or_the_upstream_is_forbidden"
-_REMOVED: Final = f"{_ENDINGS}the_receivers_of_a_removed_event_type_are_told_that_it_does_not_exist"
+_REMOVED: Final = f"{_ENDINGS}the_receivers_of_a_removed_event_type_learn_that_it_does_not_exist"
 _REMOVED_PUSH: Final = f"{_ENDPOINT}a_subscription_that_ends_is_terminated_with_its_error"
 _MODE: Final = f"{_ENDPOINT}an_unknown_event_type_is_not_found_and_a_mode_that_it_lacks_is_unsupported"
 _REVOKED: Final = f"{_ENDS}a_revoked_key_ends_its_subscriptions_and_tells_their_receivers"
@@ -338,9 +338,7 @@ SHOWN: Final[Mapping[str, Sequence[str]]] = {
     "error-codes-by-request": (
         f"{_GATEWAY}subscriptions.py::test_unsubscribing_what_never_was_is_not_found_in_the_codes_of_the_client",
     ),
-    "error-codes-of-envelopes": (
-        f"{_ENDINGS}the_receiver_of_a_removed_subscription_is_told_with_the_codes_of_its_client",
-    ),
+    "error-codes-of-envelopes": (f"{_ENDINGS}the_receiver_of_a_removed_subscription_gets_the_codes_of_its_client",),
     "delivery-webhook-id-of-message": (
         f"{_DELIVERIES}the_webhook_id_is_the_event_id_or_an_id_of_the_message_and_never_changes",
         f"{_ENDINGS}only_a_client_that_declares_the_extension_gets_ids_of_messages",

@@ -6,22 +6,30 @@
 The execution and callback of a call take about fifty turns of the event loop, its admission takes five. With equal priority a
 202 would wait under load as long as all other work (46 ms at the median instead of 4, measured). So background work waits to
 begin while a call is admitted, and the store writes admissions first. A flood of requests does not stop the background work:
-one piece begins every `BACKGROUND_INTERVAL_SECONDS`, and several at once after a turn of the event loop that took longer. Work
-that has begun is never delayed: it holds leases, connections and permits.
+one piece begins after each `BACKGROUND_INTERVAL_SECONDS` of CPU time, and several at once after a turn of the event loop that
+took longer. Work that has begun is never delayed: it holds leases, connections and permits.
 """
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import Final, NamedTuple
 
 BACKGROUND_INTERVAL_SECONDS: Final = 0.005
-"""The interval between two pieces of background work that begin while calls are admitted: about twice the CPU time of a piece,
-so a flood of admissions leaves half a core. All 2,048 attempts that may be in flight begin within 10 s, inside their leases."""
+"""CPU time of the event loop's thread between two pieces of background work that begin while calls are admitted: about twice
+the CPU time of a piece, so a flood of admissions leaves half of it. It is not the time of a clock: where other processes use
+the cores, much time passes in one turn, pieces would begin by the dozen, and the calls that follow them would all arrive at
+once (a 202 of a saturated service took three times as long, measured on two cores shared by twenty processes)."""
+IDLE_INTERVALS: Final = 4
+"""Or so many intervals by the clock, if they are over first: admissions that wait for a slow disk use no CPU time."""
+BACKGROUND_WAIT_SECONDS: Final = 5.0
+"""A piece that has waited this long begins with the next `RELEASE_BATCH_MAX`. So all 2,048 attempts that may be in flight begin
+within ten seconds, inside their leases."""
 RELEASE_BATCH_MAX: Final = 16
-"""Pieces that begin at once after a long turn of the event loop: 16 make up for 80 ms, and take about 30 ms themselves."""
+"""Pieces that begin at once after a long turn of the event loop: 16 make up for 80 ms of CPU time, and take about 30 ms."""
 
 _IS_ADMISSION: Final[ContextVar[bool]] = ContextVar("ringback_is_admission", default=False)
 
@@ -36,16 +44,29 @@ def leave_admission_context() -> None:
     _IS_ADMISSION.set(False)
 
 
-class AdmissionGate:
-    """Belongs to one event loop and uses the clock of that loop."""
+class _WaitingPiece(NamedTuple):
+    may_begin: asyncio.Future[None]
+    since: float
+    """By the clock of the event loop."""
 
-    def __init__(self, *, interval_seconds: float = BACKGROUND_INTERVAL_SECONDS) -> None:
+
+class AdmissionGate:
+    """Belongs to one event loop and uses its clock. `cpu_time` returns the CPU time of the calling thread in seconds."""
+
+    def __init__(
+        self,
+        *,
+        interval_seconds: float = BACKGROUND_INTERVAL_SECONDS,
+        cpu_time: Callable[[], float] = time.thread_time,
+    ) -> None:
         self._interval_seconds = interval_seconds
+        self._idle_interval_seconds = IDLE_INTERVALS * interval_seconds
+        self._cpu_time = cpu_time
         self._admissions = 0
         self._has_released_this_turn = False
         """Whether background work has begun in this turn of the event loop."""
-        self._released_at = 0.0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._released_at = self._released_at_cpu_time = 0.0
+        self._waiting: deque[_WaitingPiece] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
     @contextmanager
@@ -70,35 +91,46 @@ class AdmissionGate:
         if not (self._has_released_this_turn or self._waiting or self._admissions):
             self._record_release()
             return
-        may_begin = asyncio.get_running_loop().create_future()
-        self._waiting.append(may_begin)
+        loop = asyncio.get_running_loop()
+        may_begin = loop.create_future()
+        self._waiting.append(_WaitingPiece(may_begin, loop.time()))
         self._release_next()
         await may_begin
 
     def _release_next(self) -> None:
-        while self._waiting and self._waiting[0].done():  # its waiter was cancelled
+        while self._waiting and self._waiting[0].may_begin.done():  # its waiter was cancelled
             self._waiting.popleft()
         if not self._waiting or self._has_released_this_turn:
             return
         loop = asyncio.get_running_loop()
-        if self._admissions and loop.time() < (release_at := self._released_at + self._interval_seconds):
-            if self._timer is None:
-                self._timer = loop.call_at(release_at, self._release_after_timer)
+        cpu_seconds, seconds = self._cpu_time() - self._released_at_cpu_time, loop.time() - self._released_at
+        count = self._count_due(cpu_seconds, seconds, loop.time())
+        if not count:
+            self._schedule_release(min(self._interval_seconds - cpu_seconds, self._idle_interval_seconds - seconds))
             return
-        for _ in range(self._overdue_releases(loop.time()) if self._admissions else 1):
-            if self._waiting and not (first := self._waiting.popleft()).done():
-                first.set_result(None)
+        for _ in range(count):
+            if self._waiting and not (first := self._waiting.popleft()).may_begin.done():
+                first.may_begin.set_result(None)
         self._record_release()
 
-    def _overdue_releases(self, now: float) -> int:
-        """How many pieces would have begun by now if the event loop had had a turn for each."""
-        if self._interval_seconds <= 0:
+    def _count_due(self, cpu_seconds: float, seconds: float, now: float) -> int:
+        """How many pieces may begin, after these times since the last one began. After a long turn: those that it delayed."""
+        if not self._admissions:
             return 1
-        return max(1, min(int((now - self._released_at) / self._interval_seconds), RELEASE_BATCH_MAX))
+        if now - self._waiting[0].since >= BACKGROUND_WAIT_SECONDS:
+            return RELEASE_BATCH_MAX
+        if cpu_seconds >= self._interval_seconds > 0:
+            return min(int(cpu_seconds / self._interval_seconds), RELEASE_BATCH_MAX)
+        return int(self._interval_seconds <= 0 or seconds >= self._idle_interval_seconds)
+
+    def _schedule_release(self, pause_seconds: float) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(pause_seconds, self._release_after_timer)
 
     def _record_release(self) -> None:
         loop = asyncio.get_running_loop()
-        self._has_released_this_turn, self._released_at = True, loop.time()
+        self._has_released_this_turn = True
+        self._released_at, self._released_at_cpu_time = loop.time(), self._cpu_time()
         loop.call_soon(self._begin_loop_turn)
 
     def _begin_loop_turn(self) -> None:

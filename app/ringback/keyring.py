@@ -3,7 +3,7 @@
 With PostgreSQL there is no key file: a node that made its own key could read nothing that other nodes have written.
 
 The ring seals secrets and callback bodies at rest. The keys that sign resume tokens are derived from it, so the operator keeps,
-backs up and rotates one thing.
+backs up and rotates one file.
 """
 
 import fcntl

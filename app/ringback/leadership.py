@@ -84,8 +84,9 @@ class Leadership:
         return is_leader
 
     async def _write_lease(self, tx: Transaction) -> bool:
+        """A lease of another node runs out by confirmed time: the clock may only be far ahead."""
         until = tx.now() + seconds(LEASE_SECONDS)
-        return await tx.leaders.acquire(self._duty, owner=self._owner, until=until, now=tx.now())
+        return await tx.leaders.acquire(self._duty, owner=self._owner, until=until, now=tx.confirmed_now())
 
     async def _release(self) -> None:
         async def release(tx: Transaction) -> None:

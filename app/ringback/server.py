@@ -35,7 +35,13 @@ from ringback.bootstrap.idle_stop import IdleWatch
 from ringback.bootstrap.tracing import open_tracer
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import RingbackError
-from ringback.http_server import BoundedHttpProtocol, ConnectionLimiter, HttpLimits, compute_connections_max
+from ringback.http_server import (
+    BoundedHttpProtocol,
+    ConnectionLimiter,
+    HttpLimits,
+    compute_connections_max,
+    count_wanted_files,
+)
 from ringback.settings import Settings, SettingsError
 from ringback.storage.urls import locate_database
 from ringback.telemetry import configure_logging
@@ -138,7 +144,9 @@ def serve(
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     configure_logging(level=settings.log_level, log_format=settings.log_format, levels=dict(settings.log_levels))
-    limits = build_http_limits(settings, open_files_max=_raise_open_files_limit())
+    open_files_max = _raise_open_files_limit()
+    limits = build_http_limits(settings, open_files_max=open_files_max)
+    warn_about_open_files(limits, settings, open_files_max=open_files_max)
     with (
         ExitDeadline(seconds=settings.drain_seconds + exit_seconds) as deadline,
         open_tracer(os.environ, node=f"{socket.gethostname()}:{os.getpid()}") as tracer,
@@ -264,6 +272,16 @@ def build_http_limits(settings: Settings, *, open_files_max: int) -> HttpLimits:
         peer_connections_max=settings.peer_connections_max,
         trusted_proxies=settings.trusted_proxies,
     )
+
+
+def warn_about_open_files(limits: HttpLimits, settings: Settings, *, open_files_max: int) -> None:
+    """At the limit, clients are refused and upstreams' commands do not start, and neither names the cause."""
+    wanted = count_wanted_files(settings.connections_max or settings.peer_connections_max)
+    if open_files_max < wanted:
+        log.warning(
+            "service.open_files_limited",
+            extra={"limit": open_files_max, "wanted": wanted, "connections_max": limits.connections_max},
+        )
 
 
 def build_http_server(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine
+from contextvars import copy_context
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -87,18 +88,22 @@ async def run_with_helper(work: Coroutine[Any, Any, T], helper: Coroutine[Any, A
 
 
 class LateHelper:
-    """Runs beside the block that it is entered for, from the first `start` on: a task costs more than most blocks take."""
+    """Runs beside the block that it is entered for, from the first `start` on: a task costs more than most blocks take.
 
-    __slots__ = ("_run", "_task")
+    It runs in the context of the block. The task that calls `start` may belong to something else, with its own log facts.
+    """
+
+    __slots__ = ("_context", "_run", "_task")
 
     def __init__(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._run = run
+        self._context = copy_context()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start the helper, unless it was started before. Only within the block."""
         if self._task is None:
-            self._task = asyncio.create_task(self._run())
+            self._task = asyncio.create_task(self._run(), context=self._context)
 
     async def __aenter__(self) -> Self:
         return self

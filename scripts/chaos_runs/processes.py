@@ -114,9 +114,10 @@ class ManagedProcess:
         await asyncio.sleep(self.downtime_seconds)
 
     def _has_failed_to_start(self, process: ForkServerProcess) -> bool:
-        """Whether it said in a line why it does not start."""
-        words = self.log.read_bytes()[-LOG_CHARACTERS_QUOTED:]
-        return self.may_fail_to_start and process.exitcode == 1 and b"Traceback" not in words
+        """Whether it said in a line why it does not start. A process that was killed at once has no log."""
+        if not self.may_fail_to_start or process.exitcode != 1:
+            return False
+        return b"Traceback" not in self.log.read_bytes()[-LOG_CHARACTERS_QUOTED:]
 
     async def _wait_for_exit(self, gone: asyncio.Event, life: ServiceRun | None) -> None:
         if life is None:

@@ -68,7 +68,12 @@ class NodeSignals:
             yield waiter
 
     @contextmanager
-    def subscribe(self, callback: Callable[[], None], *topics: str) -> Generator[None]:
+    def subscribe(
+        self,
+        callback: Callable[[], None],
+        *topics: str,
+        also_after_losses: bool = True,  # noqa: ARG002 - a node that loses notifications does not notice
+    ) -> Generator[None]:
         self._count += 1
         number = self._count
         for topic in topics:

@@ -6,7 +6,9 @@
                                      ├─▶ hostile_clients   the hostile clients, in their own process
                                      │     ├─▶ hostile_connections   slow or endless headers, unread responses
                                      │     ├─▶ hostile_callers       hanging names, held deliveries, filters, 1,000 webhooks
-                                     │     └─▶ upstream              malformed responses and floods, over stdio
+                                     │     ├─▶ hostile_readers       large results that are not read
+                                     │     ├─▶ upstream              malformed responses and floods, over stdio
+                                     │     └─▶ http_upstream         floods on response streams, over HTTP
                                      └─▶ verdict           compares the measurements with the limits
 
 The measured principal calls alone first, then beside the hostile clients, at the same constant rate. Lost, rejected and stuck

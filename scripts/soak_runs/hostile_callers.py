@@ -8,11 +8,13 @@ from typing import Any, Final
 
 import httpx
 
-from scripts.soak_runs.service import HOSTILE
+from scripts.soak_runs.http_upstream import FLOODS
+from scripts.soak_runs.service import HOSTILE, STREAMING
 from scripts.soak_runs.upstream import MALFORMED_RESPONSES
 
 NAMES, HELD, CORRELATED = "hung_names", "held_deliveries", "correlated_webhooks"
 GARBLING, FLOODING = "garbling_upstream", "flooding_upstream"
+FLOODING_STREAMS = "flooding_streams"
 FILTERS, CURSORS = "fruitless_filters", "old_cursors"
 WEBHOOKS: Final = 1000
 """The default quota."""
@@ -71,6 +73,16 @@ class Caller:
     async def call_flooding_tool(self) -> None:
         await self.start_call("flood", {})
 
+    async def call_flooding_stream(self) -> None:
+        tools = list(FLOODS)
+        await self.start_call(tools[next(self._numbers) % len(tools)], {}, upstream=STREAMING)
+
+    async def make_large_result(self) -> str:
+        """The id of a call whose result has 15 MB."""
+        body = {"upstream": HOSTILE, "tool": "large", "arguments": {"number": next(self._numbers)}, "wait_seconds": 30}
+        started = await self.request("POST", "/v1/calls", body)
+        return "" if started is None else started.json()["call_id"]
+
     async def filter_without_matches(self) -> None:
         await self.request("GET", UNMATCHED_FILTER[next(self._numbers) % len(UNMATCHED_FILTER)])
 
@@ -106,6 +118,7 @@ KINDS: Final[dict[str, tuple[OneRequest, float]]] = {
     CORRELATED: (Caller.finish_call, 1.0),
     GARBLING: (Caller.call_malformed_tool, 0.5),
     FLOODING: (Caller.call_flooding_tool, 0.1),
+    FLOODING_STREAMS: (Caller.call_flooding_stream, 0.3),
     FILTERS: (Caller.filter_without_matches, 3.0),
     CURSORS: (Caller.register_with_an_old_cursor, 0.25),
 }

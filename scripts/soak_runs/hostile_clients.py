@@ -18,6 +18,7 @@ import uvloop
 
 from scripts.soak_runs import hostile_callers as callers
 from scripts.soak_runs import hostile_connections as connections
+from scripts.soak_runs import hostile_readers as readers
 
 NICENESS: Final = 10
 """The hostile clients run at low priority, so that they affect the service by their requests and not by their CPU."""
@@ -28,6 +29,8 @@ PRINCIPAL_BY_KIND: Final = {
     callers.CORRELATED: "correlated",
     callers.GARBLING: "garbling",
     callers.FLOODING: "flooding",
+    callers.FLOODING_STREAMS: "streaming",
+    readers.UNREAD_RESULTS: "reading",
     callers.FILTERS: "archive",
     callers.CURSORS: "archive",
 }
@@ -42,19 +45,22 @@ class HostileSpec:
 
 
 async def main(spec: HostileSpec) -> None:
-    done = {kind: Counter[str]() for kind in (*connections.KINDS, *callers.KINDS)}
+    done = {kind: Counter[str]() for kind in (*connections.KINDS, *callers.KINDS, readers.UNREAD_RESULTS)}
     server = await asyncio.get_running_loop().create_server(_RespondingProtocol, "127.0.0.1", 0)
     receiver_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/callback"
     async with contextlib.AsyncExitStack() as stack:
         crowd = {
             kind: callers.Caller(await stack.enter_async_context(_client(spec, kind)), receiver_url, done[kind])
-            for kind in callers.KINDS
+            for kind in (*callers.KINDS, readers.UNREAD_RESULTS)
         }
         await crowd[callers.CORRELATED].request("GET", "/openapi.json")  # the service creates the document once
         await crowd[callers.CORRELATED].register_correlated()
+        paths = await readers.make_large_results(crowd[readers.UNREAD_RESULTS])
         print("ready", flush=True)
+        key = spec.keys[PRINCIPAL_BY_KIND[readers.UNREAD_RESULTS]]
         work = [
-            *(asyncio.create_task(callers.run_hostile_caller(kind, caller)) for kind, caller in crowd.items()),
+            *(asyncio.create_task(callers.run_hostile_caller(kind, crowd[kind])) for kind in callers.KINDS),
+            asyncio.create_task(readers.read_nothing(paths, key, spec.port, done[readers.UNREAD_RESULTS])),
             *(
                 asyncio.create_task(connections.run_hostile_connections(kind, spec.port, done[kind]))
                 for kind in connections.KINDS

@@ -18,7 +18,7 @@ from scripts.benchmarks.service import free_port
 from scripts.soak_runs import hostile_clients as crowd
 from scripts.soak_runs import stored_data as history
 from scripts.soak_runs.measured_client import Callbacks, MeasuredClient, receiving
-from scripts.soak_runs.service import Service, ServiceSpec, make_settings, running_service
+from scripts.soak_runs.service import Service, ServiceSpec, make_settings, running_http_upstream, running_service
 from scripts.soak_runs.verdict import SoakMeasurements
 from tests.support.name_servers import HANG_BEHAVIOUR, name_server
 
@@ -31,7 +31,7 @@ SETTLE_SECONDS: Final = 60.0
 """For the hostile clients' calls to end: their timeout is 30 s, plus one round of the janitor."""
 POLL_SECONDS: Final = 0.5
 OPEN: Final = ("working", "input_required")
-CROWD_KINDS_THAT_CALL: Final = ("names", "suspended", "correlated", "garbling", "flooding")
+CROWD_KINDS_THAT_CALL: Final = ("names", "suspended", "correlated", "garbling", "flooding", "streaming", "reading")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +56,11 @@ def make_plan(minutes: float) -> SoakPlan:
 async def run_soak(plan: SoakPlan) -> SoakMeasurements:
     with TemporaryDirectory(prefix="ringback-soak-") as name:
         async with name_server({}, others=HANG_BEHAVIOUR) as names:
-            spec = ServiceSpec(folder=name, port=free_port(), name_servers=[names.address])
+            spec = ServiceSpec(folder=name, port=free_port(), name_servers=[names.address], streaming_port=free_port())
             keys = await _keys(spec)
             print_progress("storing the hostile clients' data")
             await history.store_data(make_settings(spec), plan.size)
-            async with running_service(spec) as service:
+            async with running_http_upstream(spec), running_service(spec) as service:
                 return await run_phases(plan, service, spec, keys)
 
 

@@ -22,8 +22,11 @@ READY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.05
 UPSTREAM: Final = Path(__file__).with_name("upstream.py")
+HTTP_UPSTREAM: Final = Path(__file__).with_name("http_upstream.py")
 CALM_TOOL_UPSTREAM, HOSTILE = "calm", "hostile"
 """Two processes of the same server. Only the hostile clients call the second one."""
+STREAMING = "streaming"
+"""The HTTP server that floods its streams."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,8 @@ class ServiceSpec:
     folder: str
     port: int
     name_servers: Sequence[str]
+    streaming_port: int
+    """Of `http_upstream`."""
 
     @property
     def url(self) -> str:
@@ -58,6 +63,18 @@ def make_settings(spec: ServiceSpec) -> Settings:
         callback_http=True,
         drain_seconds=1.0,
     )
+
+
+@asynccontextmanager
+async def running_http_upstream(spec: ServiceSpec) -> AsyncGenerator[None]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-I", "-S", str(HTTP_UPSTREAM), str(spec.streaming_port)
+    )
+    try:
+        yield
+    finally:
+        process.kill()
+        await process.wait()
 
 
 @asynccontextmanager
@@ -97,6 +114,7 @@ def main(text: str) -> None:
     spec = ServiceSpec(**fields)
     command = f"{sys.executable} -I -S {UPSTREAM}"
     configs = [parse_upstream_option(f"{name}={command}") for name in (CALM_TOOL_UPSTREAM, HOSTILE)]
+    configs.append(parse_upstream_option(f"{STREAMING}=http://127.0.0.1:{spec.streaming_port}/mcp"))
     serve(make_settings(spec), configs, environment=Environment(resolver=CAresResolver(spec.name_servers)))
 
 

@@ -1,7 +1,7 @@
 """An MCP server over stdio, without an SDK, with correct and malformed responses: `python upstream.py`.
 
 `echo` responds at once. `garble` sends the malformed response that its argument `how` names: see `GARBLED`. `flood` sends
-thousands of notifications before its response.
+thousands of notifications before its response. `large` responds with 15 MB.
 """
 
 import json
@@ -14,6 +14,8 @@ PROTOCOL_VERSION = "2025-11-25"
 METHOD_NOT_FOUND = -32601
 LEVELS = 250
 LONG_BYTES = 40_000_000
+LARGE_PAIRS = 7_500_000
+"""Of two digits, in a large result."""
 NOTIFICATIONS = 20_000
 NICENESS = 10
 """As in `scripts.soak_runs.hostile_clients`."""
@@ -24,7 +26,7 @@ RESULTS: dict[str, Any] = {
         "capabilities": {"tools": {}},
     },
     "tools/list": {
-        "tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "garble", "flood")]
+        "tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "garble", "flood", "large")]
     },
     "ping": {},
 }
@@ -75,6 +77,8 @@ def respond(message: dict[str, Any]) -> str:
             return MALFORMED_RESPONSES[params["arguments"]["how"]](request_id)
         case "flood":
             return f"{NOTIFICATION}\n" * NOTIFICATIONS + make_response(request_id, make_text_result("flooded"))
+        case "large":
+            return make_response(request_id, make_text_result(f"{params['arguments']['number']:02d}" * LARGE_PAIRS))
         case _:
             return make_response(request_id, make_text_result("here"))
 

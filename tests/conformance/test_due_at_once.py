@@ -40,7 +40,7 @@ async def test_only_tried_deliveries_are_made_due_and_only_so_many_in_one_unit(s
         assert found == unchanged
 
 
-async def test_an_origin_is_probed_upon_request_once_in_a_while_whoever_requests_it(store: Store) -> None:
+async def test_an_origin_is_probed_upon_request_once_in_a_while_for_all_principals_together(store: Store) -> None:
     spacing = timedelta(seconds=REQUESTED_PROBE_SPACING_SECONDS)
     opened = CircuitBreaker(failures=12, openings=4, paused_until=START + timedelta(minutes=2))
     await store.write(lambda tx: tx.origin_breakers.save_breaker(ORIGIN, opened))

@@ -39,7 +39,7 @@ async def test_a_lease_that_ran_out_goes_to_the_next_owner_who_asks(store: Store
     assert not await acquire(store, "first", seconds=31)
 
 
-async def test_a_released_duty_is_free_at_once_and_nobody_releases_that_of_another(store: Store) -> None:
+async def test_a_released_duty_is_free_at_once_and_no_node_releases_that_of_another(store: Store) -> None:
     await acquire(store, "first")
     await store.write(lambda tx: tx.leaders.release("watch", owner="second"))
     assert not await acquire(store, "second")

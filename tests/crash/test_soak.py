@@ -8,6 +8,7 @@ import pytest
 
 from scripts.soak_runs import hostile_callers as callers
 from scripts.soak_runs import hostile_connections as connections
+from scripts.soak_runs.hostile_readers import UNREAD_RESULTS
 from scripts.soak_runs.measured_client import MeasuredPhase
 from scripts.soak_runs.run import make_plan, print_progress, run_soak
 from scripts.soak_runs.verdict import GROWTH_MIB_MAX, HEALTHZ_SECONDS_MAX, SoakMeasurements, count_failures, judge_run
@@ -30,7 +31,7 @@ async def test_a_client_loses_nothing_beside_hostile_clients_of_every_kind(*, de
 
     assert count_failures(shown) == COUNTS_THAT_MUST_BE_ZERO
     assert shown.beside.started == len(shown.beside.callbacks) > 0
-    assert all(_ran_completely(shown.crowd[kind]) for kind in (*connections.KINDS, *callers.KINDS))
+    assert all(_ran_completely(shown.crowd[kind]) for kind in (*connections.KINDS, *callers.KINDS, UNREAD_RESULTS))
 
 
 def _ran_completely(done: Mapping[str, int]) -> bool:

@@ -169,7 +169,7 @@ class EventUpstream:
         await context.session.send_notification(frame, related_request_id=context.request_id)
 
     def add_event_type(self, name: str) -> None:
-        """Offer another type, and tell the clients that listen for it (2026-07-28)."""
+        """Offer another type, and notify the clients that listen for it (2026-07-28)."""
         self.names.append(name)
         self._notify()
 

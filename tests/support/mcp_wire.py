@@ -14,7 +14,6 @@ async with legacy_session(http, url) as session:           2025-11-25, or what `
 import asyncio
 import itertools
 import json
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -221,9 +220,11 @@ async def legacy_session(
         await http.delete(url, headers=session.headers)
 
 
-def without_event_ids(text: str) -> str:
-    """A stream's text without the ids of its events, which are sealed and so differ each time."""
-    return re.sub(r"^id: .*\r?\n", "", text, flags=re.MULTILINE)
+def read_message_texts(text: str) -> str:
+    """The messages of a response: a fast one is one message, a slow one a stream whose sealed event ids differ each time."""
+    if text.startswith("{"):
+        return text
+    return "".join(line.removeprefix("data:").strip() for line in text.splitlines() if line.startswith("data:"))
 
 
 def _authorization_header(key: str | None) -> dict[str, str]:

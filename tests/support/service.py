@@ -39,6 +39,7 @@ from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.audit import AuditLog
+from ringback.services.body_admission import BodyAdmission
 from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.call_histories import CallHistories
 from ringback.services.call_resumes import CallResumeRecorder
@@ -290,6 +291,7 @@ def _services(
         upstream_controls=upstream_controls,
     )
     return Services(
+        body_admission=BodyAdmission(clock=clock),
         calls=calls,
         bulk_cancellations=BulkCancellations(store=store, recorder=recorder, quotas=keeper),
         input_answers=InputAnswers(store, recorder),

@@ -4,7 +4,14 @@ import asyncio
 
 import pytest
 
-from ringback.admission import RELEASE_BATCH_MAX, AdmissionGate, is_in_admission, leave_admission_context
+from ringback.admission import (
+    BACKGROUND_WAIT_SECONDS,
+    IDLE_INTERVALS,
+    RELEASE_BATCH_MAX,
+    AdmissionGate,
+    is_in_admission,
+    leave_admission_context,
+)
 from tests.support.limits import WAIT_SECONDS
 
 FOR_EVER = 1e9
@@ -92,12 +99,9 @@ async def test_the_context_of_an_admission_is_marked() -> None:
     assert not is_in_admission()
 
 
-async def test_missed_background_work_begins_after_a_long_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    gate, begun, loop, ahead = AdmissionGate(interval_seconds=1000.0), list[int](), asyncio.get_running_loop(), [0.0]
-    machine = loop.time
-    monkeypatch.setattr(loop, "time", lambda: machine() + ahead[0])
+async def test_missed_background_work_begins_after_a_turn_that_used_much_cpu_time() -> None:
+    cpu_time, begun = [0.0], list[int]()
+    gate = AdmissionGate(interval_seconds=1000.0, cpu_time=lambda: cpu_time[0])
     await gate.wait_for_background_turn()
     await run_loop_turns(1)
 
@@ -107,12 +111,49 @@ async def test_missed_background_work_begins_after_a_long_turn(
                 group.create_task(enter_gate(gate, begun, number))
             await run_loop_turns(2)
             assert begun == []
-            ahead[0] += 5500.0
-            await run_loop_turns(3)
+            cpu_time[0] += 5500.0
+            await release_again(gate)
             assert begun == [0, 1, 2, 3, 4]
-            ahead[0] += 1e6
-            await run_loop_turns(3)
+            cpu_time[0] += 1e6
+            await release_again(gate)
             assert len(begun) == 5 + RELEASE_BATCH_MAX
+
+
+@pytest.mark.parametrize(
+    ("seconds", "begun_count"),
+    [
+        (0.1 * (IDLE_INTERVALS - 1), 0),
+        (0.1 * (IDLE_INTERVALS + 1), 1),
+        (0.2 * IDLE_INTERVALS, 1),
+        (BACKGROUND_WAIT_SECONDS + 0.1, 2 * RELEASE_BATCH_MAX),
+    ],
+    ids=["less than four intervals", "four intervals", "a turn that other processes delayed", "a long wait"],
+)
+async def test_without_cpu_time_one_piece_begins_after_four_intervals_and_all_after_a_long_wait(
+    seconds: float, begun_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, now, begun = asyncio.get_running_loop(), [1e6], list[int]()
+    gate = AdmissionGate(interval_seconds=0.1, cpu_time=lambda: 0.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "time", lambda: now[0])
+        await gate.wait_for_background_turn()
+        await run_loop_turns(1)
+        async with asyncio.TaskGroup() as group:
+            with gate.admit_call():
+                for number in range(2 * RELEASE_BATCH_MAX):
+                    group.create_task(enter_gate(gate, begun, number))
+                await run_loop_turns(2)
+                assert begun == []
+                now[0] += seconds
+                await release_again(gate)
+                assert len(begun) == begun_count
+
+
+async def release_again(gate: AdmissionGate) -> None:
+    """What a timer of the gate does, or the end of another admission."""
+    with gate.admit_call():
+        pass
+    await run_loop_turns(3)
 
 
 async def test_a_background_task_does_not_belong_to_the_admission_that_started_it() -> None:

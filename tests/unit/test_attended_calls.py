@@ -28,7 +28,7 @@ def test_the_end_of_an_expected_call_is_found_until_the_call_is_forgotten() -> N
     assert (calls.find_end(call.id), calls.forget_call(call.id), len(calls)) == (None, None, 0)
 
 
-def test_the_end_of_a_call_that_nobody_waits_for_is_not_kept() -> None:
+def test_the_end_of_a_call_without_a_waiter_is_not_kept() -> None:
     calls, call = AttendedCalls(), make_call()
 
     calls.publish_end(make_end(call))

@@ -1,6 +1,7 @@
 """Waits leave no task behind."""
 
 import asyncio
+from contextvars import ContextVar, copy_context
 
 import anyio
 import pytest
@@ -153,6 +154,22 @@ async def test_a_late_helper_runs_from_its_first_start_to_the_end_of_the_block()
 
     assert waiter.called_off
     assert asyncio.all_tasks() == before
+
+
+async def test_a_late_helper_runs_in_the_context_of_its_block_and_not_of_its_starter() -> None:
+    current, seen = ContextVar[str]("current"), list[str]()
+
+    async def read_current() -> None:
+        seen.append(current.get())
+
+    current.set("the block")
+    async with LateHelper(read_current) as helper:
+        starter_context = copy_context()
+        starter_context.run(current.set, "the starter")
+        starter_context.run(helper.start)
+        await asyncio.sleep(0)
+
+    assert seen == ["the block"]
 
 
 async def test_the_error_of_a_late_helper_is_raised_unless_the_block_raises() -> None:

@@ -29,8 +29,8 @@ Each adapter needs its framework (`pip install "ringback[langgraph]"`). What the
 A callback is a reason to look, and nothing else of it is used: what happened is read from Ringback, with your API key. So a
 repeated, late or forged callback wakes no agent that has nothing to do.
 
-Give an agent a callback URL of its own (`callback={"url": …}`), or listen to its sessions only. An adapter cannot tell the call
-of another agent from one of its own whose state is not stored yet, and refuses its callback for ten minutes.
+Give an agent a callback URL of its own (`callback={"url": …}`), or listen to its sessions only. An adapter cannot distinguish
+the call of another agent from one of its own whose state is not stored yet, and refuses its callback for ten minutes.
 """
 
 from ringback.agents.agent_calls import (

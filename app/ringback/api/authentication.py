@@ -1,7 +1,5 @@
 """Authentication by the bearer token, and strict parsing of JSON bodies after it."""
 
-import json
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, Final
 
@@ -17,9 +15,6 @@ from ringback.domain import jsontext
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import Caller
 from ringback.domain.protected_resource import REST_RESOURCE, parse_bearer_token
-
-REPEATED_NAME_LENGTH_MAX: Final = 100
-"""Characters of a name that an error repeats: the client chose the name."""
 
 _BEARER: Final = HTTPBearer(
     scheme_name="apiKey",
@@ -73,6 +68,7 @@ class AuthenticatedRoute(APIRoute):
             if is_body_optional and not await strict.body():
                 return await handle(strict)
             require_json_content_type(request.headers.get("content-type"))
+            await strict.services.body_admission.admit_body(strict.caller.principal, await strict.body())
             await strict.json()
             return await handle(strict)
 
@@ -120,8 +116,7 @@ def parse_strict_json(text: bytes) -> Any:
     """Parse a JSON text (RFC 8259) whose value can be serialised again without changes.
 
     orjson checks the text: it reports the position of an error, and rejects NaN, numbers beyond doubles and lone surrogates.
-    Python's parser builds the value, because orjson would round integers beyond 64 bits and keep the last of two members with
-    one name; both are rejected.
+    Integers beyond 64 bits, and two members with one name, are rejected, too.
     """
     try:
         orjson.loads(text)
@@ -133,22 +128,12 @@ def parse_strict_json(text: bytes) -> Any:
             column=problem.colno,
         ) from None
     try:
-        value = json.loads(text, object_pairs_hook=_build_object)
+        value = jsontext.loads_unique(text)
         jsontext.dumps(value)
-    except (TypeError, RecursionError):
+    except jsontext.RepeatedName as problem:
+        raise InvalidRequest(problem.advice) from None
+    except (TypeError, ValueError, RecursionError):
         raise InvalidRequest(
             "The body has an integer beyond 64 bits or more than 250 levels. Send such a number as a string."
         ) from None
     return value
-
-
-def _build_object(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Raises `InvalidRequest` for two members with one name: RFC 8259 §4 leaves open which of them counts."""
-    built = dict(members)
-    if len(built) < len(members):
-        counts = Counter(name for name, _ in members)
-        repeated = next(name for name in counts if counts[name] > 1)
-        raise InvalidRequest(
-            f"The body has an object with two members named '{repeated[:REPEATED_NAME_LENGTH_MAX]}'. Send each name once."
-        )
-    return built

@@ -14,6 +14,7 @@ from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.audit import AuditLog
+from ringback.services.body_admission import BodyAdmission
 from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.call_histories import CallHistories
 from ringback.services.call_resumes import CallResumeRecorder
@@ -77,6 +78,7 @@ class Services:
     operators: Operators
     erasures: Erasures
     lifecycle: Lifecycle
+    body_admission: BodyAdmission
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -343,7 +343,13 @@ AUTHENTICATED_ERRORS: Final = (
     errors.IssuerUnavailable,
 )
 """The errors of every operation with authentication."""
-BODY_ERRORS: Final = (MalformedJson, ContentTooLarge, UnsupportedMediaType, errors.InvalidRequest)
+BODY_ERRORS: Final = (
+    MalformedJson,
+    ContentTooLarge,
+    UnsupportedMediaType,
+    errors.InvalidRequest,
+    errors.QuotaExceeded,
+)
 """The errors of every operation with a body."""
 
 
@@ -351,7 +357,7 @@ def problem_responses(*kinds: type[errors.RingbackError]) -> dict[int | str, dic
     """The `responses` of an operation with these errors, and with `default` for all others."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     by_status: dict[int | str, dict[str, Any]] = {"default": {"description": "Any other problem.", "content": content}}
-    for kind in sorted(kinds, key=lambda kind: (status_for(kind), kind.slug)):
+    for kind in sorted(set(kinds), key=lambda kind: (status_for(kind), kind.slug)):
         response = by_status.setdefault(status_for(kind), {"description": "", "content": content})
         response["description"] = f"{response['description']} `{kind.slug}`: {kind.title()}.".strip()
     return by_status

@@ -110,6 +110,7 @@ async def open_mcp_server(
         call_resumes=services.call_resumes,
         lifecycle=services.lifecycle,
         quotas=components.quotas,
+        body_admission=services.body_admission,
         catalog=components.upstreams.tool_catalog,
         proxy=components.upstreams.proxy,
         call_notifications=components.upstreams.notification_hub,

@@ -15,6 +15,7 @@ from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.audit import AuditLog
+from ringback.services.body_admission import BodyAdmission
 from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.call_histories import CallHistories
 from ringback.services.callback_proofs import CallbackProofs
@@ -283,6 +284,7 @@ def build_services(components: Components, settings: Settings) -> Services:
     registrations = _build_registrations(components, lifecycle, verification, attempts, event_types)
     upstream_controls = UpstreamControls(store=store, clock=clock, catalog=components.upstreams.tool_catalog)
     return Services(
+        body_admission=BodyAdmission(clock=clock),
         calls=_build_calls(components, settings, lifecycle, registrations, upstream_controls),
         bulk_cancellations=BulkCancellations(store=store, recorder=components.recorder, quotas=quotas),
         input_answers=InputAnswers(store, components.recorder),

@@ -19,7 +19,7 @@ from ringback.cli.doctor_database import Finding, check_database
 from ringback.cli.doctor_own_service import find_own_installation
 from ringback.cli.doctor_public_url import check_public_paths, check_public_url
 from ringback.cli.doctor_service import check_running_service, is_elsewhere
-from ringback.cli.doctor_upstreams import check_upstreams
+from ringback.cli.doctor_upstreams import check_upstreams, describe_unknown_upstreams
 from ringback.cli.output import DATABASE_HELP, EXIT_NO_RESULT, AsJson, print_json, print_output
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.errors import StoreUnavailable
@@ -101,7 +101,7 @@ async def _check_installation_here(settings: Settings, read_entries: ReadEntries
     """The checks on this machine; none if the service is on another one."""
     if is_elsewhere(_choose_url(settings, url), settings):
         return []
-    return await _check_installation(settings, read_entries, clock=SystemClock())
+    return await _check_installation(settings, read_entries, _choose_url(settings, url), clock=SystemClock())
 
 
 def _choose_url(settings: Settings, url: str | None) -> str:
@@ -136,15 +136,20 @@ async def _check_callbacks(settings: Settings, service_url: str, api_key: str | 
         return [Finding("callbacks", False, str(problem))]
 
 
-async def _check_installation(settings: Settings, read_entries: ReadEntries, *, clock: Clock) -> list[Finding]:
-    """The settings of this environment, and what they name."""
+async def _check_installation(
+    settings: Settings, read_entries: ReadEntries, service_url: str, *, clock: Clock
+) -> list[Finding]:
+    """The settings of this environment, and what they name. A service that runs here may have more from its command line."""
     findings = [Finding("settings", True, "they are valid"), *_check_roles(settings), *await check_database(settings)]
     try:
         upstreams = read_entries()
     except (ConfigError, OSError) as problem:
         findings.append(Finding("upstreams", False, str(problem)))
     else:
-        findings += await check_upstreams(upstreams, settings, clock=clock)
+        if not upstreams and await checks.is_running(service_url):
+            findings.append(describe_unknown_upstreams(service_url))
+        else:
+            findings += await check_upstreams(upstreams, settings, clock=clock)
     return [*findings, *await checks.check_issuer(settings)]
 
 

@@ -45,6 +45,15 @@ async def check_issuer(settings: Settings) -> list[Finding]:
     return [Finding("token issuer", True, f"{settings.oidc_issuer} publishes {len(keys.keys)} keys")]
 
 
+async def is_running(url: str) -> bool:
+    """Whether a Ringback responds at this URL, ready or not."""
+    try:
+        response = await _get_url(f"{url}/healthz")
+        return response.is_success and response.json() == {"status": "ok"}
+    except (httpx.HTTPError, ValueError):
+        return False
+
+
 async def check_service(url: str, *, clock: Clock) -> list[Finding]:
     """Whether the service responds and accepts work, and whether its clock agrees with this machine's."""
     try:

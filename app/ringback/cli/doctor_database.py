@@ -15,7 +15,7 @@ from ringback.resealing import count_sealed_by_key
 from ringback.service_database import open_shared_store
 from ringback.services.sealing_keys import differing_keys_detail, find_differing_keys
 from ringback.settings import Settings, SettingsError
-from ringback.storage.open import check_integrity, find_lone_copy, inspect_server
+from ringback.storage.open import check_integrity, find_missing_log, inspect_server
 from ringback.storage.urls import describe_database, find_sqlite_path
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ async def check_database(settings: Settings) -> list[Finding]:
 
 async def _check_file(settings: Settings, path: Path) -> list[Finding]:
     key = _check_key_file(settings, path)
-    if lone := find_lone_copy(settings.database_url):
-        return [key, Finding("database file", False, lone.detail)]
+    if missing := find_missing_log(settings.database_url):
+        return [key, Finding("database file", False, missing.detail)]
     if not key.ok:
         return [key]
     try:
@@ -148,8 +148,9 @@ async def _check_files(settings: Settings) -> list[Finding]:
             Finding(
                 "database file",
                 False,
-                f"Its last {found.missing_commits} commits are missing: the -wal file was removed after a crash, or an older "
-                "backup was restored. To accept the loss, stop the service and run: ringback doctor --accept-restore",
+                f"Its last {found.missing_commits} commits are missing: the -wal file was removed after a crash or is "
+                "damaged, or an older backup was restored. Put an undamaged -wal file back if you have one. To accept the "
+                "loss, stop the service and run: ringback doctor --accept-restore",
             )
         ]
     detail = "it is undamaged" if found.is_complete else "no damage in the part that was read in ten seconds"

@@ -40,6 +40,16 @@ async def check_upstreams(entries: Sequence[UpstreamEntry], settings: Settings, 
     return [*skipped, *await _check_connections(configs, settings, clock=clock)]
 
 
+def describe_unknown_upstreams(service_url: str) -> Finding:
+    """While a service runs and this environment has no configuration."""
+    return Finding(
+        "upstreams",
+        True,
+        f"not known: this environment names no configuration, and {service_url} runs with its own. To check its upstreams, "
+        "give --config with its file, or --api-key with the scope admin.",
+    )
+
+
 async def _check_connections(configs: Sequence[UpstreamConfig], settings: Settings, *, clock: Clock) -> list[Finding]:
     """Import what connects to upstreams, which takes a second of CPU, only if there is one."""
     from ringback.runner.drivers import predict_driver_name  # noqa: PLC0415

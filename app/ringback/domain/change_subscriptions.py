@@ -71,7 +71,7 @@ class ChangeSubscriptionRows(Protocol):
 
 
 def change_name(change: UpstreamChange) -> str:
-    """The changed thing: tools | resources | prompts | events | resource."""
+    """What has changed: tools | resources | prompts | events | resource."""
     return "resource" if change.listing is None else _CHANGE_NAMES[change.listing]
 
 

@@ -35,7 +35,8 @@ that is removed; two batches with the same keys) are noticed after a second, and
     adoption                                 the task (`find_by_task(lock=True)`), so one principal gets it
     lease, turn of an upstream               queued calls, skipping locked ones; the lease is written only to queued calls
     dispatch, handle, progress, input, park  the call; written only under the lease token that it names
-    end of calls, cancellation               the calls, then the logs; an end is written only once
+    end of calls, cancellation               the calls, then the logs; an end is written only once. For calls that waited for a
+                                             login, the resumptions of these logins after that, then the calls' own rows
     answers, revoked resume tokens           the call; the version of tokens only grows
     extension of leases                      the calls of this owner, skipping locked ones; then these, in another unit
     recovery, overdue calls, archive         expired calls, skipping locked ones; then the logs

@@ -25,8 +25,14 @@ class Waiter(Protocol):
 class Signals(Protocol):
     def listen(self, *topics: str) -> AbstractContextManager[Waiter]: ...
 
-    def subscribe(self, callback: Callable[[], None], *topics: str) -> AbstractContextManager[None]:
-        """Run the callback at each notification. It must not raise. A callback costs less than a waiting task."""
+    def subscribe(
+        self, callback: Callable[[], None], *topics: str, also_after_losses: bool = True
+    ) -> AbstractContextManager[None]:
+        """Run the callback at each notification. It must not raise. A callback costs less than a waiting task.
+
+        With `also_after_losses` it also runs when notifications from other nodes may have been lost, of whatever topic. A
+        callback that reads the store needs that. One that does what the notification says must not run without it.
+        """
         ...
 
 

@@ -14,7 +14,7 @@ connections. All of that comes before authentication, so this package limits it 
 """
 
 from ringback.http_server.connections import ConnectionLimiter
-from ringback.http_server.limits import HttpLimits, compute_connections_max
+from ringback.http_server.limits import HttpLimits, compute_connections_max, count_wanted_files
 from ringback.http_server.protocol import BoundedHttpProtocol
 
-__all__ = ["BoundedHttpProtocol", "ConnectionLimiter", "HttpLimits", "compute_connections_max"]
+__all__ = ["BoundedHttpProtocol", "ConnectionLimiter", "HttpLimits", "compute_connections_max", "count_wanted_files"]

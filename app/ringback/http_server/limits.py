@@ -67,6 +67,11 @@ class HttpLimits:
         return None if is_trusted(address, self.trusted_proxies) else identify_peer(address)
 
 
+def count_wanted_files(connections_max: int) -> int:
+    """The open files with which so many clients and everything else have what they need."""
+    return FILES_RESERVED + connections_max
+
+
 def compute_connections_max(open_files_max: int) -> int:
     """The connections that clients may have when the process may open that many files (RLIMIT_NOFILE)."""
     return max(CONNECTIONS_MIN, open_files_max - min(FILES_RESERVED, open_files_max // 2))

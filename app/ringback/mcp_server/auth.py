@@ -23,6 +23,7 @@ from ringback.domain.cancel_keys import CANCEL_REQUEST_METHOD
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.protected_resource import parse_bearer_token, resource_for_path
 from ringback.mcp_server.incoming_messages import read_message
+from ringback.services.body_admission import BodyAdmission
 
 _CALLER_KEY: Final = "ringback.caller"
 """The caller's key in the ASGI scope's state."""
@@ -73,10 +74,12 @@ def get_caller(sdk_context: ServerRequestContext[Any, Any]) -> Caller:
     return get_request_caller(request.scope)
 
 
-async def authorize_request(caller: Caller, scope: Scope, receive: Receive) -> Receive:
+async def authorize_request(
+    caller: Caller, scope: Scope, receive: Receive, *, body_admission: BodyAdmission
+) -> Receive:
     """Read the message, check the scope, and return the `receive` that replays the body.
 
-    Raises `MalformedMessage` and `Forbidden`.
+    Raises `MalformedMessage`, `Forbidden`, and what `BodyAdmission.admit_body` raises.
 
     The body is always read here: the SDK logs an error when a client disconnects while it sends the body. Here that raises
     `ClientDisconnect`, which is no error.
@@ -90,6 +93,7 @@ async def authorize_request(caller: Caller, scope: Scope, receive: Receive) -> R
     if scope["method"] != "POST":
         return receive
     body = await Request(scope, receive).body()
+    await body_admission.admit_body(caller.principal, body)
     message = read_message(body, scope)
     if not has_all_scopes:
         _require_scope(caller, message)

@@ -135,7 +135,9 @@ class WaitingRequests:
             if self._requests.get(key) is waiting:
                 self._gateway.background_tasks.spawn(self._cancel_for_other_node(context, key))
 
-        with self._gateway.node_signals.subscribe(cancel_for_other_node, request_cancelled_topic(*key)):
+        with self._gateway.node_signals.subscribe(
+            cancel_for_other_node, request_cancelled_topic(*key), also_after_losses=False
+        ):
             try:
                 yield waiting
             except Exception:  # any exception except cancellation

@@ -24,6 +24,7 @@ from ringback.domain.signals import Signals
 from ringback.domain.upstreams import CallNotifications, DisconnectAction, ToolCatalog, UpstreamProxyPort
 from ringback.mcp_server.elicitation_ids import ElicitationIds
 from ringback.mcp_server.request_context import RequestContext
+from ringback.services.body_admission import BodyAdmission
 from ringback.services.call_resumes import CallResumeRecorder
 from ringback.services.calls import Calls
 from ringback.services.change_demands import ChangeDemands
@@ -90,6 +91,7 @@ class Gateway:
     call_resumes: CallResumeRecorder
     lifecycle: Lifecycle
     quotas: QuotaEnforcer
+    body_admission: BodyAdmission
     catalog: ToolCatalog
     proxy: UpstreamProxyPort
     call_notifications: CallNotifications

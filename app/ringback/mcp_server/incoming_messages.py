@@ -11,7 +11,6 @@ the SDK, and its client would wait without end.
 """
 
 import json
-from collections import Counter
 from collections.abc import MutableMapping
 from typing import Any, Final, cast
 
@@ -21,8 +20,6 @@ from ringback.domain import jsontext
 from ringback.domain.errors import MalformedMessage, UnreadableMessage, UnstorableMessage
 from ringback.schemas.jsonrpc_errors import MESSAGE_ID_KEY
 
-REPEATED_NAME_LENGTH_MAX: Final = 100
-"""Characters of a name that an error repeats: the client chose the name."""
 _MESSAGE_KEY: Final = "ringback.jsonrpc_message"
 """The key of the message in the ASGI scope's state."""
 _NOTIFICATION_PREFIX: Final = "notifications/"
@@ -56,7 +53,9 @@ def _parse(body: bytes) -> Any:
     """Parse JSON whose value can be written again without changes, as REST does (`api.authentication`)."""
     try:
         jsontext.loads(body)
-        return _DECODER.decode(body.decode())
+        return jsontext.loads_unique(body)
+    except jsontext.RepeatedName as problem:
+        raise MalformedMessage(problem.advice) from None
     except json.JSONDecodeError as problem:
         raise UnreadableMessage(
             f"The body is not JSON: {problem.msg}, at line {problem.lineno}, column {problem.colno}."
@@ -71,20 +70,6 @@ def _is_storable(value: Any) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _build_object(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    built = dict(members)
-    if len(built) < len(members):
-        counts = Counter(name for name, _ in members)
-        repeated = next(name for name in counts if counts[name] > 1)
-        raise MalformedMessage(
-            f"The body has an object with two members named '{repeated[:REPEATED_NAME_LENGTH_MAX]}'. Send each name once."
-        )
-    return built
-
-
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_object)
 
 
 def _require_object(message: Any) -> dict[str, Any]:

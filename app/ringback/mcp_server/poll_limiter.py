@@ -1,4 +1,4 @@
-"""Tells a model to stop polling a call that does not change.
+"""Asks a model to stop polling a call that does not change.
 
 A poll costs the model a turn and its user money, and does not make the call faster. So unchanged polls are counted for each
 principal and call; after a few of them the response says to stop and wait for the callback.

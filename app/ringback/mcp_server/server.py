@@ -131,7 +131,7 @@ class McpServer:
         _current_caller.set(caller)
         if self._is_closing:
             raise ShuttingDown("The service is shutting down. Try again in a few seconds.")
-        receive = await authorize_request(caller, scope, receive)
+        receive = await authorize_request(caller, scope, receive, body_admission=self._gateway.body_admission)
         scope["state"][REQUEST_CLOSED_KEY] = request_closed = asyncio.Event()
         response = ResponseTracker(scope, send)
         try:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import partial
 from http import HTTPStatus
+from itertools import count
 from typing import Any, Final
 
 import anyio
@@ -65,7 +66,7 @@ OPENING_SESSIONS_MAX: Final = 100
 """Sessions of one principal that may be in their `initialize` at once, beyond those that are stored. `initialize` takes some
 milliseconds."""
 _REPLAY_ID: Final = "ringback-replay"
-"""The request id of replayed messages, which no client uses."""
+"""What the request ids of replayed messages begin with; no client uses them."""
 
 
 class BoundedSessionManager(StreamableHTTPSessionManager):
@@ -105,6 +106,7 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         self._clock = clock
         self._adoption_lock = anyio.Lock()
         self._sessions_in_replay = set[str]()
+        self._replay_numbers = count(1)
         self._node_signals = node_signals
         self._subscriptions = dict[str, ExitStack]()
         """The subscriptions to hints of other nodes, by session."""
@@ -207,16 +209,14 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
         await self._serve_opening_request(transport, *build_replay(scope, session_id, initialize))
         await transport.replay_message(scope, {"method": "notifications/initialized"})
         if state.log_level is not None:
-            params = {"level": state.log_level}
-            await transport.replay_message(scope, {"id": _REPLAY_ID, "method": "logging/setLevel", "params": params})
+            await self._replay_request(transport, scope, "logging/setLevel", {"level": state.log_level})
         # In the background, because an upstream that is away would delay the session.
         self._background_tasks.spawn(self._replay_subscriptions(transport, state, scope))
         log.info("session.continued", extra={"endpoint": self._endpoint.path})
 
     async def _replay_subscriptions(self, transport: SessionTransport, state: SessionState, scope: Scope) -> None:
         for uri in state.subscriptions:
-            message = {"id": _REPLAY_ID, "method": "resources/subscribe", "params": {"uri": uri}}
-            await transport.replay_message(scope, message)
+            await self._replay_request(transport, scope, "resources/subscribe", {"uri": uri})
 
     def _schedule_sync(self, session_id: str) -> None:
         """Read the session from the store again soon, unless no other node can have changed it."""
@@ -248,10 +248,15 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
 
     async def _replay_state(self, transport: SessionTransport, state: SessionState, scope: Scope) -> None:
         if state.log_level is not None:
-            params: dict[str, Any] = {"level": state.log_level}
-            await transport.replay_message(scope, {"id": _REPLAY_ID, "method": "logging/setLevel", "params": params})
-        params = {"uris": list(state.subscriptions)}
-        await transport.replay_message(scope, {"id": _REPLAY_ID, "method": SYNC_METHOD, "params": params})
+            await self._replay_request(transport, scope, "logging/setLevel", {"level": state.log_level})
+        await self._replay_request(transport, scope, SYNC_METHOD, {"uris": list(state.subscriptions)})
+
+    async def _replay_request(
+        self, transport: SessionTransport, scope: Scope, method: str, params: dict[str, Any]
+    ) -> None:
+        """Replay with an id of its own: messages are replayed at the same time, and each waits for its response."""
+        message = {"id": f"{_REPLAY_ID}-{next(self._replay_numbers)}", "method": method, "params": params}
+        await transport.replay_message(scope, message)
 
     def _drop_subscription(self, session_id: str) -> None:
         if subscription := self._subscriptions.pop(session_id, None):

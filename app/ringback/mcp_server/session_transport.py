@@ -42,6 +42,7 @@ from starlette.types import Message, Receive, Scope, Send
 from ringback.domain import jsontext
 from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
+from ringback.domain.errors import Conflict
 from ringback.domain.ids import IdGenerator
 from ringback.mcp_server.event_ids import (
     EventIds,
@@ -148,7 +149,7 @@ class SessionTransport(StreamableHTTPServerTransport):
         self._request_streams = _ObservedStreams(self._start_sending_unsent)
 
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request; raises `InvalidCursor` for an unknown Last-Event-ID."""
+        """Handle a request; raises `InvalidCursor` for an unknown Last-Event-ID, and `Conflict` for an id in use."""
         scope["state"][MCP_SESSION_ID_KEY] = self.session_id
         self.last_scope = scope
         if scope["method"] == "POST":
@@ -172,9 +173,18 @@ class SessionTransport(StreamableHTTPServerTransport):
         if request is None:
             await super().handle_request(scope, receive, send)
             return
+        self._require_unused_id(request.request_id)
         scope["state"][STREAM_REQUEST_KEY] = request
         with self.events.open_stream(str(request.request_id), request):
             await super().handle_request(scope, receive, send)
+
+    def _require_unused_id(self, request_id: int | str) -> None:
+        """Raise `Conflict` for the id of a request that waits: streams are kept by id, and its response would go astray."""
+        if str(request_id) in self._request_streams:
+            raise Conflict(
+                "A request of this session with the same id still waits for its response. Nothing was started. Give each "
+                "request its own id; a lost response is in the stream of the first one, with Last-Event-ID."
+            )
 
     async def _handle_get(self, scope: Scope, receive: Receive, send: Send) -> None:
         event_id = Headers(scope=scope).get(LAST_EVENT_ID_HEADER)

@@ -1,4 +1,4 @@
-"""Subscribes to the events of any MCP server that has Events, keeps the subscriptions alive, and reads what was missed.
+"""Subscribes to the events of any MCP server that has Events, refreshes the subscriptions in time, and reads what was missed.
 
     subscriber = EventSubscriber(requests_of_session(client.session), url="https://agent.example/callbacks")
     receiver = ReceiverApp(subscriber.registry, on_callback=handle, recover=subscriber.recover)
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Kept:
-    """A subscription that is kept alive."""
+    """A subscription that is refreshed in time."""
 
     subscription: EventSubscription
     secret: str = field(repr=False)
@@ -142,7 +142,7 @@ class EventSubscriber:
         self._forget(kept.subscription.id)
 
     def subscriptions(self) -> list[EventSubscription]:
-        """What is kept alive."""
+        """The subscriptions that are refreshed."""
         return [kept.subscription for kept in self._kept.values()]
 
     # -- what was missed --
@@ -186,7 +186,7 @@ class EventSubscriber:
             cursor = page.cursor
         self.registry.record_cursor(subscription.id, cursor)
 
-    # -- kept alive --
+    # -- refreshed --
 
     async def __aenter__(self) -> Self:
         self._refreshing = asyncio.create_task(self.keep_refreshed())

@@ -43,7 +43,7 @@ class UpstreamView(ResponseBody):
     isolation: str = Field(description="Which calls share a session with it: shared (all calls), principal or call")
     faults: dict[str, int] = Field(
         description="Protocol faults of the upstream since the service started: unreadable, oversized, unmatched, repaired, "
-        "dropped_notifications, list_cut, stalled, replaced. Kinds with a count of 0 are left out."
+        "dropped_notifications, slowed, list_cut, stalled, replaced. Kinds with a count of 0 are left out."
     )
 
     @classmethod

@@ -46,6 +46,7 @@ and then does everything or nothing.
     resume          exchange a resume token for a call, its result and its events; issue and revoke tokens
     pacing          pauses between the batches of one request
     quotas          limits for each principal
+    body_admission  … of the work that large request bodies make
     erasures        erase a call, a session or a principal; erasure_batches: one transaction each
     operators       act for another principal, or read the rows of all
     api_keys        create, list, revoke and authenticate API keys

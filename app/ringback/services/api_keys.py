@@ -76,10 +76,7 @@ class ApiKeys:
         async def insert(tx: Transaction) -> ApiKey:
             now = tx.now()
             ends_at = expires_at if lifetime_seconds is None else now + seconds(lifetime_seconds)
-            if ends_at is not None and ends_at <= now:
-                raise InvalidRequest(f"expires_at must be in the future; now is {format_iso(now)}.")
-            if ends_at is not None and ends_at > now + seconds(KEY_LIFETIME_SECONDS_MAX):
-                raise InvalidRequest("expires_at must be within 100 years. A key without it does not expire.")
+            _check_expiry(ends_at, now)
             key = ApiKey(
                 id=self._ids.new_key_id(),
                 principal=Principal(principal),
@@ -235,6 +232,13 @@ def _require_grantable(caller: Caller | None, upstreams: frozenset[str] | None) 
     """Raise `Forbidden` if the key may use an upstream that the caller may not: no key grants more than it has."""
     if caller is not None and not caller.may_grant_upstreams(upstreams):
         raise Forbidden("Your key may use only some upstreams, so it manages only keys for these.")
+
+
+def _check_expiry(expires_at: datetime | None, now: datetime) -> None:
+    if expires_at is not None and expires_at <= now:
+        raise InvalidRequest(f"expires_at must be in the future; now is {format_iso(now)}.")
+    if expires_at is not None and expires_at > now + seconds(KEY_LIFETIME_SECONDS_MAX):
+        raise InvalidRequest("expires_at must be within 100 years. A key without it does not expire.")
 
 
 def _check_principal(principal: str) -> None:

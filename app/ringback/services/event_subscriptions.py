@@ -62,6 +62,7 @@ from ringback.services.subscribed_webhooks import (
     find_lapse,
     get_subscription_id,
     is_live_subscription,
+    refresh_webhook,
     with_secret,
 )
 from ringback.services.subscription_ends import unsubscribe_batch
@@ -255,16 +256,7 @@ class EventSubscriptions:
         subscription: EventSubscription,
     ) -> SubscriptionGrant:
         """Extend a live subscription. A suspended one becomes active; a failing one gets an attempt now."""
-        refreshed = with_secret(webhook, wanted.secrets[0].value, now=tx.now())
-        if webhook.state is WebhookState.SUSPENDED:
-            refreshed = with_state(refreshed, WebhookState.ACTIVE)
-        refreshed = replace(
-            refreshed,
-            expires_at=wanted.expires_at,
-            shown_event_name=wanted.shown_event_name,
-            message_ids=wanted.message_ids,
-            updated_at=tx.now(),
-        )
+        refreshed = refresh_webhook(webhook, wanted, now=tx.now())
         updated = await update_webhook(
             tx,
             self._verification,

@@ -26,6 +26,10 @@ class NodeSignals:
 
         await self._store.write(notify)
 
-    def subscribe(self, callback: Callable[[], None], topic: str) -> AbstractContextManager[None]:
-        """Run the callback at each hint of another node. It must not raise."""
-        return self._store.signals.subscribe(callback, topic) if self.has_other_nodes else nullcontext()
+    def subscribe(
+        self, callback: Callable[[], None], topic: str, *, also_after_losses: bool = True
+    ) -> AbstractContextManager[None]:
+        """As `Signals.subscribe`, for hints of other nodes."""
+        if not self.has_other_nodes:
+            return nullcontext()
+        return self._store.signals.subscribe(callback, topic, also_after_losses=also_after_losses)

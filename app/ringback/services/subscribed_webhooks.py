@@ -20,6 +20,7 @@ from ringback.domain.webhook import (
     WebhookSecret,
     WebhookState,
     with_rotated_secret,
+    with_state,
 )
 from ringback.protocol.mcp_events.backend import DeliveryStatus, SubscriptionKey, SubscriptionRequest
 from ringback.protocol.mcp_events.errors import CallbackFailure, ErrorProfile
@@ -124,6 +125,20 @@ def with_secret(webhook: Webhook, secret: str, *, now: datetime) -> Webhook:
         return webhook
     rotated = with_rotated_secret(webhook, secret, now=now, overlap_seconds=SECRET_OVERLAP_SECONDS_DEFAULT)
     return replace(rotated, secrets=rotated.secrets[: 1 + PREVIOUS_SECRETS_MAX])
+
+
+def refresh_webhook(webhook: Webhook, wanted: Webhook, *, now: datetime) -> Webhook:
+    """The webhook of a live subscription, with what the refresh wants. A suspended one becomes active."""
+    refreshed = with_secret(webhook, wanted.secrets[0].value, now=now)
+    if webhook.state is WebhookState.SUSPENDED:
+        refreshed = with_state(refreshed, WebhookState.ACTIVE)
+    return replace(
+        refreshed,
+        expires_at=wanted.expires_at,
+        shown_event_name=wanted.shown_event_name,
+        message_ids=wanted.message_ids,
+        updated_at=now,
+    )
 
 
 def build_subscription(caller: Caller, request: SubscriptionRequest, webhook: Webhook) -> EventSubscription:

@@ -89,7 +89,7 @@ async def terminate_batch(
     end: SubscriptionEnd = SubscriptionEnd.TERMINATED,
     still_ends: StillEnds | None = None,
 ) -> bool:
-    """End live subscriptions, and tell their receivers these reasons. Return whether all of them have ended.
+    """End live subscriptions, and send their receivers these reasons. Return whether all of them have ended.
 
     As in every unit, webhooks are locked before logs, and these in the order of principals. `still_ends` decides on the locked
     rows: a client may have refreshed or resubscribed since the caller read its list. Such a subscription stays.
@@ -147,7 +147,7 @@ async def terminate_of_keys(tx: Transaction, recorder: Recorder, *, after: str) 
 
 
 async def remove_subscription_batch(tx: Transaction, recorder: Recorder, subscription_id: WebhookId) -> bool:
-    """End the subscription for its owner or an operator, and tell its receiver. Return whether it has ended."""
+    """End the subscription for its owner or an operator, and notify its receiver. Return whether it has ended."""
     return await terminate_batch(tx, recorder, {subscription_id: REMOVED}, end=SubscriptionEnd.REMOVED)
 
 

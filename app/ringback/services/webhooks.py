@@ -178,12 +178,8 @@ class Webhooks:
             previous = await get_own_webhook(tx, caller.principal, webhook_id)
             if previous.is_subscription:
                 require_change_of_subscription(change)
-            require_headers_for_origin(
-                previous,
-                change.url or previous.url,
-                are_given=change.headers is not None,
-                policy=self._guard.policy,
-            )
+            url, has_headers = change.url or previous.url, change.headers is not None
+            require_headers_for_origin(previous, url, are_given=has_headers, policy=self._guard.policy)
             updated = replace(apply_change(previous, change, now=tx.now()), updated_at=tx.now())
             if change.events is not None:
                 check_subscribed_upstream(caller, updated, self._catalog)

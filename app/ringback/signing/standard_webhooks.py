@@ -32,7 +32,7 @@ SIGNATURE_HEADER_LENGTH_MAX: Final = 4096
 
 _SIGNATURE_VERSION: Final = "v1"
 _FINGERPRINT_DIGITS: Final = 16
-"""64 bits: enough to tell the keys of one receiver apart. A secret has at least 192."""
+"""64 bits: enough to distinguish the keys of one receiver. A secret has at least 192."""
 _SIGNED_HEADERS: Final = frozenset({ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER})
 _MESSAGE_ID_PATTERN: Final = re.compile(r"[!-\-/-~]{1,256}")
 """Visible ASCII without the full stop, which separates the signed parts: with it, two messages could have one signature."""

@@ -12,8 +12,8 @@ from ringback.domain.ports import Store
 from ringback.storage.schema import driver_missing
 from ringback.storage.sqlite.database import to_store_unavailable
 from ringback.storage.sqlite.integrity_check import IntegrityReport, check_database_file
-from ringback.storage.sqlite.store import SqliteStore, lock_for_database
-from ringback.storage.sqlite.use_mark import require_not_copied_alone
+from ringback.storage.sqlite.store import SqliteStore
+from ringback.storage.sqlite.use_mark import require_whole_if_unused
 from ringback.storage.urls import find_sqlite_path, require_sqlite_path
 
 if TYPE_CHECKING:
@@ -63,13 +63,13 @@ def check_integrity(url: str, *, clock: Clock) -> IntegrityReport:
         raise to_store_unavailable(error) from error
 
 
-def find_lone_copy(url: str) -> StoreUnavailable | None:
-    """The error for a file that was copied from a running service without its log; None for any other. Opens nothing."""
+def find_missing_log(url: str) -> StoreUnavailable | None:
+    """The error for a file whose log is missing or damaged; None for any other. Opens nothing."""
     path = require_sqlite_path(url)
     try:
-        require_not_copied_alone(path, commit_count=lock_for_database(path).peek_commit_count())
-    except StoreUnavailable as lone:
-        return lone
+        require_whole_if_unused(path)
+    except StoreUnavailable as missing:
+        return missing
     return None
 
 

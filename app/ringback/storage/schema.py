@@ -10,6 +10,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.storage.migrations import SchemaState, compare_migrations
 from ringback.storage.sqlite import migrator
 from ringback.storage.sqlite.database import connect, to_store_unavailable
+from ringback.storage.sqlite.use_mark import require_whole_if_unused
 from ringback.storage.urls import find_sqlite_path
 
 LOCK_WAIT_SECONDS: Final = 5.0
@@ -40,6 +41,7 @@ def _read_sqlite(path: Path) -> SchemaState:
     migrations = migrator.load_migrations()
     if not path.exists():
         return compare_migrations(migrations, {})
+    require_whole_if_unused(path)
     try:
         with closing(connect(path, lock_wait_seconds=LOCK_WAIT_SECONDS)) as connection:
             return migrator.read_schema_state(connection, migrations)

@@ -16,10 +16,11 @@ from ringback.waits import LocalWaiter
 class _Callback:
     """A subscriber that waits in no task."""
 
-    __slots__ = ("notify",)
+    __slots__ = ("also_after_losses", "notify")
 
-    def __init__(self, notify: Callable[[], None]) -> None:
+    def __init__(self, notify: Callable[[], None], *, also_after_losses: bool) -> None:
         self.notify = notify
+        self.also_after_losses = also_after_losses
 
 
 class LocalSignals:
@@ -38,8 +39,8 @@ class LocalSignals:
             self._remove(waiter, topics)
 
     @contextmanager
-    def subscribe(self, callback: Callable[[], None], *topics: str) -> Generator[None]:
-        subscriber = _Callback(callback)
+    def subscribe(self, callback: Callable[[], None], *topics: str, also_after_losses: bool = True) -> Generator[None]:
+        subscriber = _Callback(callback, also_after_losses=also_after_losses)
         self._add(subscriber, topics)
         try:
             yield
@@ -52,9 +53,11 @@ class LocalSignals:
                 waiter.notify()
 
     def notify_all(self) -> None:
-        """Notify every waiter: notifications from elsewhere may have been lost."""
-        for topic in tuple(self._waiters_by_topic):
-            self.notify([topic])
+        """Notify every waiter that reads the store: notifications from elsewhere may have been lost."""
+        for waiters in tuple(self._waiters_by_topic.values()):
+            for waiter in tuple(waiters):
+                if not isinstance(waiter, _Callback) or waiter.also_after_losses:
+                    waiter.notify()
 
     def _add(self, waiter: LocalWaiter | _Callback, topics: Collection[str]) -> None:
         for topic in topics:

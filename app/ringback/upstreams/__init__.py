@@ -31,6 +31,7 @@
     errors          why a request or a connection failed; `connection_problems` names causes for users,
                     `connection_status` has the state of one connection
     faults          counts invalid messages of an upstream
+    message_flow    limits the work that the messages of an upstream cause
     notification_hub  progress and log messages of running calls, for listeners in this process
 
 The runner imports this package; this package never imports the runner.

@@ -75,11 +75,6 @@ async def open_session(
     config: UpstreamConfig, options: SessionOptions, *, on_change: Callable[[UpstreamChange], None]
 ) -> AsyncGenerator[UpstreamSession]:
     """Connect and negotiate. Enter and leave it in one task, as the cancel scopes of anyio require."""
-
-    async def on_message(message: IncomingMessage) -> None:
-        if (change := _parse_change(config.name, message)) is not None:
-            on_change(change)
-
     async with AsyncExitStack() as stack:
         large_results, paced_streams = LargeResults(), PacedStreams()
         streams, transport, child, direct = await _enter_transport(stack, config, options, large_results, paced_streams)
@@ -89,20 +84,8 @@ async def open_session(
         dispatcher.on_event_types_changed = lambda: on_change(
             UpstreamChange(upstream=config.name, listing=Listing.EVENTS)
         )
-        session = ClientSession(
-            dispatcher=dispatcher,
-            message_handler=on_message,
-            client_info=CLIENT_INFO,
-            elicitation_callback=_reject_elicitation if options.accepts_elicitation else None,
-        )
-        await stack.enter_async_context(session)
-        if options.rejoined_session is not None:
-            _rejoin_session(session, options.rejoined_session)
-        else:
-            with anyio.fail_after(HANDSHAKE_TIMEOUT_SECONDS):
-                await _negotiate(session, probe=options.probes_modern)
-                if options.accepts_elicitation and options.awaits_stream and transport is not None:
-                    await _wait_for_stream(transport)
+        session = await stack.enter_async_context(_make_session(config.name, dispatcher, options, on_change))
+        await _begin_session(session, options, transport)
         stack.enter_context(options.instances.session_to(config.name, dispatcher.handshake_result))
         profile = _make_profile(session, dispatcher.handshake_result)
         upstream_session = UpstreamSession(
@@ -152,6 +135,34 @@ async def _enter_transport(
     direct.use(client)
     opened = streamable_http_client(config.url, http_client=client, max_sse_event_size=EVENT_BYTES_MAX)
     return await stack.enter_async_context(opened), transport, None, direct
+
+
+def _make_session(
+    upstream: str, dispatcher: SessionDispatcher, options: SessionOptions, on_change: Callable[[UpstreamChange], None]
+) -> ClientSession:
+    async def on_message(message: IncomingMessage) -> None:
+        if (change := _parse_change(upstream, message)) is not None:
+            on_change(change)
+
+    return ClientSession(
+        dispatcher=dispatcher,
+        message_handler=on_message,
+        client_info=CLIENT_INFO,
+        elicitation_callback=_reject_elicitation if options.accepts_elicitation else None,
+    )
+
+
+async def _begin_session(
+    session: ClientSession, options: SessionOptions, transport: LegacySessionTransport | None
+) -> None:
+    """Rejoin the existing session, or negotiate one within `HANDSHAKE_TIMEOUT_SECONDS`."""
+    if options.rejoined_session is not None:
+        _rejoin_session(session, options.rejoined_session)
+        return
+    with anyio.fail_after(HANDSHAKE_TIMEOUT_SECONDS):
+        await _negotiate(session, probe=options.probes_modern)
+        if options.accepts_elicitation and options.awaits_stream and transport is not None:
+            await _wait_for_stream(transport)
 
 
 async def _reject_elicitation(

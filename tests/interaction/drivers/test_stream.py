@@ -1,4 +1,4 @@
-"""Calls in sessions of before 2026-07-28: an answer that got lost is read from the stream of events where it broke off."""
+"""Calls in legacy sessions: a response that was lost is read from the event stream, from the last event that arrived."""
 
 import asyncio
 from dataclasses import replace

@@ -8,9 +8,7 @@ import pytest
 
 from ringback.client.durable import (
     CallCancelled,
-    CallFailed,
     DurableCaller,
-    InputRequired,
     MemoryRequestState,
     NotRejoinable,
     StoredState,
@@ -22,8 +20,7 @@ from ringback.client.durable.record import CallRecord, StreamedPosition
 from ringback.client.models import Progress
 from tests.support.durable_calls import calling, join_until_progress, request_call
 from tests.support.legacy_upstream import LegacyUpstream
-from tests.support.limits import WAIT_SECONDS
-from tests.support.task_upstream import ACCEPTED_ANSWER, TaskUpstream, text_result
+from tests.support.task_upstream import TaskUpstream, text_result
 from tests.support.upstreams import ControlledUpstream, make_legacy_app
 
 DONE = {"type": "text", "text": "done"}
@@ -223,102 +220,6 @@ async def test_a_server_that_does_not_answer_in_time_gives_a_handle_that_becomes
         (found,) = await caller.list_calls()
 
     assert (found.handle.kind, found.handle.rejoinable, found.status) == ("task", True, "completed")
-
-
-@pytest.mark.requirement("R06")
-async def test_a_task_is_cancelled_once_and_the_second_cancel_says_the_same(tmp_path: Path) -> None:
-    upstream = TaskUpstream()
-    async with calling(upstream.app(), tmp_path) as (_, make_caller):
-        handle = await request_call(make_caller(), "work")
-        assert await make_caller().cancel_call_tool(handle)
-        assert await make_caller().cancel_call_tool(handle)
-        with pytest.raises(CallCancelled, match="cancelled"):
-            await make_caller().join_call_tool(handle)
-
-
-@pytest.mark.requirement("R06")
-async def test_a_cancel_after_the_end_says_that_it_was_too_late(tmp_path: Path) -> None:
-    upstream = TaskUpstream()
-    async with calling(upstream.app(), tmp_path) as (_, make_caller):
-        handle = await request_call(make_caller(), "work")
-        upstream.tasks["task-1"].complete_task("done")
-        assert not await make_caller().cancel_call_tool(handle)
-        assert await make_caller().join_call_tool(handle) == text_result("done")
-
-
-@pytest.mark.requirement("R06")
-@pytest.mark.parametrize("tool", ["work", "long"])
-async def test_a_legacy_call_is_cancelled_by_another_caller(tmp_path: Path, tool: str) -> None:
-    upstream = LegacyUpstream()
-    async with calling(upstream.app(), tmp_path) as (_, make_caller):
-        requester = make_caller()
-        handle = await request_call(requester, tool)
-        await requester.aclose()
-        assert await make_caller().cancel_call_tool(handle)
-        assert await make_caller().cancel_call_tool(handle)
-        if tool == "work":
-            await upstream.cancelled.wait()
-        else:
-            assert upstream.tasks["task-1"].status == "cancelled"
-        with pytest.raises(CallCancelled):
-            await make_caller().join_call_tool(handle)
-
-
-async def test_a_plain_call_is_cancelled_by_the_caller_that_waits_for_it(tmp_path: Path) -> None:
-    upstream = ControlledUpstream()
-    async with calling(upstream.app(), tmp_path) as (_, make_caller):
-        caller = make_caller()
-        handle = await request_call(caller, "hold")
-        await upstream.wait_until_held(1)
-        assert await caller.cancel_call_tool(handle)
-        await upstream.cancelled.wait()
-        with pytest.raises(CallCancelled):
-            await caller.join_call_tool(handle)
-
-
-async def test_questions_of_a_task_reach_the_join_and_are_answered_by_another_caller(tmp_path: Path) -> None:
-    upstream = TaskUpstream()
-    async with calling(upstream.app(), tmp_path) as (_, make_caller):
-        handle = await request_call(make_caller(), "work", accepts_input=True)
-        task = upstream.tasks["task-1"]
-        task.request_input("sure")
-        with pytest.raises(InputRequired, match="sure") as asked:
-            await make_caller().join_call_tool(handle)
-        assert asked.value.input_requests["sure"].params["message"] == "Really?"
-        (found,) = await make_caller().list_calls()
-        assert found.status == "input_required"
-
-        await make_caller().answer_call_tool(handle, {"sure": ACCEPTED_ANSWER})
-        assert task.answers == {"sure": ACCEPTED_ANSWER}
-        task.complete_task("done")
-        assert await make_caller().join_call_tool(handle) == text_result("done")
-
-
-async def test_questions_before_the_result_are_answered_in_rounds(tmp_path: Path) -> None:
-    upstream = TaskUpstream(rounds=2)
-    async with calling(upstream.app(), tmp_path) as (_, make_caller):
-        requester = make_caller()
-        handle = await request_call(requester, "confirm", accepts_input=True)
-        assert (handle.kind, handle.rejoinable) == ("mrtr", True)
-        await requester.aclose()
-
-        for _ in range(2):
-            with pytest.raises(InputRequired):
-                await make_caller().join_call_tool(handle)
-            await make_caller().answer_call_tool(handle, {"sure": ACCEPTED_ANSWER})
-        result = await make_caller().join_call_tool(handle, timeout_seconds=WAIT_SECONDS)
-
-    assert result is not None
-    assert json.loads(result["content"][0]["text"]) == {"sure": ACCEPTED_ANSWER}
-    assert upstream.side_effects == ["confirm"]
-
-
-async def test_a_tool_that_asks_a_caller_that_cannot_answer_fails_with_advice(tmp_path: Path) -> None:
-    upstream = TaskUpstream()
-    async with calling(upstream.app(), tmp_path) as (_, make_caller):
-        handle = await request_call(make_caller(), "confirm")
-        with pytest.raises(CallFailed, match="accepts_input=True"):
-            await make_caller().join_call_tool(handle)
 
 
 @pytest.mark.requirement("R11")

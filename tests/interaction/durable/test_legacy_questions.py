@@ -93,7 +93,7 @@ async def test_a_person_who_cannot_be_asked_is_an_error_for_the_server(
     assert "the chat is down" in caplog.text
 
 
-async def test_a_server_is_not_told_that_anybody_answers_if_nobody_does(tmp_path: Path) -> None:
+async def test_a_server_learns_of_no_elicitation_that_no_client_answers(tmp_path: Path) -> None:
     upstream = LegacyUpstream()
 
     with pytest.raises(CallFailed):

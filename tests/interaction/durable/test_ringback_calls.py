@@ -187,7 +187,7 @@ class StalledTransport(httpx.AsyncBaseTransport):
 
 
 @pytest.mark.requirement("R01")
-async def test_a_service_that_is_silent_holds_nobody_longer_than_the_start_timeout(state: RequestStateManager) -> None:
+async def test_a_silent_service_delays_a_start_by_the_start_timeout_at_most(state: RequestStateManager) -> None:
     async with (
         RingbackClient(PUBLIC_URL, transport=StalledTransport()) as client,
         DurableCaller(client, state=state) as caller,

@@ -134,7 +134,7 @@ async def test_a_webhook_that_waits_for_its_proof_holds_what_it_catches_up_with_
 
 
 @pytest.mark.usefixtures("short_steps")
-async def test_what_retention_removed_before_its_turn_is_told_of_as_a_gap(still: Engine) -> None:
+async def test_what_retention_removed_before_its_turn_is_a_gap(still: Engine) -> None:
     await append(still, 9)
     webhook = make_webhook()
     await start_catch_up(still, webhook)

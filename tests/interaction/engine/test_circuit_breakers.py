@@ -228,9 +228,9 @@ class CountingSignals:
         return self._signals.listen(*topics)
 
     @contextmanager
-    def subscribe(self, callback: Callable[[], None], *topics: str) -> Generator[None]:
+    def subscribe(self, callback: Callable[[], None], *topics: str, also_after_losses: bool = True) -> Generator[None]:
         self.subscribed.update(topics)
-        with self._signals.subscribe(callback, *topics):
+        with self._signals.subscribe(callback, *topics, also_after_losses=also_after_losses):
             yield
         self.subscribed.subtract(topics)
 

@@ -11,6 +11,7 @@ import pytest
 from ringback.bootstrap.clock_comparison import compare_with_last_process
 from ringback.domain.call import Call, CallPhase
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.clock import epoch_milliseconds, seconds
 from ringback.domain.clock_confirmation import CONFIRMATION_SECONDS
 from ringback.domain.delivery import Delivery, DeliveryState
@@ -159,6 +160,22 @@ async def test_calls_of_the_first_minutes_keep_their_own_deadlines_and_results(s
     execution = engine.make_execution(leased, ScriptedUpstreams())
     await execution.run()
     assert (await engine.read_call(late)).outcome is CallOutcome.REJECTED
+
+
+async def test_a_pause_that_a_wrong_clock_began_is_over(stage: Stage) -> None:
+    """Otherwise the receiver would be probed in forty days."""
+    pausing = CircuitBreaker(failures=9, openings=9, paused_until=stage.clock.now() + seconds(PAUSE))
+    webhook = make_webhook(state=WebhookState.SUSPENDED, breaker=pausing)
+    held = make_delivery(
+        webhook_id=webhook.id, state=DeliveryState.HELD, give_up_at=stage.clock.now() + seconds(PAUSE + HOUR)
+    )
+    await stage.engine.insert_webhooks(webhook)
+    await stage.engine.insert_deliveries(held)
+    await stage.engine.run_recovery()
+
+    assert await stage.engine.make_dispatcher(lambda _: httpx.Response(200)).run_once() >= 1
+
+    assert (await stage.engine.read_delivery(held)).state is DeliveryState.DELIVERED
 
 
 async def test_a_second_start_within_the_first_minutes_is_unconfirmed_again(stage: Stage) -> None:

@@ -74,7 +74,7 @@ async def test_every_attempt_has_the_webhooks_own_headers_and_its_excerpt_does_n
     assert attempt.excerpt == "refused: [authorization]"
 
 
-async def test_a_webhook_and_its_attempt_tell_the_status_and_where_a_redirect_leads(still: Engine) -> None:
+async def test_a_webhook_and_its_attempt_show_the_status_and_where_a_redirect_leads(still: Engine) -> None:
     delivery = await make_due_delivery(still)
 
     async def redirect(_: httpx.Request) -> httpx.Response:

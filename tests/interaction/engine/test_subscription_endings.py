@@ -1,4 +1,4 @@
-"""Subscriptions that the service ends, and what their receivers are told."""
+"""Subscriptions that the service ends, and the envelope that their receivers get."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -46,7 +46,7 @@ async def remove(engine: Engine, grant: SubscriptionGrant) -> None:
 
 
 @pytest.mark.parametrize(("profile", "code"), [(ErrorProfile.SKETCH, -32012), (ErrorProfile.SEP, -32024)])
-async def test_the_receiver_of_a_removed_subscription_is_told_with_the_codes_of_its_client(
+async def test_the_receiver_of_a_removed_subscription_gets_the_codes_of_its_client(
     still: Engine, profile: ErrorProfile, code: int
 ) -> None:
     board, stage = ReceiversByHost(), SubscriptionStage(still)
@@ -64,7 +64,7 @@ async def test_the_receiver_of_a_removed_subscription_is_told_with_the_codes_of_
     assert await stage.count_live() == 0
 
 
-async def test_the_receivers_of_a_removed_event_type_are_told_that_it_does_not_exist(still: Engine) -> None:
+async def test_the_receivers_of_a_removed_event_type_learn_that_it_does_not_exist(still: Engine) -> None:
     board, stage = ReceiversByHost(), SubscriptionStage(still)
     await stage.subscribe()
     await stage.subscribe(arguments={"tool": "add"})
@@ -128,7 +128,7 @@ async def test_open_deliveries_of_an_ended_subscription_are_cancelled(still: Eng
     assert kinds == {DeliveryKind.EVENT: DeliveryState.CANCELLED, DeliveryKind.TERMINATED: DeliveryState.PENDING}
 
 
-async def test_a_client_that_subscribes_again_is_not_told_any_more_that_its_subscription_has_ended(
+async def test_a_client_that_subscribes_again_no_longer_gets_the_end_of_its_subscription(
     still: Engine, fake_clock: FakeClock
 ) -> None:
     board, stage = ReceiversByHost(), SubscriptionStage(still)

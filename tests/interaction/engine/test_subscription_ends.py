@@ -1,4 +1,4 @@
-"""Subscriptions end with the API key that subscribed them, and with their event type; their receivers are told."""
+"""Subscriptions end with the API key that subscribed them, and with their event type; their receivers get an envelope."""
 
 import orjson
 import pytest

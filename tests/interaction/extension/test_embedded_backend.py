@@ -337,7 +337,7 @@ def test_an_embedded_ringback_without_a_file_is_only_for_a_first_try() -> None:
         Callbacks.embedded(upstream=UPSTREAM_NAME)
 
 
-async def test_a_call_that_nobody_hears_is_not_named_in_the_response(tmp_path: Path) -> None:
+async def test_a_call_without_listeners_is_not_named_in_the_response(tmp_path: Path) -> None:
     async with http_client(running_embedded_server(tmp_path)) as client:
         result = await client.call_tool("build_report", {"about": "rain"})
 

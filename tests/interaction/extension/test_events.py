@@ -222,7 +222,7 @@ async def test_a_tool_a_thread_and_a_background_task_can_emit() -> None:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-async def test_an_event_for_one_principal_is_seen_by_nobody_else(framework: str) -> None:
+async def test_an_event_for_one_principal_reaches_no_other(framework: str) -> None:
     events, server = make_server(framework, authenticates=True)
     async with order_client(server, principal="alice") as alice:
         assert isinstance(alice, ModernClient)

@@ -204,7 +204,7 @@ async def test_the_tool_does_not_see_the_callback_and_its_secret(tmp_path: Path,
 # -- what is not promised ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_response_names_no_call_where_nobody_hears_it(tmp_path: Path) -> None:
+async def test_a_response_names_no_call_without_listeners(tmp_path: Path) -> None:
     async with http_client(make_server(make_callbacks(tmp_path))) as client:
         result = await client.call_tool("build_report", {"about": "rain"})
 

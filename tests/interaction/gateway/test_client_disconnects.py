@@ -62,6 +62,23 @@ async def test_closing_a_modern_stream_ends_the_request_and_leaves_the_call(
     await wait_until_kept(gate, "closed")
 
 
+async def test_a_request_with_the_id_of_one_that_waits_starts_nothing(gate: GatewayHarness) -> None:
+    """A session of the SDK keeps streams by id: the later request would get the response of the earlier one."""
+    async with gate.open_legacy_session() as session:
+        waiting = asyncio.create_task(session.request("tools/call", {"name": "wait", "arguments": {}}))
+        await gate.interop.wait_until_held()
+        params: Json = {"name": "count", "arguments": {}, "_meta": {"client_session_id": "again"}}
+        message = {"jsonrpc": "2.0", "id": session.last_id, "method": "tools/call", "params": params}
+        refused = await session.http.post(session.url, json=message, headers=session.headers)
+        gate.interop.release.set()
+        result = await asyncio.wait_for(waiting, WAIT_SECONDS)
+
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, -32009)
+    assert refused.json()["id"] == session.last_id
+    assert result["isError"] is False
+    assert await gate.list_calls("again") == []
+
+
 @pytest.fixture(scope="module")
 async def shared_cancelling_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayHarness]:
     """A gateway where a disconnect cancels the call, except for the calls of `slow-paint` to `wait`."""

@@ -225,7 +225,9 @@ async def test_only_clients_that_can_elicit_see_the_tools_that_an_upstream_has_f
     assert ["ask" in {tool["name"] for tool in each["tools"]} for each in lists] == [True] * 4 + [False] * 2
 
 
-async def test_a_caller_that_cannot_answer_a_child_learns_that_nobody_was_asked(asking_gate: AskingGateway) -> None:
+async def test_a_caller_that_cannot_answer_a_child_learns_that_the_question_was_not_sent(
+    asking_gate: AskingGateway,
+) -> None:
     received: list[Json] = []
     async with asking_gate.open_session("child", capabilities=NO_CAPABILITIES) as session:
         result = await session.request("tools/call", ask(), received=received)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.interaction.gateway_hostile.conftest import asserting_no_errors
 from tests.support.application import PUBLIC_URL
-from tests.support.mcp_wire import Json, without_event_ids
+from tests.support.mcp_wire import Json, read_message_texts
 from tests.support.oauth_service import ALL_SCOPES, OAuthService, running_oauth_service
 
 pytestmark = pytest.mark.requirement("R30")
@@ -119,7 +119,7 @@ async def test_a_key_for_one_upstream_gets_unknown_for_every_other(guarded: OAut
     async def requested(method: str, params: Json, path: str = "/mcp") -> list[tuple[int, str]]:
         today = await guarded.post_modern(path, method, params, bearer=key)
         before = await guarded.post_legacy("/mcp", method, params, bearer=key, session_id=session_id)
-        return [(answer.status_code, without_event_ids(answer.text)) for answer in (today, before)]
+        return [(answer.status_code, read_message_texts(answer.text)) for answer in (today, before)]
 
     for method, forbidden, unknown in (
         ("tools/call", {"name": "git__echo"}, {"name": "gitt__echo"}),

@@ -16,7 +16,7 @@ COUNT: Final[Json] = {"name": "count", "arguments": {}}
 CALLED_TOOL: Final[dict[str, str | None]] = {"mcp-method": "tools/call", "mcp-name": "count"}
 SECRET: Final = "whsec_thisIsNobodysBusiness"
 POSITION: Final = '"HERE"'
-LEVELS: Final = (260, 10_000, 300_000)
+LEVELS: Final = (260, 10_000, 200_000)
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.interaction.gateway.conftest import GatewayHarness
 from tests.interaction.gateway_hostile.conftest import HostileClient
-from tests.support.mcp_wire import Json, LegacyClientSession, without_event_ids
+from tests.support.mcp_wire import Json, LegacyClientSession, read_message_texts
 
 STEPS: Final = 150
 STEPS_DEEP: Final = 5_000
@@ -226,7 +226,7 @@ class IsolationHarness:
         headers = {**who.session.headers, **({"mcp-session-id": session_id} if session_id else {})}
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         answer = await self.gate.http.post(who.session.url, json=body, headers=headers)
-        return answer.status_code, without_event_ids(answer.text)
+        return answer.status_code, read_message_texts(answer.text)
 
 
 def get_unknown_id(kind: str, foreign: str) -> str:

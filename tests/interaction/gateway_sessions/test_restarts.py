@@ -6,13 +6,14 @@ from typing import Any, Final
 import pytest
 
 from ringback.bootstrap import Environment
-from ringback.domain.mcp_sessions import STATE_BYTES_MAX
+from ringback.domain.mcp_sessions import STATE_BYTES_MAX, SessionState
 from ringback.mcp_server.session_manager import BoundedSessionManager
 from ringback.mcp_server.session_transport import SessionTransport
 from ringback.services import mcp_sessions
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session, send
 from tests.support.clock import OffsetClock
 from tests.support.engine import wait_until
+from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import ACCEPT, LEGACY, JsonRpcErrorResponse, LegacyClientSession
 from tests.support.resource_upstream import NOTE_URI
 
@@ -31,6 +32,23 @@ async def test_a_session_id_is_good_after_a_restart(files: RestartableRingback, 
         assert [tool["name"] for tool in (await session.request("tools/list", {}))["tools"]] == names
         result = await session.request("tools/call", {"name": "echo", "arguments": {"text": "again"}})
     assert "again" in result["content"][0]["text"]
+
+
+async def test_changes_of_another_node_that_are_replayed_at_once_are_all_handled(files: RestartableRingback) -> None:
+    """Each replayed message waits for its own response: one that never comes keeps its session from becoming idle."""
+    async with files.running() as running:
+        session = await open_session(running)
+        manager = await running.find_manager("stage")
+        transport = manager._server_instances[session.headers["mcp-session-id"]]  # pyright: ignore[reportPrivateUsage]
+        assert isinstance(transport, SessionTransport)
+        scope = transport.last_scope
+        assert scope is not None
+        state = SessionState(initialize={}, log_level="info")
+        async with asyncio.timeout(WAIT_SECONDS):
+            await asyncio.gather(
+                *(manager._replay_state(transport, state, scope) for _ in range(3))  # pyright: ignore[reportPrivateUsage]
+            )
+        assert transport._requests_in_flight == 0  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_a_session_remembers_what_its_client_declared(files: RestartableRingback) -> None:

@@ -84,11 +84,11 @@ async def test_a_registration_is_refused_with_the_words_of_the_401(http: httpx.A
     refused = await http.post("/mcp/git", json=INITIALIZE)
     description = await register(http, None)
 
-    assert description == refused.json()["detail"].replace("…", "...")
+    assert description == refused.json()["error"]["message"].replace("…", "...")
     assert "Send your API key: 'Authorization: Bearer rbk_...'" in description
 
 
-async def test_a_wrong_key_is_told_as_such(keyed: RunningApplication, http: httpx.AsyncClient) -> None:
+async def test_a_wrong_key_is_named_as_such(keyed: RunningApplication, http: httpx.AsyncClient) -> None:
     key, text = await keyed.app.services.api_keys.create_key("alice", name="", scopes=DEFAULT_SCOPES, upstreams=None)
     with_key = await http.post("/register", json=CLIENT, headers={"authorization": f"Bearer {text}"})
     await keyed.app.services.api_keys.revoke_key(key.id)

@@ -103,7 +103,7 @@ async def test_a_person_signs_in_at_the_issuer_and_sees_the_pages_of_the_token_s
         {"error": "access_denied", "error_description": "<script>", "state": "{state}"},
     ],
 )
-async def test_a_redirect_that_does_not_fit_signs_nobody_in(stage: Stage, redirect: dict[str, str]) -> None:
+async def test_a_redirect_that_does_not_match_completes_no_login(stage: Stage, redirect: dict[str, str]) -> None:
     query = await stage.begin()
 
     answer = await stage.browser.get(

@@ -73,7 +73,7 @@ def test_the_wheel_has_the_operations_page_and_every_file_of_the_package(wheel: 
     assert wheel.read("ringback/cli/operations.md") == (ROOT / "scripts/deploy/OPERATIONS.md").read_bytes()
 
 
-def test_the_metadata_name_license_pythons_and_platform_and_no_address_that_nobody_has(metadata: Message) -> None:
+def test_the_metadata_name_license_pythons_and_platform_and_no_invented_address(metadata: Message) -> None:
     classifiers = metadata.get_all("Classifier", [])
 
     assert (metadata["License-Expression"], metadata["Requires-Python"]) == ("MIT", ">=3.11")

@@ -124,7 +124,7 @@ async def test_a_modern_client_that_declines_gets_the_end_of_the_call(long_wait:
     assert not long_wait.stage.calls
 
 
-async def test_a_legacy_client_is_asked_once_and_told_when_the_login_is_done(long_wait: Gateway) -> None:
+async def test_a_legacy_client_is_asked_once_and_notified_when_the_login_is_done(long_wait: Gateway) -> None:
     async with (
         long_wait.open_legacy_session(URL_ELICITATION) as session,
         session.open_request("tools/call", ECHO) as frames,
@@ -233,7 +233,7 @@ async def test_an_expired_login_is_shown_by_the_login_tool_and_the_list_of_upstr
     assert "ringback_login" in {tool["name"] for tool in (await client.request("tools/list", {}))["tools"]}
 
 
-async def test_a_client_that_follows_the_list_is_told_of_its_change_after_the_login(short_wait: Gateway) -> None:
+async def test_a_client_that_follows_the_list_gets_its_change_after_the_login(short_wait: Gateway) -> None:
     async with short_wait.make_modern_client().open_subscription({"toolsListChanged": True}) as frames:
         await frames.read_message()
         await short_wait.protected.sign_in()

@@ -129,7 +129,7 @@ async def running_story(folder: Path) -> AsyncGenerator[Story]:
             yield Story(service.url, client, receiver, webhook.id, folder)
 
 
-async def test_each_break_is_told_and_after_mending_one_command_sends_everything_in_order(tmp_path: Path) -> None:
+async def test_each_failure_is_shown_and_after_the_repair_one_command_sends_everything_in_order(tmp_path: Path) -> None:
     async with running_story(tmp_path) as story:
         for text in ("first", "second", "third"):
             started = await story.client.start_call("stage", "echo", {"say": text}, client_session_id="session-1")

@@ -140,7 +140,7 @@ async def test_an_event_type_that_an_upstream_adds_is_offered_at_once(tmp_path: 
         assert await wait_for_callbacks(phone, 1) == [f"{UPSTREAM_NAME}:e1"]
 
 
-async def test_a_gap_of_the_upstream_is_told_to_webhooks_and_polls(tmp_path: Path) -> None:
+async def test_a_gap_of_the_upstream_reaches_webhooks_and_polls(tmp_path: Path) -> None:
     upstream = EventUpstream(modes=["poll"])
     async with (
         serving(upstream.app()) as server,

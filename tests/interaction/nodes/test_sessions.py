@@ -1,12 +1,14 @@
 """A legacy session goes on at whichever node its next request reaches."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 
@@ -95,6 +97,38 @@ async def test_a_legacy_cancellation_reaches_the_request_that_waits_at_another_n
         await asyncio.wait_for(site.stage.cancelled.wait(), WAIT_SECONDS)
         waiting.cancel()
         await asyncio.wait({waiting})
+
+
+async def test_notifications_that_may_be_lost_cancel_no_request_and_end_no_login(
+    site: Site, http: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node that listens again cannot know what was sent meanwhile. Its waiters read the store; nothing else happens."""
+    caplog.set_level(logging.INFO)
+    node = await site.cluster.start_node(**PATIENT)
+    async with open_session(http, site.cluster, node, "/mcp/stage") as session:
+        waiting = asyncio.create_task(session.request("tools/call", HOLD))
+        await asyncio.wait_for(site.stage.wait_until_held(1), WAIT_SECONDS)
+
+        with node.ringback.app.store.signals.listen("any") as waiter:
+            await cut_listeners(site.cluster.database_url)
+            assert await waiter.wait(WAIT_SECONDS)
+        await session.request("tools/list", {})  # by now a cancellation would have been sent
+        site.stage.release.set()
+        result = await asyncio.wait_for(waiting, WAIT_SECONDS)
+
+    assert not result["isError"]
+    assert not site.stage.cancelled.is_set()
+    assert "upstream.login_changed" not in caplog.messages
+
+
+async def cut_listeners(url: str) -> None:
+    """End the connections by which nodes get notifications."""
+    admin = await asyncpg.connect(url)
+    await admin.fetch(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND application_name = 'ringback notifications'"
+    )
+    await admin.close()
 
 
 async def test_a_modern_cancellation_reaches_the_request_that_waits_at_another_node(

@@ -5,6 +5,8 @@ from collections.abc import AsyncGenerator
 import httpx
 import pytest
 
+from ringback.domain import json_size
+from ringback.services.body_admission import LARGE_BYTES
 from tests.support.rejections import assert_rejected
 from tests.support.service import ServiceUnderTest
 
@@ -70,6 +72,17 @@ async def test_an_object_with_two_members_of_one_name_is_refused(
 
     assert (problem["status"], problem["type"]) == (422, "/problems/invalid-request")
     assert "two members named 'x-key'" in problem["detail"]
+
+
+async def test_a_body_with_too_many_values_is_refused_with_what_to_do(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_size, "VALUES_MAX", LARGE_BYTES // 2)
+    text = '{"upstream": "git", "tool": "git_log", "arguments": {"a": [' + "1," * (LARGE_BYTES // 2) + "1]}}"
+    problem = await assert_rejected(service, alice, "POST", "/v1/calls", content=text, headers=JSON)
+
+    assert (problem["status"], problem["values_max"]) == (422, LARGE_BYTES // 2)
+    assert "Send large data as one text" in problem["detail"]
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ async def test_the_form_says_what_to_do_without_a_key(browser: httpx.AsyncClient
 
 
 @pytest.mark.parametrize(("upstream", "is_said"), [("ours", True), ("mine", False)])
-async def test_whoever_signs_in_for_all_users_is_told_so(
+async def test_a_login_for_all_users_says_so(
     service: ServiceUnderTest, browser: httpx.AsyncClient, upstream: str, *, is_said: bool
 ) -> None:
     operator = await service.create_api_key("ann", scopes=frozenset({Scope.ADMIN}))
@@ -123,7 +123,7 @@ async def test_the_cookie_is_bound_to_the_host_hidden_from_scripts_and_short_liv
     }
 
 
-async def test_a_link_that_somebody_else_sent_signs_nobody_in(
+async def test_a_link_from_another_person_completes_no_login(
     service: ServiceUnderTest, browser: httpx.AsyncClient
 ) -> None:
     """The attacker starts a login with his key, and the victim follows the link to the authorization server."""

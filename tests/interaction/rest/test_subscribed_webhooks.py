@@ -52,7 +52,7 @@ async def test_an_operator_reads_a_subscription_of_any_principal(
     assert read.json()["principal"] == "alice"
 
 
-async def test_an_operator_ends_a_subscription_of_another_principal_and_its_receiver_is_told(
+async def test_an_operator_ends_a_subscription_of_another_principal_and_its_receiver_is_notified(
     service: ServiceUnderTest, alice: httpx.AsyncClient, subscription_id: str
 ) -> None:
     operator = await service.create_client("operator", scopes=frozenset({Scope.ADMIN}))
@@ -114,7 +114,7 @@ async def test_the_owner_pauses_tests_replays_and_removes_a_subscription(
         204,
     ]
     ended = await service.store.read(lambda tx: tx.webhooks.get(WebhookId(subscription_id)))
-    assert ended is not None  # until its receiver was told
+    assert ended is not None  # until its receiver was notified
     assert ended.expires_at is not None
     assert ended.expires_at <= service.clock.now()
     limits = {each["name"]: each for each in (await alice.get("/v1/usage")).json()["limits"]}

@@ -87,7 +87,7 @@ async def test_another_protocol_is_an_invalid_response(http1_sender: Http1Sender
     assert answer.category is AttemptCategory.INVALID_RESPONSE
 
 
-async def test_a_response_body_that_does_not_end_is_told_beside_its_status(http1_sender: Http1Sender) -> None:
+async def test_a_response_body_that_does_not_end_is_named_beside_its_status(http1_sender: Http1Sender) -> None:
     answer = await post(http1_sender, send_body_slowly, seconds=SOON_SECONDS)
 
     assert answer.status_code == 200

@@ -302,7 +302,7 @@ async def test_webhooks_are_listed_by_their_state(service: ServiceUnderTest) -> 
 
 
 def read_fields(html: str) -> dict[str, Any]:
-    """What a browser would send of a form that nobody has touched."""
+    """What a browser would send of a form that no viewer has changed."""
     fields: dict[str, list[str]] = {}
     for attributes in re.findall(r"<input ([^>]*)>", html):
         name, value = re.search(r'name="([^"]*)"', attributes), re.search(r'value="([^"]*)"', attributes)

@@ -97,7 +97,7 @@ DELIVERY_PARAMETERS: Final[StatementParameters] = {
         "pull_back": [{"horizon": FUTURE}],
         "by_ids": [{"ids": NO_DELIVERIES}],
         "webhooks_to_release": [{}, {"after": "wh_y"}],
-        "webhooks_to_probe": [{}, {"after": "wh_y"}],
+        "webhooks_to_probe": [{"horizon": FUTURE}, {"after": "wh_y", "horizon": FUTURE}],
     },
     "ended_deliveries": {
         **{

@@ -104,13 +104,13 @@ async def test_a_person_is_asked_only_about_a_call_that_asks() -> None:
     assert asked == [QUESTION]
 
 
-async def test_a_question_that_nobody_can_be_shown_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_question_that_no_person_can_be_shown_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     await ask_person(QUESTION, None)
 
     assert f"The call {examples.CALL_ID} asks a person" in caplog.text
 
 
-async def test_a_login_that_nobody_can_be_shown_is_a_warning_with_its_page(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_login_that_no_client_can_show_is_a_warning_with_its_page(caplog: pytest.LogCaptureFixture) -> None:
     url = "https://ringback.example/login/git"
     requests = {"ringback/login": {"method": "elicitation/create", "params": {"mode": "url", "url": url}}}
     await ask_person(replace(QUESTION, input_requests=requests), None)

@@ -104,7 +104,7 @@ def test_a_named_event_type_that_lacks_a_mode_is_not_replaced_by_another(run: Ru
     assert observed["stream-implemented"] == "note.counted does not offer push"
 
 
-def test_a_server_that_refuses_callbacks_to_this_machine_is_told_apart_from_a_broken_one(run: Run) -> None:
+def test_a_server_that_refuses_callbacks_to_this_machine_is_distinguished_from_a_broken_one(run: Run) -> None:
     with serving_in_a_thread("subscribe-refuses-loopback") as url:
         code, report = run_json(run, url, *KEY, "--only", "ttl-omitted-means-default")
 

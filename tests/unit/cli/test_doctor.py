@@ -23,6 +23,7 @@ def service() -> Generator[respx.MockRouter]:
     """A mocked healthy service."""
     with respx.mock(base_url="http://127.0.0.1:8090", assert_all_called=False) as router:
         router.get("/readyz").mock(side_effect=healthy)
+        router.get("/healthz").respond(404)
         yield router
 
 
@@ -61,6 +62,18 @@ def test_before_the_first_start_the_doctor_accepts_a_missing_database(run: Run, 
     assert set(list_failed_checks(ran)) == {"upstreams", "service"}
     assert "ringback serve" in findings(ran)["database"][1]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_running_service_may_have_a_configuration_that_this_environment_does_not_name(
+    run: Run, service: respx.MockRouter, key: str
+) -> None:
+    service.get("/healthz").respond(json={"status": "ok"})
+
+    ok, detail = findings(list_checks(run))["upstreams"]
+
+    assert ok
+    assert detail.startswith("not known")
+    assert "--config" in detail
 
 
 def test_settings_that_do_not_hold_together_are_all_there_is_to_say(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

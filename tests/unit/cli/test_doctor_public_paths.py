@@ -75,7 +75,7 @@ async def test_a_route_that_leads_elsewhere_is_named(
     assert reason in found.detail
 
 
-async def test_without_an_issuer_nobody_looks_for_metadata(proxy: respx.MockRouter) -> None:
+async def test_without_an_issuer_no_metadata_are_requested(proxy: respx.MockRouter) -> None:
     proxy.get(METADATA_PATH).mock(return_value=ELSEWHERE)
 
     (found,) = await check_public_paths(make_settings(oidc_issuer=None))

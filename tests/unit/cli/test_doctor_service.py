@@ -27,6 +27,7 @@ def service() -> Generator[respx.MockRouter]:
     """A mocked process that works on every route."""
     with respx.mock(assert_all_called=False) as router:
         router.get(f"{SERVICE_URL}/readyz").mock(side_effect=respond_ready)
+        router.get(f"{SERVICE_URL}/healthz").respond(404)
         router.get(f"{SERVICE_URL}/v1/status").mock(side_effect=respond_status)
         router.get(f"{SERVICE_URL}/v1/webhooks").respond(200, json={"webhooks": [], "next_cursor": None})
         yield router

@@ -127,7 +127,7 @@ async def test_a_denied_login_ends_with_the_services_words(
         await sign_in(client, "mine", scope=None, opens_browser=True)
 
 
-async def test_a_login_that_nobody_completes_ends_in_time(
+async def test_a_login_that_is_not_completed_ends_in_time(
     client: RingbackClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upstream_logins, "WAIT_SECONDS", 0.0)

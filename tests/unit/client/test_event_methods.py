@@ -85,7 +85,7 @@ async def test_followed_events_survive_a_restart_of_the_service(
     assert {parse_query(request).get("cursor") for request in list_requests(route)[1:]} == {"b"}
 
 
-async def test_an_expired_cursor_of_a_poll_is_told(client: RingbackClient, service: respx.MockRouter) -> None:
+async def test_an_expired_cursor_of_a_poll_is_reported(client: RingbackClient, service: respx.MockRouter) -> None:
     document = {"events": [examples.EVENT], "cursor": "b", "truncated": True, "has_more": False}
     service.get("/v1/events").respond(json=document)
     truncations: list[bool] = []

@@ -134,7 +134,7 @@ async def test_the_number_of_channels_is_limited() -> None:
     await outbox.drain(0)
 
 
-async def test_a_call_that_nobody_hears_has_no_id_to_promise() -> None:
+async def test_a_call_without_listeners_has_no_id_to_promise() -> None:
     ringback = FakeService()
     ringback.has_listeners = False
     async with running(ringback) as (line, _):

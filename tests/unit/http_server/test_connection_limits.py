@@ -6,7 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from ringback.http_server import HttpLimits, compute_connections_max
-from ringback.http_server.limits import ConnectionPhase
+from ringback.http_server.limits import FILES_RESERVED, ConnectionPhase
+from ringback.server import build_http_limits, warn_about_open_files
+from ringback.settings import Settings
 from tests.unit.http_server.conftest import ConnectionHarness, run_loop_turns
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -80,3 +82,12 @@ def test_a_peer_is_an_address_or_a_site(host: str, peer: str) -> None:
 )
 def test_clients_leave_files_for_receivers_and_upstreams(files: int, connections: int) -> None:
     assert compute_connections_max(files) == connections
+
+
+def test_a_low_limit_on_open_files_is_one_warning_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    settings = Settings(peer_connections_max=256)
+    wanted = FILES_RESERVED + 256
+    for files in (64, wanted - 1, wanted):
+        warn_about_open_files(build_http_limits(settings, open_files_max=files), settings, open_files_max=files)
+
+    assert [record.message for record in caplog.records] == ["service.open_files_limited"] * 2

@@ -212,7 +212,7 @@ async def test_an_input_request_ends_a_wait_at_once_and_is_returned(harness: Bui
 
 
 @pytest.mark.requirement("R16")
-async def test_a_model_that_polls_without_a_change_is_told_to_stop_and_gets_responses_at_once(
+async def test_a_model_that_polls_without_a_change_is_asked_to_stop_and_gets_responses_at_once(
     harness: BuiltinToolsHarness,
 ) -> None:
     call_id = await harness.start()

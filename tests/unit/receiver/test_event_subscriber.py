@@ -26,7 +26,7 @@ TTL = 600
 
 
 class EventServer:
-    """Grants what is asked for, challenges nobody, and has a log of events for polls."""
+    """Grants what is asked for, challenges no receiver, and has a log of events for polls."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock

@@ -2,20 +2,13 @@
 
 import asyncio
 import logging
-import sqlite3
-import stat
-from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ringback.private_sqlite import open_private_file
-from ringback.receiver import Callback, InboxUnavailable, NotReady, SQLiteInbox, inbox_file, sqlite_inbox
-from ringback.receiver.inbox_file import InboxFile, InboxLimits, NewMessage
+from ringback.receiver import Callback, NotReady, SQLiteInbox
 from ringback.receiver.inbox_handling import RETRY_SECONDS_MAX
-from ringback.receiver.inbox_schema import RECEIVER_FORMAT
 from tests.support.inbox_receivers import FakeTime, Handler, abandon, make_app, never, read_rows
 from tests.support.limits import WAIT_SECONDS
 from tests.support.signed_posts import NOW, make_event_body, post_signed
@@ -178,7 +171,7 @@ async def test_old_messages_are_forgotten_and_so_are_the_oldest_of_too_many(tmp_
     assert read_rows(tmp_path, "SELECT message_id FROM messages ORDER BY number") == [("evt_1",), ("evt_4",)]
 
 
-async def test_a_waiter_in_the_next_process_gets_a_callback_that_nobody_waited_for(tmp_path: Path) -> None:
+async def test_a_waiter_in_the_next_process_gets_a_callback_that_had_no_waiter(tmp_path: Path) -> None:
     handler = Handler()
     async with make_app(tmp_path, handler.handle) as app:
         for number in (1, 2):
@@ -192,90 +185,6 @@ async def test_a_waiter_in_the_next_process_gets_a_callback_that_nobody_waited_f
             await app.wait_for(correlation_id="c1", timeout_seconds=0)
 
     assert read_rows(tmp_path, "SELECT count(body) FROM messages") == [(0,)]
-
-
-def list_files(folder: Path) -> list[Path]:
-    return list(folder.iterdir())
-
-
-async def test_the_file_is_its_owner_s_alone(tmp_path: Path) -> None:
-    async with make_app(tmp_path, never):
-        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in list_files(tmp_path)}
-
-    assert set(modes.values()) == {0o600}
-
-
-async def test_a_second_process_with_the_same_inbox_is_refused_with_advice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite_inbox, "LOCK_WAIT_SECONDS", 0)
-    async with make_app(tmp_path, never):
-        with pytest.raises(InboxUnavailable, match="run one worker"):
-            await make_app(tmp_path, never).open()
-
-
-async def test_a_file_that_is_no_inbox_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "inbox.db").write_text("notes of mine, certainly longer than a hundred bytes" * 10, encoding="utf-8")
-    with pytest.raises(InboxUnavailable, match="not an inbox"):
-        await make_app(tmp_path, never).open()
-    with pytest.raises(InboxUnavailable, match="cannot be opened"):
-        await make_app(tmp_path / "missing", never).open()
-
-
-async def test_the_database_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "inbox.db")) as connection:
-        connection.execute("CREATE TABLE messages (text)")
-        with pytest.raises(InboxUnavailable, match="another program's database"):
-            await make_app(tmp_path, never).open()
-        connection.execute("INSERT INTO messages VALUES ('mine')")
-        connection.commit()
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
-
-
-async def test_the_inbox_of_a_later_version_is_refused(tmp_path: Path) -> None:
-    async with make_app(tmp_path, never):
-        pass
-    with closing(sqlite3.connect(tmp_path / "inbox.db")) as connection:
-        connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(InboxUnavailable, match="later version"):
-        await make_app(tmp_path, never).open()
-
-
-async def test_a_receiver_whose_inbox_cannot_be_opened_asks_the_sender_to_come_again(tmp_path: Path) -> None:
-    answer = await post_signed(make_app(tmp_path / "missing", never), make_event_body())
-
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "30")
-    assert str(tmp_path) not in answer.text
-
-
-async def test_a_receiver_whose_inbox_could_not_be_read_opens_it_at_the_next_try(tmp_path: Path) -> None:
-    handler = Handler()
-    app = make_app(tmp_path, handler.handle)
-
-    with pytest.MonkeyPatch.context() as patch:
-
-        def refuse(*_: Any) -> list[Any]:
-            raise sqlite3.OperationalError("disk I/O error")
-
-        patch.setattr(inbox_file.InboxFile, "read_pending", refuse)
-        with pytest.raises(sqlite3.OperationalError):
-            await app.open()
-    async with app:
-        assert (await post_signed(app, make_event_body("evt_1"))).status_code == 204
-        await handler.wait_until_handled(1)
-
-
-async def test_a_full_disk_is_no_acknowledgement(tmp_path: Path) -> None:
-    async with make_app(tmp_path, never) as app:
-        with pytest.MonkeyPatch.context() as patch:
-
-            def refuse(*_: Any, **__: Any) -> int:
-                raise sqlite3.OperationalError("database or disk is full")
-
-            patch.setattr(inbox_file.InboxFile, "add", refuse)
-            assert (await post_signed(app, make_event_body("evt_1"))).status_code == 500
-        assert (await post_signed(app, make_event_body("evt_1"))).status_code == 204
-        await abandon(app)
 
 
 async def test_after_its_end_a_receiver_asks_senders_to_come_again(tmp_path: Path) -> None:
@@ -311,108 +220,3 @@ async def test_the_end_lets_a_running_handler_end(tmp_path: Path) -> None:
 
     assert handled == ["evt_1"]
     assert read_rows(tmp_path, "SELECT message_id FROM messages WHERE ended_at IS NULL") == [("evt_2",)]
-
-
-# -- one commit for many writes --
-
-
-async def add_together(inbox: SQLiteInbox, count: int) -> list[int | BaseException | None]:
-    return await asyncio.gather(
-        *(
-            inbox.add(f"evt_{number}", "wh_1", order_key="s1", body=b"{}", cursor=None, now=0)
-            for number in range(count)
-        ),
-        return_exceptions=True,
-    )
-
-
-async def test_messages_that_arrive_together_are_committed_together_in_their_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes: list[int] = []
-    commit_together = inbox_file.InboxFile.commit_together
-
-    def record_size(self: inbox_file.InboxFile, works: Any) -> list[Any]:
-        sizes.append(len(works))
-        return commit_together(self, works)
-
-    inbox = SQLiteInbox(tmp_path / "inbox.db")
-    await inbox.open(now=0)
-    monkeypatch.setattr(inbox_file.InboxFile, "commit_together", record_size)
-
-    assert await add_together(inbox, 100) == list(range(1, 101))
-    assert sizes == [64, 36]
-    await inbox.close()
-
-
-async def test_a_refused_message_does_not_undo_those_that_are_committed_with_it(tmp_path: Path) -> None:
-    inbox = SQLiteInbox(tmp_path / "inbox.db", pending_max=2)
-    await inbox.open(now=0)
-
-    added = await add_together(inbox, 4)
-    await inbox.close()
-
-    assert added[:2] == [1, 2]
-    assert all(isinstance(each, inbox_file.InboxFull) for each in added[2:])
-    assert read_rows(tmp_path, "SELECT message_id FROM messages") == [("evt_0",), ("evt_1",)]
-
-
-async def test_messages_whose_commit_fails_are_not_acknowledged_and_take_no_room(tmp_path: Path) -> None:
-    inbox = SQLiteInbox(tmp_path / "inbox.db", pending_max=2)
-    await inbox.open(now=0)
-
-    run = inbox_file.InboxFile._run_in_savepoint  # pyright: ignore[reportPrivateUsage] - a seam
-
-    def fail_afterwards(self: inbox_file.InboxFile, work: Any) -> Any:
-        run(self, work)
-        raise sqlite3.OperationalError("disk I/O error")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inbox_file.InboxFile, "_run_in_savepoint", fail_afterwards)
-        failed = await add_together(inbox, 2)
-    added = await add_together(inbox, 2)
-    await inbox.close()
-
-    assert all(isinstance(each, sqlite3.OperationalError) for each in failed)
-    assert added == [1, 2]
-
-
-def test_messages_that_do_not_all_fit_are_refused_together_and_take_no_room(tmp_path: Path) -> None:
-    connection = open_private_file(tmp_path / "inbox.db", RECEIVER_FORMAT, busy_seconds=0)
-    limits = InboxLimits(pending_max=2, pending_bytes_max=1_000, remembered_max=1, remembered_seconds=1)
-    with closing(InboxFile(connection, limits)) as file:
-        messages = [
-            NewMessage(message_id=f"evt_{number}", scope="log", order_key="s1", body=b"{}") for number in range(3)
-        ]
-        (refused,) = file.commit_together([lambda: file.add_all(messages, cursor="c3", now=0)])
-        assert (file.read_pending(), file.read_cursor()) == ([], None)
-        (added,) = file.commit_together([lambda: file.add_all(messages[:2], cursor="c2", now=0)])
-
-        assert isinstance(refused, inbox_file.InboxFull)
-        assert [message.number for message in file.read_pending()] == added
-        assert file.read_cursor() == "c2"
-
-
-async def test_a_cancelled_sender_does_not_keep_others_from_being_answered(tmp_path: Path) -> None:
-    inbox = SQLiteInbox(tmp_path / "inbox.db")
-    await inbox.open(now=0)
-
-    cancelled = asyncio.create_task(inbox.add("evt_x", "wh_1", order_key="s1", body=b"{}", cursor=None, now=0))
-    added = asyncio.create_task(add_together(inbox, 1))
-    await asyncio.wait([cancelled], timeout=0)
-    cancelled.cancel()
-
-    assert await asyncio.wait_for(added, WAIT_SECONDS) == [2]
-    await inbox.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        await inbox.save_cursor("place-1")
-
-
-async def test_an_inbox_is_opened_once(tmp_path: Path) -> None:
-    inbox = SQLiteInbox(tmp_path / "inbox.db")
-    await inbox.open(now=0)
-
-    with pytest.raises(RuntimeError, match="open already"):
-        await inbox.open(now=0)
-    await inbox.close()
-    await inbox.close()

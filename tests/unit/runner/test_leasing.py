@@ -129,7 +129,7 @@ async def test_a_transaction_that_found_no_capacity_makes_the_runner_look_again_
     assert await node.woken.wait(0)
 
 
-async def test_a_transaction_that_leaves_capacity_unused_wakes_nobody_if_none_was_refused() -> None:
+async def test_a_transaction_that_leaves_capacity_unused_wakes_no_waiter_if_none_was_refused() -> None:
     node = Node(capacity=2, queued=1)
     node.queue.answers.set()
 

@@ -9,13 +9,8 @@ import pytest
 
 from ringback.admission import AdmissionGate, is_in_admission
 from ringback.domain.ports import Transaction
-from ringback.storage.sqlite.group_commit import (
-    ADMISSIONS_AT_ONCE,
-    BACKGROUND_SHARE_DIVISOR,
-    BACKGROUND_UNITS_MIN,
-    UNITS_IN_GROUP_MAX,
-    GroupCommit,
-)
+from ringback.storage.sqlite.group_commit import GroupCommit
+from ringback.storage.sqlite.group_queue import UNITS_IN_GROUP_MAX
 from tests.support.group_commits import add_end_actions, full_disk, head, reserve
 
 
@@ -157,40 +152,23 @@ async def test_work_started_at_the_end_of_an_admission_is_background_work(writer
     assert await begun is False
 
 
-async def test_many_admissions_leave_each_group_a_share_of_the_other_waiting_units(
-    writer: GroupCommit,
+async def test_admissions_are_committed_before_the_other_units_and_without_them(
+    writer: GroupCommit, commits: list[str]
 ) -> None:
-    gate, ended = AdmissionGate(), list[str]()
+    gate, ended = AdmissionGate(), list[tuple[str, int]]()
 
     async def admit() -> None:
         with gate.admit_call():
             await writer.write(reserve)
-        ended.append("admission")
+        ended.append(("admission", len(commits)))
 
     async def go_on() -> None:
         await writer.write(reserve)
-        ended.append("background")
+        ended.append(("background", len(commits)))
 
-    await asyncio.gather(*(go_on() for _ in range(80)), *(admit() for _ in range(2 * ADMISSIONS_AT_ONCE)))
+    await asyncio.gather(go_on(), go_on(), admit(), admit())
 
-    second_group = len(ended) - 1 - ended[::-1].index("admission") - (ADMISSIONS_AT_ONCE - 1)
-    assert ended[:second_group].count("admission") == ADMISSIONS_AT_ONCE
-    assert ended[:second_group].count("background") == 80 // BACKGROUND_SHARE_DIVISOR
-
-
-async def test_a_burst_of_admissions_is_committed_in_shares(
-    writer: GroupCommit, connection: sqlite3.Connection
-) -> None:
-    gate, transactions = AdmissionGate(), list[str]()
-    connection.set_trace_callback(lambda text: transactions.append(text) if text.startswith("BEGIN") else None)
-
-    async def admit() -> None:
-        with gate.admit_call():
-            await writer.write(reserve)
-
-    await asyncio.gather(*(admit() for _ in range(8 * ADMISSIONS_AT_ONCE)))
-
-    assert len(transactions) == 4  # 24, 12, 6 and 6 of 48
+    assert ended == [("admission", 1), ("admission", 1), ("background", 2), ("background", 2)]
 
 
 async def test_callers_of_admissions_continue_before_the_work_of_the_next_group(writer: GroupCommit) -> None:
@@ -204,7 +182,7 @@ async def test_callers_of_admissions_continue_before_the_work_of_the_next_group(
     async def go_on(tx: Transaction) -> None:
         steps.append("next group")
 
-    await asyncio.gather(admit(), *(writer.write(reserve) for _ in range(BACKGROUND_UNITS_MIN)), writer.write(go_on))
+    await asyncio.gather(admit(), writer.write(go_on))
 
     assert steps == ["answered", "next group"]
 

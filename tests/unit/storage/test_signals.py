@@ -55,6 +55,19 @@ def test_a_topic_keeps_no_reference_to_an_ended_waiter() -> None:
     assert left() is None
 
 
+def test_a_callback_that_does_what_the_notification_says_runs_at_none_that_may_be_lost() -> None:
+    signals, ran = LocalSignals(), list[str]()
+    with (
+        signals.subscribe(lambda: ran.append("reads"), "topic"),
+        signals.subscribe(lambda: ran.append("acts"), "topic", also_after_losses=False),
+    ):
+        signals.notify_all()
+        assert ran == ["reads"]
+        signals.notify(["topic"])
+
+    assert sorted(ran) == ["acts", "reads", "reads"]
+
+
 async def test_ten_thousand_waiters_get_only_their_own_notifications() -> None:
     signals = LocalSignals()
 

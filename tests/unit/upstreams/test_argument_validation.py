@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from ringback.upstreams.catalog.argument_validation import ERROR_LENGTH_MAX, ERRORS_MAX, ArgumentValidator
+from ringback.upstreams.json_schema.patterns import KEPT_MAX
 
 SCHEMA = {
     "type": "object",
@@ -126,10 +127,37 @@ def test_a_pattern_that_cannot_be_judged_refuses_nothing_and_spares_the_other_ru
     assert errors(names, {"b": "x"}) == []
 
 
+UNCHECKED: dict[str, Any] = {"pattern": "(?=x)x"}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"oneOf": [UNCHECKED, {"type": "string"}]},
+        {"not": UNCHECKED},
+        {"not": {"not": {"not": UNCHECKED}}},
+        {"if": UNCHECKED, "then": False, "else": False},
+        {"oneOf": [{"unevaluatedProperties": False}, {"unevaluatedProperties": False}]},
+    ],
+)
+def test_no_value_is_refused_because_of_a_rule_that_cannot_be_judged(rule: dict[str, Any]) -> None:
+    assert errors(schema_of_path(**rule), {"path": "b"}) == []
+    assert errors(schema_of_path(**rule, maxLength=0), {"path": "b"}) != [], "the other rules are judged"
+
+
 def test_a_pattern_means_what_it_means_in_json_schema() -> None:
     assert errors(schema_of_path(pattern=r"^\d$"), {"path": "\u0663"}) != [], "an Arabic digit"
     assert errors(schema_of_path(pattern=r"^\p{L}+$"), {"path": "äöü"}) == []
     assert errors(schema_of_path(pattern="^a$"), {"path": "a\n"}) != []
+
+
+def test_a_schema_with_many_patterns_keeps_few_of_them_and_checks_all() -> None:
+    rules = {f"p{number}": {"pattern": f"^{number}$"} for number in range(2 * KEPT_MAX)}
+    checker = ArgumentValidator({"properties": rules}, upstream="git", tool="log")
+
+    for number in [*range(2 * KEPT_MAX), 0]:
+        assert checker.find_errors({f"p{number}": str(number)}) == []
+        assert checker.find_errors({f"p{number}": "x"}) != []
 
 
 def make_doubling_schema(depth: int) -> dict[str, Any]:

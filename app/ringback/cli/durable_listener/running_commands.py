@@ -30,7 +30,7 @@ class RunningCommands:
         self._starting = asyncio.Lock()
 
     async def add(self, group_id: int) -> None:
-        """Tell the guard of the group. Raises `OSError` if no guard can be started."""
+        """Name the group to the guard. Raises `OSError` if no guard can be started."""
         self._group_ids.add(group_id)
         async with self._starting:
             if self._guard is None or self._guard.returncode is not None:

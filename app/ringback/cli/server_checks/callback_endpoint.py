@@ -10,7 +10,7 @@ from typing import Final
 
 import httptools
 
-from ringback.cli.server_checks.callbacks import Callback, CallbackResponse, ReceivedPost, Respond, acknowledge
+from ringback.cli.server_checks.callbacks import CallbackRecorder, CallbackResponse, ReceivedPost, Respond, acknowledge
 
 LOOPBACK: Final = "127.0.0.1"
 REQUEST_SECONDS: Final = 30.0
@@ -30,13 +30,13 @@ class CallbackEndpoint:
         self.connection_count = 0
         self._run = secrets.token_hex(4)
         self._numbers = itertools.count(1)
-        self._callbacks: dict[str, Callback] = {}
+        self._callbacks: dict[str, CallbackRecorder] = {}
 
-    def add_callback(self, respond: Respond = acknowledge, *, query: str = "") -> Callback:
+    def add_callback(self, respond: Respond = acknowledge, *, query: str = "") -> CallbackRecorder:
         """A callback with a URL of its own, which no earlier run had."""
         path = f"/{self._run}/{next(self._numbers)}"
         target = f"{path}?{query}" if query else path
-        callback = Callback(f"{self.base_url}{target}", target, respond)
+        callback = CallbackRecorder(f"{self.base_url}{target}", target, respond)
         self._callbacks[path] = callback
         return callback
 

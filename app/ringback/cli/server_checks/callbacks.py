@@ -70,7 +70,9 @@ Respond = Callable[[ReceivedPost], CallbackResponse]
 
 
 @dataclass(slots=True)
-class Callback:
+class CallbackRecorder:
+    """A callback URL that records the posts to it and answers each with `respond`."""
+
     url: str
     target: str
     """Path and query at the endpoint."""

@@ -89,7 +89,7 @@ class Chapter:
         return self._add(case_id, CheckLevel.SHOULD, expectation, source)
 
     def needs_fixture(self, level: CheckLevel, case_id: str, expectation: str, source: str, *, missing: str) -> None:
-        """Add a case that no request of the protocol can bring about. It is listed, so that it does not look like a pass."""
+        """Add a case that no request of the protocol can cause. It is listed, so that it does not look like a pass."""
 
         async def check(_server: "ServerUnderTest") -> str:
             raise Untestable(missing)

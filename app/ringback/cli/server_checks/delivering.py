@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Final
 
 from ringback.cli.server_checks.callbacks import (
-    Callback,
+    CallbackRecorder,
     CallbackResponse,
     ReceivedPost,
     Respond,
@@ -47,7 +47,7 @@ class DeliveryRound:
     """413"""
     redirecting: Subscription
     """307 to `redirect_target`"""
-    redirect_target: Callback
+    redirect_target: CallbackRecorder
     rotated: Subscription
     """Refreshed with another secret: `callback.secret` is the new one."""
     older_secret: str
@@ -103,7 +103,7 @@ async def failed_challenge(server: ServerUnderTest) -> Subscription:
     return await _subscribe(server, answer_challenges(CallbackResponse(500, MARKER.encode())))
 
 
-async def redirected_challenge(server: ServerUnderTest) -> tuple[Subscription, Callback]:
+async def redirected_challenge(server: ServerUnderTest) -> tuple[Subscription, CallbackRecorder]:
     """A subscribe whose challenge is redirected to a callback that would echo it."""
     target = server.endpoint.add_callback()
     response = CallbackResponse(HTTPStatus.FOUND, headers={"location": target.url})

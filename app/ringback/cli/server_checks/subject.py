@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, cast
 
 from ringback.cli.server_checks.arguments import make_arguments
 from ringback.cli.server_checks.callback_endpoint import CallbackEndpoint
-from ringback.cli.server_checks.callbacks import Callback
+from ringback.cli.server_checks.callbacks import CallbackRecorder
 from ringback.cli.server_checks.cases import Untestable, Violation
 from ringback.cli.server_checks.connection import Json, McpConnection, Reply, as_object
 from ringback.cli.server_checks.emitters import Emitter
@@ -140,7 +140,7 @@ class ServerUnderTest:
             self.error_codes.add(reply.code)
         return reply
 
-    async def subscribe(self, event: OfferedEventType, callback: Callback, **changes: Any) -> Reply:
+    async def subscribe(self, event: OfferedEventType, callback: CallbackRecorder, **changes: Any) -> Reply:
         """Subscribe with a callback. `changes` replace members of the params, or of `delivery` as `delivery_…`."""
         delivery = {"mode": "webhook", "url": callback.url, "secret": callback.secret}
         delivery |= {name.removeprefix("delivery_"): changes.pop(name) for name in list(changes) if "delivery_" in name}

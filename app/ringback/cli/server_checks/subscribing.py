@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from ringback.cli.server_checks.callbacks import Callback
+from ringback.cli.server_checks.callbacks import CallbackRecorder
 from ringback.cli.server_checks.cases import Untestable
 from ringback.cli.server_checks.connection import Reply
 from ringback.cli.server_checks.error_codes import METHOD_NOT_FOUND
@@ -22,7 +22,7 @@ QUERY: Final = "mcp_event_subscription=a%2Fb&x=%c3%a9"
 @dataclass(frozen=True, slots=True)
 class Subscription:
     event: OfferedEventType
-    callback: Callback
+    callback: CallbackRecorder
     reply: Reply
 
     @property

@@ -9,6 +9,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.storage.sqlite.commit_counter import require_no_missing_commits
 from ringback.storage.sqlite.database import connect
 from ringback.storage.sqlite.file_lock import FileLock
+from ringback.storage.sqlite.use_mark import require_whole_if_unused
 
 Key = tuple[Any, ...]
 Row = tuple[Any, ...]
@@ -38,6 +39,7 @@ class CopySource:
     def __init__(self, path: Path) -> None:
         if not path.exists():
             raise StoreUnavailable(f"There is no database at '{path}'.", needs_operator=True)
+        require_whole_if_unused(path)
         self._connection = connect(path, lock_wait_seconds=LOCK_WAIT_SECONDS)
         self._connection.row_factory = None  # plain tuples
         self.replaced_characters = 0

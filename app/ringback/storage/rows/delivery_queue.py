@@ -4,6 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from ringback.domain.circuit_breaker import PAUSE_SECONDS_MAX
+from ringback.domain.clock import seconds
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Attempt, Delivery, DeliveryUpdate
 from ringback.domain.ids import DeliveryId, WebhookId
@@ -181,7 +183,11 @@ class SqlDeliveryMaintenance(SqlDeliveryReader, noun="delivery_maintenance"):
 
     async def list_webhooks_to_probe(self, *, now: datetime, limit: int, after: str = "") -> Page[WebhookId, str]:
         rows = await self._sql.fetch_all(
-            "webhooks_to_probe", now=instant_to_column(now), scan=HELD_WEBHOOKS_SCANNED_MAX, after=after
+            "webhooks_to_probe",
+            now=instant_to_column(now),
+            horizon=instant_to_column(now + seconds(PAUSE_SECONDS_MAX)),
+            scan=HELD_WEBHOOKS_SCANNED_MAX,
+            after=after,
         )
         return _selected_page(rows, limit=limit)
 

@@ -20,6 +20,7 @@ process, full disk, I/O error) rolls back the group, and every caller in it gets
 
     store            open, close, write, read, scan
     group_commit     the left side of the drawing
+    group_queue      which waiting units form the next group: those that start calls first
     commit_counter   COMMIT, its count, and whether any commits are missing at a start
     read_pool        the connections of scan
     transaction      what a unit of work sees: the row classes of `storage.rows`
@@ -29,6 +30,7 @@ process, full disk, I/O error) rolls back the group, and every caller in it gets
     migrator         numbered migrations, applied at the start
     file_lock        one serving process for one file, and its count of commits
     use_mark         a mark in a file that a service uses, so that a copy without its log is recognised
+    log_check        damage in the write-ahead log, before SQLite opens it
     backup           copies the database while a service uses it, and puts a copy into its place
     integrity        stops all work if the file is damaged, removed or replaced
     integrity_check  damage and missing commits, for `ringback doctor`

@@ -3,7 +3,7 @@
     UPDATE commit_count ─▶ COMMIT (durable) ─▶ count to the lock file ─▶ are the files unchanged? ─▶ callers continue
 
 The count in the lock file is never ahead of the database's. If it is at a start, the database has lost acknowledged commits:
-its write-ahead log was removed after a crash, or an older backup was restored.
+its write-ahead log was removed after a crash or is damaged, or an older backup was restored.
 """
 
 import sqlite3
@@ -76,8 +76,9 @@ def require_no_missing_commits(connection: sqlite3.Connection, lock: FileLock, *
     if made is not None and made > stored and not accept_missing:
         raise StoreUnavailable(
             f"The last {made - stored} commits of this database are missing: it has {stored}, and '{lock.path}' "
-            f"counts {made}. Either its -wal file was removed after a crash, or an older backup was restored. Put "
-            "the -wal file back if you have it. If the loss is meant, run `ringback doctor --accept-restore` once, then start.",
+            f"counts {made}. Its -wal file was removed after a crash or is damaged, or an older backup was restored. "
+            "Put an undamaged -wal file back if you have one, before you accept anything. If the loss is meant, run `ringback "
+            "doctor --accept-restore` once, then start.",
             needs_operator=True,
         )
     lock.write_commit_count(stored)

@@ -100,6 +100,24 @@ def to_caller_error(error: Exception) -> Exception:
     return error
 
 
+def explain_opening(error: sqlite3.Error, path: Path) -> StoreUnavailable:
+    """The error of a database that cannot be opened. It names the folder whose disk is full."""
+    folder = path.absolute().parent
+    if primary_result_code(error) != sqlite3.SQLITE_FULL and _has_space(folder):
+        return to_store_unavailable(error)
+    return StoreUnavailable(
+        f"The disk of the database is full: '{folder}'. Nothing was changed. Free some space there, then start again."
+    )
+
+
+def _has_space(folder: Path) -> bool:
+    """Whether a page fits. SQLite reports a full disk as an I/O error where it maps the index of the log."""
+    try:
+        return os.statvfs(folder).f_bavail > 0
+    except OSError:
+        return True
+
+
 def to_store_unavailable(error: BaseException) -> StoreUnavailable:
     if isinstance(error, StoreUnavailable):
         return error

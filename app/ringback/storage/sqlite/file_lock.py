@@ -54,6 +54,20 @@ class FileLock:
             raise self._unwritable_error(error) from error
         self._descriptor = descriptor
 
+    def is_held(self) -> bool:
+        """Whether a process has the lock, without waiting for it or creating the file."""
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
     def read_commit_count(self) -> int | None:
         """The count that the last holder wrote; None in files of earlier versions, which have none."""
         if self._descriptor is None:

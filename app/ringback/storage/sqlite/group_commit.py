@@ -1,4 +1,4 @@
-"""The writer: one transaction, and one commit, for all units of work that arrived during the last commit.
+"""The writer: one transaction, and one commit, for the units of work that `group_queue` puts together.
 
     group ──▶ run unit after unit ──▶ COMMIT ──▶ every caller gets its result
                     │ a unit fails on a full or broken disk, or a damaged file: ROLLBACK, and every caller gets the error
@@ -17,7 +17,6 @@ units of others run twice once in that time, and not each time. `domain.ports` s
 import asyncio
 import logging
 import sqlite3
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -37,6 +36,7 @@ from ringback.storage.sqlite.database import (
     to_caller_error,
     to_store_unavailable,
 )
+from ringback.storage.sqlite.group_queue import GroupQueue
 from ringback.storage.sqlite.integrity import DatabaseIntegrity
 from ringback.storage.sqlite.transaction import SqliteTransaction
 from ringback.storage.sqlite.unit_of_work import run_in_steps
@@ -46,20 +46,6 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-UNITS_IN_GROUP_MAX: Final = 128
-"""Larger groups gain little (100 rows a commit reach 36,000 rows/s of the possible 41,000, measured), and a full group occupies
-the event loop for some ten milliseconds."""
-ADMISSIONS_AT_ONCE: Final = 6
-"""Units in a group that start calls. Starts arrive in bursts, because clients start their next calls when callbacks arrive. The
-first of a burst should not wait for the transactions of all others. With 6 and the two limits below, the 202 of a saturated
-service takes two thirds of the time that it takes with 128, 4 and 4, and a call takes no more CPU (measured)."""
-ADMISSION_SHARE_DIVISOR: Final = 2
-"""Or this share of the waiting ones, if that is more: on a slow disk, a commit takes longer than the transactions of six."""
-BACKGROUND_UNITS_MIN: Final = 1
-"""Other units in a group that starts calls: they make progress, and the start is durable soon."""
-BACKGROUND_SHARE_DIVISOR: Final = 8
-"""Or this share of the other waiting units, if that is more. Such units extend leases, so many starts must not let their queue
-grow without a limit."""
 LOCK_WAIT_SECONDS: Final = 5.0
 """How long another process may lock the file. A command line tool locks it for milliseconds."""
 LOCK_RETRY_SECONDS: Final = 0.005
@@ -93,9 +79,7 @@ class GroupCommit:
         self._integrity = integrity
         self._logged_failure: str | None = None
         """Why the last group was rolled back, if the log says so and no later group has written."""
-        self._waiting: deque[UnitOfWork] = deque()
-        self._admissions: deque[UnitOfWork] = deque()
-        """Units that start calls. They are written before the other waiting units (`ringback.admission`)."""
+        self._waiting = GroupQueue()
         self._writer_task: asyncio.Task[None] | None = None
         self._savepoint_until: dict[str, float] = {}
         """Until when (monotonic) units get savepoints, by the name of their function."""
@@ -103,7 +87,7 @@ class GroupCommit:
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         unit = UnitOfWork(work, asyncio.get_running_loop().create_future(), is_admission=is_in_admission())
-        (self._admissions if unit.is_admission else self._waiting).append(unit)
+        self._waiting.add_unit(unit)
         if self._writer_task is None or self._writer_task.done():
             self._writer_task = asyncio.create_task(self._write_all(), name="sqlite-writer")
         try:
@@ -120,8 +104,8 @@ class GroupCommit:
     async def _write_all(self) -> None:
         leave_log_context()
         leave_admission_context()  # the task writes for all callers, and end actions start tasks in its context
-        while self._waiting or self._admissions:
-            group = self._take_group()
+        while self._waiting:
+            group = self._waiting.take_group()
             try:
                 await self._run_group(group)
                 wrote = await self._commit()
@@ -157,14 +141,6 @@ class GroupCommit:
 
         self._thread.submit(commit)
         await done
-
-    def _take_group(self) -> list[UnitOfWork]:
-        starting = len(self._admissions)
-        admissions_max = min(max(ADMISSIONS_AT_ONCE, starting // ADMISSION_SHARE_DIVISOR), UNITS_IN_GROUP_MAX)
-        group = [self._admissions.popleft() for _ in range(min(starting, admissions_max))]
-        waiting = len(self._waiting)
-        room = max(BACKGROUND_UNITS_MIN, waiting // BACKGROUND_SHARE_DIVISOR) if group else UNITS_IN_GROUP_MAX
-        return group + [self._waiting.popleft() for _ in range(min(waiting, room, UNITS_IN_GROUP_MAX))]
 
     async def _begin_transaction(self) -> None:
         """Wait for another process's lock here: a wait inside SQLite would block the event loop."""

@@ -23,7 +23,7 @@ from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
 from ringback.storage.sqlite.read_pool import READER_COUNT, ReadPool
 from ringback.storage.sqlite.transaction import SqliteTransaction
 from ringback.storage.sqlite.unit_of_work import run_to_completion
-from ringback.storage.sqlite.use_mark import mark_complete, mark_in_use, require_not_copied_alone
+from ringback.storage.sqlite.use_mark import mark_complete, mark_in_use, require_whole, require_whole_if_unused
 
 T = TypeVar("T")
 
@@ -72,8 +72,10 @@ class SqliteStore:
             database.create_database_file(self._path)
             lock = stack.enter_context(self._hold_lock()) if exclusive else None
             try:
-                if lock is not None and not accept_missing_commits:
-                    require_not_copied_alone(self._path, commit_count=lock.read_commit_count())
+                if lock is None:
+                    require_whole_if_unused(self._path)
+                elif not accept_missing_commits:
+                    require_whole(self._path, commit_count=lock.read_commit_count())
                 reader = stack.enter_context(
                     closing(database.connect(self._path, lock_wait_seconds=OPEN_LOCK_WAIT_SECONDS))
                 )
@@ -90,7 +92,7 @@ class SqliteStore:
                 self._integrity.record_files()
             except sqlite3.Error as error:
                 self._integrity.record_error(error)
-                raise (self._integrity.failure or database.to_store_unavailable(error)) from error
+                raise (self._integrity.failure or database.explain_opening(error, self._path)) from error
             group_commit = GroupCommit(
                 writer,
                 clock=self._clock,

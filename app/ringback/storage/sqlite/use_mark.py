@@ -8,7 +8,8 @@ service an empty one, and to SQLite it is a sound database. So the file's header
     it was killed                 user_version = 1, and the -wal file is there
 
 A marked file without a -wal file is complete only if the lock file beside it says so (`commit_counter`): another command may
-have moved the log of a killed service into the file. Without a lock file it is such a copy.
+have moved the log of a killed service into the file. Without a lock file it is such a copy. A marked file with a damaged -wal
+file is not opened at all, because SQLite would ignore the rest of the log and then remove it (`log_check`).
 """
 
 import sqlite3
@@ -18,24 +19,42 @@ from typing import Final
 
 from ringback.domain.errors import StoreUnavailable
 from ringback.storage.sqlite.database import SESSION_STATEMENTS
+from ringback.storage.sqlite.file_lock import LOCK_FILE_SUFFIX, FileLock
+from ringback.storage.sqlite.log_check import count_unreadable_commits
 
 _OFFSET: Final = 60
 """Of the user version in the header (SQLite's file format, §1.3.14)."""
 _IN_USE: Final = 1
 
 
-def require_not_copied_alone(path: Path, *, commit_count: int | None) -> None:
-    """Raise `StoreUnavailable` if the file lacks commits that were in a -wal file. Ask before SQLite opens it.
+def require_whole(path: Path, *, commit_count: int | None) -> None:
+    """Raise `StoreUnavailable` if SQLite would not see commits that are or were in a -wal file. Ask before it opens the file.
 
-    `commit_count` is the lock file's; None if it has none.
+    `commit_count` is the lock file's; None if it has none. No service may be writing.
     """
-    if commit_count is None and _is_marked(path) and not _has_log(path):
+    if not _is_marked(path):
+        return
+    if commit_count is None and not _has_log(path):
         raise StoreUnavailable(
             f"'{path}' was copied while a service used it, without its -wal file, so its newest commits are missing; on a "
             "young service all of them. Copy the -wal file, too, or use `ringback backup` and `ringback restore`. If the loss "
             "is meant, run `ringback doctor --accept-restore` once, then start.",
             needs_operator=True,
         )
+    if unreadable := count_unreadable_commits(path):
+        raise StoreUnavailable(
+            f"'{path}-wal' is damaged: {unreadable} commits behind the damaged place cannot be read. Nothing was changed. Put "
+            "an undamaged copy of this file there, or restore a backup: ringback restore. Keep a copy of the damaged file "
+            "before you accept the loss with `ringback doctor --accept-restore`, which removes it.",
+            needs_operator=True,
+        )
+
+
+def require_whole_if_unused(path: Path) -> None:
+    """The same for a process that does not serve the file. Beside a running service there is nothing to check."""
+    lock = FileLock(path.with_name(f"{path.name}{LOCK_FILE_SUFFIX}"))
+    if _is_marked(path) and not lock.is_held():
+        require_whole(path, commit_count=lock.peek_commit_count())
 
 
 def mark_in_use(connection: sqlite3.Connection) -> None:

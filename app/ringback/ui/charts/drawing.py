@@ -82,7 +82,7 @@ class LegendItem:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     caption: str
-    """What is drawn: the thing, its unit, and the period of one value."""
+    """What is drawn: its name, its unit, and the period of one value."""
     summary: str
     """The drawing in one sentence, for those who do not see it."""
     note: str = ""

@@ -38,7 +38,7 @@ class _Invalid(Exception):
 
 def read_arguments(root: SchemaField, typed: TypedValues) -> ReadArguments:
     """The arguments in the form `root`, with an error for each field that has no value of its type."""
-    reader = _Reader(typed)
+    reader = _FormReader(typed)
     if root.kind is FieldKind.JSON and reader.is_blank(root):
         return ReadArguments(arguments={}, errors={})
     arguments = reader.read(root)
@@ -61,7 +61,7 @@ def write_defaults(root: SchemaField) -> dict[str, list[str]]:
     return typed
 
 
-class _Reader:
+class _FormReader:
     def __init__(self, typed: TypedValues) -> None:
         self._typed = typed
         self.errors: dict[str, str] = {}

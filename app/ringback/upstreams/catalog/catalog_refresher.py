@@ -27,6 +27,8 @@ LIST_TIMEOUT_SECONDS: Final = 5.0
 """For all pages of a list. Short, because the start of a call waits for it."""
 RELIST_INTERVAL_SECONDS: Final = 1.0
 """Between two fetches after change notifications. A request that needs a fresh list does not wait for it."""
+RELIST_INTERVAL_SECONDS_MAX: Final = 30.0
+"""The interval doubles up to this while the upstream reports changes without a pause."""
 
 
 class CatalogRefresher:
@@ -103,12 +105,17 @@ class CatalogRefresher:
 
     async def refresh_changed_listings(self) -> None:
         """Fetch each list that a notification reports as changed, so that the cache has it if the upstream goes away."""
+        interval, refreshed_at = RELIST_INTERVAL_SECONDS, -math.inf
         with self._cache.subscribe_changes() as changes:
             async for change in changes:
-                if change.listing is not None:
-                    for listing in LISTINGS_BY_CHANGE.get(change.listing, (change.listing,)):
-                        await self.refresh_listing(listing, age_seconds_max=math.inf)
-                    await self._clock.sleep(RELIST_INTERVAL_SECONDS)
+                if change.listing is None:
+                    continue
+                has_paused = self._clock.monotonic() - refreshed_at > 2 * interval
+                interval = RELIST_INTERVAL_SECONDS if has_paused else min(2 * interval, RELIST_INTERVAL_SECONDS_MAX)
+                for listing in LISTINGS_BY_CHANGE.get(change.listing, (change.listing,)):
+                    await self.refresh_listing(listing, age_seconds_max=math.inf)
+                refreshed_at = self._clock.monotonic()
+                await self._clock.sleep(interval)
 
     async def _fetch_listings(self, session: UpstreamSession, listings: Iterable[Listing]) -> None:
         for listing in listings:

@@ -18,7 +18,7 @@ events may be private to a session. Neither is one with credentials for each pri
 - Each is an open request for as long as a webhook exists. Connections of such an upstream are opened for use, and one that
   only listens is closed for another principal's call. A following would begin again at each turn, and nothing says how far
   behind it is.
-- When a token ends, its owner has to sign in. A call says so to its client; a webhook has nobody who waits for it, and its
+- When a token ends, its owner has to sign in. A call says so to its client; no client waits for a webhook, and its
   owner would see silence instead of an error.
 
 Those principals get `upstream.changed` from connections of their own, and may subscribe at the upstream itself.

@@ -31,29 +31,32 @@ def check_all_of(run: Evaluation, argument: Any, value: Any, _schema: Schema) ->
 
 
 def check_any_of(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
-    if not any(run.is_valid(each, value) for each in argument):
+    if all(run.judge(each, value) is False for each in argument):
         run.report(lambda: f"{describe(value)} is not valid under any of the given schemas")
 
 
 def check_one_of(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
-    valid = 0
+    possible = certain = 0
     for each in argument:
-        valid += run.is_valid(each, value)
-        if valid > 1:
+        verdict = run.judge(each, value)
+        possible += verdict is not False
+        certain += verdict is True
+        if certain > 1:
             return run.report(lambda: f"{describe(value)} is valid under more than one of the given schemas")
-    if not valid:
+    if not possible:
         run.report(lambda: f"{describe(value)} is not valid under any of the given schemas")
     return None
 
 
 def check_not(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
-    if run.is_valid(argument, value):
+    if run.judge(argument, value) is True:
         run.report(lambda: f"{describe(value)} should not be valid under {describe(argument)}")
 
 
 def check_if(run: Evaluation, argument: Any, value: Any, schema: Schema) -> None:
-    branch = "then" if run.is_valid(argument, value) else "else"
-    if branch in schema:
+    verdict = run.judge(argument, value)
+    branch = "then" if verdict else "else"
+    if verdict is not None and branch in schema:
         run.apply(schema[branch], value)
 
 
@@ -72,7 +75,7 @@ def check_pattern_properties(run: Evaluation, argument: Any, value: Any, _schema
     if isinstance(value, dict):
         for pattern, each in cast("dict[str, Any]", argument).items():
             for name, member in cast("dict[str, Any]", value).items():
-                if run.document.patterns.matches(pattern, name, run.steps):
+                if run.matches(pattern, name):
                     run.apply_at(name, each, member)
 
 
@@ -97,8 +100,7 @@ def _list_additional(run: Evaluation, value: dict[str, Any], schema: Schema) -> 
     return [
         name
         for name in value
-        if name not in properties
-        and all(run.document.patterns.matches(pattern, name, run.steps) is False for pattern in patterns)
+        if name not in properties and all(run.matches(pattern, name) is False for pattern in patterns)
     ]
 
 
@@ -169,11 +171,12 @@ def check_contains(run: Evaluation, argument: Any, value: Any, schema: Schema) -
     if not isinstance(value, list):
         return
     at_least, at_most = schema.get("minContains", 1), schema.get("maxContains")
-    found = _count_valid(run, argument, cast("list[Any]", value), until=at_least if at_most is None else at_most + 1)
-    if at_most is not None and found > at_most:
+    until = at_least if at_most is None else at_most + 1
+    possible, certain = _count_valid(run, argument, cast("list[Any]", value), until=until)
+    if at_most is not None and certain > at_most:
         run.report(lambda: f"Too many items match the given schema (expected at most {describe(at_most)})")
-    elif found < at_least:
-        run.report(lambda: _describe_too_few(value, found, at_least))
+    elif possible < at_least:
+        run.report(lambda: _describe_too_few(value, possible, at_least))
 
 
 def check_contains_of_older_drafts(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
@@ -187,10 +190,17 @@ def _describe_too_few(value: Any, found: int, at_least: Any) -> str:
     return f"Too few items match the given schema (expected at least {describe(at_least)} but only {found} matched)"
 
 
-def _count_valid(run: Evaluation, schema: Any, items: Iterable[Any], *, until: float) -> int:
-    found = 0
+def _count_valid(run: Evaluation, schema: Any, items: Iterable[Any], *, until: float) -> tuple[int, int]:
+    """The items that may be valid, and those that certainly are: at most `until`."""
+    possible = certain = 0
     for item in items:
-        if found >= until:
+        if certain >= until:
             break
-        found += run.is_valid(schema, item)
-    return found
+        verdict = run.judge(schema, item)
+        possible += verdict is not False
+        certain += verdict is True
+    return possible, certain
+
+
+def skip_unchecked(run: Evaluation, _argument: Any, _value: Any, _schema: Schema) -> None:
+    run.mark_uncertain()

@@ -119,7 +119,7 @@ check_max_properties: Final = _limit_length(dict, at_least=False, words="has too
 
 
 def check_pattern(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
-    if isinstance(value, str) and run.document.patterns.matches(argument, value, run.steps) is False:
+    if isinstance(value, str) and run.matches(argument, value) is False:
         run.report(lambda: f"{describe(value)} does not match {describe_name(argument)}")
 
 

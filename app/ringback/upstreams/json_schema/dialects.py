@@ -66,6 +66,8 @@ _COMMON_SINCE_2019: Final[dict[str, Keyword]] = {
     "contains": applicators.check_contains,
     "dependentRequired": assertions.check_dependent_required,
     "dependentSchemas": applicators.check_dependent_schemas,
+    "unevaluatedItems": applicators.skip_unchecked,
+    "unevaluatedProperties": applicators.skip_unchecked,
 }
 _KEYWORDS_2019: Final[dict[str, Keyword]] = {
     **_COMMON_SINCE_2019,

@@ -104,7 +104,8 @@ class SchemaDocument:
 
     def _read_one(self, schema: Schema, base: str, steps: StepCounter) -> str:
         for name, argument in schema.items():
-            steps.count(2 + (len(cast("list[Any]", argument)) if isinstance(argument, list | dict) else 0))
+            is_read = name in FORMS and name != "enum" and isinstance(argument, list | dict)
+            steps.count(2 + (len(cast("list[Any]", argument)) if is_read else 0))
             _require_form(name, argument, steps)
         base = self._read_names(schema, base, steps)
         self._bases[id(schema)] = base

@@ -42,7 +42,8 @@ class Evaluation:
         self._path: list[str | int] = []
         self._scope: list[str] = []
         self._followed: set[tuple[int, int]] = set()
-        self._only_validity = False
+        self._only_validity: bool = False
+        self._is_certain: bool = True
 
     def collect_errors(self, value: Any) -> None:
         """Fill `errors`; raises `StepLimitExceeded` if the validation is incomplete, `SchemaUnusable` for a wrong reference."""
@@ -79,19 +80,36 @@ class Evaluation:
         self.apply(schema, value)
         self._path.pop()
 
-    def is_valid(self, schema: Any, value: Any) -> bool:
-        """Whether the value is valid. It ends at the first error and reports nothing."""
-        before = self._only_validity, self._depth, len(self._path), len(self._scope)
-        self._only_validity = True
+    def judge(self, schema: Any, value: Any) -> bool | None:
+        """Whether the value is valid; None if that depends on a keyword that is not checked.
+
+        It ends at the first error and reports nothing.
+        """
+        before = self._only_validity, self._is_certain, self._depth, len(self._path), len(self._scope)
+        self._only_validity = self._is_certain = True
+        verdict: bool | None = False
         try:
             self.apply(schema, value)
+            verdict = True if self._is_certain else None
         except _EnoughErrors:
-            return False
+            pass
         finally:
-            self._only_validity, self._depth, path, scope = before
+            self._only_validity, self._is_certain, self._depth, path, scope = before
             del self._path[path:]
             del self._scope[scope:]
-        return True
+        self._is_certain = self._is_certain and verdict is not None
+        return verdict
+
+    def matches(self, pattern: str, text: str) -> bool | None:
+        """None if the pattern is not checked."""
+        found = self.document.patterns.matches(pattern, text, self.steps)
+        if found is None:
+            self.mark_uncertain()
+        return found
+
+    def mark_uncertain(self) -> None:
+        """A keyword of the schema is not checked: the value may be invalid."""
+        self._is_certain = False
 
     def report(self, write_detail: Callable[[], str]) -> None:
         """Report an error at the place where the evaluation is. The detail is written only if a caller sees it."""

@@ -17,8 +17,13 @@ WORK_PER_STEP: Final = 200
 """Instructions times characters. RE2 takes at most 6 ns for each."""
 SEARCH_STEPS: Final = 4
 """Of the shortest search."""
-COMPILATION_STEPS: Final = 1_000
-"""A pattern that RE2 gives up at the memory limit takes 1 ms."""
+KEPT_MAX: Final = 32
+"""Compiled patterns of one schema: 8 MiB at most. Others are compiled again."""
+COMPILATION_STEPS: Final = 100
+"""Of a short pattern, which takes 0.1 ms."""
+INSTRUCTIONS_PER_STEP: Final = 5
+FAILURE_STEPS: Final = 2_000
+"""A pattern that RE2 gives up at the memory limit takes 1 to 3 ms."""
 
 _RE2: Final[Any] = re2
 
@@ -40,7 +45,10 @@ class Patterns:
         steps.count_text(len(pattern))
         if pattern not in self._compiled:
             steps.count(COMPILATION_STEPS + len(pattern))
-            self._compiled[pattern] = _compile(pattern)
+            if len(self._compiled) >= KEPT_MAX:
+                del self._compiled[next(iter(self._compiled))]
+            compiled = self._compiled[pattern] = _compile(pattern)
+            steps.count(FAILURE_STEPS if compiled is None else compiled.programsize // INSTRUCTIONS_PER_STEP)
         compiled = self._compiled[pattern]
         if compiled is None:
             return None

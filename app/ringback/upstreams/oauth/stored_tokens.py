@@ -98,7 +98,8 @@ class StoredTokenSource:
         if signals is not None:
             topic = upstream_tokens_topic(config.name, owner)
             self._subscriptions.enter_context(signals.subscribe(self.notify_changed, topic))
-            self._subscriptions.enter_context(signals.subscribe(self.end_login, owner_erased_topic(owner)))
+            erased = owner_erased_topic(owner)
+            self._subscriptions.enter_context(signals.subscribe(self.end_login, erased, also_after_losses=False))
 
     # -- tokens for requests --
 

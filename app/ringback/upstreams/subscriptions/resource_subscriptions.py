@@ -82,21 +82,21 @@ class ResourceSubscriptions:
         self._connections = connections
         self._change_notifications = change_notifications
         self._clock = clock
-        self._subscriptions: dict[_Watched, _ResourceSubscription] = {}
+        self._subscriptions: dict[_WatchedResource, _ResourceSubscription] = {}
 
     @asynccontextmanager
     async def subscribe_resource(
         self, upstream: str, uri: str, *, owner: Principal, principal: Principal
     ) -> AsyncGenerator[None]:
         """Implements `UpstreamProxyPort.subscribe_resource`, on the connection of this owner."""
-        subscription = await self._acquire_subscription(_Watched(upstream, owner, uri), principal)
+        subscription = await self._acquire_subscription(_WatchedResource(upstream, owner, uri), principal)
         try:
             await subscription.wait_for_first_response()
             yield
         finally:
             await self._release_subscription(subscription, principal)
 
-    async def _acquire_subscription(self, watched: "_Watched", principal: Principal) -> "_ResourceSubscription":
+    async def _acquire_subscription(self, watched: "_WatchedResource", principal: Principal) -> "_ResourceSubscription":
         while (subscription := self._subscriptions.get(watched)) is not None and subscription.is_ending:
             await asyncio.wait({subscription.task})
         if subscription is None:
@@ -109,7 +109,7 @@ class ResourceSubscriptions:
         subscription.subscribers[principal] += 1
         return subscription
 
-    def _require_free_place(self, watched: "_Watched", principal: Principal) -> None:
+    def _require_free_place(self, watched: "_WatchedResource", principal: Principal) -> None:
         """Webhooks watch the resources of a shared upstream as the shared owner, and have quotas of their own."""
         of_upstream = [each for each in self._subscriptions.values() if each.watched.upstream == watched.upstream]
         own_count = sum(each.subscribers.keys() == {principal} for each in of_upstream)
@@ -135,7 +135,7 @@ class ResourceSubscriptions:
         del self._subscriptions[subscription.watched]
 
 
-class _Watched(NamedTuple):
+class _WatchedResource(NamedTuple):
     upstream: str
     owner: Principal
     uri: str
@@ -146,7 +146,7 @@ class _ResourceSubscription:
 
     def __init__(
         self,
-        watched: _Watched,
+        watched: _WatchedResource,
         *,
         connections: SubscribableConnections,
         changes: ChangeNotifications,

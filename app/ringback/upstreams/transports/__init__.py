@@ -5,5 +5,5 @@ HTTP    SDK ──▶ direct_posts ──▶ legacy_session_transport ──▶ 
 stdio   SDK ──▶ stdio ──▶ child_process
         `child_records` finds the processes that an earlier service left. `notification_buffer` limits notifications.
 both    `line_splitter` and `message_decoder` bound lines and messages. `large_results` passes big results around the SDK.
-`paced_streams` lets an event stream wait for its reader.
+`paced_streams` lets an event stream wait for its reader. `chunk_reader` reads with time limits.
 """

@@ -2,26 +2,34 @@
 
 The SDK (2.3.0) accepts any response on the stream of a request, whatever its id, and fails on invalid Unicode. Here an invalid
 message, or a response to another request, becomes an error of ours, which ends the request. On a stream without a request it is
-dropped. A flood of notifications is slowed down; the stream serves one call, so no other call waits for it.
+dropped.
+
+In a flood of notifications only the newest of each kind is decoded (`notification_buffer`), and the stream is read more slowly
+(`message_flow`). The events of a stream that is paced by its reader are all kept.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 import httpx2
 from mcp.shared.dispatcher import coerce_request_id
-from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse, RequestId
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, RequestId
 
 from ringback.domain.rate_limiter import RateLimit, TokenBucket
 from ringback.upstreams.faults import Fault, FaultCounter
+from ringback.upstreams.transports.chunk_reader import ChunkReader
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
 from ringback.upstreams.transports.line_splitter import LineSplitter, OversizedLine
 from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UnreadableMessage, decode_messages
+from ringback.upstreams.transports.notification_buffer import NotificationBuffer, is_plain_notification
 from ringback.upstreams.transports.paced_streams import PacedStreams
 
 EVENT_LIMIT: Final = RateLimit(per_second=500, burst=2000)
-"""For notifications on one stream. A tool that sends more is slowed down; other calls are not."""
+"""For the notifications of a stream that is paced by its reader."""
+LINES_AT_ONCE: Final = 64
+"""Lines handled between two pauses for the event loop, and counted together."""
+_EVENT_ENDS: Final = frozenset({b"", b"\r"})
 _FIELD_BYTES: Final = 4096
 """For the name and id of an event, beside its data."""
 
@@ -49,78 +57,142 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         self._large_results = large_results
         self._paced_streams = paced_streams
         self._encode_error = encode_error
-        self._now = asyncio.get_running_loop().time
+        self._flow = faults.flow.open_stream()
+        self._notifications = NotificationBuffer(now=self._flow.now, limit=self._flow.forward_limit)
         self._bucket = TokenBucket(EVENT_LIMIT)
         self._lines: list[bytes] = []
         self._size = 0
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         splitter = LineSplitter(self._limit + _FIELD_BYTES)
-        async for chunk in self._stream:
-            for line in splitter.feed(chunk):
-                if (text := await self._add_line(line)) is not None:
+        chunks = ChunkReader(self._stream)
+        try:
+            while (chunk := await chunks.read_chunk(self._notifications.wait_seconds())) is not None:
+                line_count = 0
+                for line in splitter.feed(chunk):
+                    if not self._keep_inner_line(line):
+                        for text in await self._add_line(line):
+                            yield text
+                    line_count += 1
+                    if line_count % LINES_AT_ONCE == 0:
+                        await asyncio.sleep(0)
+                        self._note_wait(has_waited=await self._flow.take_in(LINES_AT_ONCE))
+                for text in await self._check_buffered([*self._notifications.pop_due()]):
                     yield text
+                self._note_wait(has_waited=await self._flow.take_in(line_count % LINES_AT_ONCE))
+            for text in await self._check_buffered([*self._notifications.pop_all()]):
+                yield text
+        finally:
+            await chunks.close()
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    async def _add_line(self, line: bytes | OversizedLine) -> bytes | None:
-        """Return the checked event if this line completes one."""
+    def _keep_inner_line(self, line: bytes | OversizedLine) -> bool:
+        """Keep the line and return True, unless it ends its event or exceeds the limit."""
+        if isinstance(line, OversizedLine) or line in _EVENT_ENDS or self._size + len(line) > self._limit:
+            return False
+        self._lines.append(line)
+        self._size += len(line)
+        return True
+
+    async def _add_line(self, line: bytes | OversizedLine) -> Sequence[bytes]:
+        """Return what is passed on if this line completes an event: nothing, the event, or buffered ones before it."""
         if isinstance(line, OversizedLine):
-            return None if line.has_ended else self._reject_oversized()
+            return () if line.has_ended else self._reject_oversized()
         self._size += len(line)
         if self._size > self._limit + _FIELD_BYTES:
             return self._reject_oversized()
         self._lines.append(line)
-        if line not in {b"", b"\r"}:
-            return None
+        if line not in _EVENT_ENDS:
+            return ()
         lines, self._lines, self._size = self._lines, [], 0
         return await self._check_event(lines)
 
-    def _reject_oversized(self) -> bytes | None:
+    def _reject_oversized(self) -> Sequence[bytes]:
         self._lines, self._size = [], 0
         self._faults.increment(Fault.OVERSIZED)
         return self._final_error_event(f"The upstream's answer is larger than {self._limit} bytes.")
 
-    async def _check_event(self, lines: list[bytes]) -> bytes | None:
-        data = b"\n".join(line[5:].strip() for line in lines if line.startswith(b"data:"))
+    async def _check_event(self, lines: list[bytes]) -> Sequence[bytes]:
+        if all(line.startswith(b":") or line in _EVENT_ENDS for line in lines):
+            return ()  # comments keep a connection open, and have no meaning
+        data = _join_data(lines)
         whole = b"\n".join(lines) + b"\n"
         if not data or any(b"\r" in line[:-1] for line in lines) or any(_is_other_event_type(line) for line in lines):
-            return whole
+            self._note_wait(has_waited=await self._flow.wait_for_forward())
+            return (whole,)
+        data = data.removeprefix(BOM)
+        if not self._paced_streams.is_paced(self._request_id) and await self._buffer_event(data, lines):
+            return ()
+        return await self._check_data(data, lines)
+
+    async def _buffer_event(self, data: bytes, lines: list[bytes]) -> bool:
+        """Whether the event is a notification above the limit. It is buffered, and may replace an earlier one."""
+        if not self._notifications.buffer_if_limited(data, b"\n".join(lines)):
+            return False
+        for _ in range(self._notifications.count_dropped()):
+            self._faults.increment(Fault.DROPPED)
+        self._note_wait(has_waited=await self._flow.take_in_event(len(data)))
+        return True
+
+    async def _check_buffered(self, events: Sequence[bytes]) -> Sequence[bytes]:
+        texts: list[bytes] = []
+        for event in events:
+            lines = event.split(b"\n")
+            texts += await self._check_data(_join_data(lines).removeprefix(BOM), lines, is_counted=True)
+        return texts
+
+    async def _check_data(self, data: bytes, lines: list[bytes], *, is_counted: bool = False) -> Sequence[bytes]:
         decoded = await decode_messages(data)
         if len(decoded) != 1 or isinstance(decoded[0], UnreadableMessage):
             self._faults.increment(Fault.UNREADABLE)
-            await self._limit_rate()
+            await self._flow.wait_for_forward()
             return self._final_error_event("The upstream answered with something that is no JSON-RPC message.")
-        return await self._check_message(decoded[0], lines, _replace_data(lines, data.removeprefix(BOM)))
-
-    async def _check_message(self, read: DecodedMessage, lines: list[bytes], whole: bytes) -> bytes | None:
+        read = decoded[0]
         if read.repaired_characters:
             self._faults.increment(Fault.REPAIRED)
-        match read.message:
-            case JSONRPCResponse(id=answered) | JSONRPCError(id=answered) if self._request_id is not None:
-                if answered is not None and coerce_request_id(answered) != coerce_request_id(self._request_id):
-                    self._faults.increment(Fault.UNMATCHED)
-                    return self._final_error_event("The upstream sent the response to another request.")
-                if (
-                    isinstance(read.message, JSONRPCResponse)
-                    and len(whole) > LARGE_BYTES
-                    and self._large_results.put_result(read.message)
-                ):
-                    return _replace_data(lines, self._large_results.encode_placeholder(read.message))
-            case JSONRPCResponse() | JSONRPCError():
-                pass
-            case _:
-                await self._limit_rate()
-                await self._paced_streams.wait_for_room(self._request_id)
-        return whole if not read.repaired_characters else _replace_data(lines, _encode_message(read.message))
+        if isinstance(read.message, JSONRPCResponse | JSONRPCError):
+            earlier = await self._check_buffered([*self._notifications.pop_all()])
+            return [*earlier, *self._check_response(read, lines, data)]
+        await self._limit_message(read.message, is_counted=is_counted or is_plain_notification(data))
+        return (_replace_data(lines, data if not read.repaired_characters else _encode_message(read.message)),)
 
-    async def _limit_rate(self) -> None:
-        if (wait := self._bucket.reserve(self._now())) > 0:
-            await asyncio.sleep(wait)
+    def _check_response(self, read: DecodedMessage, lines: list[bytes], data: bytes) -> Sequence[bytes]:
+        message = read.message
+        if self._request_id is not None and isinstance(message, JSONRPCResponse | JSONRPCError):
+            if message.id is not None and coerce_request_id(message.id) != coerce_request_id(self._request_id):
+                self._faults.increment(Fault.UNMATCHED)
+                return self._final_error_event("The upstream sent the response to another request.")
+            if (
+                isinstance(message, JSONRPCResponse)
+                and len(data) > LARGE_BYTES
+                and self._large_results.put_result(message)
+            ):
+                return (_replace_data(lines, self._large_results.encode_placeholder(message)),)
+        return (_replace_data(lines, data if not read.repaired_characters else _encode_message(message)),)
 
-    def _final_error_event(self, why: str) -> bytes | None:
-        return None if self._request_id is None else b"data: " + self._encode_error(why) + b"\n\n"
+    async def _limit_message(self, message: JSONRPCMessage, *, is_counted: bool) -> None:
+        """Wait until the notification or request may be passed on. A counted one has its permit."""
+        if self._paced_streams.is_paced(self._request_id):
+            if (wait := self._bucket.reserve(self._flow.now())) > 0:
+                await self._flow.flow.clock.sleep(wait)
+            await self._paced_streams.wait_for_room(self._request_id)
+        elif isinstance(message, JSONRPCRequest):
+            self._note_wait(has_waited=await self._flow.wait_for_request())
+        elif not is_counted:
+            self._note_wait(has_waited=await self._flow.wait_for_forward())
+
+    def _note_wait(self, *, has_waited: bool) -> None:
+        if has_waited:
+            self._faults.increment(Fault.SLOWED)
+
+    def _final_error_event(self, why: str) -> Sequence[bytes]:
+        return () if self._request_id is None else (b"data: " + self._encode_error(why) + b"\n\n",)
+
+
+def _join_data(lines: Sequence[bytes]) -> bytes:
+    return b"\n".join(line[5:].strip() for line in lines if line.startswith(b"data:"))
 
 
 def _is_other_event_type(line: bytes) -> bool:
@@ -134,4 +206,4 @@ def _encode_message(message: JSONRPCMessage) -> bytes:
 
 def _replace_data(lines: list[bytes], data: bytes) -> bytes:
     rest = [line for line in lines if line and line != b"\r" and not line.startswith(b"data:")]
-    return b"\n".join([*rest, b"data: " + data]) + b"\n\n"
+    return b"\n".join([*rest, b"data: " + data.replace(b"\n", b"\ndata: ")]) + b"\n\n"

@@ -1,4 +1,4 @@
-"""Limits the notifications of a child: a rate limit, and in a flood only the newest notification of each kind.
+"""Limits the notifications of a child or an HTTP stream: a rate limit, and in a flood only the newest of each kind.
 
 Notifications are compared as bytes, because decoding a hundred thousand a second would occupy the event loop. At a usual rate
 each is forwarded unchanged. In a flood, a new notification replaces a buffered one with the same subject.
@@ -10,7 +10,7 @@ begins again from its cursor.
 import re
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 from ringback.domain.rate_limiter import RateLimit, TokenBucket
 
@@ -44,11 +44,19 @@ _STREAM_IDS_MAX: Final = 4
 """Of one frame: its data may contain what looks like another stream's id. Such a stream begins again, and loses nothing."""
 
 
+class ForwardLimit(Protocol):
+    """Implemented by `TokenBucket` and `message_flow.SharedLimit`. `now` is in monotonic seconds."""
+
+    def try_acquire(self, now: float) -> bool: ...
+
+    def wait_seconds(self, now: float) -> float: ...
+
+
 class NotificationBuffer:
-    def __init__(self, *, now: Callable[[], float]) -> None:
-        """`now` returns monotonic seconds."""
+    def __init__(self, *, now: Callable[[], float], limit: ForwardLimit | None = None) -> None:
+        """`now` returns monotonic seconds. `limit` defaults to `NOTIFICATION_LIMIT`."""
         self._now = now
-        self._bucket = TokenBucket(NOTIFICATION_LIMIT)
+        self._bucket = limit or TokenBucket(NOTIFICATION_LIMIT)
         self._buffered: dict[object, bytes] = {}
         self._loss_markers: dict[bytes, None] = {}
         self.dropped_count = 0
@@ -57,8 +65,11 @@ class NotificationBuffer:
     def __len__(self) -> int:
         return len(self._buffered) + len(self._loss_markers)
 
-    def buffer_if_limited(self, line: bytes) -> bool:
-        """Buffer the line if it is a notification above the rate limit; False if it must be forwarded now."""
+    def buffer_if_limited(self, line: bytes, event: bytes | None = None) -> bool:
+        """Buffer the line if it is a notification above the rate limit; False if it must be forwarded now.
+
+        `event` is buffered instead of the line, if the line is the data of an event.
+        """
         found = _METHOD.match(line)
         if found is None or (not self._buffered and self._bucket.try_acquire(self._now())):
             return False
@@ -67,8 +78,13 @@ class NotificationBuffer:
             self.dropped_count += 1
         elif len(self._buffered) >= BUFFERED_NOTIFICATIONS_MAX:
             self._drop_oldest()
-        self._buffered[key] = line
+        self._buffered[key] = line if event is None else event
         return True
+
+    def count_dropped(self) -> int:
+        """Dropped and replaced notifications since the last count."""
+        dropped, self.dropped_count = self.dropped_count, 0
+        return dropped
 
     def pop_due(self) -> Iterator[bytes]:
         """Those whose time has come, in their order."""
@@ -99,6 +115,11 @@ class NotificationBuffer:
         """The dropped frames were the oldest, so their markers come before all that is buffered."""
         while self._loss_markers:
             yield self._loss_markers.popitem()[0]
+
+
+def is_plain_notification(line: bytes) -> bool:
+    """Whether a `NotificationBuffer` recognizes the line as a notification, and so has counted it."""
+    return _METHOD.match(line) is not None
 
 
 def _make_loss_marker(stream_id: bytes) -> bytes:

@@ -23,6 +23,9 @@ class PacedStreams:
         finally:
             del self._waits[key]
 
+    def is_paced(self, request_id: RequestId | None) -> bool:
+        return bool(self._waits) and request_id is not None and coerce_request_id(request_id) in self._waits
+
     async def wait_for_room(self, request_id: RequestId | None) -> None:
         """Return at once for a request that is not paced."""
         if request_id is not None and (wait := self._waits.get(coerce_request_id(request_id))) is not None:

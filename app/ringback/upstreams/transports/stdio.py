@@ -30,7 +30,6 @@ from mcp_types import (
 )
 
 from ringback.domain import jsontext
-from ringback.domain.rate_limiter import RateLimit, TokenBucket
 from ringback.protocol.transport_errors import (
     EVENT_BYTES_MAX,
     LIST_BYTES_MAX,
@@ -61,8 +60,6 @@ CHILD_REQUESTS_MAX: Final = 256
 """Concurrent requests of a child; a call needs one at a time."""
 LATE_RESPONSES_MAX: Final = 1024
 """Remembered ids of abandoned requests, whose late responses are not counted as faults."""
-LINE_LIMIT: Final = RateLimit(per_second=20_000, burst=20_000)
-"""Lines without a pending request. A child that writes more is slowed down, so that it cannot occupy the event loop."""
 LINES_PER_LOOP_TURN: Final = 64
 """Lines handled between two pauses for the event loop."""
 ALIVE_POLL_SECONDS: Final = 1.0
@@ -105,7 +102,7 @@ class _StdioTransport:
         self.streams: Streams = (from_child, from_session)
         self._now = asyncio.get_running_loop().time
         self._notifications = NotificationBuffer(now=self._now)
-        self._line_bucket = TokenBucket(LINE_LIMIT)
+        self._flow = faults.flow.open_stream()
         self._open_requests: dict[RequestId, str] = {}
         """The methods of open requests, by id."""
         self._late_responses: dict[RequestId, None] = {}
@@ -169,13 +166,13 @@ class _StdioTransport:
             await self._reject_response(*rejection)
         else:
             await self._handle_messages(line)
-        dropped, self._notifications.dropped_count = self._notifications.dropped_count, 0
-        for _ in range(dropped):
+        for _ in range(self._notifications.count_dropped()):
             self._faults.increment(Fault.DROPPED)
 
     async def _limit_rate(self) -> None:
-        if (wait := self._line_bucket.reserve(self._now())) > 0:
-            await asyncio.sleep(wait)
+        """Count a line without a pending request. A child that writes too many of them is read more slowly."""
+        if await self._flow.take_in(1):
+            self._faults.increment(Fault.SLOWED)
 
     async def _handle_oversized(self, line: OversizedLine) -> None:
         request_id = find_response_id(line.tail if line.has_ended else line.head)
@@ -239,6 +236,8 @@ class _StdioTransport:
             self._enqueue(None, jsontext.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}))
             await self._limit_rate()
             return
+        if await self._flow.wait_for_request():
+            self._faults.increment(Fault.SLOWED)
         self._child_requests.add(request_id)
         await self._forward_message(message)
 

@@ -39,7 +39,7 @@ async def test_a_commit_on_one_node_wakes_a_waiter_of_another(store: PostgresSto
         assert await waiter.wait(WAIT_SECONDS)
 
 
-async def test_a_rolled_back_unit_wakes_nobody_anywhere(store: PostgresStore, other: PostgresStore) -> None:
+async def test_a_rolled_back_unit_wakes_no_waiter_on_any_node(store: PostgresStore, other: PostgresStore) -> None:
     async def failing(tx: Transaction) -> None:
         tx.notify("failed")
         raise LookupError
@@ -90,7 +90,7 @@ async def test_the_waiters_of_other_nodes_look_too_after_a_node_could_not_send(
         assert await waiting.wait(WAIT_SECONDS)
 
 
-async def test_units_go_on_while_nobody_listens(
+async def test_units_are_committed_while_no_node_listens(
     store: PostgresStore, admin: "asyncpg.Connection[asyncpg.Record]"
 ) -> None:
     await cut_listeners(admin)

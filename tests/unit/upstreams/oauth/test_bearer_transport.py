@@ -127,7 +127,7 @@ async def test_a_refusal_says_whether_it_is_that_of_a_handshake(body: bytes, *, 
     assert tokens.first_refusals == [refusal]
 
 
-async def test_a_refusal_that_nobody_explains_stands_for_itself() -> None:
+async def test_a_refusal_without_an_explanation_is_shown_as_it_is() -> None:
     upstream, tokens = Upstream("one"), ScriptedTokens(None)
     tokens.failure = None
 

@@ -158,7 +158,7 @@ async def test_an_upstream_that_requires_nothing_offers_no_login() -> None:
     ],
     ids=["a header", "client credentials", "another upstream"],
 )
-async def test_nobody_signs_in_where_the_configuration_has_credentials_or_no_upstream(config: UpstreamConfig) -> None:
+async def test_no_login_starts_where_the_configuration_has_credentials_or_no_upstream(config: UpstreamConfig) -> None:
     flow = LoginFlowStage(config)
 
     assert (await flow.begin_and_fail()).failure is LoginFailure.NOT_OFFERED

@@ -35,7 +35,7 @@ from tests.support.token_stage import (
 # -- tokens for requests -------------------------------------------------------------------------------------------------
 
 
-async def test_a_request_goes_without_a_token_until_somebody_signs_in() -> None:
+async def test_a_request_has_no_token_until_a_login() -> None:
     stage = TokenStage(None)
 
     assert await stage.node.get_token() is None

@@ -74,7 +74,7 @@ WITH RECURSIVE webhook_ids (webhook_id, number) AS (
     FROM webhook_ids WHERE webhook_ids.webhook_id IS NOT NULL AND number < :scan
 )
 SELECT webhook_ids.webhook_id AS id, coalesce(
-    webhooks.state = 'suspended' AND webhooks.paused_at IS NULL AND coalesce(webhooks.paused_until, 0) <= :now
+    webhooks.state = 'suspended' AND webhooks.paused_at IS NULL AND (coalesce(webhooks.paused_until, 0) <= :now OR webhooks.paused_until > :horizon)
     AND coalesce((
         SELECT due_at FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' ORDER BY due_at LIMIT 1
     ) > :now, true)

@@ -13,6 +13,7 @@ DELETE FROM login_checks WHERE upstream = :upstream AND owner = :owner;
 -- name: waiting
 SELECT call_id FROM login_waits WHERE call_id = :call_id;
 
+-- Locks the resumptions in the order of upstreams and owners: two batches of ends may resume the calls of several.
 -- name: resume_others
 INSERT INTO login_resumptions (upstream, owner, tokens_version, worked_at)
 SELECT DISTINCT
@@ -24,5 +25,6 @@ SELECT DISTINCT
     ),
     CAST(:worked_at AS BIGINT)
 FROM login_waits AS asked WHERE asked.call_id = ANY(:ids::text[])
+ORDER BY asked.upstream, asked.owner
 ON CONFLICT (upstream, owner) DO UPDATE SET
     tokens_version = greatest(login_resumptions.tokens_version, excluded.tokens_version);

@@ -1,0 +1,41 @@
+"""How much a JSON text contains, counted in its bytes before it is decoded.
+
+A decoded value takes up to 1.5 µs and 200 bytes, however few bytes its text has: 4 MB can be two million numbers. The counts
+take about 2 ns for each byte.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+VALUES_MAX: Final = 250_000
+"""Scalars, lists and objects of one request. A hundred embeddings of 1,536 numbers are 153,600."""
+MEMBERS_MAX: Final = 100_000
+"""Names in the objects of one request. A member takes four times as long as an item of a list."""
+_VALUE_SIGNS: Final = b",[{"
+"""A value stands after each of them, or none if the list or object is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSize:
+    values: int
+    members: int
+
+    @property
+    def is_excessive(self) -> bool:
+        return self.values > VALUES_MAX or self.members > MEMBERS_MAX
+
+
+def estimate_size(text: bytes) -> JsonSize:
+    """At least the size: punctuation in strings counts, too."""
+    return JsonSize(len(text) - len(text.translate(None, _VALUE_SIGNS)), text.count(b":"))
+
+
+def is_excessive(text: bytes) -> bool:
+    """Whether a JSON text has more values or members than a request may have."""
+    if not estimate_size(text).is_excessive:
+        return False
+    # In JSON, backslashes are in strings only, and those that escape a quote are what is left when the pairs are removed.
+    text = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    if text.count(b'"') > 2 * (VALUES_MAX + MEMBERS_MAX + 1):
+        return True  # each string is a name, a value, or the whole text
+    return estimate_size(b"".join(text.split(b'"')[::2])).is_excessive

@@ -1,0 +1,107 @@
+"""The file of an inbox: its rights, its lock, and what is refused, left as it is, or opened later."""
+
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringback.receiver import InboxUnavailable, SQLiteInbox, inbox_file, sqlite_inbox
+from tests.support.inbox_receivers import Handler, abandon, make_app, never
+from tests.support.signed_posts import make_event_body, post_signed
+
+
+def list_files(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+async def test_the_file_is_its_owner_s_alone(tmp_path: Path) -> None:
+    async with make_app(tmp_path, never):
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in list_files(tmp_path)}
+
+    assert set(modes.values()) == {0o600}
+
+
+async def test_a_second_process_with_the_same_inbox_is_refused_with_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_inbox, "LOCK_WAIT_SECONDS", 0)
+    async with make_app(tmp_path, never):
+        with pytest.raises(InboxUnavailable, match="run one worker"):
+            await make_app(tmp_path, never).open()
+
+
+async def test_a_file_that_is_no_inbox_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "inbox.db").write_text("notes of mine, certainly longer than a hundred bytes" * 10, encoding="utf-8")
+    with pytest.raises(InboxUnavailable, match="not an inbox"):
+        await make_app(tmp_path, never).open()
+    with pytest.raises(InboxUnavailable, match="cannot be opened"):
+        await make_app(tmp_path / "missing", never).open()
+
+
+async def test_the_database_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "inbox.db")) as connection:
+        connection.execute("CREATE TABLE messages (text)")
+        with pytest.raises(InboxUnavailable, match="another program's database"):
+            await make_app(tmp_path, never).open()
+        connection.execute("INSERT INTO messages VALUES ('mine')")
+        connection.commit()
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
+async def test_the_inbox_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    async with make_app(tmp_path, never):
+        pass
+    with closing(sqlite3.connect(tmp_path / "inbox.db")) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(InboxUnavailable, match="later version"):
+        await make_app(tmp_path, never).open()
+
+
+async def test_a_receiver_whose_inbox_cannot_be_opened_asks_the_sender_to_come_again(tmp_path: Path) -> None:
+    answer = await post_signed(make_app(tmp_path / "missing", never), make_event_body())
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "30")
+    assert str(tmp_path) not in answer.text
+
+
+async def test_a_receiver_whose_inbox_could_not_be_read_opens_it_at_the_next_try(tmp_path: Path) -> None:
+    handler = Handler()
+    app = make_app(tmp_path, handler.handle)
+
+    with pytest.MonkeyPatch.context() as patch:
+
+        def refuse(*_: Any) -> list[Any]:
+            raise sqlite3.OperationalError("disk I/O error")
+
+        patch.setattr(inbox_file.InboxFile, "read_pending", refuse)
+        with pytest.raises(sqlite3.OperationalError):
+            await app.open()
+    async with app:
+        assert (await post_signed(app, make_event_body("evt_1"))).status_code == 204
+        await handler.wait_until_handled(1)
+
+
+async def test_a_full_disk_is_no_acknowledgement(tmp_path: Path) -> None:
+    async with make_app(tmp_path, never) as app:
+        with pytest.MonkeyPatch.context() as patch:
+
+            def refuse(*_: Any, **__: Any) -> int:
+                raise sqlite3.OperationalError("database or disk is full")
+
+            patch.setattr(inbox_file.InboxFile, "add", refuse)
+            assert (await post_signed(app, make_event_body("evt_1"))).status_code == 500
+        assert (await post_signed(app, make_event_body("evt_1"))).status_code == 204
+        await abandon(app)
+
+
+async def test_an_inbox_is_opened_once(tmp_path: Path) -> None:
+    inbox = SQLiteInbox(tmp_path / "inbox.db")
+    await inbox.open(now=0)
+
+    with pytest.raises(RuntimeError, match="open already"):
+        await inbox.open(now=0)
+    await inbox.close()
+    await inbox.close()

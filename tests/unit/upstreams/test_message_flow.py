@@ -1,0 +1,203 @@
+"""Floods of one upstream: how many of its messages are decoded in a second of the clock, and what its calls still get."""
+
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import nullcontext
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import httpx2
+import pytest
+
+from ringback.domain.upstreams import Listing, UpstreamChange
+from ringback.upstreams import message_flow
+from ringback.upstreams.catalog.catalog_refresher import RELIST_INTERVAL_SECONDS_MAX, CatalogRefresher
+from ringback.upstreams.faults import Fault, FaultCounter
+from ringback.upstreams.message_flow import MessageFlow, StreamFlow
+from ringback.upstreams.transports.event_stream import CheckedEventStream
+from ringback.upstreams.transports.large_results import LargeResults
+from ringback.upstreams.transports.paced_streams import PacedStreams
+from tests.support.clock import FakeClock
+
+FLOOD = 15_000
+CHUNK_BYTES = 64 * 1024
+RESULT: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, "result": {"content": []}}
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(message).encode() + b"\n\n"
+
+
+def progress(number: int) -> bytes:
+    params = {"progressToken": 7, "progress": number, "message": "m" * 400}
+    return encode({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+
+
+def log_message(number: int) -> bytes:
+    return encode({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": number}})
+
+
+def odd_notification(number: int) -> bytes:
+    """Its method does not come first, so only decoding shows what it is."""
+    return encode({"params": {"data": number}, "jsonrpc": "2.0", "method": "notifications/message"})
+
+
+def question(number: int) -> bytes:
+    return encode({"jsonrpc": "2.0", "id": number, "method": "elicitation/create", "params": {"message": "q"}})
+
+
+class ChunkedStream(httpx2.AsyncByteStream):
+    def __init__(self, events: Iterable[bytes]) -> None:
+        self._events = events
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        chunk = b""
+        for event in self._events:
+            chunk += event
+            if len(chunk) >= CHUNK_BYTES:
+                yield chunk
+                chunk = b""
+        yield chunk
+
+
+class Upstream:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.faults = FaultCounter("noisy", clock=self.clock)
+
+    def open_stream(self, events: Iterable[bytes]) -> CheckedEventStream:
+        return CheckedEventStream(
+            ChunkedStream(events),
+            request_id=7,
+            limit=1_000_000,
+            faults=self.faults,
+            large_results=LargeResults(),
+            paced_streams=PacedStreams(),
+            encode_error=lambda why: json.dumps({"error": why}).encode(),
+        )
+
+    async def receive(self, events: Iterable[bytes]) -> list[tuple[float, Any]]:
+        """What the session gets, with the times."""
+        return [
+            (self.clock.monotonic(), json.loads(event.removeprefix(b"data: ")))
+            async for event in self.open_stream(events)
+        ]
+
+
+def count_in_busiest_second(received: list[tuple[float, Any]]) -> int:
+    """The most messages of any second after the first two, in which the bursts are used up."""
+    counts = dict[int, int]()
+    for at, _ in received:
+        counts[int(at)] = counts.get(int(at), 0) + 1
+    return max((count for second, count in counts.items() if second >= 2), default=0)
+
+
+async def test_a_progress_flood_is_coalesced_and_its_call_ends_with_the_latest_progress_and_the_result() -> None:
+    upstream = Upstream()
+    received = await upstream.receive([*map(progress, range(FLOOD)), encode(RESULT)])
+
+    numbers = [message["params"]["progress"] for _, message in received[:-1]]
+    assert received[-1][1] == RESULT
+    assert (numbers[0], numbers[-1]) == (0, FLOOD - 1)
+    assert all(earlier < later for earlier, later in pairwise(numbers))
+    limit = message_flow.STREAM_FORWARD_LIMIT
+    assert len(numbers) <= limit.burst + limit.per_second * upstream.clock.monotonic() + 2
+    assert upstream.faults.counts == {
+        str(Fault.DROPPED): FLOOD - len(numbers),
+        str(Fault.SLOWED): upstream.faults.counts["slowed"],
+    }
+
+
+@pytest.mark.parametrize("make", [log_message, odd_notification, question])
+async def test_other_floods_are_read_slowly_and_pass_on_few_messages_a_second(make: Any) -> None:
+    upstream = Upstream()
+    received = await upstream.receive([*map(make, range(3_000)), encode(RESULT)])
+
+    assert received[-1][1] == RESULT
+    limit = message_flow.REQUEST_LIMIT if make is question else message_flow.STREAM_FORWARD_LIMIT
+    buffered = 2 * int(message_flow.STREAM_FORWARD_LIMIT.burst)  # passed on before the result, at once
+    assert count_in_busiest_second(received[: -buffered - 1]) <= limit.per_second + 1
+    assert upstream.faults.counts.keys() & {"slowed", "dropped_notifications"}
+
+
+async def test_comments_and_blank_lines_pass_nothing_on_and_are_read_slowly() -> None:
+    upstream = Upstream()
+    lines = 2 * message_flow.INTAKE_LIMIT.burst
+    received = await upstream.receive([b": x\n" * 1000 + b"\n" * 1000] * int(lines / 2000) + [encode(RESULT)])
+
+    assert [message for _, message in received] == [RESULT]
+    assert upstream.clock.monotonic() >= message_flow.INTAKE_LIMIT.burst / message_flow.INTAKE_LIMIT.per_second - 1
+
+
+async def test_all_streams_of_an_upstream_share_one_rate_and_a_quiet_stream_does_not_wait_for_it() -> None:
+    upstream = Upstream()
+    for _ in range(6):
+        await upstream.receive(map(progress, range(1_000)))
+    flow, before = upstream.faults.flow, upstream.clock.monotonic()
+    assert flow.forwarded.wait_seconds(before) > 0
+
+    received = await upstream.receive([*map(progress, range(10)), question(1), encode(RESULT)])
+
+    assert [message.get("method", "result").rpartition("/")[2] for _, message in received] == [
+        *["progress"] * 10,
+        "create",
+        "result",
+    ]
+    assert upstream.clock.monotonic() == before
+
+
+async def test_reading_beyond_the_rate_of_the_upstream_waits_for_streams_that_need_much() -> None:
+    clock = FakeClock()
+    flow = MessageFlow(clock=clock)
+    noisy: list[StreamFlow] = [flow.open_stream() for _ in range(10)]
+    for _ in range(100):
+        for each in noisy:
+            await each.take_in(1_000)
+    read = 1_000 * 1_000 - message_flow.INTAKE_LIMIT.burst
+    assert clock.monotonic() >= 0.9 * read / message_flow.INTAKE_LIMIT.per_second
+    before = clock.monotonic()
+    assert not await flow.open_stream().take_in(1_000)
+    assert clock.monotonic() == before
+
+
+async def test_a_flood_is_one_warning_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    upstream = Upstream()
+    await upstream.receive(map(progress, range(2_000)))
+    upstream.faults.increment(Fault.SLOWED)
+    assert [record.message for record in caplog.records] == ["upstream.flooding"]
+    upstream.clock.advance(60)
+    upstream.faults.increment(Fault.SLOWED)
+    assert len(caplog.records) == 2
+
+
+async def test_an_event_of_several_data_lines_keeps_them() -> None:
+    lines = json.dumps(RESULT, indent=1).encode().replace(b"\n", b"\ndata: ")
+    (text,) = [event async for event in Upstream().open_stream([b"data: " + lines + b"\n\n"])]
+    data = b"\n".join(line.removeprefix(b"data: ") for line in text.splitlines())
+    assert json.loads(data) == RESULT
+
+
+async def test_a_storm_of_changed_lists_fetches_them_less_and_less_often() -> None:
+    clock, fetched_at = FakeClock(), list[float]()
+
+    async def report_changes() -> AsyncIterator[UpstreamChange]:
+        while clock.monotonic() < 3_600:
+            yield UpstreamChange(upstream="noisy", listing=Listing.TOOLS)
+        clock.advance(100)
+        yield UpstreamChange(upstream="noisy", listing=Listing.TOOLS)
+
+    class CountingRefresher(CatalogRefresher):
+        async def refresh_listing(self, listing: Listing, *, age_seconds_max: float) -> bool:
+            fetched_at.append(clock.monotonic())
+            return listing is Listing.TOOLS and age_seconds_max > 0
+
+    cache: Any = SimpleNamespace(subscribe_changes=lambda: nullcontext(report_changes()))
+    unused: Any = None
+    refresher = CountingRefresher(
+        cache, upstream="noisy", clock=clock, faults=unused, replaced=unused, open_listing_session=unused
+    )
+    await refresher.refresh_changed_listings()
+
+    assert fetched_at[:4] == [0, 1, 3, 7]
+    assert len(fetched_at) <= 3_600 / RELIST_INTERVAL_SECONDS_MAX + 8
