@@ -35,6 +35,7 @@ receiver of several gives each its own secret.
                        inbox_schema the tables. `ringback listen` keeps its callbacks in the same inbox
     turns              which handlers run at the same time
     handler_runs       one run of a handler, and its time limit
+    handler_retries    the pauses between the runs of one that fails, and their end
     deduplicator       recognises copies in memory
     arrived_callbacks  wait_for
     missed_events      reads the event log after a gap and at the start
