@@ -186,7 +186,7 @@ class InboxHandling:
         return next_try if self._is_open else None
 
     async def _try_handler(self, order_key: str, number: int, stored: StoredBody, failures: int) -> NextTry | None:
-        """Run the handler once. Returns None if it need not run again."""
+        """Run the handler once, if the receiver is still open when its turn comes. Returns None if it need not run again."""
         envelope = _parse_stored(stored)
         # Handling a gap stores callbacks, which may wait for room in the inbox: it must not keep their handlers from running.
         turn = self._turns.acquire_turn(order_key) if isinstance(envelope, Callback) else outlast_handler()
@@ -194,7 +194,7 @@ class InboxHandling:
             try:
                 async with turn:
                     if not self._is_open:
-                        return NextTry(0.0, is_failure=False)
+                        return None
                     await self._dispatch(envelope)
             except NotReady as error:
                 return NextTry(max(NOT_READY_SECONDS_MIN, error.retry_after_seconds), is_failure=False)
