@@ -13,6 +13,7 @@ In any web framework, use `verify` and `parse`:
                                                                  receiver.wait_for(correlation_id=…)
 
     with an inbox:  … seen before? ──▶ on disk ──▶ 204        then: a turn of its session ──▶ on_callback, until it succeeds
+                                       no room: 503
 
 `callback.value_or_raise()` is what the tool returned, or an exception that names how the call ended.
 

@@ -1,4 +1,4 @@
-"""When a handler that has failed runs again: after 1 s, 2 s, 4 s … 5 minutes, until its callback is given up after four days."""
+"""When a handler that has failed runs again: after 1 s, 2 s, 4 s … 5 minutes, until its callback is given up after 4 days."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -41,7 +41,7 @@ class NotReady(Exception):
 
 
 class NoRoom(NotReady):
-    """The inbox is full: not this message, but every one has to wait."""
+    """The inbox or its disk is full: not this message, but every one has to wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ from ringback.receiver.turns import HandlerTurns
 CLOSE_SECONDS: Final = 10.0
 """How long running handlers may take at the end. Those that take longer are cancelled, and run again at the next start."""
 FULL_RETRY_SECONDS: Final = 30.0
-"""When the sender of a message that found the inbox full should try again."""
+"""When the sender of a message that found the inbox or its disk full should try again."""
 
 FORGOTTEN_BATCH_MAX: Final = 1_000
 """Bodies dropped in one transaction."""
@@ -153,6 +153,9 @@ class InboxHandling:
             )
         except InboxFull:
             raise NoRoom(FULL_RETRY_SECONDS, reason="Too many callbacks wait for their handlers.") from None
+        except sqlite3.Error:
+            log.exception("Message %s cannot be stored", message.message_id)
+            raise NoRoom(FULL_RETRY_SECONDS, reason="The receiver's inbox cannot be written.") from None
         if number is not None:
             self._enqueue(order_key, number)
 
