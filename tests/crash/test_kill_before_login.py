@@ -6,8 +6,8 @@ the upstream refuses │ park │ …the user signs in… │ tokens and resumed
 
 dispatch │ the upstream refuses the token of `tools/call` │ refresh │ park │ …
 
-Between the dispatch and the parking, the store does not say that the upstream refused the request. Such a call goes on if it may
-run again; otherwise its outcome is `unknown`, because a service that died cannot say that the tool did not run.
+Between the dispatch and the parking, the store does not say that the upstream refused the request. Such a call goes on if it
+may run again; otherwise its outcome is `unknown`, because a service that died cannot say that the tool did not run.
 """
 
 from collections.abc import AsyncGenerator
