@@ -93,6 +93,22 @@ def test_a_long_value_is_not_echoed() -> None:
     assert error == {"pointer": "#/arguments/path", "detail": "the value is too long"}
 
 
+@pytest.mark.parametrize(
+    ("rule", "value", "detail"),
+    [
+        ({"type": "string"}, True, "true is not of type 'string'"),
+        ({"enum": [None, False, 1]}, "a", "'a' is not one of [null, false, 1]"),
+        ({"const": {"a": [None, 1.5]}}, True, "{'a': [null, 1.5]} was expected"),
+        ({"minLength": 1}, "", "'' must not be empty"),
+        ({"minItems": 1}, [], "[] must not be empty"),
+        ({"maxProperties": 0}, {"a": {}}, "{'a': {}} must be empty"),
+        ({"uniqueItems": True}, [1, True, 1], "[1, true, 1] has an item more than once"),
+    ],
+)
+def test_a_message_has_values_of_json_and_plain_words(rule: dict[str, Any], value: Any, detail: str) -> None:
+    assert errors(schema_of_path(**rule), {"path": value}) == [{"pointer": "#/arguments/path", "detail": detail}]
+
+
 def test_errors_are_few_and_short() -> None:
     schema = {"properties": {f"p{number}": {"enum": ["x" * 300]} for number in range(20)}}
     found = errors(schema, {f"p{number}": number for number in range(20)})

@@ -118,7 +118,7 @@ def _to_ratio(number: float) -> tuple[int, int]:
 def _limit_length(kind: type[str | list[Any] | dict[str, Any]], *, at_least: bool, words: str) -> Keyword:
     """`words` follow the value; an empty value or limit has words of its own."""
     special = 1 if at_least else 0
-    special_words = "should be non-empty" if at_least else "is expected to be empty"
+    special_words = "must not be empty" if at_least else "must be empty"
 
     def check(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
         length = len(cast("list[Any]", value)) if isinstance(value, kind) else None
@@ -148,7 +148,7 @@ def check_unique_items(run: Evaluation, argument: Any, value: Any, _schema: Sche
     for item in cast("list[Any]", value):
         key = make_unique_key(item, run.steps)
         if key in seen:
-            return run.report(lambda: f"{describe(value)} has non-unique elements")
+            return run.report(lambda: f"{describe(value)} has an item more than once")
         seen.add(key)
     return None
 
