@@ -96,7 +96,7 @@ class LocalCall:
             join.notify()
 
     def report_progress(self, progress: Progress) -> None:
-        """Give the progress to the joins at once, and save it soon. A target may send earlier progress again, which is ignored."""
+        """Give the progress to the joins at once, and save it soon. Earlier progress that a target sends again is ignored."""
         if progress == self.record.progress or _is_behind(progress, self.record.progress):
             return
         for join in self._joins:
