@@ -3,8 +3,15 @@
 The call runs once, with the token of the login.
 
 the upstream refuses │ park │ …the user signs in… │ tokens and resumed calls │ dispatch │ finish
+
+dispatch │ the upstream refuses the token of `tools/call` │ refresh │ park │ …
+
+Between the dispatch and the parking, the store does not say that the upstream refused the request. Such a call goes on if it
+may run again; otherwise its outcome is `unknown`, because a service that died cannot say that the tool did not run.
 """
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +28,14 @@ from tests.support.processes import WAIT_SECONDS, ServiceProcess, post_unless_ki
 from tests.support.receivers import NO_CONTENT, Receiver, respond_with, serving_receiver
 
 PARK = "LeasedCall._park.<locals>"
+REFRESH = "StoredTokens.claim_refresh.<locals>"
+"""The first unit of work after a refused token."""
 SIGN_IN = "LoginCompletion._save_tokens.<locals>"
 LOOPBACK = "http://127.0.0.1:9/callback"
 
 
-async def start_call(running: ServiceProcess, receiver: Receiver) -> str | None:
-    body = {"upstream": "stage", "tool": "deploy", "callback": {"url": receiver.url()}}
+async def start_call(running: ServiceProcess, receiver: Receiver, **options: str) -> str | None:
+    body = {"upstream": "stage", "tool": "deploy", "callback": {"url": receiver.url()}, **options}
     started = await post_unless_killed(running.url, "/v1/calls", body, **{"Idempotency-Key": "one-and-only"})
     return None if started is None else str(started["call"]["id"])
 
@@ -50,12 +59,12 @@ async def sign_in(running: ServiceProcess) -> dict[str, Any] | None:
 
 
 async def run_to_the_end(
-    running: ServiceProcess, receiver: Receiver, call_id: str, stage: AccountServer, peer: LoginPeer
+    running: ServiceProcess, receiver: Receiver, call_id: str, stage: AccountServer, peer: LoginPeer, *, runs: int = 1
 ) -> None:
     call = await wait_until_final(running, call_id)
     events = await wait_for_finished_events(running, receiver, call_id)
     finished = [each for each in events.values() if each["name"] == "call.finished"]
-    assert (call["outcome"], call["runs"], len(finished)) == ("result", 1, 1)
+    assert (call["outcome"], call["runs"], len(finished)) == ("result", runs, 1)
     assert stage.deployed_by == ["ada"]
     assert len(peer.list_tokens_of_calls("deploy")) == 1
 
@@ -82,3 +91,56 @@ async def test_a_call_that_waits_for_a_login_outlives_a_kill(unit: str, *, after
                 await wait_until_waiting(revived, call_id)
                 assert await sign_in(revived) is not None
             await run_to_the_end(revived, receiver, call_id, stage, peer)
+
+
+@asynccontextmanager
+async def killed_after_refusal(
+    folder: Path, peer: LoginPeer, receiver: Receiver, *, unit: str, after: bool, **options: str
+) -> AsyncGenerator[tuple[ServiceProcess, str]]:
+    """The next process and the call, whose `tools/call` was refused in a session that worked, just before the kill."""
+    spec: dict[str, Any] = {"folder": str(folder), "upstream": peer.url}
+    async with running_process(**spec, unit=unit, after=after) as doomed:
+        assert await sign_in(doomed) is not None
+        body = {"upstream": "stage", "tool": "whoami", "wait_seconds": 45}
+        worked = await post_unless_killed(doomed.url, "/v1/calls", body)
+        assert worked is not None
+        assert worked["call"]["outcome"] == "result"
+        peer.revoke_all_tokens()
+        call_id = await start_call(doomed, receiver, **options)
+        assert call_id is not None
+        assert await doomed.wait_until_dead() == -9
+    assert [each.status for each in peer.received if each.tool == "deploy"] == [401]
+    async with running_process(**spec) as revived:
+        yield revived, call_id
+
+
+@pytest.mark.parametrize(
+    ("unit", "after", "rerun_policy", "runs"), [(PARK, True, "never", 1), (REFRESH, False, "always", 2)]
+)
+async def test_a_call_that_was_refused_before_a_kill_waits_and_its_tool_runs_once(
+    unit: str, *, after: bool, rerun_policy: str, runs: int, tmp_path: Path
+) -> None:
+    stage = AccountServer()
+    async with (
+        serving_sdk_peer(stage.app) as peer,
+        serving_receiver(respond_with(NO_CONTENT)) as receiver,
+        killed_after_refusal(tmp_path, peer, receiver, unit=unit, after=after, rerun_policy=rerun_policy) as killed,
+    ):
+        revived, call_id = killed
+        await wait_until_waiting(revived, call_id)
+        assert await sign_in(revived) is not None
+        await run_to_the_end(revived, receiver, call_id, stage, peer, runs=runs)
+
+
+async def test_a_refused_call_that_may_not_run_again_is_unknown_after_a_kill_and_its_tool_has_not_run(
+    tmp_path: Path,
+) -> None:
+    stage = AccountServer()
+    async with (
+        serving_sdk_peer(stage.app) as peer,
+        serving_receiver(respond_with(NO_CONTENT)) as receiver,
+        killed_after_refusal(tmp_path, peer, receiver, unit=REFRESH, after=False) as (revived, call_id),
+    ):
+        call = await wait_until_final(revived, call_id)
+        await wait_for_finished_events(revived, receiver, call_id)
+    assert (call["outcome"], stage.deployed_by) == ("unknown", [])

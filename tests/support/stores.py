@@ -79,3 +79,19 @@ class FailingStore(StoreWrapper):
             self.refused += 1
             raise StoreUnavailable("The disk is full.")
         return await super().write(work)
+
+
+class FullDisk(StoreWrapper):
+    """The disk has no room for the units of work with this name: what they have written is rolled back."""
+
+    full_at: str | None = None
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        if self.full_at is None or not work.__qualname__.startswith(self.full_at):
+            return await super().write(work)
+
+        async def fail_at_the_end(tx: Transaction) -> T:
+            await work(tx)
+            raise StoreUnavailable("The disk is full.")
+
+        return await super().write(fail_at_the_end)

@@ -31,9 +31,10 @@ def read_message(body: bytes, scope: Scope) -> dict[str, Any]:
     _require_valid_id(message)
     if "method" in message and _is_storable(message.get("id")):
         scope["state"][MESSAGE_ID_KEY] = message.get("id")
-    if not _is_storable(message):
+    if not (_has_strict_values(body) and _is_storable(message)):
         raise UnstorableMessage(
-            "The body has an integer beyond 64 bits or more than 250 levels. Send such a number as a string."
+            "The body has a number beyond 64 bits, NaN, an unpaired surrogate or more than 250 levels. Send such a number as a "
+            "string."
         )
     set_message(scope["state"], message)
     return message
@@ -50,9 +51,7 @@ def get_message(scope: Scope) -> Any:
 
 
 def _parse(body: bytes) -> Any:
-    """Parse JSON whose value can be written again without changes, as REST does (`api.authentication`)."""
     try:
-        jsontext.loads(body)
         return jsontext.loads_unique(body)
     except jsontext.RepeatedName as problem:
         raise MalformedMessage(problem.advice) from None
@@ -62,6 +61,15 @@ def _parse(body: bytes) -> Any:
         ) from None
     except (ValueError, RecursionError):
         raise UnreadableMessage("The body has a number of thousands of digits, or too many levels.") from None
+
+
+def _has_strict_values(body: bytes) -> bool:
+    """Whether each number and text is one that all parsers read. Python's parser takes NaN, and surrogates without a pair."""
+    try:
+        jsontext.loads(body)
+    except json.JSONDecodeError:
+        return False
+    return True
 
 
 def _is_storable(value: Any) -> bool:

@@ -13,6 +13,7 @@ In any web framework, use `verify` and `parse`:
                                                                  receiver.wait_for(correlation_id=…)
 
     with an inbox:  … seen before? ──▶ on disk ──▶ 204        then: a turn of its session ──▶ on_callback, until it succeeds
+                                       no room: 503
 
 `callback.value_or_raise()` is what the tool returned, or an exception that names how the call ended.
 
@@ -35,6 +36,7 @@ receiver of several gives each its own secret.
                        inbox_schema the tables. `ringback listen` keeps its callbacks in the same inbox
     turns              which handlers run at the same time
     handler_runs       one run of a handler, and its time limit
+    handler_retries    the pauses between the runs of one that fails, and their end
     deduplicator       recognises copies in memory
     arrived_callbacks  wait_for
     missed_events      reads the event log after a gap and at the start

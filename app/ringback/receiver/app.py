@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import logging
+import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -173,7 +174,10 @@ class ReceiverApp:
         if self._is_closed:
             raise NotReady(reason="The receiver is stopping.")
         if not self._is_open:
-            await self.open()
+            try:
+                await self.open()
+            except sqlite3.Error as error:
+                raise InboxUnavailable("The inbox cannot be read or written.") from error
 
     async def aclose(self) -> None:
         """With an inbox, let running handlers end, for at most 10 seconds, and close the inbox.

@@ -18,8 +18,6 @@ RETRY_AFTER_SECONDS_MAX: Final = 86_400.0
 
 NOT_READY_SECONDS_MIN: Final = 1.0
 """The shortest pause before a handler that was not ready runs again in this process: the first pause after a failure, too."""
-GIVE_UP_SECONDS: Final = 4 * 86_400.0
-"""The age at which a callback is given up whose handler still fails: Ringback's own age limit for deliveries."""
 
 Envelope = Callback | Gap | Terminated
 OrderKey = Callable[[Callback], str]
@@ -43,7 +41,7 @@ class NotReady(Exception):
 
 
 class NoRoom(NotReady):
-    """The inbox is full: not this message, but every one has to wait."""
+    """The inbox or its disk is full: not this message, but every one has to wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

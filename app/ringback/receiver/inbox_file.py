@@ -242,7 +242,9 @@ class InboxFile:
         self._connection.execute("SAVEPOINT one")
         try:
             outcome = work()
-        except Exception as error:  # noqa: BLE001 - it belongs to the one who waits for this work
+        except Exception as error:
+            if not self._connection.in_transaction:  # on a full disk, SQLite has rolled all works back
+                raise
             self._connection.execute("ROLLBACK TO one")
             self._pending, self._pending_bytes = counted
             outcome = error

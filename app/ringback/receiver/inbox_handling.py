@@ -13,16 +13,14 @@ import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
-from ringback.backoff import Backoff
 from ringback.receiver.arrived_callbacks import is_waitable
 from ringback.receiver.envelopes import Callback, parse
+from ringback.receiver.handler_retries import NextTry, is_given_up, retry_until_ended
 from ringback.receiver.handler_runs import outlast_handler
 from ringback.receiver.handling import (
-    GIVE_UP_SECONDS,
     NOT_READY_SECONDS_MIN,
     Envelope,
     KeepForWaiters,
@@ -36,28 +34,17 @@ from ringback.receiver.outcomes import ResultNotIncluded
 from ringback.receiver.sqlite_inbox import SQLiteInbox
 from ringback.receiver.turns import HandlerTurns
 
-RETRY_SECONDS_MAX: Final = 300.0
-"""The longest pause before a failed handler runs again."""
 CLOSE_SECONDS: Final = 10.0
 """How long running handlers may take at the end. Those that take longer are cancelled, and run again at the next start."""
 FULL_RETRY_SECONDS: Final = 30.0
-"""When the sender of a message that found the inbox full should try again."""
+"""When the sender of a message that found the inbox or its disk full should try again."""
 
 FORGOTTEN_BATCH_MAX: Final = 1_000
 """Bodies dropped in one transaction."""
 DISK_RETRY_SECONDS: Final = 5.0
-_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=RETRY_SECONDS_MAX)
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _NextTry:
-    """A handler has not succeeded. `is_failure` is false if it was not ready: that does not prolong later pauses."""
-
-    pause_seconds: float
-    is_failure: bool
 
 
 class InboxHandling:
@@ -166,6 +153,9 @@ class InboxHandling:
             )
         except InboxFull:
             raise NoRoom(FULL_RETRY_SECONDS, reason="Too many callbacks wait for their handlers.") from None
+        except sqlite3.Error:
+            log.exception("Message %s cannot be stored", message.message_id)
+            raise NoRoom(FULL_RETRY_SECONDS, reason="The receiver's inbox cannot be written.") from None
         if number is not None:
             self._enqueue(order_key, number)
 
@@ -182,27 +172,24 @@ class InboxHandling:
         lane = self._lanes[order_key]
         try:
             while lane and self._is_open:
-                await self._handle_until_ended(order_key, lane[0])
+                await retry_until_ended(partial(self._try_stored, order_key, lane[0]), sleep=self._sleep)
                 lane.popleft()
         finally:
             del self._lanes[order_key]
 
-    async def _handle_until_ended(self, order_key: str, number: int) -> None:
-        failures = 0
-        while self._is_open:
-            stored = await self._repeat_until_stored(lambda: self._inbox.read_body(number))
-            next_try = await self._try_handler(order_key, number, stored, failures)
-            if next_try is None:
-                return
-            if self._get_time() - stored.arrived_at >= GIVE_UP_SECONDS:
-                await self._give_up(number, stored, reason="its handler has failed for four days")
-                return
-            failures += next_try.is_failure
-            if self._is_open:
-                await self._sleep(next_try.pause_seconds)
+    async def _try_stored(self, order_key: str, number: int, failures: int) -> NextTry | None:
+        """Run the handler once, or give the message up. Returns None if the handler need not run again in this process."""
+        if not self._is_open:
+            return None
+        stored = await self._repeat_until_stored(lambda: self._inbox.read_body(number))
+        next_try = await self._try_handler(order_key, number, stored, failures)
+        if next_try is not None and is_given_up(stored.arrived_at, self._get_time()):
+            await self._give_up(number, stored, reason="its handler has failed for four days")
+            return None
+        return next_try if self._is_open else None
 
-    async def _try_handler(self, order_key: str, number: int, stored: StoredBody, failures: int) -> _NextTry | None:
-        """Run the handler once. Returns None if it need not run again."""
+    async def _try_handler(self, order_key: str, number: int, stored: StoredBody, failures: int) -> NextTry | None:
+        """Run the handler once, if the receiver is still open when its turn comes. Returns None if it need not run again."""
         envelope = _parse_stored(stored)
         # Handling a gap stores callbacks, which may wait for room in the inbox: it must not keep their handlers from running.
         turn = self._turns.acquire_turn(order_key) if isinstance(envelope, Callback) else outlast_handler()
@@ -210,17 +197,18 @@ class InboxHandling:
             try:
                 async with turn:
                     if not self._is_open:
-                        return _NextTry(0.0, is_failure=False)
+                        return None
                     await self._dispatch(envelope)
             except NotReady as error:
-                return _NextTry(max(NOT_READY_SECONDS_MIN, error.retry_after_seconds), is_failure=False)
+                return NextTry(max(NOT_READY_SECONDS_MIN, error.retry_after_seconds), is_failure=False)
             except ResultNotIncluded as error:  # the stored callback will not contain it later
                 await self._give_up(number, stored, reason=str(error))
                 return None
             except Exception:  # the boundary to the owner's code
-                pause = _BACKOFF.pause_seconds(failures + 1)
+                next_try = NextTry.after_failures(failures + 1)
+                pause = next_try.pause_seconds
                 log.exception("The handler of message %s failed; it runs again in %g s", stored.message_id, pause)
-                return _NextTry(pause, is_failure=True)
+                return next_try
             await self._record_handled(number, envelope, len(stored.body))
         return None
 

@@ -9,12 +9,14 @@ import logging
 from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
 from ringback.backoff import Backoff
 from ringback.receiver.deduplicator import FETCHED
 from ringback.receiver.envelopes import CALL_FINISHED, CALL_INPUT_REQUIRED, Callback, Gap, Terminated, parse
-from ringback.receiver.handling import GIVE_UP_SECONDS, MessageHandling, NoRoom, NotReady, OrderKey, ReceivedMessage
+from ringback.receiver.handler_retries import NextTry, is_given_up, retry_until_ended
+from ringback.receiver.handling import MessageHandling, NoRoom, NotReady, OrderKey, ReceivedMessage
 from ringback.receiver.outcomes import ResultNotIncluded
 
 FETCHED_EVENT_NAMES: Final = frozenset({CALL_FINISHED, CALL_INPUT_REQUIRED})
@@ -23,8 +25,6 @@ SAVE_EVERY_EVENTS: Final = 100
 """The service's default page of events."""
 SERVICE_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
 """The pause before a request is repeated that the service did not answer."""
-HANDLER_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=300.0)
-"""The pause before failed handlers run again, as with an inbox."""
 FAILED_EVENTS_MAX: Final = 1_000
 """Failed events in memory: 270 MB of the largest size. With more, the log is not read on until they are handled or given up."""
 
@@ -162,19 +162,19 @@ class MissedEvents:
 
     async def _retry(self, failed: "FailedEvents") -> None:
         """Repeat rounds over the failed events until each was handled or given up."""
-        rounds = 0
-        while failed:
-            await self._sleep(HANDLER_BACKOFF.pause_seconds(rounds + 1))
-            rounds += 1
-            for each in failed.remove_all():
-                if (error := failed.find(each.order_key) or await self._try_to_accept(each.message)) is None:
-                    continue
-                if self._get_time() - each.failed_at >= GIVE_UP_SECONDS:
-                    log.error(
-                        "Missed event %s is given up: its handler has failed for four days", each.message.message_id
-                    )
-                else:
-                    failed.add(replace(each, error=error))
+        if failed:
+            await retry_until_ended(partial(self._try_failed, failed), sleep=self._sleep, failures=1)
+
+    async def _try_failed(self, failed: "FailedEvents", rounds: int) -> NextTry | None:
+        """Try each of the events once. Returns None if none has to be tried again."""
+        for each in failed.remove_all():
+            if (error := failed.find(each.order_key) or await self._try_to_accept(each.message)) is None:
+                continue
+            if is_given_up(each.failed_at, self._get_time()):
+                log.error("Missed event %s is given up: its handler has failed for four days", each.message.message_id)
+            else:
+                failed.add(replace(each, error=error))
+        return NextTry.after_failures(rounds + 1) if failed else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@
     connection ──▶ handshake ──▶ session ──▶ session_dispatcher ──▶ transports
         │                           │             └──▶ elicitation_router   finds the call that asks
         │                           └──▶ legacy_session
+        ├──▶ handshake_order     chooses the protocol that the next handshake begins with
         ├──▶ session_starter     starts further sessions, each in a task of its own
         ├──▶ session_selection   selects the session of a call
         │      ├──▶ call_session        requests of one call, and its log messages

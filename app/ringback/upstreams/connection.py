@@ -41,6 +41,7 @@ from ringback.upstreams.connection_status import ConnectionState, ConnectionStat
 from ringback.upstreams.errors import ConnectionReplaced
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.handshake import open_session
+from ringback.upstreams.handshake_order import HandshakeOrder, get_later_probe
 from ringback.upstreams.instances import InstanceIds
 from ringback.upstreams.login_gate import LoginGate
 from ringback.upstreams.oauth.token_source import TokenSource
@@ -97,7 +98,7 @@ class UpstreamConnection:
         self.faults = faults or FaultCounter(config.name, clock=clock)
         self._status = ConnectionStatus(config.name)
         self._login_gate = LoginGate(token_source, upstream=config.name, clock=clock)
-        self._probes_modern_first = True
+        self._handshake_order = HandshakeOrder()
         self._shared_session: UpstreamSession | None = None
         self._running_calls = RunningCalls(clock)
         self._on_login_change = on_login_change
@@ -194,9 +195,7 @@ class UpstreamConnection:
     async def open_shared_session(self, *, accepts_elicitation: bool) -> UpstreamSession:
         """Open a further session that the calls of one principal share (`principal_sessions`)."""
         shared = await self.get_shared_session()
-        return await self._starter.start_session(
-            accepts_elicitation=accepts_elicitation, probes_modern=shared.protocol.is_modern
-        )
+        return await self._starter.start_session(accepts_elicitation=accepts_elicitation, probe=get_later_probe(shared))
 
     def open_dedicated_session(self, **options: Any) -> AbstractAsyncContextManager[UpstreamSession]:
         """Open a session for one call, with fields of `SessionOptions`; raises `UpstreamUnreachable`."""
@@ -279,6 +278,7 @@ class UpstreamConnection:
             self._record_failure(classify_problem(error))
             return None
         self._login_gate.open()
+        self._handshake_order.note_success()
         required_login, self._status.problem = self._status.problem is ConnectionProblem.LOGIN_REQUIRED, None
         self.lists.handle_reconnect()
         self.lists.set_tools(session)
@@ -290,8 +290,7 @@ class UpstreamConnection:
         return session
 
     def _record_failure(self, problem: ConnectionProblem) -> None:
-        # Some legacy servers exit when the first message is not `initialize`: the next attempt sends it first.
-        self._probes_modern_first = not self._probes_modern_first if problem is ConnectionProblem.LOST else True
+        self._handshake_order.note_failure(problem)
         self._status.record_failure(problem)
 
     async def _run_shared_session(self, *, task_status: anyio.abc.TaskStatus[UpstreamSession]) -> None:
@@ -302,7 +301,7 @@ class UpstreamConnection:
                 open_session(
                     self.config,
                     self._starter.make_options(
-                        probes_modern=self._probes_modern_first,
+                        probe=self._handshake_order.choose_probe(self.catalog_cache.profile),
                         accepts_elicitation=self._session_selection.shared_accepts_elicitation,
                     ),
                     on_change=self.lists.handle_change,

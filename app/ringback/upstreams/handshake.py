@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Final, cast
 
 import anyio
@@ -44,12 +45,22 @@ that they send before the stream is there. A server without such a stream refuse
 servers that begin their response late."""
 
 
+class ModernProbe(Enum):
+    """What a handshake does about the protocol of 2026-07-28."""
+
+    SKIP = auto()
+    """It begins with the legacy handshake."""
+    TRY = auto()
+    """A legacy handshake follows if the upstream does not respond to the probe in time, or not with a modern version."""
+    EXPECT = auto()
+    """As `TRY`, but no response in time is a failure: the upstream used this protocol before, and may only be busy now."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
     """The options of one session."""
 
-    probes_modern: bool = True
-    """Probe for the protocol of 2026-07-28 before the legacy handshake."""
+    probe: ModernProbe = ModernProbe.TRY
     is_dedicated: bool = False
     """Whether the session serves only one call."""
     accepts_elicitation: bool = False
@@ -160,7 +171,7 @@ async def _begin_session(
         _rejoin_session(session, options.rejoined_session)
         return
     with anyio.fail_after(HANDSHAKE_TIMEOUT_SECONDS):
-        await _negotiate(session, probe=options.probes_modern)
+        await _negotiate(session, options.probe)
         if options.accepts_elicitation and options.awaits_stream and transport is not None:
             await _wait_for_stream(transport)
 
@@ -185,14 +196,16 @@ def _rejoin_session(session: ClientSession, session_id: LegacySessionId) -> None
     )
 
 
-async def _negotiate(session: ClientSession, *, probe: bool) -> None:
+async def _negotiate(session: ClientSession, probe: ModernProbe) -> None:
     """Use the modern protocol if the upstream supports it, else the legacy handshake. A request that was not sent is raised."""
-    if probe:
+    if probe is not ModernProbe.SKIP:
         try:
             await session.discover()
         except MCPError as error:
             if isinstance(to_request_error(error.error), RequestNotSent):
                 raise
+            if probe is ModernProbe.EXPECT and error.code == mcp_types.REQUEST_TIMEOUT:
+                raise TimeoutError from error
         except (ValidationError, RuntimeError):
             log.debug("upstream.not_modern")  # it responded without a modern version
         else:

@@ -22,6 +22,7 @@ from ringback.upstreams.call_session import CallSession, SessionSource
 from ringback.upstreams.config import Isolation, UpstreamConfig, UpstreamTransport
 from ringback.upstreams.elicitation_router import CallOwner
 from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
+from ringback.upstreams.handshake_order import get_later_probe
 from ringback.upstreams.principal_sessions import SESSIONS_MAX, PrincipalSessions, SessionOpener
 from ringback.upstreams.session import UpstreamSession
 
@@ -87,7 +88,7 @@ class SessionSelection:
         owner = CallOwner(principal=call.principal, client_session_id=call.client_session_id)
         isolation = self._config.isolation
         if isolation is Isolation.CALL and call.handle is None:
-            options = {"accepts_elicitation": call.accepts_input, "probes_modern": shared.protocol.is_modern}
+            options = {"accepts_elicitation": call.accepts_input, "probe": get_later_probe(shared)}
             session = await stack.enter_async_context(
                 self._sessions.open_dedicated_session(is_dedicated=True, **options)
             )

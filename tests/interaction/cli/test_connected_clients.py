@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 from mcp import Client, StdioServerParameters
@@ -13,17 +14,23 @@ from ringback.cli.app import app
 from ringback.cli.embedded_service.locks import is_locked
 from ringback.cli.embedded_service.paths import ServicePaths, find_paths
 from ringback.cli.embedded_service.runtime_file import read_running_service
+from ringback.domain.principal import ALL_SCOPES
+from ringback.upstreams.config.loader import load_upstreams
+from ringback.upstreams.registry import UpstreamEntry
+from tests.support.api_server import serving_api
+from tests.support.application import running_application
 from tests.support.limits import WAIT_SECONDS
 from tests.support.upstreams import ControlledUpstream, serving, wait_until_true
 
 
 class Home:
-    """A user of Cursor and Windsurf."""
+    """A user of Cursor, Windsurf and Claude Desktop on Linux."""
 
     def __init__(self, folder: Path) -> None:
         self.files = {
             "cursor": folder / ".cursor" / "mcp.json",
             "windsurf": folder / ".codeium" / "windsurf" / "mcp_config.json",
+            "claude-desktop": folder / "config" / "Claude" / "claude_desktop_config.json",
         }
         folders = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "STATE")}
         self.environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "STAGE_TOKEN": "t", **folders}
@@ -33,15 +40,19 @@ class Home:
         self.files[client].parent.mkdir(parents=True)
         self.files[client].write_text(f'{{"mcpServers": {json.dumps(entries)} }}')
 
-    async def connect(self, client: str, option: str) -> None:
+    def read_files(self) -> dict[str, bytes]:
+        return {client: file.read_bytes() for client, file in self.files.items() if file.exists()}
+
+    async def connect(self, client: str, *options: str) -> None:
         """Run the command in this process: another one would import for a second."""
-        arguments = ["connect", client, option]
+        arguments = ["connect", client, *options]
         ended = await asyncio.to_thread(CliRunner().invoke, app, arguments, env=self.environment)
         assert ended.exit_code == 0, ended.output
 
     def read_command(self, client: str, name: str) -> StdioServerParameters:
         entry = json.loads(self.files[client].read_text())["mcpServers"][name]
-        return StdioServerParameters(command=entry["command"], args=entry["args"], env=self.environment)
+        environment = self.environment | entry.get("env", {})
+        return StdioServerParameters(command=entry["command"], args=entry["args"], env=environment)
 
 
 async def kill_service(paths: ServicePaths) -> None:
@@ -55,7 +66,7 @@ async def test_connected_clients_find_their_tools_and_a_running_service_learns_o
     async with serving(stage.app()) as upstream, asyncio.timeout(2 * WAIT_SECONDS):
         home.write("cursor", {"My Stage": {"url": upstream.url, "headers": {"X-Token": "${env:STAGE_TOKEN}"}}})
         home.write("windsurf", {"other": {"serverUrl": upstream.url}})
-        before = {client: file.read_bytes() for client, file in home.files.items()}
+        before = home.read_files()
         try:
             await home.connect("cursor", "--write")
             async with Client(home.read_command("cursor", "My Stage"), mode="legacy") as client:
@@ -63,10 +74,41 @@ async def test_connected_clients_find_their_tools_and_a_running_service_learns_o
                 await home.connect("windsurf", "--write")
                 async with Client(home.read_command("windsurf", "other"), mode="legacy") as later:
                     second = await later.call_tool("echo", {"text": "second"})
-            for name in home.files:
+            for name in before:
                 await home.connect(name, "--undo")
         finally:
             await kill_service(home.paths)
 
     assert [first.is_error, second.is_error] == [False, False]
-    assert {client: file.read_bytes() for client, file in home.files.items()} == before
+    assert home.read_files() == before
+
+
+async def test_a_client_that_only_starts_commands_calls_through_a_service_that_the_user_keeps_running(
+    tmp_path: Path,
+) -> None:
+    home, stage, config = Home(tmp_path), ControlledUpstream(), tmp_path / "service.json"
+
+    def read_configs() -> Sequence[UpstreamEntry]:
+        return load_upstreams(config, {}).configs if config.exists() else ()
+
+    async with (
+        asyncio.timeout(2 * WAIT_SECONDS),
+        serving(stage.app()) as upstream,
+        running_application(tmp_path, read_configs=read_configs) as service,
+        serving_api(service.app.api) as url,
+    ):
+        _, key = await service.app.services.api_keys.create_key("ada", name="t", scopes=ALL_SCOPES, upstreams=None)
+        home.write("claude-desktop", {"stage": {"url": upstream.url}})
+        before = home.read_files()
+        await home.connect(
+            "claude-desktop", "--write", "--url", f"{url}/mcp", "--config", str(config), "--api-key", key
+        )
+        async with Client(home.read_command("claude-desktop", "stage"), mode="legacy") as client:
+            result = await client.call_tool("echo", {"text": "through the service"})
+        (call,) = [each async for each in (await service.client(api_key=key)).calls()]
+        await home.connect("claude-desktop", "--undo")
+
+    assert not result.is_error
+    assert (call.upstream, call.tool, call.outcome) == ("stage", "echo", "result")
+    assert read_running_service(home.paths) is None, "the bridge uses the service of --url, and starts none"
+    assert home.read_files() == before

@@ -7,13 +7,15 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from ringback.client import Call, Conflict, Forbidden, RingbackClient
+from ringback.bootstrap import Environment
+from ringback.client import Call, Conflict, Forbidden, RingbackClient, Unavailable
+from ringback.domain.ports import Store
 from ringback.domain.principal import ALL_SCOPES
-from ringback.domain.upstream_logins import CredentialsScope
+from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
 from ringback.telemetry import JsonFormatter
 from tests.support.application import (
     SECRET,
@@ -27,6 +29,7 @@ from tests.support.login_peers.browser import Browser
 from tests.support.login_peers.kinds import PEERS
 from tests.support.login_peers.peer import READ, WRITE, LoginPeer
 from tests.support.login_peers.sdk_peer import serving_sdk_peer
+from tests.support.stores import FullDisk
 from tests.support.task_upstream import TaskUpstream
 from tests.support.upstreams import make_http_config
 
@@ -78,10 +81,10 @@ class Stage:
 
 @asynccontextmanager
 async def running_stage(
-    folder: Path, peer: LoginPeer, *, credentials: CredentialsScope = CredentialsScope.SHARED
+    folder: Path, peer: LoginPeer, *, credentials: CredentialsScope = CredentialsScope.SHARED, **options: Any
 ) -> AsyncGenerator[Stage]:
     config = replace(make_http_config(peer.url, name="files"), credentials=credentials)
-    async with serving_callbacks() as phone, running_application(folder, config) as service:
+    async with serving_callbacks() as phone, running_application(folder, config, **options) as service:
         yield Stage(peer, service, await service.create_agent_client("operator", scopes=ALL_SCOPES), phone)
 
 
@@ -201,6 +204,35 @@ async def test_a_login_that_the_user_denies_leaves_the_call_waiting(stage: Stage
 
     await stage.sign_in(account="bob")
     assert await stage.wait_for_text(call) == "bob"
+
+
+@pytest.mark.parametrize("unit", ["take_login", "_save_tokens"])
+async def test_a_login_that_finds_the_disk_full_stores_no_tokens_and_the_user_signs_in_again(
+    tmp_path: Path, tools: AccountServer, unit: str
+) -> None:
+    disks: list[FullDisk] = []
+
+    def wrap(store: Store) -> Store:
+        disks.append(FullDisk(store))
+        return disks[-1]
+
+    async with (
+        serving_sdk_peer(tools.app) as peer,
+        running_stage(tmp_path, peer, environment=Environment(wrap_store=wrap)) as stage,
+    ):
+        call = await stage.start_call("deploy", "first")
+        await stage.wait_until_waiting(call)
+        disks[0].full_at = f"LoginCompletion.{unit}.<locals>"
+        with pytest.raises(Unavailable):
+            await stage.sign_in(account="ada")
+        assert await disks[0].read(lambda tx: tx.upstream_tokens.get("files", SHARED_OWNER)) is None
+        assert (await stage.operator.call(call.id)).status == "input_required"
+
+        disks[0].full_at = None
+        await stage.sign_in(account="bob")
+
+        assert await stage.wait_for_text(call) == "bob"
+    assert tools.deployed_by == ["bob"]
 
 
 async def test_a_task_goes_on_from_its_handle_after_a_401_in_its_middle(tmp_path: Path) -> None:

@@ -194,9 +194,12 @@ def test_a_public_url_has_to_lead_here(
     words: str,
 ) -> None:
     monkeypatch.setenv("RINGBACK_PUBLIC_URL", "https://ringback.example")
-    service.get("/healthz").mock(side_effect=[OWN_KEY])
+    service.get("/healthz").mock(return_value=OWN_KEY)
     with respx.mock(base_url="https://ringback.example", assert_all_called=False) as public:
-        public.get("/healthz").mock(side_effect=[answer])
+        if isinstance(answer, Exception):
+            public.get("/healthz").mock(side_effect=answer)
+        else:
+            public.get("/healthz").mock(return_value=answer)
         public.route().mock(side_effect=httpx.ConnectError("refused"))
         ok, detail = findings(list_checks(run, "--url", "http://127.0.0.1:8090"))["public URL"]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ringback.private_sqlite import open_private_file
 from ringback.receiver import InboxUnavailable, SQLiteInbox, inbox_file, sqlite_inbox
 from tests.support.inbox_receivers import Handler, abandon, make_app, never
 from tests.support.signed_posts import make_event_body, post_signed
@@ -77,6 +78,8 @@ async def test_a_receiver_whose_inbox_could_not_be_read_opens_it_at_the_next_try
             raise sqlite3.OperationalError("disk I/O error")
 
         patch.setattr(inbox_file.InboxFile, "read_pending", refuse)
+        answer = await post_signed(app, make_event_body("evt_1"))
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "30")
         with pytest.raises(sqlite3.OperationalError):
             await app.open()
     async with app:
@@ -84,17 +87,43 @@ async def test_a_receiver_whose_inbox_could_not_be_read_opens_it_at_the_next_try
         await handler.wait_until_handled(1)
 
 
-async def test_a_full_disk_is_no_acknowledgement(tmp_path: Path) -> None:
-    async with make_app(tmp_path, never) as app:
-        with pytest.MonkeyPatch.context() as patch:
+class SmallDisk:
+    """What SQLite has on a full disk: a limit to the pages of a database."""
 
-            def refuse(*_: Any, **__: Any) -> int:
-                raise sqlite3.OperationalError("database or disk is full")
+    def __init__(self, *, pages: int) -> None:
+        self.pages = pages
 
-            patch.setattr(inbox_file.InboxFile, "add", refuse)
-            assert (await post_signed(app, make_event_body("evt_1"))).status_code == 500
-        assert (await post_signed(app, make_event_body("evt_1"))).status_code == 204
-        await abandon(app)
+    def open_file(self, *arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = open_private_file(*arguments, **options)
+        connection.execute(f"PRAGMA max_page_count = {self.pages}")
+        return connection
+
+
+@pytest.mark.requirement("R35")
+async def test_a_full_disk_refuses_until_there_is_room_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk, handler = SmallDisk(pages=32), Handler()
+    monkeypatch.setattr(sqlite_inbox, "open_private_file", disk.open_file)
+    callbacks = [make_event_body(f"evt_{number}", result="x" * 8_000) for number in range(20)]
+
+    full = make_app(tmp_path, never)
+    await full.open()
+    answers = [await post_signed(full, callback) for callback in callbacks]
+    await abandon(full)
+    disk.pages = 1_000
+    async with make_app(tmp_path, handler.handle) as app:
+        repeated = [await post_signed(app, callback) for callback in callbacks]
+        await handler.wait_until_handled(len(callbacks))
+
+    statuses = [answer.status_code for answer in answers]
+    assert statuses == sorted(statuses)
+    assert {*statuses} == {204, 503}
+    assert answers[-1].headers["retry-after"] == "30"
+    assert {answer.status_code for answer in repeated} == {204}
+    assert handler.handled == [callback["eventId"] for callback in callbacks]
+    assert "disk is full" in caplog.text
+    assert "no such savepoint" not in caplog.text
 
 
 async def test_an_inbox_is_opened_once(tmp_path: Path) -> None:

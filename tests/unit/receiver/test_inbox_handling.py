@@ -4,15 +4,16 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ringback.receiver import Callback, NotReady, SQLiteInbox, inbox_file
-from tests.support.inbox_receivers import FakeTime, Handler, make_app, never, read_rows
+from tests.support.inbox_receivers import FakeTime, Handler, abandon, make_app, never, read_rows
 from tests.support.limits import WAIT_SECONDS
-from tests.support.signed_posts import make_event_body, post_signed
+from tests.support.signed_posts import NOW, make_event_body, post_signed
 
 
 def fail_on_disk(*_: Any, **__: Any) -> Any:
@@ -237,6 +238,32 @@ async def test_a_receiver_whose_end_was_cancelled_opens_again(tmp_path: Path) ->
 
     async with app:
         pass
+
+
+async def test_an_old_callback_whose_handler_had_no_turn_before_the_end_is_not_given_up(tmp_path: Path) -> None:
+    waiting = make_app(tmp_path, never)
+    await waiting.open()
+    for session in ("s1", "s2"):
+        await post_signed(waiting, make_event_body(f"evt_{session}", client_session_id=session))
+    await abandon(waiting)
+    entered, release = asyncio.Event(), asyncio.Event()
+
+    async def hold(_: Callback) -> None:
+        entered.set()
+        await release.wait()
+
+    app = make_app(tmp_path, hold, handlers_max=1, clock=lambda: NOW + timedelta(days=5))
+    await app.open()
+    await asyncio.wait_for(entered.wait(), WAIT_SECONDS)
+    closing = asyncio.create_task(app.aclose())
+    await asyncio.wait([closing], timeout=0)
+    release.set()
+    await closing
+
+    assert read_rows(tmp_path, "SELECT message_id, given_up, ended_at IS NULL FROM messages ORDER BY number") == [
+        ("evt_s1", 0, 0),
+        ("evt_s2", 0, 1),
+    ]
 
 
 # -- waiters --

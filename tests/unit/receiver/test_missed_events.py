@@ -1,6 +1,7 @@
 """What did not arrive is read from the event log: at the start, and after a gap."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from ringback.client import Event
-from ringback.receiver import Callback, FetchSince, Gap, ReceiverApp, SQLiteInbox, Terminated
+from ringback.receiver import Callback, FetchSince, Gap, ReceiverApp, SQLiteInbox, Terminated, inbox_file
 from tests.support.limits import WAIT_SECONDS
 from tests.support.signed_posts import NOW, SECRET, make_event_body, post_signed
 
@@ -190,6 +191,27 @@ async def test_fetched_events_wait_for_room_in_the_inbox(tmp_path: Path) -> None
         await handled.wait_for(5)
 
     assert handled.event_ids == [f"evt_{number}" for number in range(1, 6)]
+
+
+async def test_fetched_events_wait_for_room_on_the_inbox_s_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    handled, log = Handled(), Log(make_event(1), make_event(2))
+    add, failures = inbox_file.InboxFile.add, [sqlite3.OperationalError("disk is full") for _ in range(3)]
+
+    def fail_at_first(self: inbox_file.InboxFile, *arguments: Any, **options: Any) -> int | None:
+        if failures:
+            raise failures.pop()
+        return add(self, *arguments, **options)
+
+    monkeypatch.setattr(inbox_file.InboxFile, "add", fail_at_first)
+    inbox = SQLiteInbox(tmp_path / "inbox.db")
+    async with handled.make_app(log.read, start_cursor="place-0", inbox=inbox):
+        await handled.wait_for(2)
+
+    assert sorted(handled.event_ids) == ["evt_1", "evt_2"]
+    assert handled.pauses == [30, 30, 30]
+    assert "disk is full" in caplog.text
 
 
 async def test_a_day_old_event_is_fetched_although_no_message_of_that_age_would_be_accepted() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ringback.receiver import Callback, NotReady, SQLiteInbox
-from ringback.receiver.inbox_handling import RETRY_SECONDS_MAX
+from ringback.receiver.handler_retries import RETRY_SECONDS_MAX
 from tests.support.inbox_receivers import FakeTime, Handler, abandon, make_app, never, read_rows
 from tests.support.limits import WAIT_SECONDS
 from tests.support.signed_posts import NOW, make_event_body, post_signed

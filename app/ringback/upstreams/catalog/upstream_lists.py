@@ -19,6 +19,7 @@ from ringback.upstreams.catalog.catalog_cache import CatalogCache
 from ringback.upstreams.catalog.catalog_refresher import LIST_TIMEOUT_SECONDS, CatalogRefresher
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.faults import FaultCounter
+from ringback.upstreams.handshake import ModernProbe
 from ringback.upstreams.session import UpstreamSession
 from ringback.upstreams.session_ports import ELICITATION_CAPABILITY
 
@@ -158,7 +159,7 @@ class UpstreamLists:
         with suppress(UpstreamUnreachable), anyio.move_on_after(LIST_TIMEOUT_SECONDS):
             return await stack.enter_async_context(
                 self._sessions.open_dedicated_session(
-                    accepts_elicitation=True, awaits_stream=False, probes_modern=False
+                    accepts_elicitation=True, awaits_stream=False, probe=ModernProbe.SKIP
                 )
             )
         self._eliciting_cache.mark_requested(Listing.TOOLS)

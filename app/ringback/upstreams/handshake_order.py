@@ -1,0 +1,39 @@
+"""Which protocol the next handshake with an upstream begins with, by its last profile and its failures since."""
+
+from typing import Final
+
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from ringback.domain.upstreams import UpstreamProfile
+from ringback.upstreams.connection_problems import ConnectionProblem
+from ringback.upstreams.handshake import ModernProbe
+from ringback.upstreams.session import UpstreamSession
+
+SILENT_PROBES_MAX: Final = 3
+"""Probes without a response in time, after which an upstream that used the modern protocol may have become a legacy one."""
+
+
+class HandshakeOrder:
+    def __init__(self) -> None:
+        self._skips_probe = False
+        self._silent_probes = 0
+
+    def note_failure(self, problem: ConnectionProblem) -> None:
+        # Some legacy servers exit when the first message is not `initialize`: the next attempt sends it first.
+        self._skips_probe = problem is ConnectionProblem.LOST and not self._skips_probe
+        self._silent_probes = self._silent_probes + 1 if problem is ConnectionProblem.TIMEOUT else 0
+
+    def note_success(self) -> None:
+        self._silent_probes = 0
+
+    def choose_probe(self, last_profile: UpstreamProfile | None) -> ModernProbe:
+        """The probe of the next shared session."""
+        if self._skips_probe:
+            return ModernProbe.SKIP
+        was_modern = last_profile is not None and last_profile.protocol_version in MODERN_PROTOCOL_VERSIONS
+        return ModernProbe.EXPECT if was_modern and self._silent_probes < SILENT_PROBES_MAX else ModernProbe.TRY
+
+
+def get_later_probe(shared: UpstreamSession) -> ModernProbe:
+    """The probe of a session beside the open shared one."""
+    return ModernProbe.EXPECT if shared.protocol.is_modern else ModernProbe.SKIP

@@ -1,0 +1,39 @@
+"""Which protocol the next handshake begins with."""
+
+import pytest
+
+from ringback.domain.upstreams import UpstreamProfile
+from ringback.upstreams.connection_problems import ConnectionProblem
+from ringback.upstreams.handshake import ModernProbe
+from ringback.upstreams.handshake_order import SILENT_PROBES_MAX, HandshakeOrder
+
+MODERN = UpstreamProfile(protocol_version="2026-07-28", capabilities={}, instructions=None, server_info={})
+LEGACY = UpstreamProfile(protocol_version="2025-11-25", capabilities={}, instructions=None, server_info={})
+
+
+@pytest.mark.parametrize(
+    ("profile", "probe"), [(None, ModernProbe.TRY), (LEGACY, ModernProbe.TRY), (MODERN, ModernProbe.EXPECT)]
+)
+def test_a_response_is_expected_of_an_upstream_that_was_modern(
+    profile: UpstreamProfile | None, probe: ModernProbe
+) -> None:
+    assert HandshakeOrder().choose_probe(profile) is probe
+
+
+def test_a_modern_upstream_that_stays_silent_may_have_become_a_legacy_one() -> None:
+    order = HandshakeOrder()
+    for _ in range(SILENT_PROBES_MAX):
+        assert order.choose_probe(MODERN) is ModernProbe.EXPECT
+        order.note_failure(ConnectionProblem.TIMEOUT)
+    assert order.choose_probe(MODERN) is ModernProbe.TRY
+    order.note_success()
+    assert order.choose_probe(MODERN) is ModernProbe.EXPECT
+
+
+def test_every_second_handshake_after_lost_connections_is_legacy_at_once() -> None:
+    order, probes = HandshakeOrder(), list[ModernProbe]()
+    for _ in range(3):
+        order.note_failure(ConnectionProblem.LOST)
+        probes.append(order.choose_probe(MODERN))
+
+    assert probes == [ModernProbe.SKIP, ModernProbe.EXPECT, ModernProbe.SKIP]
