@@ -205,6 +205,7 @@ async def test_a_refresh_gets_what_a_life_without_a_cursor_has_left_out(still: E
 
     assert (refreshed.cursor, refreshed.truncated) == (grant.cursor, False)
     assert len(await dispatch_all_due(still)) == 1
+    await stage.subscribe()  # late, and the subscription is live: this changes nothing
     again = await stage.subscribe(cursor=grant.cursor)
     assert (again.cursor != grant.cursor, again.truncated) == (True, False)
     assert len(await still.read_deliveries()) == 1
