@@ -261,11 +261,11 @@ async def test_the_mcp_snippet_prints_the_result_and_receives_a_callback(
     callback = {"CALLBACK_URL": receiver.url(), "CALLBACK_SECRET": SECRET}
 
     printed = await run_python(code, folder=tmp_path, RINGBACK_URL=service_url, **callback)
-    (rung,) = await receiver.wait_for_requests(1)
+    (sent,) = await receiver.wait_for_requests(1)
 
     assert "9592" in printed
-    assert json.loads(rung.body)["data"]["correlation_id"] == "primes"
-    standard_webhooks.verify(rung.headers, rung.body, [SECRET], now=SystemClock().now())
+    assert json.loads(sent.body)["data"]["correlation_id"] == "primes"
+    standard_webhooks.verify(sent.headers, sent.body, [SECRET], now=SystemClock().now())
 
 
 @pytest.mark.requirement("R23")

@@ -27,5 +27,5 @@ that several surfaces need is written here once and tested by properties.
     upstream_logins  login_urls                        logins to upstreams by OAuth, the tokens of their owners, their URLs
     upstreams  change_subscriptions  encryption        ports to upstreams, subscriptions to their changes, sealed columns
     call_rows  webhook_rows  delivery_rows  event_rows  log_appends  upstream_rows  node_rows
-    signals  ports                                     what the rules need of a store, as narrow Protocols
+    write_probe  signals  ports                        what the rules need of a store, as narrow Protocols
 """

@@ -52,6 +52,26 @@ def test_errors_are_few_and_short() -> None:
     assert max(len(error["detail"]) for error in found) <= ERROR_LENGTH_MAX
 
 
+@pytest.mark.parametrize(
+    ("divisor", "multiples", "others"),
+    [
+        (0.01, [number / 100 for number in range(2_000)], [19.995, 0.001, 5e-324]),
+        (0.1, [0, 0.3, -0.7, 12, 1e308], [0.35]),
+        (1e-308, [1e308, 3e-308, 2**70], [1.5e-308]),
+        (1e308, [0.0, 1e308, 10**400], [1, 1e307]),
+        (3, [-9, 9.0, 3e100, 3 * 10**400], [10**400, 1e308, 0.5]),
+        (0.123456789, [0], [1e308]),
+    ],
+)
+def test_a_multiple_is_one_of_the_decimals_that_were_written(
+    divisor: float, multiples: list[float], others: list[float]
+) -> None:
+    schema = schema_of_path(items={"multipleOf": divisor})
+
+    assert errors(schema, {"path": multiples}) == []
+    assert [errors(schema, {"path": [each]})[0]["pointer"] for each in others] == ["#/arguments/path/0"] * len(others)
+
+
 def test_a_schema_without_a_dialect_is_read_as_2020_12() -> None:
     schema = {"properties": {"pair": {"prefixItems": [{"type": "string"}]}}}
 

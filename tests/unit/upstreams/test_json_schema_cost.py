@@ -143,6 +143,7 @@ SCHEMAS: Final[Mapping[str, tuple[dict[str, Any], Any]]] = {
     "minProperties": ({"anyOf": [{"minProperties": 10**9}] * 250}, MEMBERS),
     "minimum": ({"items": {"not": {"minimum": 10**5000}}}, NUMBERS),
     "multipleOf": ({"items": {"not": {"multipleOf": 1e-300}}}, CountedList([1.7e308] * SIZE)),
+    "multipleOf a long integer": ({"items": {"multipleOf": 10**3000}}, CountedList([10**6000] * SIZE)),
     "not": ({"not": {"not": {"not": {"type": "string"}}}}, NUMBERS),
     "oneOf": ({"oneOf": [{"type": "string"}] * 250}, NUMBERS),
     "pattern": ({"items": {"not": {"pattern": r"(\w|x){300}y"}}}, TEXTS),

@@ -98,9 +98,7 @@ def create_caller(respond: Respond, state: RequestStateManager | None = None) ->
 def create_plain_caller(
     respond: Callable[[LocalCall], Awaitable[None]], state: RequestStateManager | None = None
 ) -> DurableCaller:
-    caller = DurableCaller(McpTarget(PlainTarget.url), state=state, clock=FastClock())
-    cast("Any", caller)._target = PlainTarget(respond)
-    return caller
+    return DurableCaller(cast("McpTarget", PlainTarget(respond)), state=state, clock=FastClock())
 
 
 def count_runners(caller: DurableCaller) -> int:
