@@ -16,6 +16,7 @@ from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.notifier.batcher import BATCH_SIZE_MAX
+from ringback.notifier.call_ends import LeasedCompletion
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.http.caching_resolver import NO_PRINCIPAL
@@ -24,7 +25,7 @@ from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.resolver import Resolver
 from ringback.notifier.http.sender import ATTEMPT_SECONDS
 from ringback.notifier.http.target import Target, TargetPolicy
-from ringback.notifier.recorder import LeasedCompletion, Recorder
+from ringback.notifier.recorder import Recorder
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.storage.open import open_store
 from scripts.benchmarks.databases import Databases

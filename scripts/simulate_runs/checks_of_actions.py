@@ -72,10 +72,11 @@ def _check_redelivery(result: SimulationResult, action: ObservedAction) -> Itera
 
 
 def _check_secrets(result: SimulationResult, action: ObservedAction) -> Iterator[Violation]:
+    first_requested_at = min(each.requested_at for each in result.history.actions if each.target_id == action.target_id)
     for callback in result.history.callbacks:
         if callback.webhook_id != action.target_id:
             continue
-        if callback.is_verified_anew and callback.at_seconds < action.requested_at:
+        if callback.is_verified_anew and callback.at_seconds < first_requested_at:
             yield Violation(Rule.FALSE_CALLBACKS, f"{callback.message_id} was signed with a secret of the future")
         if not callback.is_verified_anew and callback.at_seconds > (action.acknowledged_at or 0.0) + SIGNING_SECONDS:
             yield Violation(Rule.FALSE_CALLBACKS, f"{callback.message_id} is not signed with the rotated secret")

@@ -21,10 +21,10 @@ from ringback.domain.event_rows import ReservedPlaces
 from ringback.domain.log_appends import CallLeaseKey, LeasedCalls, LogAppend
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC
-from ringback.notifier import attempts, recorder
+from ringback.notifier import attempts, call_ends
 from ringback.notifier.batcher import Batcher
+from ringback.notifier.call_ends import CompletionRequest, LeasedCompletion
 from ringback.notifier.dispatcher import Dispatcher
-from ringback.notifier.recorder import CompletionRequest, LeasedCompletion
 from ringback.runner.leased_call import LeasedCall
 from ringback.runner.runner import Runner
 from ringback.services import resume
@@ -55,7 +55,7 @@ def _unfence_completions() -> Sequence[Patch]:
 
     return [
         (StepwiseLogAppends, "lock_leased_calls", lock_running_calls),
-        (recorder, "_build_completion_request", build_any),
+        (call_ends, "build_completion_request", build_any),
     ]
 
 
@@ -180,7 +180,7 @@ def _record_ends_twice() -> Sequence[Patch]:
 
     return [
         (StepwiseLogAppends, "lock_leased_calls", lock_any_calls),
-        (recorder, "_build_completion_request", build_running),
+        (call_ends, "build_completion_request", build_running),
         (LogAppend, "require_all_ended", accept_all),
     ]
 

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ringback.domain import login_waits
-from ringback.domain.call import Call
 from ringback.domain.erasure import Erasure
 from ringback.domain.event import Event
 from ringback.domain.ports import Transaction
@@ -69,13 +67,6 @@ def _finish_erasures_at_once() -> Sequence[Patch]:
     return [(erasure_batches, "_run_first_step", finish)]
 
 
-def _keep_dispatch_of_refused_calls() -> Sequence[Patch]:
-    def keep(call: Call) -> Call:
-        return call
-
-    return [(login_waits, "_without_dispatch", keep)]
-
-
 def _lose_calls_that_wait_for_logins() -> Sequence[Patch]:
     async def list_nothing(*_args: Any, **_named: Any) -> list[Any]:
         return []
@@ -85,7 +76,7 @@ def _lose_calls_that_wait_for_logins() -> Sequence[Patch]:
 
 def _ignore_cursors_of_subscriptions() -> Sequence[Patch]:
     async def begin_at_end(*_args: Any, head: int, **_named: Any) -> SubscriptionStart:
-        return SubscriptionStart(after_seq=head, truncated=False)
+        return SubscriptionStart(after_seq=head, truncated=False, began_after=head)
 
     return [(event_subscriptions, "find_start", begin_at_end)]
 
@@ -99,8 +90,5 @@ MUTANTS_OF_ACTIONS: Final = (
     Mutant("no overlap", "a rotated secret ends the earlier one at once", _end_earlier_secrets),
     Mutant("kept labels", "erased events keep their correlation id", _keep_labels_of_erased_events),
     Mutant("no erasure", "an erasure is finished before it erases anything", _finish_erasures_at_once),
-    Mutant(
-        "kept dispatch", "a call that was refused for want of a login counts as sent", _keep_dispatch_of_refused_calls
-    ),
     Mutant("lost login", "a login does not find the calls that wait for it", _lose_calls_that_wait_for_logins),
 )

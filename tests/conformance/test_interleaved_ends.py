@@ -18,7 +18,7 @@ from ringback.domain.delivery import DeliveryKind, DeliveryState, RetryDecision,
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
-from ringback.notifier.recorder import LeasedCompletion
+from ringback.notifier.call_ends import LeasedCompletion
 from ringback.services.registrations import WebhookRegistration
 from tests.support.builders import make_attempt, make_call, make_delivery, make_webhook
 from tests.support.clock import FakeClock

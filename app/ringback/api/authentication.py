@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from ringback.api.context import Services, get_config
-from ringback.api.problems import MalformedJson, UnsupportedMediaType
+from ringback.api.http_errors import MalformedJson, UnsupportedMediaType
 from ringback.domain import jsontext
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import Caller

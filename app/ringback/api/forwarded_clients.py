@@ -11,7 +11,8 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ringback.api.problems import TooManyConnections, error_response
+from ringback.api.http_errors import TooManyConnections
+from ringback.api.problems import error_response
 from ringback.domain.client_address import Network, find_client_address, identify_peer
 
 FORWARDED_FOR: Final = "x-forwarded-for"

@@ -28,9 +28,10 @@ from ringback.api.browser_forms import (
     read_form_fields,
 )
 from ringback.api.context import ApiConfig, Services
+from ringback.api.http_errors import OriginNotAllowed, UnknownPath
 from ringback.api.login_cookies import LoginCookies
 from ringback.api.page_templates import render_page
-from ringback.api.problems import OriginNotAllowed, UnknownPath, problem_response, status_for
+from ringback.api.problems import problem_response, status_for
 from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
 from ringback.domain.errors import RingbackError, UnknownLogin

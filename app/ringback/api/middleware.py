@@ -16,15 +16,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringback.api.context import ApiConfig
-from ringback.api.problems import (
+from ringback.api.http_errors import (
     ContentTooLarge,
     HostNotAllowed,
     InternalError,
     MalformedRequest,
     OriginNotAllowed,
     UnsupportedContentEncoding,
-    error_response,
 )
+from ringback.api.problems import error_response
 from ringback.api.request_context import describe_route
 from ringback.domain.errors import RingbackError
 from ringback.domain.validation import is_loopback

@@ -7,7 +7,8 @@ from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import JSONResponse
 
 from ringback.api.context import ServicesDep, get_config
-from ringback.api.problems import UnknownPath, iterate_error_types, problem_responses, problem_type, status_for
+from ringback.api.http_errors import UnknownPath
+from ringback.api.problems import iterate_error_types, problem_responses, problem_type, status_for
 from ringback.api.public_path import read_public_path
 from ringback.domain import errors
 from ringback.domain.protected_resource import MCP_RESOURCE, WELL_KNOWN_PATH, parse_bearer_token

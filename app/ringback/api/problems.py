@@ -17,6 +17,20 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from ringback.api.context import get_config
+from ringback.api.http_errors import (
+    ContentTooLarge,
+    HeadersTooLarge,
+    HostNotAllowed,
+    MalformedJson,
+    MalformedRequest,
+    MethodNotAllowed,
+    RangeNotSatisfiable,
+    RequestTooSlow,
+    UnknownPath,
+    UnsupportedContentEncoding,
+    UnsupportedMediaType,
+    UrlTooLong,
+)
 from ringback.domain import errors, jsontext
 from ringback.domain.protected_resource import REST_RESOURCE, resource_for_path
 from ringback.domain.roles import Role
@@ -29,100 +43,6 @@ RETRY_AFTER_SECONDS: Final = 5
 VALIDATION_ERRORS_MAX: Final = 20
 """The largest number of errors in one problem document."""
 HTTP_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-
-
-# -- errors of HTTP itself ------------------------------------------------------------------------------------------
-
-
-class MalformedJson(errors.RingbackError):
-    """Body is not JSON."""
-
-    slug = "malformed-json"
-
-
-class UnsupportedMediaType(errors.RingbackError):
-    """Content type is not JSON."""
-
-    slug = "unsupported-media-type"
-
-
-class UnsupportedContentEncoding(UnsupportedMediaType):
-    """Body is compressed."""
-
-    slug = "unsupported-content-encoding"
-
-
-class ContentTooLarge(errors.RingbackError):
-    """Body too large."""
-
-    slug = "content-too-large"
-
-
-class MethodNotAllowed(errors.RingbackError):
-    """Method not allowed."""
-
-    slug = "method-not-allowed"
-
-
-class RangeNotSatisfiable(errors.RingbackError):
-    """Range not satisfiable."""
-
-    slug = "range-not-satisfiable"
-
-
-class UnknownPath(errors.NotFound):
-    """No such path."""
-
-    slug = "unknown-path"
-
-
-class HostNotAllowed(errors.RingbackError):
-    """Host not served here."""
-
-    slug = "foreign-host"
-
-
-class OriginNotAllowed(errors.Forbidden):
-    """Origin not allowed."""
-
-    slug = "foreign-origin"
-
-
-class MalformedRequest(errors.RingbackError):
-    """Request cannot be read."""
-
-    slug = "malformed-request"
-
-
-class RequestTooSlow(errors.RingbackError):
-    """Request did not come in time."""
-
-    slug = "request-too-slow"
-
-
-class UrlTooLong(errors.RingbackError):
-    """URL too long."""
-
-    slug = "url-too-long"
-
-
-class HeadersTooLarge(errors.RingbackError):
-    """Headers too large."""
-
-    slug = "headers-too-large"
-
-
-class TooManyConnections(errors.Unavailable):
-    """Too many connections."""
-
-    slug = "too-many-connections"
-
-
-class InternalError(errors.RingbackError):
-    """Internal error."""
-
-    slug = "internal-error"
-
 
 STATUS_BY_ERROR: Final[dict[type[errors.RingbackError], int]] = {
     MalformedJson: 400,

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Header, Request, Response
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.calls import CallIdPath
 from ringback.api.context import ServicesDep
-from ringback.api.problems import AUTHENTICATED_ERRORS, RangeNotSatisfiable, problem_responses
+from ringback.api.http_errors import RangeNotSatisfiable
+from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
 from ringback.api.responses import JSON_MEDIA_TYPE
 from ringback.domain import errors
 from ringback.domain.call_resumes import ResumeSurface

@@ -4,14 +4,8 @@ from collections.abc import Sequence
 from functools import cache
 from http import HTTPStatus
 
-from ringback.api.problems import (
-    HeadersTooLarge,
-    MalformedRequest,
-    RequestTooSlow,
-    TooManyConnections,
-    UrlTooLong,
-    problem_response,
-)
+from ringback.api.http_errors import HeadersTooLarge, MalformedRequest, RequestTooSlow, TooManyConnections, UrlTooLong
+from ringback.api.problems import problem_response
 from ringback.domain.errors import RingbackError
 
 MALFORMED_REQUEST = MalformedRequest("The request is not valid HTTP/1.1. Nothing was done.")

@@ -28,11 +28,11 @@ from ringback.http_server.error_responses import (
     url_too_long_error,
 )
 from ringback.http_server.flow_control import CountingTransport, StoppableFlowControl
+from ringback.http_server.framing import framing_header_lines, is_unambiguous
 from ringback.http_server.limits import ConnectionPhase, HttpLimits
 
 PARSE_SLICE_BYTES: Final = 16 * 1024
 """Bytes parsed at once. A limit may be exceeded by this much before it is noticed."""
-_FRAMING_HEADERS: Final = frozenset({b"content-length", b"transfer-encoding"})
 _HEADER_OVERHEAD_BYTES: Final = 4
 """The colon and the space after a header's name, and the line end."""
 
@@ -134,17 +134,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         if self._is_reading_body:
             self._is_replay = True
-            self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % self._framing_header_lines())
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % framing_header_lines(self.headers))
             self._is_replay = False
         elif rest:
             self._is_reading_headers = True
         if rest:
             self._parse_slice(rest)
-
-    def _framing_header_lines(self) -> bytes:
-        """The received headers that frame the body; empty if there is no body."""
-        lines = (b"%b: %b\r\n" % header for header in self.headers if header[0] in _FRAMING_HEADERS)
-        return b"".join(lines)
 
     # -- parser callbacks: an exception ends the parsing -------------------------------------------------------------------
 
@@ -188,7 +183,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._is_replay:
             return
         self._has_parser_progress = True
-        if not self._is_unambiguous():
+        if not is_unambiguous(self.parser.get_http_version(), self.headers):
             self._stop_parsing(MALFORMED_REQUEST)
         super().on_headers_complete()
         self._last_request = self.cycle
@@ -203,17 +198,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._has_parser_progress = True
-        if self.parser.should_upgrade() and self._framing_header_lines():
+        if self.parser.should_upgrade() and framing_header_lines(self.headers):
             return  # another parser reads its body
         self._is_reading_body = False
         super().on_message_complete()
-
-    def _is_unambiguous(self) -> bool:
-        """Whether every server reads this request alike (RFC 9112 §3.2, §6.1). llhttp rejects two lengths itself."""
-        version = self.parser.get_http_version()
-        names = [name for name, _ in self.headers]
-        framed = version == "1.1" or b"transfer-encoding" not in names
-        return version in {"1.0", "1.1"} and framed and names.count(b"host") <= 1
 
     def _headers_too_large_error(self) -> RingbackError:
         return headers_too_large_error(self._limits.headers_bytes_max, self._limits.headers_max)

@@ -15,7 +15,8 @@ from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.suspension import SuspensionWatch
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.janitor.config import FINISH_BATCH_SIZE, GIVE_UP_SECONDS_MAX, JanitorConfig, MaintenanceTask
-from ringback.notifier.recorder import CompletionRequest, Recorder
+from ringback.notifier.call_ends import CompletionRequest
+from ringback.notifier.recorder import Recorder
 from ringback.notifier.recovery import recover_calls
 from ringback.services.login_waits import check_next_login, continue_resumption
 

@@ -23,7 +23,8 @@ The way of one end. Each step calls the next; only values come back (`LeasedComp
 
 `recorder` is a library, not a worker: services, the runner and the janitor call it inside their own transactions, so there is
 no second queue that could diverge from the database. Other events (progress, input requests, webhooks, upstreams) enter at
-`recorder` and go the same way. `batcher` is the mechanism under `completion_batcher` and the recording of attempts.
+`recorder` and go the same way. `call_ends` has ends of calls as values. `batcher` is the mechanism under `completion_batcher`
+and the recording of attempts.
 
 Where each rule is:
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from ringback.domain.call import Call
 from ringback.domain.ports import Store, Transaction
 from ringback.notifier.batcher import Batcher
-from ringback.notifier.recorder import LeasedCompletion, Recorder
+from ringback.notifier.call_ends import LeasedCompletion
+from ringback.notifier.recorder import Recorder
 
 
 @dataclass(frozen=True, slots=True, eq=False)

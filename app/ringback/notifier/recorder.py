@@ -4,16 +4,14 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from ringback.attended_calls import AttendedCalls, CallEnd
-from ringback.domain import call as calls
 from ringback.domain.call import Call, CallPhase, Progress
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
-from ringback.domain.call_rows import CallChange, EndedCall
+from ringback.domain.call_rows import CallChange
 from ringback.domain.event import (
     EventName,
     ExternalEvent,
@@ -32,6 +30,8 @@ from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_health import build_webhook_event, webhook_after_end
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.measurements import Measurements
+from ringback.notifier import call_ends
+from ringback.notifier.call_ends import AppliedEnd, CompletionRequest, LeasedCompletion
 from ringback.notifier.catch_up import CatchUps
 from ringback.notifier.fan_out import EventContext, FanOut, SelectWebhooks, select_matching_webhooks
 from ringback.notifier.log_positions import read_log_position
@@ -45,37 +45,11 @@ _ACCEPTED_OUTCOMES: Final = frozenset({CallOutcome.RESULT, CallOutcome.TOOL_ERRO
 """Of calls that the upstream ran: it required no login for them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionRequest:
-    """The end of a call, and the call's row as the same transaction has read it."""
-
-    call: Call
-    completion: CallCompletion
-    lease_token: str | None
-    """The end is written only under this lease; None for a call without a lease."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeasedCompletion:
-    """The end of a call that a runner holds. It has values only: the recorder reads the row in its own transaction."""
-
-    call_id: CallId
-    lease_token: str
-    completion: CallCompletion
-    progress: Progress | None
-    """The latest progress that the runner received; None keeps the progress of the row."""
-
-
 class ChangedCall(NamedTuple):
     """A call after its change, and its result if it has ended."""
 
     call: Call
     result: bytes | None = None
-
-
-class _AppliedEnd(NamedTuple):
-    request: CompletionRequest
-    row: EndedCall
 
 
 class RecordedEvent(NamedTuple):
@@ -123,12 +97,12 @@ class Recorder:
 
         As in every transaction, rows of calls are locked before the heads of logs, and these in the order of principals.
         """
-        ends = self._apply_completions(requests, now=tx.now())
+        ends = self._apply_completions(tx, requests)
         written = await tx.call_completions.end_many([each.row for each in ends.values()])
         ends = {place: each for place, each in ends.items() if each.row.call.id in written}
         places = await tx.log_appends.reserve_places(Counter(each.row.call.principal for each in ends.values()))
         await self._append_ends(tx, ends.values(), places, NOTHING_ELSE)
-        return _list_finished(requests, ends)
+        return call_ends.list_finished(requests, ends)
 
     async def finish_leased_calls(
         self, tx: Transaction, completions: Sequence[LeasedCompletion]
@@ -139,10 +113,10 @@ class Recorder:
         """
         leases = [CallLeaseKey(each.call_id, each.lease_token) for each in completions]
         calls, places = await tx.log_appends.lock_leased_calls(leases)
-        requests = [_build_completion_request(calls.get(each.call_id), each) for each in completions]
-        ends = self._apply_completions(requests, now=tx.now())
+        requests = [call_ends.build_completion_request(calls.get(each.call_id), each) for each in completions]
+        ends = self._apply_completions(tx, requests)
         await self._append_ends(tx, ends.values(), places, LogAppend(ends=[each.row for each in ends.values()]))
-        return _list_finished(requests, ends)
+        return call_ends.list_finished(requests, ends)
 
     async def record_input_requests(
         self, tx: Transaction, call: Call, updated: Call, *, lease_token: str | None
@@ -243,28 +217,16 @@ class Recorder:
         return recorded
 
     def _apply_completions(
-        self, requests: Sequence[CompletionRequest | None], *, now: datetime
-    ) -> dict[int, _AppliedEnd]:
-        """By the places of the requests. The first of two ends of one call counts."""
-        ends: dict[int, _AppliedEnd] = {}
-        named: set[CallId] = set()
-        for place, request in enumerate(requests):
-            if request is not None and request.call.id not in named:
-                named.add(request.call.id)
-                finished = calls.apply_completion(
-                    request.call,
-                    request.completion,
-                    now=now,
-                    result_retention_seconds=self._result_retention_seconds,
-                )
-                row = EndedCall(call=finished, expected=request.call.status, lease_token=request.lease_token)
-                ends[place] = _AppliedEnd(request, row)
-        return ends
+        self, tx: Transaction, requests: Sequence[CompletionRequest | None]
+    ) -> dict[int, AppliedEnd]:
+        return call_ends.apply_completions(
+            requests, now=tx.now(), result_retention_seconds=self._result_retention_seconds
+        )
 
     async def _append_ends(
         self,
         tx: Transaction,
-        ends: Collection[_AppliedEnd],
+        ends: Collection[AppliedEnd],
         places: Mapping[Principal, ReservedPlaces],
         append: LogAppend,
     ) -> None:
@@ -327,7 +289,7 @@ class Recorder:
         return delivered
 
 
-async def _remove_login_waits(tx: Transaction, ends: Collection[_AppliedEnd]) -> None:
+async def _remove_login_waits(tx: Transaction, ends: Collection[AppliedEnd]) -> None:
     """Ended calls wait for no login: their rows would come before those of other principals' calls at the next login."""
     waiting = [each for each in ends if awaits_login(each.request.call)]
     accepted = [each.row.call.id for each in waiting if each.request.completion.outcome in _ACCEPTED_OUTCOMES]
@@ -335,19 +297,3 @@ async def _remove_login_waits(tx: Transaction, ends: Collection[_AppliedEnd]) ->
         await tx.login_checks.resume_others(accepted, now=tx.now())
     if waiting:
         await tx.login_waits.remove([each.row.call.id for each in waiting])
-
-
-def _list_finished(
-    requests: Sequence[CompletionRequest | None], ends: Mapping[int, _AppliedEnd]
-) -> Sequence[Call | None]:
-    """The calls after their ends; None for each that was not written."""
-    return [None if (end := ends.get(place)) is None else end.row.call for place in range(len(requests))]
-
-
-def _build_completion_request(call: Call | None, leased: LeasedCompletion) -> CompletionRequest | None:
-    """None if the lease is lost."""
-    if call is None or call.phase is not CallPhase.RUNNING or call.lease_token != leased.lease_token:
-        return None
-    if leased.progress is not None:
-        call = replace(call, progress=leased.progress)
-    return CompletionRequest(call=call, completion=leased.completion, lease_token=leased.lease_token)

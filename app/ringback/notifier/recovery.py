@@ -8,7 +8,8 @@ from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.call_rows import CallChange
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC, call_changed_topic
-from ringback.notifier.recorder import CompletionRequest, Recorder
+from ringback.notifier.call_ends import CompletionRequest
+from ringback.notifier.recorder import Recorder
 
 
 async def recover_calls(tx: Transaction, recorder: Recorder, lost: Sequence[Call]) -> None:

@@ -21,7 +21,6 @@ import asyncio
 import logging
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, auto
 from typing import Final
@@ -42,11 +41,13 @@ from ringback.domain.ports import Store
 from ringback.domain.signals import Waiter, call_cancel_topic
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
-from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent
+from ringback.protocol.errors import LoginRequired, RequestNotSent
 from ringback.runner.call_sessions import CallSessionProvider
+from ringback.runner.cancel_request import CANCEL_TIMEOUT_SECONDS, CancelRequest
 from ringback.runner.drivers import BoundDriverPort, LeaseLost, ParkedCall, RefusedForLogin
 from ringback.runner.leased_call import LeasedCall
 from ringback.runner.run_spans import note_completion, note_dispatch
+from ringback.runner.shutdown_signal import ShutdownSignal
 from ringback.services.login_waits import LoginWaits
 from ringback.telemetry import call_facts
 from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamNotConfigured, UpstreamUnreachable
@@ -55,8 +56,6 @@ from ringback.waits import ObservableFlag
 
 log = logging.getLogger(__name__)
 
-CANCEL_TIMEOUT_SECONDS: Final = 6.0
-"""The limit for one cancel request, and for the end of an abandoned request. The SDK gives each of the two 5 s."""
 REREAD_SECONDS: Final = 300.0
 """How often a waiting call is read without a reason. At 300 s, ten thousand waiting calls cost 33 reads a second; at 60 s the
 reads took a tenth of a core (measured). A lost notification of a cancellation is made good by the next heartbeat."""
@@ -79,14 +78,6 @@ class _StopReason(Enum):
     PAST_DEADLINE = auto()
     SHUTTING_DOWN = auto()
     CANCELLED = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class ShutdownSignal:
-    """The two steps of a shutdown, shared by all executions: first no new dispatch, then the running requests are aborted."""
-
-    drain_requested: ObservableFlag = field(default_factory=ObservableFlag)
-    abort_requested: ObservableFlag = field(default_factory=ObservableFlag)
 
 
 class CallExecution:
@@ -121,10 +112,7 @@ class CallExecution:
         self._sessions = sessions
         self._shutdown = shutdown
         self._session: BoundDriverPort | None = None
-        self._cancel_delivered = False
-        self._cancelling = asyncio.Lock()
-        """Held while a cancel request is sent: the beginning of a session and a notification may both want to send it."""
-        self._cancel_completion: CallCompletion | None = None
+        self._cancel_request = CancelRequest(self._leased_call)
         self._cancel_noticed = ObservableFlag()
         self._began_in_time = True
         """Whether the deadline was ahead when this execution began. Then it passes by `Clock.now`, else by confirmed time."""
@@ -141,7 +129,7 @@ class CallExecution:
 
     def notice_cancellation(self) -> None:
         """Read the call again, unless the cancellation was sent to its upstream."""
-        if not self._cancel_delivered:
+        if not self._cancel_request.is_delivered:
             self._cancel_noticed.set()
             self._cancel_noticed.clear()
 
@@ -219,7 +207,7 @@ class CallExecution:
                     asyncio.timeout(CANCEL_TIMEOUT_SECONDS),
                     self._sessions.open_call_session(self.call) as session,
                 ):
-                    await self._send_cancel(session)
+                    await self._cancel_request.send(session)
         return overdue_completion(self.call)
 
     async def _run_sessions(self) -> Outcome:
@@ -240,7 +228,7 @@ class CallExecution:
     async def _run_driver(self, session: BoundDriverPort) -> Outcome:
         self._session = session
         try:
-            if self.call.cancel_requested and (completion := await self._send_cancel(session)):
+            if self.call.cancel_requested and (completion := await self._cancel_request.send(session)):
                 return completion
             if self._is_shutting_down():
                 return None
@@ -267,7 +255,7 @@ class CallExecution:
             return _StopReason.LEASE_LOST
         if self._leased_call.lease_lost.is_set():
             return _StopReason.LEASE_LOST
-        if call.cancel_requested and not self._cancel_delivered:
+        if call.cancel_requested and not self._cancel_request.is_delivered:
             if not self._may_run_upstream():
                 return _StopReason.CANCELLED
             completion = await self._cancel_in_session()
@@ -284,32 +272,18 @@ class CallExecution:
 
     async def _forward_cancellation(self) -> None:
         """Send a cancel request if the lease was lost because the call was cancelled in the store."""
-        if not self._cancel_delivered and await self._leased_call.was_cancelled():
+        if not self._cancel_request.is_delivered and await self._leased_call.was_cancelled():
             await self._cancel_in_session()
 
     async def _cancel_in_session(self) -> CallCompletion | None:
-        return None if self._session is None else await self._send_cancel(self._session)
-
-    async def _send_cancel(self, session: BoundDriverPort) -> CallCompletion | None:
-        """The completion if the cancel request ends the call; None if it failed or the upstream will report the end."""
-        async with self._cancelling:
-            if self._cancel_delivered:
-                return self._cancel_completion
-            try:
-                async with asyncio.timeout(CANCEL_TIMEOUT_SECONDS):
-                    self._cancel_completion = await session.cancel_call(self.call)
-            except (RequestFailed, TimeoutError):
-                log.info("call.cancel_not_sent", extra=call_facts(self.call))
-                return None
-            self._cancel_delivered = True
-            return self._cancel_completion
+        return None if self._session is None else await self._cancel_request.send(self._session)
 
     async def _stop_task(self, task: "asyncio.Task[Outcome]", reason: _StopReason) -> Outcome:
         """Stop the request. If the driver returns an outcome at this moment, that outcome counts.
 
         The exception is an upstream error after a delivered cancel request: some upstreams confirm a cancellation that way.
         """
-        if reason is _StopReason.PAST_DEADLINE and not self._cancel_delivered:
+        if reason is _StopReason.PAST_DEADLINE and not self._cancel_request.is_delivered:
             await self._cancel_in_session()
         task.cancel()
         await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_SECONDS)
@@ -317,7 +291,7 @@ class CallExecution:
             outcome = self._outcome or self._task_outcome(task)
             if not (
                 reason is _StopReason.CANCELLED
-                and self._cancel_delivered
+                and self._cancel_request.is_delivered
                 and isinstance(outcome, CallCompletion)
                 and is_upstream_error(outcome)
             ):
@@ -359,7 +333,7 @@ class CallExecution:
 
     def _wait_seconds(self) -> float:
         remaining = max(0.0, (self.call.deadline_at - self._deadline_clock()).total_seconds())
-        must_cancel = self.call.cancel_requested and not self._cancel_delivered
+        must_cancel = self.call.cancel_requested and not self._cancel_request.is_delivered
         return min(remaining, CANCEL_RETRY_SECONDS if must_cancel else REREAD_SECONDS)
 
     def _is_past_deadline(self) -> bool:

@@ -32,8 +32,9 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import CALL_QUEUED_TOPIC, call_answered_topic, call_changed_topic
+from ringback.notifier.call_ends import LeasedCompletion
 from ringback.notifier.completion_batcher import CompletionBatcher
-from ringback.notifier.recorder import LeasedCompletion, Recorder
+from ringback.notifier.recorder import Recorder
 from ringback.runner.drivers import LeaseLost, ParkedCall
 from ringback.runner.lease_writer import LeaseWriter
 from ringback.runner.throttled_writer import ThrottledWriter

@@ -20,7 +20,8 @@ from ringback.domain.login_waits import ends_when_cancelled
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.signals import call_cancel_topic, call_changed_topic
-from ringback.notifier.recorder import CompletionRequest, Recorder
+from ringback.notifier.call_ends import CompletionRequest
+from ringback.notifier.recorder import Recorder
 from ringback.services.audit import record_own_change
 from ringback.services.pacing import BatchPace
 from ringback.services.quotas import QuotaEnforcer

@@ -30,7 +30,8 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.tool_result import ERROR_BYTES_MAX, is_call_tool_result, is_storable_error
 from ringback.domain.webhook import Webhook
-from ringback.notifier.recorder import CompletionRequest, Recorder
+from ringback.notifier.call_ends import CompletionRequest
+from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.protocol.upstream_logins import UPSTREAM_NAME_PATTERN
 from ringback.services.api_keys import require_held_key

@@ -15,8 +15,8 @@ from ringback.domain.cursor import decode_log_position
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.webhook import WebhookState
+from ringback.notifier.call_ends import LeasedCompletion
 from ringback.notifier.completion_batcher import CompletionBatcher
-from ringback.notifier.recorder import LeasedCompletion
 from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.clock import START
 from tests.support.counting_store import CommitCountingStore

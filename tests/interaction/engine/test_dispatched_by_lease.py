@@ -13,7 +13,7 @@ from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.call_rows import CallChange
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import call_cancel_topic
-from ringback.runner.execution import ShutdownSignal
+from ringback.runner.shutdown_signal import ShutdownSignal
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
 from tests.support.counting_store import CommitCountingStore

@@ -154,7 +154,7 @@ async def test_time_in_suspension_does_not_count_against_the_retry_window(still:
     await dispatcher.run_once()
     (before,) = await still.read_deliveries()
     fake_clock.advance(600)
-    await _suspend(still, subscription, pause=timedelta(days=4))
+    await _suspend(still, subscription, pause=timedelta(seconds=600 + SUSPENDED_HOLD_SECONDS_MAX - HOUR))
 
     fake_clock.advance(SUSPENDED_HOLD_SECONDS_MAX - 2 * HOUR)
     await still.make_janitor().run_once()

@@ -18,6 +18,7 @@ from ringback.domain.clock import SystemClock
 from ringback.protocol.transport_errors import EVENT_BYTES_MAX
 from ringback.upstreams.catalog import listing
 from ringback.upstreams.registry import UpstreamRegistry
+from ringback.upstreams.transports import child_input
 from ringback.upstreams.transports import stdio as pipe
 from tests.support.clock import FastForwardClock
 from tests.support.examples import ALICE, CALL
@@ -123,7 +124,7 @@ async def test_a_flood_of_errors_delays_no_other_call() -> None:
 async def test_a_child_that_reads_nothing_ends_no_other_call_and_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipe, "WRITE_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(child_input, "WRITE_TIMEOUT_SECONDS", 0.2)
     large = base64.b64encode(VALID_RESPONSE + b"\n" * 500_000).decode()
     async with open_upstreams(make_raw_config()) as upstreams:
         deaf = asyncio.create_task(run_upstream_call(upstreams, "deaf", {"until": str(tmp_path / "now")}))

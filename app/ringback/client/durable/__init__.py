@@ -9,6 +9,7 @@
     record        what the state holds of a call: from this any process continues it
     local_call    a call in this process: its joins, and its writes to the state
     call_runner   the task that follows a call while a join waits
+    runner_registry   the runners of one caller
     joins         the waits for the end of one call or of several
     clock         the clock that tests replace, and pauses between attempts
     conformance   checks a state manager of your own

@@ -4,8 +4,8 @@ import asyncio
 import hashlib
 import json
 import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Self
@@ -18,16 +18,16 @@ from ringback.client.durable.errors import (
     IdempotencyConflict,
     NotRejoinable,
     StartUnknown,
-    UnknownHandle,
 )
 from ringback.client.durable.handle import CallHandle
 from ringback.client.durable.joins import OnProgress, emit_progress, join_several, wait_for_end
 from ringback.client.durable.journal import CallJournal
-from ringback.client.durable.local_call import LEASE_SECONDS, LocalCall
+from ringback.client.durable.local_call import LEASE_SECONDS
 from ringback.client.durable.mcp_target import McpCommandTarget, McpTarget
 from ringback.client.durable.outcomes import CallSnapshot, JoinedCall, get_result, make_snapshot
 from ringback.client.durable.record import CallRecord, CallRequest, Completion, require_json
 from ringback.client.durable.ringback_target import RingbackTarget
+from ringback.client.durable.runner_registry import RunnerRegistry
 from ringback.client.durable.state import MemoryRequestState, RequestStateManager
 from ringback.client.durable.target import CallTarget
 from ringback.client.options import CallbackOptions
@@ -73,9 +73,7 @@ class DurableCaller:
         self._journal = CallJournal(state or MemoryRequestState())
         self._keep_seconds = keep_seconds
         self._clock = clock or SystemDurableClock()
-        self._runners: dict[str, CallRunner] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._holder = secrets.token_hex(_ID_BYTES)
+        self._runners = RunnerRegistry(self._target, self._journal, self._clock, holder=secrets.token_hex(_ID_BYTES))
 
     async def __aenter__(self) -> Self:
         return self
@@ -87,9 +85,7 @@ class DurableCaller:
 
     async def aclose(self) -> None:
         """Stop waiting for calls, and close the target unless it was passed to the constructor."""
-        await asyncio.gather(*(runner.stop() for runner in list(self._runners.values())))
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._runners.stop_all()
         if self._owns_target:
             await self._target.aclose()
 
@@ -152,14 +148,14 @@ class DurableCaller:
     async def _create_runner(self, request: CallRequest, *, is_repeatable: bool) -> tuple[CallRunner, bool]:
         record = self._make_record(request, is_repeatable=is_repeatable)
         if await self._journal.create(record):
-            return self._add_runner(record), True
-        stored = await self._read_record(record.handle.id)
+            return self._runners.add(record), True
+        stored = await self._runners.read_record(record.handle.id)
         if stored.fingerprint != request.fingerprint():
             raise IdempotencyConflict(
                 f"The idempotency key belongs to another request, of {stored.request.tool!r}. Use another key, or the same "
                 "tool and arguments."
             )
-        return self._runners.get(record.handle.id) or self._add_runner(stored), False
+        return self._runners.get(record.handle.id) or self._runners.add(stored), False
 
     def _make_record(self, request: CallRequest, *, is_repeatable: bool) -> CallRecord:
         seed = json.dumps([self._target.url, request.idempotency_key]).encode()
@@ -181,7 +177,7 @@ class DurableCaller:
             handle=handle,
             request=request,
             fingerprint=request.fingerprint(),
-            lease_holder=self._holder,
+            lease_holder=self._runners.holder,
             lease_until=now + LEASE_SECONDS,
             expires_at=now + self._keep_seconds,
         )
@@ -222,11 +218,12 @@ class DurableCaller:
     ) -> Mapping[str, Any] | None:
         """Wait for the result, a CallToolResult in wire form; None if the time is over. Then join again, also elsewhere.
 
-        `on_progress` gets the last stored progress first and then live progress; it may be async. A timeout of 0 reads only the
-        state. `forget_on_timeout` makes this the last join: after a timeout `forget_call` deletes the state of the call.
+        `on_progress` gets the last stored progress first and then live progress, which only rises; it may be async. A timeout
+        of 0 reads only the state. `forget_on_timeout` makes this the last join: after a timeout `forget_call` deletes the
+        state of the call.
         Raises `CallFailed`, `InputRequired`, `UnknownHandle` or `NotRejoinable`, and errors of the target.
         """
-        async with self._using_runner(handle) as runner:
+        async with self._runners.using(handle) as runner:
             with runner.call.join() as join:
                 await emit_progress(join, on_progress)
                 if timeout_seconds != 0:
@@ -254,7 +251,7 @@ class DurableCaller:
         self, handles: Sequence[CallHandle | str], timeout_seconds: float | None, until: str
     ) -> Sequence[JoinedCall]:
         async with AsyncExitStack() as stack:
-            runners = [await stack.enter_async_context(self._using_runner(handle)) for handle in handles]
+            runners = [await stack.enter_async_context(self._runners.using(handle)) for handle in handles]
             return await join_several([each.call.handle for each in runners], self._join_one, timeout_seconds, until)
 
     async def _join_one(self, handle: CallHandle) -> JoinedCall:
@@ -267,7 +264,7 @@ class DurableCaller:
 
     async def answer_call_tool(self, handle: CallHandle | str, responses: Mapping[str, Mapping[str, Any]]) -> None:
         """Answer the tool's requests for input with ElicitResults, by the keys of `InputRequired.input_requests`."""
-        async with self._using_runner(handle) as runner:
+        async with self._runners.using(handle) as runner:
             record = runner.call.record
             if unknown := sorted(set(responses) - set(record.input_requests)):
                 asked = ", ".join(sorted(record.input_requests)) or "nothing"
@@ -281,7 +278,7 @@ class DurableCaller:
 
         True means that it is cancelled, or that the target was asked to: a tool may still end with a result.
         """
-        async with self._using_runner(handle) as runner:
+        async with self._runners.using(handle) as runner:
             call = runner.call
             if call.record.completion is None and call.has_lease and runner.is_running:
                 await runner.stop()
@@ -312,48 +309,6 @@ class DurableCaller:
         if (runner := self._runners.get(call_id)) is not None:
             await runner.stop()
         await self._journal.delete(call_id)
-
-    # -- runners --
-
-    @asynccontextmanager
-    async def _using_runner(self, handle: CallHandle | str) -> AsyncGenerator[CallRunner]:
-        """The runner of the call, with the record as the state has it. Removes the runner at the end, unless it is needed."""
-        if isinstance(handle, CallHandle) and handle.target != self._target.url:
-            raise ValueError(f"The handle is of {handle.target}, and this caller's target is {self._target.url}.")
-        call_id = handle if isinstance(handle, str) else handle.id
-        known = self._runners.get(call_id)
-        runner = known or self._add_runner(await self._read_record(call_id, handle))
-        try:
-            if known is not None:
-                await known.call.refresh()
-            yield runner
-        finally:
-            runner.release_if_idle()
-
-    async def _read_record(self, call_id: str, handle: CallHandle | str | None = None) -> CallRecord:
-        record = await self._journal.read(call_id)
-        if record is None:
-            raise UnknownHandle(self._explain_unknown(call_id, handle))
-        return record
-
-    def _explain_unknown(self, call_id: str, handle: CallHandle | str | None) -> str:
-        if not self._journal.is_shared or (isinstance(handle, CallHandle) and not handle.state_is_shared):
-            return (
-                f"The state does not hold call {call_id}. A state in memory (MemoryRequestState, the default) is only in the "
-                "process that requested the call, so another process cannot join. Request the call with a state that both "
-                "share: DurableCaller(target, state=SQLiteRequestState('calls.db')), or RedisRequestState."
-            )
-        return f"The state does not hold call {call_id}: it was forgotten, has expired, or is in another state."
-
-    def _add_runner(self, record: CallRecord) -> CallRunner:
-        call = LocalCall(record, self._journal, self._clock, holder=self._holder)
-        runner = CallRunner(call, self._target, tasks=self._tasks, on_idle=self._remove_runner)
-        self._runners[record.handle.id] = runner
-        return runner
-
-    def _remove_runner(self, runner: CallRunner) -> None:
-        if self._runners.get(runner.call.handle.id) is runner:
-            del self._runners[runner.call.handle.id]
 
 
 def _make_target(target: Target, api_key: str | None) -> CallTarget:

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Final
 
 from ringback.domain.errors import StoreUnavailable
-from ringback.domain.ports import DISK_FREE_BYTES_MIN, PROBE_BYTES
+from ringback.domain.write_probe import DISK_FREE_BYTES_MIN, PROBE_BYTES
 from ringback.storage.rows.unit import SqlRows
 
 _MIB: Final = 1024 * 1024
 
 
 class SqliteWriteProbe(SqlRows, noun="write_probe"):
-    """Implements `domain.ports.WriteProbe`: writes as many bytes as a call does."""
+    """Implements `domain.write_probe.WriteProbe`: writes as many bytes as a call does."""
 
     async def write_probe_row(self) -> None:
         await self._require_disk_space()

@@ -99,7 +99,7 @@ class ChildProcess:
         self.chunks_received = 0
         """The number of chunks read from the child. A child with new chunks is alive."""
         self.is_stalled = False
-        """Whether the child has not read its input for `stdio.WRITE_TIMEOUT_SECONDS`."""
+        """Whether the child has not read its input for `child_input.WRITE_TIMEOUT_SECONDS`."""
         self._process = process
         self._record = record
         self._child_records = child_records

@@ -1,16 +1,14 @@
 """MCP over the pipes of a child process. The transport of the SDK (2.3.0) has no limits and drops unreadable messages.
 
     child ──stdout──▶ LineSplitter ──▶ NotificationBuffer ──▶ decode_messages ──▶ the SDK's session
-          ◀──stdin─── a bounded queue ◀────────────────────────────────────────── its requests
+          ◀──stdin─── ChildInput ◀─────────────────────────────────────────────── its requests
 
 An unreadable line ends the request that it answers with an error of ours (`transport_errors`). A line without a request is
-counted (`faults`). If a child does not read its input, requests that are not yet being written fail as `RequestNotSent`. The
-child is not killed, because a server that runs a synchronous tool reads nothing meanwhile.
+counted (`faults`).
 """
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
@@ -39,6 +37,7 @@ from ringback.protocol.transport_errors import (
 )
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.faults import Fault, FaultCounter
+from ringback.upstreams.transports.child_input import ChildInput
 from ringback.upstreams.transports.child_process import READ_BYTES, ChildProcess, log_stderr, start_child_process
 from ringback.upstreams.transports.child_records import ChildRecords
 from ringback.upstreams.transports.line_splitter import LineSplitter, OversizedLine
@@ -52,10 +51,6 @@ from ringback.upstreams.transports.notification_buffer import NotificationBuffer
 
 log = logging.getLogger(__name__)
 
-WRITE_TIMEOUT_SECONDS: Final = 30.0
-"""How long a child may leave its input unread before requests are rejected; its pipe holds 64 KiB, which is many requests."""
-QUEUE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Messages queued for one child: four of the largest that clients may send."""
 CHILD_REQUESTS_MAX: Final = 256
 """Concurrent requests of a child; a call needs one at a time."""
 LATE_RESPONSES_MAX: Final = 1024
@@ -64,8 +59,6 @@ LINES_PER_LOOP_TURN: Final = 64
 """Lines handled between two pauses for the event loop."""
 ALIVE_POLL_SECONDS: Final = 1.0
 """Between two checks whether the child still runs."""
-FLUSH_TIMEOUT_SECONDS: Final = 0.5
-"""When closing, for messages accepted before."""
 
 _Inbound = SessionMessage | Exception
 Streams = tuple[MemoryObjectReceiveStream[_Inbound], MemoryObjectSendStream[SessionMessage]]
@@ -107,23 +100,13 @@ class _StdioTransport:
         """The methods of open requests, by id."""
         self._late_responses: dict[RequestId, None] = {}
         self._child_requests: set[RequestId] = set()
-        self._queue: deque[tuple[RequestId | None, bytes]] = deque()
-        self._queued_bytes = 0
-        self._queue_filled = asyncio.Event()
-        self._queue_flushed = asyncio.Event()
-        child.stdin.transport.set_write_buffer_limits(
-            0
-        )  # `drain` then waits for the pipe, not for a buffer in this process
+        self._input = ChildInput(child, faults, refuse_request=self._refuse_request)
 
     async def close(self) -> None:
-        """Close both streams, and write the accepted messages for at most `FLUSH_TIMEOUT_SECONDS`."""
+        """Close both streams, and write the accepted messages for a bounded time."""
         for stream in self.streams:
             await stream.aclose()
-        with anyio.move_on_after(FLUSH_TIMEOUT_SECONDS):
-            while self._queue or not self._queue_flushed.is_set():
-                self._queue_flushed.clear()
-                self._queue_filled.set()
-                await self._queue_flushed.wait()
+        await self._input.flush()
 
     # -- from the child --
 
@@ -233,7 +216,7 @@ class _StdioTransport:
     async def _handle_child_request(self, request_id: RequestId, message: JSONRPCMessage) -> None:
         if len(self._child_requests) >= CHILD_REQUESTS_MAX:
             error = {"code": -32000, "message": "Too many requests wait for an answer. Ask again later."}
-            self._enqueue(None, jsontext.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}))
+            self._input.enqueue(None, jsontext.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}))
             await self._limit_rate()
             return
         if await self._flow.wait_for_request():
@@ -279,7 +262,7 @@ class _StdioTransport:
             text = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         except ValueError:  # half a surrogate pair from a client
             text = None
-        if text is not None and self._enqueue(request_id, text):
+        if text is not None and self._input.enqueue(request_id, text):
             return
         if text is not None:
             self._faults.increment(Fault.STALLED)
@@ -288,29 +271,8 @@ class _StdioTransport:
                 request_id, _STALLED_MESSAGE if text is not None else _NOT_UNICODE_MESSAGE, TransportErrorCode.NOT_SENT
             )
 
-    def _enqueue(self, request_id: RequestId | None, text: bytes) -> bool:
-        """Queue a message; False if the queue is full, or if the child is stalled and the message is a request."""
-        is_stalled_request = self._child.is_stalled and request_id is not None
-        if is_stalled_request or self._queued_bytes + len(text) > QUEUE_BYTES_MAX:
-            return False
-        self._queue.append((request_id, text + b"\n"))
-        self._queued_bytes += len(text) + 1
-        self._queue_filled.set()
-        return True
-
     async def write_input(self) -> None:
-        with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            while True:
-                while self._queue:
-                    _, text = self._queue.popleft()
-                    self._queued_bytes -= len(text)
-                    self._child.stdin.write(text)
-                    await self._drain_input()
-                self._queue_flushed.set()
-                self._queue_filled.clear()
-                await self._queue_filled.wait()
-        self._queue.clear()
-        self._queue_flushed.set()
+        await self._input.write_queued()
         await self._to_session.aclose()  # the child closed its input, so it can answer no further request
 
     async def close_on_exit(self) -> None:
@@ -321,27 +283,8 @@ class _StdioTransport:
             await asyncio.sleep(ALIVE_POLL_SECONDS)
         await self._to_session.aclose()
 
-    async def _drain_input(self) -> None:
-        """Wait until the child has read the last message; after a timeout, the queued requests are rejected."""
-        draining = asyncio.ensure_future(self._child.stdin.drain())
-        try:
-            while not (await asyncio.wait({draining}, timeout=WRITE_TIMEOUT_SECONDS))[0]:
-                await self._mark_stalled()
-        finally:
-            draining.cancel()
-        await draining
-        self._child.is_stalled = False
-
-    async def _mark_stalled(self) -> None:
-        if not self._child.is_stalled:
-            self._child.is_stalled = True
-            self._faults.increment(Fault.STALLED)
-        unsent_responses = [(request_id, text) for request_id, text in self._queue if request_id is None]
-        refused = [request_id for request_id, _ in self._queue if request_id is not None]
-        self._queue = deque(unsent_responses)
-        self._queued_bytes = sum(len(text) for _, text in unsent_responses)
-        for request_id in refused:
-            await self._fail_request(request_id, _STALLED_MESSAGE, TransportErrorCode.NOT_SENT)
+    async def _refuse_request(self, request_id: RequestId) -> None:
+        await self._fail_request(request_id, _STALLED_MESSAGE, TransportErrorCode.NOT_SENT)
 
     def _expect_late_response(self, key: RequestId) -> None:
         if len(self._late_responses) >= LATE_RESPONSES_MAX:

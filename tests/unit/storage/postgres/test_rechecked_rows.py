@@ -20,7 +20,7 @@ from ringback.domain.call_rows import CallChange
 from ringback.domain.clock import seconds
 from ringback.domain.delivery import DeliveryKind, DeliveryState, RetryDecision, build_delivery_update
 from ringback.domain.ports import Transaction
-from ringback.notifier.recorder import LeasedCompletion
+from ringback.notifier.call_ends import LeasedCompletion
 from ringback.storage.postgres.store import PostgresStore
 from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.clock import FakeClock
