@@ -33,8 +33,8 @@ def read_message(body: bytes, scope: Scope) -> dict[str, Any]:
         scope["state"][MESSAGE_ID_KEY] = message.get("id")
     if not (_has_strict_values(body) and _is_storable(message)):
         raise UnstorableMessage(
-            "The body has a number beyond 64 bits, NaN, an unpaired surrogate or more than 250 levels. Send such a number as a "
-            "string."
+            f"The body has an integer of more than {jsontext.INTEGER_DIGITS_MAX} digits, a number beyond doubles, NaN, an "
+            "unpaired surrogate or more than 250 levels. Send such a number as a string."
         )
     set_message(scope["state"], message)
     return message

@@ -89,7 +89,7 @@ async def test_a_batch_is_refused_whatever_is_in_it(intruder: HostileClient) -> 
     assert assert_rejected(answer)["code"] == -32600
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", str(10**40)])
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", str(10**300)])
 async def test_a_number_out_of_range_is_refused_and_not_changed(
     gate: GatewayHarness, intruder: HostileClient, session: LegacyClientSession, number: str
 ) -> None:
