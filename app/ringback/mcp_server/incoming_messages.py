@@ -2,7 +2,7 @@
 
     no JSON                                          -32700, with the id null
     no object; two members of one name; an odd id    -32600, with the id null
-    a value that cannot be written again             -32602
+    a value that cannot be written again             -32602, with HTTP status 200 in a legacy session
     anything else                                    the message, in the state of the ASGI scope
 
 Two readers of one message must not understand two different ones: a filter in front of Ringback may read the first member of a
