@@ -140,7 +140,11 @@ def check_prefix_items(run: Evaluation, argument: Any, value: Any, _schema: Sche
 
 
 def check_items(run: Evaluation, argument: Any, value: Any, schema: Schema) -> None:
-    _apply_from(run, len(schema.get("prefixItems", ())), argument, value)
+    """A list, which 2020-12 does not allow, has the meaning of older drafts: schemas that name no dialect have such lists."""
+    if isinstance(argument, list):
+        check_prefix_items(run, argument, value, schema)
+    else:
+        _apply_from(run, len(schema.get("prefixItems", ())), argument, value)
 
 
 def check_items_of_older_drafts(run: Evaluation, argument: Any, value: Any, schema: Schema) -> None:

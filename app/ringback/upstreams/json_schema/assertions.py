@@ -64,28 +64,34 @@ def check_enum(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> N
 
 
 def _limit_number(is_outside: Callable[[Any, Any], bool], words: str) -> Keyword:
+    """A boolean limits nothing: it is that of draft 4, which belongs to the limit beside it."""
+
     def check(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
-        if is_number(value) and is_outside(value, argument):
+        if is_number(value) and is_number(argument) and is_outside(value, argument):
             run.report(lambda: f"{describe(value)} is {words} of {describe(argument)}")
 
     return check
 
 
-check_minimum: Final = _limit_number(lambda value, limit: value < limit, "less than the minimum")
-check_maximum: Final = _limit_number(lambda value, limit: value > limit, "greater than the maximum")
+_check_inclusive_minimum: Final = _limit_number(lambda value, limit: value < limit, "less than the minimum")
+_check_inclusive_maximum: Final = _limit_number(lambda value, limit: value > limit, "greater than the maximum")
 check_exclusive_minimum: Final = _limit_number(lambda value, limit: value <= limit, "less than or equal to the minimum")
 check_exclusive_maximum: Final = _limit_number(
     lambda value, limit: value >= limit, "greater than or equal to the maximum"
 )
 
 
-def check_minimum_of_draft_4(run: Evaluation, argument: Any, value: Any, schema: Schema) -> None:
-    check = check_exclusive_minimum if schema.get("exclusiveMinimum") else check_minimum
+def check_minimum(run: Evaluation, argument: Any, value: Any, schema: Schema) -> None:
+    """With the boolean of draft 4 in all drafts, because such schemas often name no dialect."""
+    is_exclusive = schema.get("exclusiveMinimum") is True
+    check = check_exclusive_minimum if is_exclusive else _check_inclusive_minimum
     check(run, argument, value, schema)
 
 
-def check_maximum_of_draft_4(run: Evaluation, argument: Any, value: Any, schema: Schema) -> None:
-    check = check_exclusive_maximum if schema.get("exclusiveMaximum") else check_maximum
+def check_maximum(run: Evaluation, argument: Any, value: Any, schema: Schema) -> None:
+    """As `check_minimum`."""
+    is_exclusive = schema.get("exclusiveMaximum") is True
+    check = check_exclusive_maximum if is_exclusive else _check_inclusive_maximum
     check(run, argument, value, schema)
 
 
