@@ -7,12 +7,15 @@ compares with its own clock.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Protocol
 
-from ringback.domain.clock_confirmation import ClockConfirmation
+from ringback.domain.clock_confirmation import AHEAD_SECONDS_MAX, CONFIRMATION_SECONDS, ClockConfirmation
+
+log = logging.getLogger(__name__)
 
 # Scheduling time: the wall clock without its steps.
 #
@@ -22,8 +25,9 @@ from ringback.domain.clock_confirmation import ClockConfirmation
 # Leases, due dates, deadlines and expiries use scheduling time, so that a corrected clock neither delays due work by an hour
 # nor ends what has a day left. Scheduling time starts at the wall clock's time, advances with the machine's count of elapsed
 # time, and approaches the wall clock by at most `1 / SLEW_DIVISOR` of the elapsed time. It never goes backwards, but for a
-# correction while it is unconfirmed (`clock_confirmation`), and an hour of it takes between 59 and 61 minutes. Times that other
-# machines compare (signatures, access tokens, HTTP dates) are wall time.
+# correction while it is unconfirmed (`clock_confirmation`), and an hour of it takes between 59 and 61 minutes, unless the wall
+# clock is set forward by more than a day: scheduling time follows at once, and is unconfirmed. Times that other machines
+# compare (signatures, access tokens, HTTP dates) are wall time.
 
 SLEW_DIVISOR: Final = 60
 """At most 1 s a minute: negligible for schedules, leases and deadlines, and faster than NTP's slewing (500 ppm)."""
@@ -108,6 +112,7 @@ class SystemClock:
             wall = self._read_wall(elapsed)
             if self._confirmation is not None:
                 self._review_confirmation(self._confirmation, elapsed=elapsed, wall=wall)
+            self._follow_far_step(elapsed=elapsed, wall=wall)
             self._set_scheduling_time(self._scheduling_time.advanced_to(elapsed=elapsed, wall=wall))
         return self._now
 
@@ -163,6 +168,18 @@ class SystemClock:
             self._confirmation = confirmation.after_correction(instant=corrected, elapsed=elapsed)
         elif elapsed >= confirmation.ends:
             self._confirmation = None
+
+    def _follow_far_step(self, *, elapsed: int, wall: int) -> None:
+        """Follow a wall clock that is now more than a day ahead at once, as a start does: slewing would take months."""
+        instant = self._scheduling_time.instant + elapsed - self._scheduling_time.elapsed
+        if wall - instant <= AHEAD_SECONDS_MAX * 1e9 or instant < EARLIEST_VALID_INSTANT:
+            return
+        reached = instant if self._confirmation is None else self._confirmation.confirmed_at(elapsed)
+        self._confirmation = ClockConfirmation.needed_after(reached, instant=wall, elapsed=elapsed)
+        self._scheduling_time = SchedulingTime(wall, elapsed)
+        times = {"last_time": reached, "clock": wall}
+        facts = {name: format_iso(from_epoch_milliseconds(time // 1_000_000)) for name, time in times.items()}
+        log.warning("clock.far_ahead", extra=facts | {"confirmed_after_seconds": CONFIRMATION_SECONDS})
 
     def _set_scheduling_time(self, current: SchedulingTime) -> None:
         self._scheduling_time = current

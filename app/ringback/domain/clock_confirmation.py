@@ -1,4 +1,4 @@
-"""The first minutes after a start at which the clock is far ahead of the last time that an earlier process saved.
+"""The first minutes in which the clock is far ahead: of the last time that an earlier process saved, or of its own.
 
     last time saved ────── a day or more ──────▶ the clock at the start ── `CONFIRMATION_SECONDS` ──▶ confirmed
                    confirmed time goes on here ─────────────────────────▶ and jumps to scheduling time
@@ -7,6 +7,9 @@ Either the service was off for so long, or the clock is wrong: machines start wi
 minutes. So the service works by the clock, but does by confirmed time what cannot be undone: it removes, gives up, suspends,
 times out and starts scheduled calls only what it would have at that time. After an honest pause all of it happens some
 minutes late.
+
+A clock that is set forward by more than a day while the service runs is followed in the same way: it was wrong since it booted,
+or is wrong now. The time before the step takes the place of the last time saved.
 
 If the wall clock is set back meanwhile, scheduling time follows it at once instead of slewing, which would take years.
 """
@@ -26,9 +29,9 @@ class ClockConfirmation(NamedTuple):
     """All in nanoseconds: instants since 1970, elapsed times since some fixed moment."""
 
     last: int
-    """The last instant that an earlier process saved."""
+    """The last instant that an earlier process saved, or the one before the step."""
     started: int
-    """The elapsed time of the start."""
+    """The elapsed time of the start, or of the step."""
     ends: int
     """The elapsed time at which the clock counts as confirmed."""
 
@@ -40,7 +43,7 @@ class ClockConfirmation(NamedTuple):
         return cls(last, elapsed, elapsed + round(CONFIRMATION_SECONDS * _SECOND))
 
     def confirmed_at(self, elapsed: int) -> int:
-        """The instant that has certainly been reached: the last one saved, and the time since the start."""
+        """The instant that has certainly been reached: the last one known, and the time since."""
         return self.last + elapsed - self.started
 
     def corrected_instant(self, *, instant: int, wall: int, elapsed: int) -> int | None:

@@ -114,8 +114,9 @@ class CallExecution:
         self._session: BoundDriverPort | None = None
         self._cancel_request = CancelRequest(self._leased_call)
         self._cancel_noticed = ObservableFlag()
-        self._began_in_time = True
-        """Whether the deadline was ahead when this execution began. Then it passes by `Clock.now`, else by confirmed time."""
+        self._began_unconfirmed = False
+        """Whether this execution began with an unconfirmed clock and its deadline ahead. Then it passes by `Clock.now`, else by
+        confirmed time, so that a later step of the clock does not end the call."""
         self._outcome: Outcome = None
         """What the driver returned. It counts even if closing the session fails or is cancelled afterwards."""
 
@@ -159,7 +160,7 @@ class CallExecution:
 
     async def _run_until_outcome(self) -> Outcome:
         now, confirmed_now = self._clock.now(), self._clock.confirmed_now()
-        self._began_in_time = now < self.call.deadline_at
+        self._began_unconfirmed = confirmed_now < now < self.call.deadline_at
         if awaits_confirmation(self.call, now=now, confirmed_now=confirmed_now):
             return None  # handed back: it is scheduled for later
         if self._is_past_deadline():
@@ -340,7 +341,7 @@ class CallExecution:
         return self._deadline_clock() >= self.call.deadline_at
 
     def _deadline_clock(self) -> datetime:
-        return self._clock.now() if self._began_in_time else self._clock.confirmed_now()
+        return self._clock.now() if self._began_unconfirmed else self._clock.confirmed_now()
 
     def _is_shutting_down(self) -> bool:
         return (self._shutdown.abort_requested if self._depends_on_process else self._shutdown.drain_requested).is_set()

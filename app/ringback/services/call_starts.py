@@ -255,6 +255,7 @@ def naming_call(index: int) -> Generator[None]:
     try:
         yield
     except (Conflict, Gone, InvalidRequest, NotFound, QuotaExceeded, UpstreamDraining) as error:
-        error.detail = f"calls[{index}]: {error.detail} No call of the batch was started."
+        stop = "" if error.detail.endswith((".", "?", "!")) else "."  # a hint ends with a path or a URL
+        error.detail = f"calls[{index}]: {error.detail}{stop} No call of the batch was started."
         error.extra["index"] = index
         raise

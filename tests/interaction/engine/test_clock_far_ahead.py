@@ -10,7 +10,7 @@ import pytest
 
 from ringback.bootstrap.clock_comparison import compare_with_last_process
 from ringback.domain.call import Call, CallPhase
-from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.clock import epoch_milliseconds, seconds
 from ringback.domain.clock_confirmation import CONFIRMATION_SECONDS
@@ -21,7 +21,7 @@ from ringback.domain.webhook import Webhook, WebhookState
 from ringback.services.calls import get_own_call
 from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.clock import WallClockSteps
-from tests.support.engine import Engine, ScriptedUpstreams, wait_until
+from tests.support.engine import Engine, OnProgress, ScriptedUpstreams, complete_at_once, wait_until
 from tests.support.examples import ALICE
 from tests.support.stores import open_test_store
 
@@ -193,3 +193,36 @@ def test_a_day_off_is_an_ordinary_pause() -> None:
     clock = WallClockSteps()
 
     assert [clock.confirm_after(clock.now() - seconds(each)) for each in (DAY - 1, DAY + 1)] == [False, True]
+
+
+async def test_a_step_far_ahead_while_calls_run_and_wait_ends_none_and_starts_what_is_due_once_it_is_confirmed(
+    tmp_path: Path,
+) -> None:
+    clock = RestingClock()
+    running = make_call(deadline_at=clock.now() + seconds(HOUR))
+    later = clock.now() + seconds(20 * DAY)
+    scheduled = make_call(phase=CallPhase.SCHEDULED, not_before=later, deadline_at=later + seconds(HOUR))
+
+    async def step_ahead(call: Call, on_progress: OnProgress) -> CallCompletion:
+        if call.id == running.id:
+            clock.step(20 * DAY + 60)
+            clock.pass_time(1)
+            execution.notice_cancellation()  # it reads the call again, and looks at the deadline
+            for _ in range(40):
+                await engine.read_call(call)
+        return await complete_at_once(call, on_progress)
+
+    async with open_test_store(tmp_path, clock) as store:
+        engine = Engine(store, clock)
+        await engine.insert_calls(scheduled)
+        leased = await engine.lease_call(running)
+        execution = engine.make_execution(leased, ScriptedUpstreams(step_ahead))
+        await execution.run()
+        await engine.run_recovery()
+        assert (await engine.read_call(running)).outcome is CallOutcome.RESULT
+        assert (await engine.read_call(scheduled)).phase is CallPhase.SCHEDULED
+
+        clock.pass_time(CONFIRMATION_SECONDS)
+        async with engine.running_runner(ScriptedUpstreams()):
+            (ended,) = await engine.wait_until_final(scheduled)
+    assert ended.outcome is CallOutcome.RESULT

@@ -94,7 +94,7 @@ async def test_one_refused_call_refuses_the_batch_and_is_named(
     problem = answer.json()
     assert (answer.status_code, problem["type"], problem["index"]) == (status, f"/problems/{slug}", 2)
     assert problem["detail"].startswith("calls[2]: ")
-    assert problem["detail"].endswith("No call of the batch was started.")
+    assert problem["detail"].endswith(". No call of the batch was started.")
     assert service.count_rows() == before
 
 

@@ -11,6 +11,7 @@ from ringback.domain.clock import (
     from_epoch_milliseconds,
     seconds,
 )
+from ringback.domain.clock_confirmation import CONFIRMATION_SECONDS
 from tests.support.clock import START, WallClockSteps
 
 # From the first instant that a datetime holds to the last, by way of 1970.
@@ -101,3 +102,52 @@ def test_the_wall_clock_follows_its_steps_and_scheduling_time_does_not() -> None
 
     assert clock.wall_time() == START - timedelta(minutes=59)
     assert clock.now() == START + timedelta(seconds=59)
+
+
+DAY = timedelta(days=1)
+
+
+def test_a_clock_that_is_set_forward_by_more_than_a_day_is_followed_at_once_and_confirmed_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = WallClockSteps()
+    clock.step(20 * DAY.total_seconds())
+    clock.pass_time(1)
+
+    assert clock.now() == clock.wall_time() == START + 20 * DAY + timedelta(seconds=1)
+    assert clock.confirmed_now() == START + timedelta(seconds=1)
+    assert [record.message for record in caplog.records] == ["clock.far_ahead"]
+    clock.pass_time(CONFIRMATION_SECONDS - 1)
+    assert clock.confirmed_now() == START + timedelta(seconds=CONFIRMATION_SECONDS)
+    clock.pass_time(1)
+    assert clock.confirmed_now() == clock.now()
+
+
+def test_a_wrong_step_forward_that_is_taken_back_leaves_nothing_behind() -> None:
+    clock = WallClockSteps()
+    clock.step(400 * DAY.total_seconds())
+    clock.pass_time(10)
+    assert clock.confirmed_now() == START + timedelta(seconds=10)
+    clock.step(-400 * DAY.total_seconds())
+    clock.pass_time(1)
+
+    assert clock.now() == clock.confirmed_now() == START + timedelta(seconds=11)
+
+
+def test_a_second_step_forward_is_followed_too_and_confirmed_time_goes_on() -> None:
+    clock = WallClockSteps()
+    clock.step(20 * DAY.total_seconds())
+    clock.pass_time(100)
+    clock.step(30 * DAY.total_seconds())
+    clock.pass_time(CONFIRMATION_SECONDS - 1)
+
+    assert clock.now() == clock.wall_time()
+    assert clock.confirmed_now() == START + timedelta(seconds=CONFIRMATION_SECONDS + 99)
+
+
+def test_a_clock_that_is_set_forward_by_a_day_is_approached() -> None:
+    clock = WallClockSteps()
+    clock.step(DAY.total_seconds())
+    clock.pass_time(60)
+
+    assert clock.now() == clock.confirmed_now() == START + timedelta(seconds=61)

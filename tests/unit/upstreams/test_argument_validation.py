@@ -40,10 +40,75 @@ def test_an_error_points_at_the_place_and_names_the_rule(arguments: dict[str, An
     assert errors(SCHEMA, arguments) == [{"pointer": pointer, "detail": detail}]
 
 
+ITEM = {"type": "object", "properties": {"sku": {"type": "string"}, "qty": {"type": "integer"}}, "required": ["sku"]}
+CAT = {"properties": {"lives": {"type": "integer"}, "kind": {"const": "cat"}}, "required": ["kind", "lives"]}
+DOG = {"properties": {"kind": {"const": "dog"}, "name": {"type": "string"}}, "required": ["kind", "name"]}
+
+
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
+@pytest.mark.parametrize(
+    ("branches", "value", "pointer", "detail"),
+    [
+        ([ITEM, {"type": "null"}], {"qty": 2}, "", "'sku' is a required property"),
+        ([{"type": "null"}, ITEM], {"sku": "a", "qty": "b"}, "/qty", "'b' is not of type 'integer'"),
+        ([ITEM, {"type": "null"}], "sku", "", "'sku' is not of type 'object', 'null'"),
+        ([{"anyOf": [ITEM, {"type": "null"}]}, {"type": "integer"}], "s", "", "'s' is not of type 'object', 'null', 'integer'"),
+        ([{"anyOf": [ITEM, {"type": "null"}]}, {"type": "integer"}], {}, "", "'sku' is a required property"),
+        ([{"type": "string", "pattern": "^a"}, {"type": "null"}], "b", "", "'b' does not match '^a'"),
+        ([{"enum": ["a", "b"]}, {"type": "null"}], "c", "", "'c' is not one of ['a', 'b']"),
+        ([CAT, DOG], {"kind": "dog", "lives": "many"}, "", "'name' is a required property"),
+        ([CAT, DOG], {"kind": "cat", "lives": "many"}, "/lives", "'many' is not of type 'integer'"),
+        ([CAT, DOG], {"kind": "cow"}, "/kind", "one of ['cat', 'dog'] was expected"),
+        ([{"required": ["a"]}, {"required": ["b"]}], {}, "", "'a' is a required property, or 'b' is a required property"),
+        ([False, {"type": "null"}], 1, "", "1 is not allowed"),
+    ],
+)  # fmt: skip
+def test_a_value_that_fits_no_branch_gets_the_error_of_the_best_one(
+    keyword: str, branches: list[Any], value: Any, pointer: str, detail: str
+) -> None:
+    found = errors(schema_of_path(items={keyword: branches}), {"path": [value, value]})
+
+    assert found == [{"pointer": f"#/arguments/path/{index}{pointer}", "detail": detail} for index in range(2)]
+
+
+def nest_branches(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(levels):
+        schema = {"anyOf": [schema]}
+    return schema
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [{"anyOf": [{"minLength": 3, "maximum": number} for number in range(1, 4_000)]}, nest_branches(140)],
+    ids=["many", "deep"],
+)
+def test_a_value_that_fits_none_of_too_many_branches_is_refused_without_a_reason(rule: dict[str, Any]) -> None:
+    found = errors(schema_of_path(**rule), {"path": 5_000})
+
+    assert found[0]["pointer"] == "#/arguments/path"
+
+
 def test_a_long_value_is_not_echoed() -> None:
     (error,) = errors(SCHEMA, {"path": "secret" * 100})
 
     assert error == {"pointer": "#/arguments/path", "detail": "the value is too long"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "detail"),
+    [
+        ({"type": "string"}, True, "true is not of type 'string'"),
+        ({"enum": [None, False, 1]}, "a", "'a' is not one of [null, false, 1]"),
+        ({"const": {"a": [None, 1.5]}}, True, "{'a': [null, 1.5]} was expected"),
+        ({"minLength": 1}, "", "'' must not be empty"),
+        ({"minItems": 1}, [], "[] must not be empty"),
+        ({"maxProperties": 0}, {"a": {}}, "{'a': {}} must be empty"),
+        ({"uniqueItems": True}, [1, True, 1], "[1, true, 1] has an item more than once"),
+    ],
+)
+def test_a_message_has_values_of_json_and_plain_words(rule: dict[str, Any], value: Any, detail: str) -> None:
+    assert errors(schema_of_path(**rule), {"path": value}) == [{"pointer": "#/arguments/path", "detail": detail}]
 
 
 def test_errors_are_few_and_short() -> None:

@@ -29,27 +29,35 @@ def check_type(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> N
     types = [argument] if isinstance(argument, str) else cast("list[str]", argument)
     run.steps.count(len(types))
     if not any(TYPES[name](value) for name in types):
-        run.report(lambda: f"{describe(value)} is not of type {describe_list(types)}")
+        _report_type(run, types, value)
 
 
 def check_type_of_draft_4(run: Evaluation, argument: Any, value: Any, schema: Schema) -> None:
     """1.0 is not an integer."""
     types = [argument] if isinstance(argument, str) else cast("list[str]", argument)
     if isinstance(value, float) and "integer" in types and "number" not in types:
-        run.report(lambda: f"{describe(value)} is not of type {describe_list(types)}")
+        _report_type(run, types, value)
     else:
         check_type(run, argument, value, schema)
 
 
+def _report_type(run: Evaluation, types: list[str], value: Any) -> None:
+    run.report(lambda: f"{describe(value)} is not of type {describe_list(types)}", keyword="type", allowed=types)
+
+
 def check_const(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
     if not is_equal(value, argument, run.steps):
-        run.report(lambda: f"{describe(argument)} was expected")
+        run.report(lambda: f"{describe(argument)} was expected", keyword="const", allowed=(argument,))
 
 
 def check_enum(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
     choices = cast("list[Any]", argument)
     if not any(is_equal(value, choice, run.steps) for choice in choices):
-        run.report(lambda: f"{describe(value)} is not one of {describe_list(choices, brackets='[]')}")
+        run.report(
+            lambda: f"{describe(value)} is not one of {describe_list(choices, brackets='[]')}",
+            keyword="enum",
+            allowed=choices,
+        )
 
 
 # -- numbers --
@@ -116,7 +124,7 @@ def _to_ratio(number: float) -> tuple[int, int]:
 def _limit_length(kind: type[str | list[Any] | dict[str, Any]], *, at_least: bool, words: str) -> Keyword:
     """`words` follow the value; an empty value or limit has words of its own."""
     special = 1 if at_least else 0
-    special_words = "should be non-empty" if at_least else "is expected to be empty"
+    special_words = "must not be empty" if at_least else "must be empty"
 
     def check(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
         length = len(cast("list[Any]", value)) if isinstance(value, kind) else None
@@ -146,7 +154,7 @@ def check_unique_items(run: Evaluation, argument: Any, value: Any, _schema: Sche
     for item in cast("list[Any]", value):
         key = make_unique_key(item, run.steps)
         if key in seen:
-            return run.report(lambda: f"{describe(value)} has non-unique elements")
+            return run.report(lambda: f"{describe(value)} has an item more than once")
         seen.add(key)
     return None
 
