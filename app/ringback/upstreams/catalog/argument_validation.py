@@ -13,6 +13,7 @@ from typing import Any, Final
 from ringback.domain import jsontext
 from ringback.upstreams.json_schema.evaluation import SchemaError
 from ringback.upstreams.json_schema.schema import BoundedSchema
+from ringback.upstreams.json_schema.steps import StepCounter
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +34,15 @@ class ArgumentValidator:
         except Exception:  # noqa: BLE001 - the boundary to foreign schemas
             self._log_unusable()
 
-    def find_errors(self, arguments: Mapping[str, Any]) -> list[dict[str, str]]:
-        """At most `ERRORS_MAX` errors, each with a JSON pointer and a detail; empty if the arguments are valid."""
+    def find_errors(self, arguments: Mapping[str, Any], steps: StepCounter | None = None) -> list[dict[str, str]]:
+        """At most `ERRORS_MAX` errors, each with a JSON pointer and a detail; empty if the arguments are valid.
+
+        Several checks can share their steps.
+        """
         if self._schema is None:
             return []
         try:
-            errors, is_complete = self._schema.find_errors(arguments, errors_max=ERRORS_MAX)
+            errors, is_complete = self._schema.find_errors(arguments, errors_max=ERRORS_MAX, steps=steps)
         except Exception:  # noqa: BLE001 - the same boundary: a `$ref` without a target, or a cycle
             self._log_unusable()  # and check other arguments: those of one principal decide nothing for another
             return []
