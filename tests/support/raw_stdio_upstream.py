@@ -2,8 +2,9 @@
 
 `say` writes the argument `raw` (base64) with the request's id in place of `@ID@`. `hold` never responds, `freeze` stops its own
 process, `deaf` reads nothing until the file `until` exists. `pour` writes `bytes` without a newline before its response,
-`flood` `count` progress notifications, `spill` `count` lines on standard error. `whoami` returns its PID, and that of the
-grandchild that it starts if RAW_GRANDCHILD is set. With RAW_STUBBORN it ignores the end of its input and SIGTERM.
+`flood` `count` progress notifications, `interrogate` `count` questions, `spill` `count` lines on standard error. `whoami`
+returns its PID, and that of the grandchild that it starts if RAW_GRANDCHILD is set. With RAW_STUBBORN it ignores the end of its
+input and SIGTERM.
 """
 
 import base64
@@ -16,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-TOOLS = ("say", "hold", "freeze", "flood", "whoami", "spill", "deaf", "pour")
+TOOLS = ("say", "hold", "freeze", "flood", "whoami", "spill", "deaf", "pour", "interrogate")
 
 
 def main() -> None:
@@ -68,7 +69,7 @@ def _call(message: dict[str, Any], arguments: dict[str, Any], grandchild: int | 
         case "deaf":
             while not Path(arguments["until"]).exists():
                 time.sleep(0.01)
-        case name if name in {"flood", "pour", "spill"}:
+        case name if name in {"flood", "pour", "spill", "interrogate"}:
             _write_large_response(message, arguments)
         case _:
             pass
@@ -84,6 +85,9 @@ def _write_large_response(message: dict[str, Any], arguments: dict[str, Any]) ->
                 b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}\n'
             )
             out.writelines(notification % (token, number) for number in range(1, arguments["count"] + 1))
+        case "interrogate":
+            question = b'{"jsonrpc":"2.0","id":"q%d","method":"elicitation/create","params":{"message":"q"}}\n'
+            out.writelines(question % number for number in range(arguments["count"]))
         case "pour":
             out.writelines(b"x" * 65536 for _ in range(arguments["bytes"] // 65536))
             out.write(b"\n")

@@ -33,7 +33,8 @@ class Fault(StrEnum):
     DROPPED = "dropped_notifications"
     """Notifications dropped because they arrived faster than they are forwarded; the newest of each kind is kept."""
     SLOWED = "slowed"
-    """A pause in reading the upstream, because it sends messages faster than they are read (`message_flow`)."""
+    """A pause in reading the upstream, because it sends messages faster than they are read (`message_flow`), or a request that
+    is refused for the same reason."""
     LIST_CUT = "list_cut"
     """A list above the size limit; the entries beyond the limit are left out."""
     BAD_EVENT = "bad_event"

@@ -1,7 +1,7 @@
 """Limits the work that the messages of one upstream cause, over all its connections and streams.
 
     bytes of a stream ──intake──▶ lines and events, unread ──forward──▶ decoded notifications ──▶ calls, lists, clients
-                                                           └─requests─▶ questions of the upstream
+                                                           └─requests─▶ questions of the upstream, or a refusal at once
 
 A stream that needs little never waits for the others: each has a small rate of its own, and only what exceeds it shares the
 rate of the upstream. Responses cost nothing beyond their lines, so a flood delays the result of its own call alone.
@@ -10,6 +10,9 @@ rate of the upstream. Responses cost nothing beyond their lines, so a flood dela
 from dataclasses import dataclass, field
 from typing import Final
 
+from mcp_types import RequestId
+
+from ringback.domain import jsontext
 from ringback.domain.clock import Clock
 from ringback.domain.rate_limiter import RateLimit, TokenBucket
 
@@ -18,6 +21,8 @@ INTAKE_LIMIT: Final = RateLimit(per_second=20_000, burst=100_000)
 STREAM_INTAKE_LIMIT: Final = RateLimit(per_second=200, burst=2_000)
 """Units for which a stream does not wait."""
 EVENT_UNITS: Final = 4
+REFUSAL_UNITS: Final = 8
+"""For a request that is refused: decoded, and answered with an error."""
 BYTES_PER_UNIT: Final = 512
 STREAM_FORWARD_LIMIT: Final = RateLimit(per_second=100, burst=200)
 """Notifications of one stream that are decoded. A tool that reports each percent stays below."""
@@ -107,13 +112,21 @@ class StreamFlow:
         return await self.take_in(EVENT_UNITS + size // BYTES_PER_UNIT)
 
     async def wait_for_forward(self) -> bool:
-        return await self._acquire(self.forward_limit)
-
-    async def wait_for_request(self) -> bool:
-        return await self._acquire(self._request_limit)
-
-    async def _acquire(self, limit: SharedLimit) -> bool:
-        wait = limit.reserve(self.now())
+        wait = self.forward_limit.reserve(self.now())
         if wait > 0:
             await self.flow.clock.sleep(wait)
         return wait > 0
+
+    def try_request(self) -> bool:
+        """Whether a request is passed on. Otherwise it is refused at once, because a response may be behind it."""
+        return self._request_limit.try_acquire(self.now())
+
+    async def take_in_refusal(self) -> bool:
+        """The same as `take_in`, for a request that was refused."""
+        return await self.take_in(REFUSAL_UNITS)
+
+
+def encode_refusal(request_id: RequestId) -> bytes:
+    """The JSON-RPC error for a request above the limit."""
+    error = {"code": -32000, "message": "Too many requests at once, so this one was refused. Ask again later."}
+    return jsontext.dumps({"jsonrpc": "2.0", "id": request_id, "error": error})

@@ -17,6 +17,7 @@ from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.clock import SystemClock
 from ringback.protocol.transport_errors import EVENT_BYTES_MAX
 from ringback.upstreams.catalog import listing
+from ringback.upstreams.message_flow import REQUEST_LIMIT
 from ringback.upstreams.registry import UpstreamRegistry
 from ringback.upstreams.transports import child_input
 from ringback.upstreams.transports import stdio as pipe
@@ -90,6 +91,16 @@ async def test_the_newest_of_many_progress_notifications_arrives_before_the_resp
     assert seen[-1] == 30_000
     assert len(seen) + faults["dropped_notifications"] == 30_000
     assert len(seen) < 15_000
+
+
+async def test_a_flood_of_questions_is_refused_beyond_the_limit_and_holds_up_no_response() -> None:
+    async with open_upstreams(make_raw_config()) as upstreams, asyncio.timeout(WAIT_SECONDS):
+        flooding = run_upstream_call(upstreams, "interrogate", {"count": 3_000})
+        endings = await asyncio.gather(flooding, run_upstream_call(upstreams, "whoami"))
+        faults = get_info(upstreams).faults
+
+    assert [ending.outcome for ending in endings] == [CallOutcome.RESULT] * 2
+    assert faults["slowed"] >= 3_000 - REQUEST_LIMIT.burst - REQUEST_LIMIT.per_second * WAIT_SECONDS
 
 
 async def test_a_list_with_more_tools_than_are_kept_is_cut_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:

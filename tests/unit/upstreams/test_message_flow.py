@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from mcp_types import RequestId
 
 from ringback.domain.upstreams import Listing, UpstreamChange
 from ringback.upstreams import message_flow
@@ -16,6 +17,7 @@ from ringback.upstreams.catalog.catalog_refresher import RELIST_INTERVAL_SECONDS
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.message_flow import MessageFlow, StreamFlow
 from ringback.upstreams.transports.event_stream import CheckedEventStream
+from ringback.upstreams.transports.guarded_http import GuardedTransport
 from ringback.upstreams.transports.large_results import LargeResults
 from ringback.upstreams.transports.paced_streams import PacedStreams
 from tests.support.clock import FakeClock
@@ -65,6 +67,12 @@ class Upstream:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.faults = FaultCounter("noisy", clock=self.clock)
+        self.refused: list[RequestId] = []
+        self.takes_refusals = True
+
+    async def _refuse(self, request_id: RequestId) -> bool:
+        self.refused.append(request_id)
+        return self.takes_refusals
 
     def open_stream(self, events: Iterable[bytes]) -> CheckedEventStream:
         return CheckedEventStream(
@@ -74,6 +82,7 @@ class Upstream:
             faults=self.faults,
             large_results=LargeResults(),
             paced_streams=PacedStreams(),
+            refuse_request=self._refuse,
             encode_error=lambda why: json.dumps({"error": why}).encode(),
         )
 
@@ -109,16 +118,56 @@ async def test_a_progress_flood_is_coalesced_and_its_call_ends_with_the_latest_p
     }
 
 
-@pytest.mark.parametrize("make", [log_message, odd_notification, question])
+@pytest.mark.parametrize("make", [log_message, odd_notification])
 async def test_other_floods_are_read_slowly_and_pass_on_few_messages_a_second(make: Any) -> None:
     upstream = Upstream()
     received = await upstream.receive([*map(make, range(3_000)), encode(RESULT)])
 
     assert received[-1][1] == RESULT
-    limit = message_flow.REQUEST_LIMIT if make is question else message_flow.STREAM_FORWARD_LIMIT
+    limit = message_flow.STREAM_FORWARD_LIMIT
     buffered = 2 * int(message_flow.STREAM_FORWARD_LIMIT.burst)  # passed on before the result, at once
     assert count_in_busiest_second(received[: -buffered - 1]) <= limit.per_second + 1
     assert upstream.faults.counts.keys() & {"slowed", "dropped_notifications"}
+
+
+@pytest.mark.parametrize("takes_refusals", [True, False])
+async def test_questions_above_the_limit_are_refused_at_once_and_the_result_behind_them_arrives(
+    takes_refusals: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    upstream = Upstream()
+    upstream.takes_refusals = takes_refusals
+    received = await upstream.receive([*map(question, range(3_000)), encode(RESULT)])
+
+    asked = {message["id"] for _, message in received[:-1]}
+    assert received[-1][1] == RESULT
+    assert upstream.clock.monotonic() < 5
+    limit = message_flow.REQUEST_LIMIT
+    assert limit.burst <= len(asked) <= limit.burst + 5 * limit.per_second + message_flow.REQUEST_SHARE.burst
+    assert asked.isdisjoint(upstream.refused)
+    assert len(upstream.refused) == (3_000 - len(asked) if takes_refusals else 1)
+
+
+async def test_a_refusal_over_http_is_posted_in_the_session_of_the_stream() -> None:
+    posted: list[httpx2.Request] = []
+
+    async def respond(request: httpx2.Request) -> httpx2.Response:
+        posted.append(request)
+        if len(posted) > 1:
+            return httpx2.Response(202)
+        events = b"".join([*map(question, range(200)), encode(RESULT)])
+        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=events)
+
+    faults = FaultCounter("noisy", clock=FakeClock())
+    transport = GuardedTransport(httpx2.MockTransport(respond), faults=faults, large_results=LargeResults())
+    async with httpx2.AsyncClient(transport=transport) as client:
+        call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call"}
+        response = await client.post("http://noisy.test/mcp", json=call, headers={"mcp-session-id": "s1"})
+
+    refusals = [json.loads(request.content) for request in posted[1:]]
+    assert response.content.endswith(encode(RESULT))
+    assert 0 < len(refusals) == 200 - response.content.count(b"elicitation/create")
+    assert all(refusal["error"]["code"] == -32000 for refusal in refusals)
+    assert {request.headers["mcp-session-id"] for request in posted} == {"s1"}
 
 
 async def test_comments_and_blank_lines_pass_nothing_on_and_are_read_slowly() -> None:

@@ -9,7 +9,7 @@ In a flood of notifications only the newest of each kind is decoded (`notificati
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
 import httpx2
@@ -44,10 +44,12 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         faults: FaultCounter,
         large_results: LargeResults,
         paced_streams: PacedStreams,
+        refuse_request: Callable[[RequestId], Awaitable[bool]],
         encode_error: Callable[[str], bytes],
     ) -> None:
         """`request_id` is the request of the stream, if it has one. `limit` is in bytes, for the data of one event.
 
+        `refuse_request` sends the refusal of a request of the server; False if the server does not take it.
         `encode_error` makes the JSON-RPC error that ends the request, from a text that the caller may read.
         """
         self._stream = stream
@@ -56,6 +58,8 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         self._faults = faults
         self._large_results = large_results
         self._paced_streams = paced_streams
+        self._refuse_request = refuse_request
+        self._takes_refusals = True
         self._encode_error = encode_error
         self._flow = faults.flow.open_stream()
         self._notifications = NotificationBuffer(now=self._flow.now, limit=self._flow.forward_limit)
@@ -155,7 +159,22 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         if isinstance(read.message, JSONRPCResponse | JSONRPCError):
             earlier = await self._check_buffered([*self._notifications.pop_all()])
             return [*earlier, *self._check_response(read, lines, data)]
-        await self._limit_message(read.message, is_counted=is_counted or is_plain_notification(data))
+        if isinstance(read.message, JSONRPCRequest) and not self._paced_streams.is_paced(self._request_id):
+            if not self._flow.try_request():
+                await self._refuse(read.message)
+                return ()
+            return self._pass_on(read, lines, data)
+        await self._limit_message(is_counted=is_counted or is_plain_notification(data))
+        return self._pass_on(read, lines, data)
+
+    async def _refuse(self, request: JSONRPCRequest) -> None:
+        """Refuse it at once, because the response may be behind it. A server that takes no refusal gets no more of them."""
+        self._faults.increment(Fault.SLOWED)
+        if self._takes_refusals:
+            self._takes_refusals = await self._refuse_request(request.id)
+        await self._flow.take_in_refusal()
+
+    def _pass_on(self, read: DecodedMessage, lines: list[bytes], data: bytes) -> Sequence[bytes]:
         return (_replace_data(lines, data if not read.repaired_characters else _encode_message(read.message)),)
 
     def _check_response(self, read: DecodedMessage, lines: list[bytes], data: bytes) -> Sequence[bytes]:
@@ -170,16 +189,14 @@ class CheckedEventStream(httpx2.AsyncByteStream):
                 and self._large_results.put_result(message)
             ):
                 return (_replace_data(lines, self._large_results.encode_placeholder(message)),)
-        return (_replace_data(lines, data if not read.repaired_characters else _encode_message(message)),)
+        return self._pass_on(read, lines, data)
 
-    async def _limit_message(self, message: JSONRPCMessage, *, is_counted: bool) -> None:
-        """Wait until the notification or request may be passed on. A counted one has its permit."""
+    async def _limit_message(self, *, is_counted: bool) -> None:
+        """Wait until the message may be passed on. A counted one has its permit."""
         if self._paced_streams.is_paced(self._request_id):
             if (wait := self._bucket.reserve(self._flow.now())) > 0:
                 await self._flow.flow.clock.sleep(wait)
             await self._paced_streams.wait_for_room(self._request_id)
-        elif isinstance(message, JSONRPCRequest):
-            self._note_wait(has_waited=await self._flow.wait_for_request())
         elif not is_counted:
             self._note_wait(has_waited=await self._flow.wait_for_forward())
 

@@ -9,7 +9,9 @@ completely, up to a limit: a broken body would raise, and a response to another 
 Event streams are checked while they arrive (`event_stream`); the SDK handles a stream that breaks.
 """
 
+import asyncio
 from collections.abc import Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Final, cast
 
@@ -46,6 +48,7 @@ from ringback.protocol.transport_errors import (
 )
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.faults import Fault, FaultCounter
+from ringback.upstreams.message_flow import encode_refusal
 from ringback.upstreams.oauth.bearer_transport import BearerTokenTransport
 from ringback.upstreams.oauth.token_source import TokenSource
 from ringback.upstreams.transports.cookies import CookieTransport
@@ -68,6 +71,9 @@ _CODE_BY_ERROR: Final[Mapping[type[Exception], TransportErrorCode]] = {
     TokenUnavailable: TransportErrorCode.TOKEN_UNAVAILABLE,
     TokenReplaced: TransportErrorCode.TOKEN_REPLACED,
 }
+_BODY_HEADERS: Final = frozenset({"content-length", "transfer-encoding", "content-type", "accept", "last-event-id"})
+REFUSAL_SECONDS_MAX: Final = 1.0
+"""For sending the refusal of a request. The stream is not read meanwhile."""
 _NO_BODY: Final = httpx2.ByteStream(b"")
 
 
@@ -128,7 +134,11 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             response = await self._inner.handle_async_request(
                 _with_read_timeout(request) if request.method == "DELETE" else request
             )
-            return self._check_event_stream(response, None, EVENT_BYTES_MAX) if _is_event_stream(response) else response
+            return (
+                self._check_event_stream(request, response, None, EVENT_BYTES_MAX)
+                if _is_event_stream(response)
+                else response
+            )
         try:
             request_id, method = request.extensions.get(DIRECT_REQUEST) or _parse_request(await request.aread())
             response = await self._inner.handle_async_request(
@@ -152,7 +162,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         encoded = response.headers.get("content-encoding", "identity") != "identity"
         limit = LIST_BYTES_MAX if method.endswith("/list") else RESULT_BYTES_MAX
         if response.is_success and _is_event_stream(response) and request_id is not None and not encoded:
-            return self._check_event_stream(response, request_id, limit)
+            return self._check_event_stream(request, response, request_id, limit)
         try:
             if _is_followable_redirect(response):
                 return httpx2.Response(response.status_code, headers={"location": response.headers["location"]})
@@ -172,7 +182,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         )
 
     def _check_event_stream(
-        self, response: httpx2.Response, request_id: RequestId | None, limit: int
+        self, request: httpx2.Request, response: httpx2.Response, request_id: RequestId | None, limit: int
     ) -> httpx2.Response:
         stream = CheckedEventStream(
             cast("httpx2.AsyncByteStream", response.stream),
@@ -181,10 +191,27 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             faults=self._faults,
             large_results=self._large_results,
             paced_streams=self._paced_streams,
+            refuse_request=partial(self._refuse_request, request),
             encode_error=lambda why: jsontext.dumps(make_transport_error(TransportErrorCode.INVALID_RESPONSE, why)),
         )
         headers = [(name, value) for name, value in response.headers.items() if name != "content-length"]
         return httpx2.Response(response.status_code, headers=headers, stream=stream, extensions=response.extensions)
+
+    async def _refuse_request(self, request: httpx2.Request, refused_id: RequestId) -> bool:
+        """Send the error to the server, on whose stream of `request` the refused one came. False if it takes none."""
+        headers = {name: value for name, value in request.headers.items() if name not in _BODY_HEADERS}
+        headers |= {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        timeouts = {"timeout": request.extensions.get("timeout", {})}
+        refusal = httpx2.Request(
+            "POST", request.url, headers=headers, content=encode_refusal(refused_id), extensions=timeouts
+        )
+        try:
+            async with asyncio.timeout(REFUSAL_SECONDS_MAX):
+                response = await self._inner.handle_async_request(_with_read_timeout(refusal))
+                await response.aclose()
+        except Exception:  # noqa: BLE001 - the stream goes on, and its call may still get the result
+            return False
+        return True
 
     async def _check_json(
         self, response: httpx2.Response, request_id: RequestId, limit: int, *, in_session: bool, is_direct: bool

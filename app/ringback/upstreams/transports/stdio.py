@@ -27,7 +27,6 @@ from mcp_types import (
     RequestId,
 )
 
-from ringback.domain import jsontext
 from ringback.protocol.transport_errors import (
     EVENT_BYTES_MAX,
     LIST_BYTES_MAX,
@@ -37,6 +36,7 @@ from ringback.protocol.transport_errors import (
 )
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.faults import Fault, FaultCounter
+from ringback.upstreams.message_flow import encode_refusal
 from ringback.upstreams.transports.child_input import ChildInput
 from ringback.upstreams.transports.child_process import READ_BYTES, ChildProcess, log_stderr, start_child_process
 from ringback.upstreams.transports.child_records import ChildRecords
@@ -214,13 +214,12 @@ class _StdioTransport:
             await self._forward_message(message)
 
     async def _handle_child_request(self, request_id: RequestId, message: JSONRPCMessage) -> None:
-        if len(self._child_requests) >= CHILD_REQUESTS_MAX:
-            error = {"code": -32000, "message": "Too many requests wait for an answer. Ask again later."}
-            self._input.enqueue(None, jsontext.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}))
-            await self._limit_rate()
-            return
-        if await self._flow.wait_for_request():
+        """Pass it on, or refuse it at once: the responses of other calls are behind it."""
+        if len(self._child_requests) >= CHILD_REQUESTS_MAX or not self._flow.try_request():
+            self._input.enqueue(None, encode_refusal(request_id))
             self._faults.increment(Fault.SLOWED)
+            await self._flow.take_in_refusal()
+            return
         self._child_requests.add(request_id)
         await self._forward_message(message)
 
