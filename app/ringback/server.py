@@ -195,17 +195,7 @@ async def _run_application(
         loop.add_signal_handler(number, stop_service)
     reload_requested = asyncio.Event()
     loop.add_signal_handler(signal.SIGHUP, reload_requested.set)
-    log.info(
-        "service.listening",
-        extra={
-            "version": __version__,
-            "url": settings.base_url,
-            "auth": settings.auth,
-            "database": locate_database(settings.database_url),
-            "roles": ",".join(settings.roles),
-            "upstreams": ",".join(_list_served(settings, upstreams)) or "none",
-        },
-    )
+    _log_listening(settings, upstreams)
     exempt_startup_objects_from_garbage_collection()
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(server.serve(sockets=[listener]))
@@ -215,12 +205,7 @@ async def _run_application(
         if wait_for_change is not None:
             background.append(group.create_task(_request_reloads(wait_for_change, reload_requested)))
         if settings.idle_stop_seconds is not None:
-            watch = IdleWatch(
-                app.store,
-                clock=SystemClock(),
-                count_connections=lambda: len(connections),
-                idle_seconds=settings.idle_stop_seconds,
-            )
+            watch = _build_idle_watch(app, connections, settings.idle_stop_seconds)
             background.append(group.create_task(_stop_when_idle(watch, stop, stop_service)))
         await app.run(stop)
         for task in background:
@@ -241,9 +226,29 @@ def exempt_startup_objects_from_garbage_collection() -> None:
     gc.set_threshold(GARBAGE_THRESHOLD, *gc.get_threshold()[1:])
 
 
+def _log_listening(settings: Settings, upstreams: Sequence[UpstreamEntry]) -> None:
+    log.info(
+        "service.listening",
+        extra={
+            "version": __version__,
+            "url": settings.base_url,
+            "auth": settings.auth,
+            "database": locate_database(settings.database_url),
+            "roles": ",".join(settings.roles),
+            "upstreams": ",".join(_list_served(settings, upstreams)) or "none",
+        },
+    )
+
+
 def _list_served(settings: Settings, upstreams: Sequence[UpstreamEntry]) -> list[str]:
     own_address = OwnAddress({settings.base_url, settings.process_url})
     return [each.name for each in upstreams if isinstance(each, UpstreamConfig) and not own_address.judge_config(each)]
+
+
+def _build_idle_watch(app: Application, connections: ConnectionLimiter, idle_seconds: float) -> IdleWatch:
+    return IdleWatch(
+        app.store, clock=SystemClock(), count_connections=lambda: len(connections), idle_seconds=idle_seconds
+    )
 
 
 async def _stop_when_idle(watch: IdleWatch, stop: asyncio.Event, stop_service: Callable[[], None]) -> None:

@@ -76,7 +76,7 @@ def _lose_calls_that_wait_for_logins() -> Sequence[Patch]:
 
 def _ignore_cursors_of_subscriptions() -> Sequence[Patch]:
     async def begin_at_end(*_args: Any, head: int, **_named: Any) -> SubscriptionStart:
-        return SubscriptionStart(after_seq=head, truncated=False)
+        return SubscriptionStart(after_seq=head, truncated=False, began_after=head)
 
     return [(event_subscriptions, "find_start", begin_at_end)]
 

@@ -40,6 +40,7 @@ from ringback.services.upstream_controls import UpstreamControls
 from ringback.services.verification import VerificationPolicy, WebhookVerification
 from ringback.services.webhooks import Webhooks
 from ringback.upstreams.catalog.payload_schemas import JsonPayloadSchemas
+from ringback.upstreams.catalog.requested_schemas import RequestedSchemas
 from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
 from scripts.simulate_runs.clock import NodeClock
 from scripts.simulate_runs.node_store import NodeStore
@@ -152,7 +153,7 @@ def build_node_services(parts: NodeParts) -> NodeServices:
             admission=parts.admission,
             upstream_controls=controls,
         ),
-        input_answers=InputAnswers(parts.store, parts.recorder),
+        input_answers=InputAnswers(parts.store, parts.recorder, RequestedSchemas()),
         reports=CallReports(**shared, recorder=parts.recorder, tokens=parts.tokens, registrations=registrations),
         registrations=registrations,
         webhooks=Webhooks(**webhook_parts, recorder=parts.recorder, requested_deliveries=requested_deliveries),

@@ -4,13 +4,11 @@ import asyncio
 from typing import Final
 
 from ringback.domain.cursor import LogPosition, encode_log_position
-from ringback.domain.errors import Unavailable
 from ringback.domain.event import EventName
 from ringback.protocol.mcp_events.backend import SubscriptionGrant, SubscriptionRequest
 from ringback.protocol.mcp_events.errors import ErrorProfile, EventError
 from ringback.protocol.mcp_events.subscription_key import canonical_arguments
 from scripts.simulate_runs.clock import STARTED_AT
-from scripts.simulate_runs.cluster import ConnectionLost
 from scripts.simulate_runs.history import History, Subject
 from scripts.simulate_runs.loop import SimulationLoop
 from scripts.simulate_runs.node_services import SUBSCRIPTION_SECONDS
@@ -30,12 +28,6 @@ class Subscribers:
         self._receivers = {each.name: number for number, each in enumerate(plan.receivers)}
         self._cursors: dict[str, str | None] = {}
         """What each subscription has got so far, as its last grant says."""
-        self._may_begin_late: set[str] = set()
-        """Subscriptions whose first request, without a cursor, may be carried out late by a node that was frozen.
-
-        If the subscription has lapsed meanwhile, that request begins a life after the missed events, and the client's next
-        request, which has a cursor, only refreshes it. A grant lasts minutes to days, so a request is hardly ever that late.
-        """
 
     async def keep_subscription(self, planned: PlannedWebhook, has_settled: asyncio.Event) -> None:
         """Subscribe, and refresh until everything has settled. A late refresh begins a new life from the last cursor."""
@@ -52,9 +44,7 @@ class Subscribers:
         for _ in range(REFUSALS_MAX):
             try:
                 grant = await self._send(planned)
-            except (EventError, ConnectionLost, Unavailable) as error:
-                if self._cursors[planned.name] is None:
-                    self._may_begin_late.add(planned.name)
+            except (EventError, Unreachable) as error:
                 self._note(f"{planned.name} is refused: {error}")
                 await asyncio.sleep(RETRY_SECONDS)
             else:
@@ -64,7 +54,7 @@ class Subscribers:
     async def _send(self, planned: PlannedWebhook) -> SubscriptionGrant:
         request = self._make_request(planned)
         caller = make_caller(planned.principal)
-        return await self._requester.send(lambda services: services.event_subscriptions.subscribe(caller, request))
+        return await self._requester.repeat(lambda services: services.event_subscriptions.subscribe(caller, request))
 
     def _make_request(self, planned: PlannedWebhook) -> SubscriptionRequest:
         arguments = {} if planned.upstream is None else {"upstream": str(planned.upstream)}
@@ -85,7 +75,7 @@ class Subscribers:
         self._cursors[planned.name] = grant.cursor
         now = STARTED_AT + int(self._loop.time() * 1000)
         self._history.webhooks.setdefault(planned.name, (grant.id, now))
-        if grant.truncated or planned.name in self._may_begin_late:
+        if grant.truncated:
             self._history.truncated_subscriptions.add(grant.id)
 
     def _is_over(self, planned: PlannedWebhook) -> bool:

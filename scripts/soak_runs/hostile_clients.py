@@ -23,6 +23,7 @@ from scripts.soak_runs import hostile_readers as readers
 NICENESS: Final = 10
 """The hostile clients run at low priority, so that they affect the service by their requests and not by their CPU."""
 REQUEST_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.05
 PRINCIPAL_BY_KIND: Final = {
     callers.NAMES: "names",
     callers.HELD: "suspended",
@@ -67,12 +68,21 @@ async def main(spec: HostileSpec) -> None:
             ),
         ]
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+        await _wait_for_first_responses(done)
         for task in work:
             if task.done():
                 task.result()
             task.cancel()
         await asyncio.gather(*work, return_exceptions=True)
     print(json.dumps(done), flush=True)
+
+
+async def _wait_for_first_responses(done: Mapping[str, Counter[str]]) -> None:
+    """A short run on a busy machine ends before each kind has had a response, and would show nothing of that kind."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(REQUEST_SECONDS):
+            while not all(done[kind]["requests"] for kind in callers.KINDS):  # noqa: ASYNC110 - counters set no event
+                await asyncio.sleep(POLL_SECONDS)
 
 
 def _client(spec: HostileSpec, kind: str) -> httpx.AsyncClient:

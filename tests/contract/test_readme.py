@@ -97,6 +97,9 @@ async def test_the_curl_session_registers_calls_receives_a_callback_and_resumes(
     )
 
     registered = json.loads(await run_snippet("sh", "-ec", register, folder=tmp_path, RINGBACK_URL=service_url))
+    (listen,) = snippets("curl-listen")
+    listening = listen.replace("ringback listen", "echo ringback listen")
+    listener = await run_snippet("sh", "-ec", listening, folder=tmp_path)
     started = json.loads(await run_snippet("sh", "-ec", start, folder=tmp_path, RINGBACK_URL=service_url))
     resumed = json.loads(await run_snippet("sh", "-ec", resume, folder=tmp_path, RINGBACK_URL=service_url))
     listed = json.loads(await run_snippet("sh", "-ec", recover, folder=tmp_path, RINGBACK_URL=service_url))
@@ -104,6 +107,7 @@ async def test_the_curl_session_registers_calls_receives_a_callback_and_resumes(
         await receiver.arrived.wait()
 
     assert registered["secret"].startswith("whsec_")
+    assert listener.split() == ["ringback", "listen", "--port", "9000", "--secret", registered["secret"]]
     assert (resumed["call"]["status"], resumed["call"]["outcome"]) == ("completed", "result")
     assert resumed["result"]["structuredContent"] == {"result": 25997}
     assert [call["id"] for call in listed["calls"]] == [started["call"]["id"]]
@@ -257,11 +261,11 @@ async def test_the_mcp_snippet_prints_the_result_and_receives_a_callback(
     callback = {"CALLBACK_URL": receiver.url(), "CALLBACK_SECRET": SECRET}
 
     printed = await run_python(code, folder=tmp_path, RINGBACK_URL=service_url, **callback)
-    (rung,) = await receiver.wait_for_requests(1)
+    (sent,) = await receiver.wait_for_requests(1)
 
     assert "9592" in printed
-    assert json.loads(rung.body)["data"]["correlation_id"] == "primes"
-    standard_webhooks.verify(rung.headers, rung.body, [SECRET], now=SystemClock().now())
+    assert json.loads(sent.body)["data"]["correlation_id"] == "primes"
+    standard_webhooks.verify(sent.headers, sent.body, [SECRET], now=SystemClock().now())
 
 
 @pytest.mark.requirement("R23")

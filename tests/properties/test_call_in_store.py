@@ -33,6 +33,7 @@ from ringback.services.calls import Calls
 from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.upstream_controls import UpstreamControls
+from ringback.upstreams.catalog.requested_schemas import RequestedSchemas
 from ringback.waits import ObservableFlag
 from tests.properties.call_model import ROUND, CallModel
 from tests.support.builders import make_call
@@ -77,7 +78,7 @@ class CallInStore(RuleBasedStateMachine):
         self.model = CallModel()
         self.keys_ever: list[str] = []
         store, recorder = self.engine.store, self.engine.recorder
-        self.answers = InputAnswers(store, recorder)
+        self.answers = InputAnswers(store, recorder, RequestedSchemas())
         self.calls = Calls(
             store=store,
             clock=self.clock,

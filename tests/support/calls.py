@@ -13,6 +13,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Caller
 from ringback.domain.signals import call_cancel_topic
 from ringback.services.input_answers import InputAnswers
+from ringback.upstreams.catalog.requested_schemas import RequestedSchemas
 from ringback.upstreams.config import UpstreamConfig
 from tests.support.builders import make_call
 from tests.support.engine import Engine, wait_until
@@ -71,7 +72,7 @@ async def wait_for_input_request(engine: Engine, call: Call) -> Call:
 async def answer_call(engine: Engine, call: Call, responses: Mapping[str, Any]) -> InputAnswer:
     """Answer as the call's principal, through the service."""
     owner = Caller(principal=call.principal, scopes=DEFAULT_SCOPES)
-    return await InputAnswers(engine.store, engine.recorder).answer_input(owner, call.id, responses)
+    return await InputAnswers(engine.store, engine.recorder, RequestedSchemas()).answer_input(owner, call.id, responses)
 
 
 async def request_cancel(engine: Engine, call: Call) -> None:

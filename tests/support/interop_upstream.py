@@ -84,7 +84,8 @@ class InteropUpstream:
             self.seen_requests.append((str(context.request.url), dict(context.request.headers)))
         match params.name:
             case "count":
-                return _result("3", structuredContent={"count": 3})
+                count = (params.arguments or {}).get("count", 3)
+                return _result(str(count), structuredContent={"count": count})
             case "lie":
                 return _result("three", structuredContent={"count": "three"})
             case "widget":

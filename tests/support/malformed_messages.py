@@ -17,7 +17,7 @@ UNREADABLE_MESSAGES: Final[dict[str, bytes]] = {
     "no version": b'{"id":@ID@,"result":{"content":[]}}\n',
     "NaN": b'{"jsonrpc":"2.0","id":@ID@,"result":{"content":[],"x":NaN}}\n',
     "a number beyond every double": b'{"jsonrpc":"2.0","id":@ID@,"result":{"content":[],"x":1e999}}\n',
-    "an integer beyond 64 bits": b'{"jsonrpc":"2.0","id":@ID@,"result":{"content":[],"x":%d}}\n' % 10**40,
+    "an integer of 301 digits": b'{"jsonrpc":"2.0","id":@ID@,"result":{"content":[],"x":%d}}\n' % 10**300,
     "a key twice, the last one wrong": b'{"jsonrpc":"2.0","id":@ID@,"result":{"content":[]},"result":1}\n',
 }
 

@@ -78,6 +78,7 @@ from ringback.ui.context import UiContext
 from ringback.ui.redirects import PORTAL_PATH
 from ringback.ui.routes import make_ui_routes
 from ringback.upstreams.catalog.payload_schemas import JsonPayloadSchemas
+from ringback.upstreams.catalog.requested_schemas import RequestedSchemas
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from ringback.upstreams.connection import UpstreamConnection
 from ringback.upstreams.connection_directory import ConnectionDirectory
@@ -294,7 +295,7 @@ def _services(
         body_admission=BodyAdmission(clock=clock),
         calls=calls,
         bulk_cancellations=BulkCancellations(store=store, recorder=recorder, quotas=keeper),
-        input_answers=InputAnswers(store, recorder),
+        input_answers=InputAnswers(store, recorder, RequestedSchemas()),
         task_adoption=TaskAdoption(
             store=store,
             ids=ids,

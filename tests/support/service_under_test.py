@@ -120,9 +120,10 @@ class ServiceUnderTest:
 
         assert await self.store.write(dispatch)
 
-    async def request_input(self, call_id: str, *names: str) -> Call:
+    async def request_input(self, call_id: str, *names: str, schema: Any = None) -> Call:
         """Record a request for input and park the call, as the runner does."""
-        asked = {name: {"method": ELICITATION_METHOD, "params": {"message": f"{name}?"}} for name in names}
+        form = {} if schema is None else {"requestedSchema": schema}
+        asked = {name: {"method": ELICITATION_METHOD, "params": {"message": f"{name}?", **form}} for name in names}
 
         async def park(tx: Transaction) -> Call:
             call = await _read_call(tx, call_id)

@@ -116,7 +116,7 @@ def parse_strict_json(text: bytes) -> Any:
     """Parse a JSON text (RFC 8259) whose value can be serialised again without changes.
 
     orjson checks the text: it reports the position of an error, and rejects NaN, numbers beyond doubles and lone surrogates.
-    Integers beyond 64 bits, and two members with one name, are rejected, too.
+    Integers of more than 300 digits, more than 250 levels, and two members with one name, are rejected, too.
     """
     try:
         orjson.loads(text)
@@ -134,6 +134,7 @@ def parse_strict_json(text: bytes) -> Any:
         raise InvalidRequest(problem.advice) from None
     except (TypeError, ValueError, RecursionError):
         raise InvalidRequest(
-            "The body has an integer beyond 64 bits or more than 250 levels. Send such a number as a string."
+            f"The body has an integer of more than {jsontext.INTEGER_DIGITS_MAX} digits, or more than 250 levels. Send such a "
+            "number as a string."
         ) from None
     return value

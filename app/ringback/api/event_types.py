@@ -33,10 +33,10 @@ async def declare_event_type(
     """Declare a type of events that you publish, so that webhooks and MCP clients can subscribe to it before its first event.
 
     Repeating it replaces the description and the schema. Subscriptions stay: change a schema by addition only, and give an
-    incompatible one a new name.
+    incompatible one a new name. `warning` names a change that is no addition.
     """
     declared = await services.event_types.declare_event_type(caller, body.to_declaration(name))
-    return EventTypeView.from_type(declared.to_event_type())
+    return EventTypeView.from_type(declared.event_type.to_event_type(), warning=declared.warning)
 
 
 @router.delete(

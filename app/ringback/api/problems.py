@@ -8,10 +8,12 @@ resources have the same bytes.
 """
 
 from collections.abc import Iterator, Sequence
+from http import HTTPStatus
 from typing import Any, Final, cast
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Scope
@@ -34,6 +36,7 @@ from ringback.api.http_errors import (
 from ringback.domain import errors, jsontext
 from ringback.domain.protected_resource import REST_RESOURCE, resource_for_path
 from ringback.domain.roles import Role
+from ringback.protocol.sessions import is_in_legacy_session
 from ringback.schemas.jsonrpc_errors import MESSAGE_ID_KEY, build_error_message
 from ringback.schemas.validation_errors import describe_reason
 
@@ -92,15 +95,18 @@ def problem_type(kind: type[errors.RingbackError]) -> str:
 def error_response(scope: Scope, error: errors.RingbackError) -> Response:
     """The response to a refused request: a JSON-RPC error at the MCP endpoints, a problem document elsewhere.
 
-    Both have the same status and headers. Clients of MCP show the message of a JSON-RPC error and no other body.
+    Both have the same status and headers. Clients of MCP show the message of a JSON-RPC error and no other body. In a legacy
+    session a value that cannot be stored is an error with status 200: the SDK's clients end their session at 400.
     """
     if resource_for_path(scope["path"]) == REST_RESOURCE:
         return problem_response(error)
     status = status_for(type(error))
-    message = build_error_message(error, scope.get("state", {}).get(MESSAGE_ID_KEY), status=status)
+    message_id = scope.get("state", {}).get(MESSAGE_ID_KEY)
+    message = build_error_message(error, message_id, status=status)
+    is_in_session = isinstance(error, errors.UnstorableMessage) and is_in_legacy_session(Headers(scope=scope))
     return Response(
         jsontext.dumps(message),
-        status_code=status,
+        status_code=HTTPStatus.OK if is_in_session and message_id is not None else status,
         headers=_problem_headers(error, status),
         media_type="application/json",
     )

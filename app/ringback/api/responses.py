@@ -6,6 +6,7 @@ from typing import Any, Final
 import orjson
 from fastapi import Response
 
+from ringback.domain import jsontext
 from ringback.domain.cursor import CursorList, Page, encode_cursor
 from ringback.schemas.fields import ResponseBody
 
@@ -26,5 +27,5 @@ def build_result_response(
     if result is not None:
         document["result"] = orjson.Fragment(result)
     return Response(
-        orjson.dumps(document), status_code=status_code, headers=dict(headers or {}), media_type=JSON_MEDIA_TYPE
+        jsontext.dumps(document), status_code=status_code, headers=dict(headers or {}), media_type=JSON_MEDIA_TYPE
     )

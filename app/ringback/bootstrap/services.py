@@ -49,6 +49,7 @@ from ringback.services.webhooks import Webhooks
 from ringback.settings import Settings, SettingsError
 from ringback.ui.redirects import PORTAL_PATH
 from ringback.upstreams.catalog.payload_schemas import JsonPayloadSchemas
+from ringback.upstreams.catalog.requested_schemas import RequestedSchemas
 
 
 def _build_verification(components: Components, settings: Settings, lifecycle: Lifecycle) -> WebhookVerification:
@@ -287,7 +288,7 @@ def build_services(components: Components, settings: Settings) -> Services:
         body_admission=BodyAdmission(clock=clock),
         calls=_build_calls(components, settings, lifecycle, registrations, upstream_controls),
         bulk_cancellations=BulkCancellations(store=store, recorder=components.recorder, quotas=quotas),
-        input_answers=InputAnswers(store, components.recorder),
+        input_answers=InputAnswers(store, components.recorder, RequestedSchemas()),
         task_adoption=_build_task_adoption(components, lifecycle, registrations),
         reports=_build_reports(components, lifecycle, registrations),
         registrations=registrations,

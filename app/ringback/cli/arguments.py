@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final, NoReturn, cast
 
 import typer
@@ -73,6 +74,17 @@ def parse_object(text: str, *, option: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise typer.BadParameter("it must be a JSON object", param_hint=option)
     return cast("dict[str, Any]", value)
+
+
+def read_object(text: str, *, option: str) -> dict[str, Any]:
+    """The JSON object that the option has, or that the file has which it names as @FILE."""
+    if text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as problem:
+            reason = (isinstance(problem, OSError) and problem.strerror) or "it is no text in UTF-8"
+            raise typer.BadParameter(f"{text[1:]} cannot be read: {reason}", param_hint=option) from None
+    return parse_object(text, option=option)
 
 
 def _parse_json_or_text(text: str) -> Any:

@@ -180,7 +180,7 @@ def _redeliver_many(
     if as_json:
         print_json(model_to_json(redelivery))
         return
-    print_output(f"redelivered: {redelivery.redelivered}")
+    print_output(f"{'would be redelivered' if options.get('dry_run') else 'redelivered'}: {redelivery.redelivered}")
     print_output(f"skipped: {redelivery.skipped}")
     print_open_deliveries(redelivery)
     if redelivery.cursor:

@@ -140,7 +140,8 @@ async def _check_installation(
     settings: Settings, read_entries: ReadEntries, service_url: str, *, clock: Clock
 ) -> list[Finding]:
     """The settings of this environment, and what they name. A service that runs here may have more from its command line."""
-    findings = [Finding("settings", True, "they are valid"), *_check_roles(settings), *await check_database(settings)]
+    database = await check_database(settings, is_open=partial(checks.is_open, service_url))
+    findings = [Finding("settings", True, "they are valid"), *_check_roles(settings), *database]
     try:
         upstreams = read_entries()
     except (ConfigError, OSError) as problem:

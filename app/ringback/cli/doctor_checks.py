@@ -54,6 +54,14 @@ async def is_running(url: str) -> bool:
         return False
 
 
+async def is_open(url: str) -> bool:
+    """Whether the service at this URL runs without authentication: it answers what needs the scope admin without a key."""
+    try:
+        return (await _get_url(f"{url}/v1/status")).is_success
+    except httpx.HTTPError:
+        return False
+
+
 async def check_service(url: str, *, clock: Clock) -> list[Finding]:
     """Whether the service responds and accepts work, and whether its clock agrees with this machine's."""
     try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -28,6 +29,9 @@ QUEUE_AGE_SECONDS_MAX: Final = 300.0
 NODE_CONNECTIONS_MAX: Final = 16
 """Of one node: the store's `ConnectionLimits`, and one for notifications. A test compares them."""
 
+IsOpen = Callable[[], Awaitable[bool]]
+"""Whether the service that runs on the database needs no API key."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -36,18 +40,21 @@ class Finding:
     detail: str
 
 
-async def check_database(settings: Settings) -> list[Finding]:
-    """Whether the database opens and is writable, and whether the key ring has the keys that encrypted it."""
+async def check_database(settings: Settings, *, is_open: IsOpen) -> list[Finding]:
+    """Whether the database opens and is writable, and whether the key ring has the keys that encrypted it.
+
+    `is_open` is asked if the database has no API key.
+    """
     try:
         path = find_sqlite_path(settings.database_url)
     except StoreUnavailable as problem:
         return [Finding("database", False, problem.detail)]
     if path is None:
-        return await _check_server(settings)
-    return await _check_file(settings, path) if path.exists() else [_missing_database(path)]
+        return await _check_server(settings, is_open=is_open)
+    return await _check_file(settings, path, is_open=is_open) if path.exists() else [_missing_database(path)]
 
 
-async def _check_file(settings: Settings, path: Path) -> list[Finding]:
+async def _check_file(settings: Settings, path: Path, *, is_open: IsOpen) -> list[Finding]:
     key = _check_key_file(settings, path)
     if missing := find_missing_log(settings.database_url):
         return [key, Finding("database file", False, missing.detail)]
@@ -61,13 +68,13 @@ async def _check_file(settings: Settings, path: Path) -> list[Finding]:
                 Finding("database", True, f"{path} opens and is writable"),
                 *files,
                 key,
-                *await _check_store(store, settings),
+                *await _check_store(store, settings, is_open=is_open),
             ]
     except StoreUnavailable as problem:
         return [key, Finding("database", False, problem.detail)]
 
 
-async def _check_server(settings: Settings) -> list[Finding]:
+async def _check_server(settings: Settings, *, is_open: IsOpen) -> list[Finding]:
     key = _check_key_ring(settings)
     if not key.ok:
         return [key]
@@ -80,7 +87,7 @@ async def _check_server(settings: Settings) -> list[Finding]:
                 Finding("database", True, f"{shown} is reachable and writable"),
                 *describe_server(server, now=SystemClock().wall_time()),
                 key,
-                *await _check_store(store, settings),
+                *await _check_store(store, settings, is_open=is_open),
             ]
     except StoreUnavailable as problem:
         return [key, Finding("database", False, problem.detail)]
@@ -189,12 +196,14 @@ def _check_key_ring(settings: Settings) -> Finding:
     return Finding("key ring", True, f"'{ring.current_id}' is the current key of {len(ring.keys)}")
 
 
-async def _check_store(store: Store, settings: Settings) -> list[Finding]:
+async def _check_store(store: Store, settings: Settings, *, is_open: IsOpen) -> list[Finding]:
     keys = [key for key in await store.read(lambda tx: tx.api_keys.list_all()) if key.revoked_at is None]
     principals = {key.principal for key in keys}
     found = [await _check_sealed(store, settings), await _check_queue(store)]
     if settings.auth == "off":
         return [*found, Finding("API keys", True, "authentication is off, on this machine only")]
+    if not keys and settings.oidc_issuer is None and await is_open():
+        return [*found, Finding("API keys", True, "there is none, and the running service asks for none")]
     if not keys and settings.oidc_issuer is None:
         return [
             *found,

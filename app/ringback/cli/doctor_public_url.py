@@ -32,7 +32,7 @@ def open_public_http(settings: Settings) -> httpx.AsyncClient:
 async def check_public_url(settings: Settings, process_url: str) -> Finding:
     """Whether the URL in callbacks leads to a Ringback from here, and if not, whether the proxy or the process fails."""
     if settings.public_url is None:
-        detail = f"none is set; callbacks contain {settings.base_url}"
+        detail = await _describe_own_url(settings, process_url)
         if names_itself_in_callbacks(settings):
             detail += ". With several nodes, set RINGBACK_PUBLIC_URL to the URL at which clients reach all of them"
         return Finding("public URL", True, detail)
@@ -49,6 +49,18 @@ async def check_public_url(settings: Settings, process_url: str) -> Finding:
             "public URL", False, f"{said}, but the process responds at {process_url}. Check DNS and the proxy."
         )
     return Finding("public URL", False, f"{said}, and the process at {process_url} {process_failure}. Check both.")
+
+
+async def _describe_own_url(settings: Settings, process_url: str) -> str:
+    """What callbacks contain without a public URL: the service says it, because it may have other settings than these."""
+    async with open_public_http(settings) as http:
+        try:
+            named = _read_named_url(await http.get(f"{process_url}/openapi.json"))
+        except (httpx.HTTPError, httpx.InvalidURL):
+            named = None
+    if named is None:
+        return f"none is set; what callbacks contain is not known, because {process_url} does not say it"
+    return f"none is set; callbacks contain {named}"
 
 
 async def _find_failure(http: httpx.AsyncClient, url: str) -> str | None:
@@ -81,12 +93,19 @@ async def check_public_paths(settings: Settings) -> list[Finding]:
 
 
 async def _check_document(http: httpx.AsyncClient, base_url: str) -> str:
-    document = _parse_object(await http.get(f"{base_url}/openapi.json"))
-    match document.get("servers"):
+    named = _read_named_url(await http.get(f"{base_url}/openapi.json"))
+    if named is None:
+        return f"{base_url}/openapi.json does not come from Ringback. Let the proxy send all of {base_url}/ to it."
+    return "" if named == base_url else f"{base_url} leads to a service whose RINGBACK_PUBLIC_URL is {named}."
+
+
+def _read_named_url(response: httpx.Response) -> str | None:
+    """The URL that the service names as its own in its document; None for another document."""
+    match _parse_object(response).get("servers"):
         case [{"url": str() as named}, *_]:
-            return "" if named == base_url else f"{base_url} leads to a service whose RINGBACK_PUBLIC_URL is {named}."
+            return named
         case _:
-            return f"{base_url}/openapi.json does not come from Ringback. Let the proxy send all of {base_url}/ to it."
+            return None
 
 
 async def _check_resume_url(http: httpx.AsyncClient, base_url: str) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ringback.cli.arguments import parse_arguments, parse_object
+from ringback.cli.arguments import parse_arguments, read_object
 from ringback.cli.callback_text import describe_webhook_event
 from ringback.cli.client_options import (
     URL_DEFAULT,
@@ -169,7 +169,7 @@ def declare_event_type(
     description: Annotated[
         str | None, typer.Option("--description", help="For a model: what happens, and when to subscribe.")
     ] = None,
-    payload: Annotated[str | None, typer.Option("--payload", help="A JSON Schema of its data.")] = None,
+    payload: Annotated[str | None, typer.Option("--payload", help="A JSON Schema of its data, or @FILE.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on one line.")] = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
@@ -179,7 +179,7 @@ def declare_event_type(
     Subscribers filter its events by client_session_id, correlation_id and upstream: what a publisher may give each event.
     Change a schema by addition only, because subscribers know the older one; an incompatible change needs a new name.
     """
-    payload_schema = None if payload is None else parse_object(payload, option="--payload")
+    payload_schema = None if payload is None else read_object(payload, option="--payload")
     declared = run_with_client(
         url,
         api_key,
@@ -189,3 +189,5 @@ def declare_event_type(
         print_json_line(model_to_json(declared))
     else:
         print_output(f"{declared.name} is declared.")
+    if declared.warning is not None:
+        print_message(f"Warning: {declared.warning}")

@@ -101,6 +101,7 @@ def _draw(shown: _Shown) -> RenderableType:
     return Group(
         Text(f"Ringback at {insights.until:%Y-%m-%d %H:%M:%S} UTC", style="bold"),
         _draw_open(insights),
+        *([_draw_paused(insights)] if insights.paused_upstreams else []),
         *([] if insights.is_complete else [Text("Still counting: the hours lack some of what happened last.")]),
         _draw_ends(insights.hours),
         _draw_latencies(insights),
@@ -121,6 +122,15 @@ def _draw_open(insights: Insights) -> Table:
         "failing webhooks": insights.failing_webhooks,
     }
     return _make_table("Open now", tuple(open_work), [tuple(open_work.values())])
+
+
+def _draw_paused(insights: Insights) -> Text:
+    names = ", ".join(insights.paused_upstreams)
+    return Text(
+        strip_control_characters(
+            f"Paused upstreams, whose calls wait: {names}. Resume one: ringback upstreams resume NAME"
+        )
+    )
 
 
 def _draw_ends(hours: Sequence[HourInsights]) -> Table:

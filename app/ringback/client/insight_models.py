@@ -75,6 +75,8 @@ class Insights(ClientModel):
     """Oldest first, without gaps."""
     upstreams: tuple[UpstreamInsights, ...] = ()
     """Those with calls, the slowest first."""
+    paused_upstreams: tuple[str, ...] = ()
+    """Those that an operator has paused: their calls wait."""
 
 
 class ClientSession(ClientModel):

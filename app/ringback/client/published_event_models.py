@@ -29,6 +29,8 @@ class EventType(ClientModel):
     description: str
     input_schema: Mapping[str, Any] = Field(repr=False)
     payload_schema: Mapping[str, Any] = Field(repr=False)
+    warning: str | None = None
+    """After a declaration: the schema has changed otherwise than by addition, and where."""
 
 
 class EventTypeList(ClientModel):

@@ -13,7 +13,7 @@ that several surfaces need is written here once and tested by properties.
     callback_headers                                   headers that a webhook's owner adds to its callbacks
     event  delivery  retry  rate_limiter               the log, deliveries, retry schedules, pauses and rates
     attempt_category  failure_rate                     how an attempt ended, and how often attempts fail
-    event_types  event_subscriptions                   types of external events, subscriptions of MCP clients
+    event_types  event_subscriptions  payload_changes  types of external events, subscriptions of MCP clients
     catch_up  verification  suspension  liveness       old cursors, proof of a URL, sleep of the machine, frozen children
     principal  protected_resource  usage  meta         callers and scopes, OAuth resources, quotas, reserved `_meta` keys
     insights, insight_rows                             what happened hour by hour, for charts; open work; client sessions

@@ -6,7 +6,8 @@
       └────▶ dead ◀─────────┤ (permanent failure, schedule ended, too old)
              cancelled ◀────┘ (its webhook was removed)
 
-The body is built once and stored. Every attempt sends the same bytes with a new timestamp and signature.
+The body is built once and stored. Every attempt sends the same bytes with a new timestamp and signature. A subscription that
+begins again at an older cursor has new deliveries: the same webhook-ids with other cursors, and erased events as their stubs.
 """
 
 from dataclasses import dataclass, field, replace

@@ -55,6 +55,8 @@ class EventSubscription:
     created_at: datetime
     """When this life of the subscription began."""
     refreshed_at: datetime
+    began_after: int = 0
+    """The position in the log from which this life counts. A client whose cursor is before it may have missed events."""
     ended_at: datetime | None = None
     end: SubscriptionEnd | None = None
 

@@ -18,9 +18,10 @@ an event would match as many topics as it has such members, and without a key fo
 its type. A publisher puts the value that readers choose by into `correlation_id`, or into the name of the type. A server that
 needs arguments of its own emits with `ringback.extension.Events`, whose types have them, and is an upstream.
 
-The specification asks that the schema of a type changes by addition only. The service cannot judge whether a change is one: it
-shows the new schema and ends no subscription, so it never sends the reason `schema_changed`. A publisher gives an incompatible
-schema a new name; an upstream that ends its subscriptions is asked again.
+The specification asks that the schema of a type changes by addition only. The service cannot judge what subscribers rely on: it
+shows the new schema and ends no subscription, so it never sends the reason `schema_changed`. It warns a publisher of a change
+that is no addition (`payload_changes`). A publisher gives an incompatible schema a new name; an upstream that ends its
+subscriptions is asked again.
 
 `services.event_types.EventTypes` serves readers:
 

@@ -126,6 +126,8 @@ class InsightsOverview(OpenWork):
     """Oldest first, without gaps. The last one is not over."""
     upstreams: Sequence[UpstreamInsights]
     """Those with calls, the slowest first by the 95th percentile of its calls' durations."""
+    paused_upstreams: Sequence[str] = ()
+    """Those that an operator has paused, by name: their calls wait."""
 
 
 # -- client sessions --

@@ -3,8 +3,8 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, cast
 
 import orjson
 
@@ -12,6 +12,17 @@ POINTER_LENGTH_MAX: Final = 256
 """A pointer contains names that a client or upstream chose."""
 REPEATED_NAME_LENGTH_MAX: Final = 100
 """Characters of a name that an error repeats: the client chose the name."""
+INTEGER_DIGITS_MAX: Final = 300
+"""Such an integer is in the range of doubles (309 digits), so that each parser reads it, if not exactly."""
+_INTEGER_END: Final = 10**INTEGER_DIGITS_MAX
+_INTEGER_64_END: Final = 2**64
+_INTEGER_64_MIN: Final = -(2**63)
+_LEVELS_MAX: Final = 254
+"""Levels that orjson writes."""
+_CONTAINERS: Final = frozenset({dict, list, tuple})
+_LONG_RUN: Final = b"0" * 19
+"""2**63 has 19 digits. orjson reads an integer beyond 64 bits as a double."""
+_DIGITS_AS_ZEROS: Final = bytes(ord("0" if byte in b"0123456789" else " ") for byte in range(256))
 
 
 class RepeatedName(Exception):
@@ -27,14 +38,72 @@ class RepeatedName(Exception):
 def dumps(value: Any) -> bytes:
     """Compact UTF-8 JSON in the order given.
 
-    Raises TypeError for what JSON text can hold and we do not write: more than 254 levels, integers beyond 64 bits, and
-    lone surrogates. The code that accepts values from outside rejects these before it stores anything.
+    Raises TypeError for what JSON text can hold and we do not write: more than 254 levels, integers of more than 300 digits,
+    and lone surrogates. The code that accepts values from outside rejects these before it stores anything.
     """
-    return orjson.dumps(value)
+    return _dump(value, 0)
+
+
+def dumps_indented(value: Any) -> bytes:
+    """The same for people."""
+    return _dump(value, orjson.OPT_INDENT_2)
 
 
 def loads(text: bytes | str) -> Any:
-    return orjson.loads(text)
+    """Parse JSON; integers are exact. Raises `json.JSONDecodeError`, also for NaN, numbers beyond doubles, lone surrogates."""
+    value = orjson.loads(text)
+    if not _has_long_run(text):
+        return value
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise json.JSONDecodeError("too many levels", "", 0) from None
+
+
+def _has_long_run(text: bytes | str) -> bool:
+    """Whether the text may have an integer beyond 64 bits; 1 ns for each byte, a tenth of what a regular expression takes."""
+    if len(text) < len(_LONG_RUN):
+        return False
+    data = text.encode() if isinstance(text, str) else text
+    return _LONG_RUN in data.translate(_DIGITS_AS_ZEROS)
+
+
+def _dump(value: Any, options: int) -> bytes:
+    try:
+        return orjson.dumps(value, option=options)
+    except TypeError:
+        return orjson.dumps(_with_written_integers(value, _LEVELS_MAX), option=options)
+
+
+def _with_written_integers(value: Any, levels: int) -> Any:
+    """The value with each integer beyond 64 bits as its text; with what orjson refuses for another reason left as it is."""
+    if type(value) is int:
+        return value if _INTEGER_64_MIN <= value < _INTEGER_64_END else _write_integer(value)
+    if levels == 0 or not isinstance(value, dict | list | tuple):
+        return value
+    if isinstance(value, dict):
+        written: dict[Any, Any] = {}
+        for name, member in cast("dict[Any, Any]", value).items():
+            written[name] = _with_written_integers(member, levels - 1)
+        return written
+    return _with_written_items(cast("list[Any]", value), levels)
+
+
+def _with_written_items(value: Sequence[Any], levels: int) -> Sequence[Any]:
+    """Lists of numbers can have millions, so each of them takes no call of a function."""
+    if set(map(type, value)).isdisjoint(_CONTAINERS):
+        return [
+            item if type(item) is not int or _INTEGER_64_MIN <= item < _INTEGER_64_END else _write_integer(item)
+            for item in value
+        ]
+    items: list[Any] = []  # a comprehension would take a second frame for each level
+    for item in value:
+        items.append(_with_written_integers(item, levels - 1))  # noqa: PERF401
+    return items
+
+
+def _write_integer(value: int) -> Any:
+    return orjson.Fragment(str(value)) if -_INTEGER_END < value < _INTEGER_END else value
 
 
 def loads_unique(text: bytes) -> Any:
@@ -62,7 +131,7 @@ def dumps_canonical(value: Any) -> bytes:
     Keys are sorted and nothing is indented, in the spirit of RFC 8785 (JCS); numbers are written as Python reads them, so
     `1` and `1.0` stay two values. Only ever hashed, never sent.
     """
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    return _dump(value, orjson.OPT_SORT_KEYS)
 
 
 def format_pointer(path: Iterable[object]) -> str:

@@ -1,7 +1,8 @@
 """Portal links: URLs that show one principal's pages of the dashboard, or those of one client session, without a key.
 
-A product embeds them for its own users. A link only reads, lives a day at most, and ends at once when it is deleted, when the
-key that made it is revoked or expires, and when its principal or its session is erased. The store has the hash of its secret.
+A product embeds them for its own users. A link only reads, is valid for a day at most, and ends at once when it is deleted,
+when the key that made it is revoked or expires, and when its principal or its session is erased. The store has the hash of its
+secret.
 """
 
 from dataclasses import dataclass, field

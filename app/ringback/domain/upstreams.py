@@ -55,6 +55,13 @@ class ToolInfo:
     """The Tool object, unchanged, for proxies."""
 
 
+@dataclass(slots=True)
+class CheckWork:
+    """The work of all checks of one request. They share the limit of one check."""
+
+    steps: int = 0
+
+
 LOGIN_REQUIRED_PROBLEM: Final = "login_required"
 """The `last_error` of an upstream that refuses its connection for want of a login."""
 
@@ -151,13 +158,15 @@ class ToolCatalog(Protocol):
         principal: Principal,
         visible_upstreams: frozenset[str] | None,
         accepts_input: bool = False,
+        work: CheckWork | None = None,
     ) -> None:
         """Raise `UnknownUpstream`, `UnknownTool` or `InvalidArguments` if the call is not possible.
 
         Tools that the upstream lists only for clients that can elicit are possible for calls that accept input.
 
         An upstream outside `visible_upstreams` (None: all) is reported like one that does not exist. While an upstream cannot
-        be reached, nothing is refused: the call is queued and checked when it runs.
+        be reached, nothing is refused: the call is queued and checked when it runs. Nor are arguments beyond the limit of
+        `work`, which the tool itself checks.
         """
         ...
 

@@ -126,7 +126,7 @@ class WebhookRows(Protocol):
     async def remove_expired(
         self, *, now: datetime, limit: int, after: ExpiryPosition | None = None
     ) -> Page[WebhookId, ExpiryPosition]:
-        """Remove expired webhooks without open deliveries, so that a call's own webhook lives until its retries end.
+        """Remove expired webhooks without open deliveries, so that a call's own webhook is kept until its retries end.
 
         It reads `limit` expired webhooks from `after`, the `next_position` of the previous call, and returns the removed ids.
         """

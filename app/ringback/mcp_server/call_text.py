@@ -40,7 +40,10 @@ _OUTCOME_TEXTS: Final = {
 _FINAL_STEPS: Final[Mapping[CallOutcome | None, str]] = {
     CallOutcome.RESULT: "Use the result.",
     CallOutcome.TOOL_ERROR: "The tool reports an error. Correct the cause before you call the tool again.",
-    CallOutcome.UPSTREAM_ERROR: "Correct what the error says before you call the tool again.",
+    CallOutcome.UPSTREAM_ERROR: (
+        "Correct what the error says before you call the tool again. Do not call it again for an error that says that the "
+        "tool has run."
+    ),
     CallOutcome.REJECTED: "You may call the tool again: it did not run.",
     CallOutcome.TIMED_OUT: "Check what the tool has done before you call it again; it may need a longer timeout.",
     CallOutcome.UNKNOWN: "Check what the tool has done before you call it again. Tell the user if you cannot check it.",

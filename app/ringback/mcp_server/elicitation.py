@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from ringback.domain.call import Call, InputRequest
-from ringback.domain.errors import CallEnded, RingbackError
+from ringback.domain.errors import CallEnded, InvalidRequest, RingbackError
 from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from ringback.domain.meta import without_reserved_meta
 from ringback.domain.principal import Caller
@@ -125,13 +125,16 @@ class CallElicitation:
     async def apply_early_responses(self, context: RequestContext, call: Call) -> Call | None:
         """The call after the answers that its first request already contained; None if it contained none.
 
-        A client that knows a tool's first question may send the answer with the call (SEP-2322).
+        A client that knows a tool's first question may send the answer with the call (SEP-2322). One that does not match the
+        question counts as none: the call has begun, so the client gets the question instead of an error.
         """
         if call.input_round > 1 or (context.sdk_context.params or {}).get("requestState") is not None:
             return None
-        updated = await self._apply_responses(
-            context, call, {each.name: key for key, each in call.input_requests.items()}
-        )
+        keys = {each.name: key for key, each in call.input_requests.items()}
+        try:
+            updated = await self._apply_responses(context, call, keys)
+        except InvalidRequest:
+            return None
         return None if updated is call else updated
 
     async def _apply_responses(self, context: RequestContext, call: Call, keys: Mapping[str, str]) -> Call:

@@ -2,7 +2,7 @@
 
     no JSON                                          -32700, with the id null
     no object; two members of one name; an odd id    -32600, with the id null
-    a value that cannot be written again             -32602
+    a value that cannot be written again             -32602, with HTTP status 200 in a legacy session
     anything else                                    the message, in the state of the ASGI scope
 
 Two readers of one message must not understand two different ones: a filter in front of Ringback may read the first member of a
@@ -33,8 +33,8 @@ def read_message(body: bytes, scope: Scope) -> dict[str, Any]:
         scope["state"][MESSAGE_ID_KEY] = message.get("id")
     if not (_has_strict_values(body) and _is_storable(message)):
         raise UnstorableMessage(
-            "The body has a number beyond 64 bits, NaN, an unpaired surrogate or more than 250 levels. Send such a number as a "
-            "string."
+            f"The body has an integer of more than {jsontext.INTEGER_DIGITS_MAX} digits, a number beyond doubles, NaN, an "
+            "unpaired surrogate or more than 250 levels. Send such a number as a string."
         )
     set_message(scope["state"], message)
     return message

@@ -145,7 +145,7 @@ def _encode_event(event: Event, name: str, data: dict[str, Any], watermark: LogP
 def _encode_occurrence(
     event_id: EventId, name: str, timestamp: datetime, data: dict[str, Any], watermark: LogPosition
 ) -> bytes:
-    return orjson.dumps(
+    return jsontext.dumps(
         {
             "eventId": event_id,
             "name": name,

@@ -7,6 +7,12 @@ from typing import Any, Final
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 SESSION_HEADER: Final = "mcp-session-id"
+_VERSION_HEADER: Final = "mcp-protocol-version"
+
+
+def is_in_legacy_session(headers: Mapping[str, str]) -> bool:
+    """Whether a request with these headers, in lower case, belongs to a session. Requests of 2026-07-28 have none."""
+    return SESSION_HEADER in headers and headers.get(_VERSION_HEADER) not in MODERN_PROTOCOL_VERSIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,6 +91,7 @@ INSIGHTS: Final[dict[str, Any]] = {
             "call_duration": LATENCY,
         }
     ],
+    "paused_upstreams": [],
 }
 SESSION: Final[dict[str, Any]] = {
     "client_session_id": "session-7",

@@ -139,6 +139,7 @@ class InsightsView(ResponseBody):
     upstreams: list[UpstreamInsightsView] = Field(
         description="The upstreams with calls, the slowest first by the 95th percentile."
     )
+    paused_upstreams: list[str] = Field(description="Upstreams that an operator has paused: their calls wait.")
 
     @classmethod
     def from_overview(cls, overview: InsightsOverview) -> Self:
@@ -158,6 +159,7 @@ class InsightsView(ResponseBody):
             delivery_latency=LatencyView.from_histogram(latencies),
             hours=[HourView.from_hour(hour) for hour in overview.hours],
             upstreams=[UpstreamInsightsView.from_upstream(each) for each in overview.upstreams],
+            paused_upstreams=list(overview.paused_upstreams),
         )
 
 

@@ -97,15 +97,20 @@ class EventTypeView(ResponseBody):
     description: str
     input_schema: dict[str, Any] = Field(description="A JSON Schema of the arguments of an MCP subscription.")
     payload_schema: dict[str, Any] = Field(description="A JSON Schema of `data`.")
+    warning: OmittedIfNone[str] = Field(
+        default=None,
+        description="In the response to a declaration: the schema has changed otherwise than by addition, and where.",
+    )
 
     @classmethod
-    def from_type(cls, event_type: EventType) -> Self:
+    def from_type(cls, event_type: EventType, *, warning: str | None = None) -> Self:
         return cls(
             name=event_type.name,
             upstream=event_type.upstream,
             description=event_type.description,
             input_schema=dict(event_type.input_schema),
             payload_schema=dict(event_type.payload_schema),
+            warning=warning,
         )
 
 

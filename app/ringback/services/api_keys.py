@@ -106,7 +106,7 @@ class ApiKeys:
     ) -> RotatedKey:
         """Create a key with the same rights, and let this one expire when the overlap ends.
 
-        Without a lifetime of its own, the new key lives as long as the replaced one was created for.
+        Without a lifetime of its own, the new key is valid as long as the replaced one was created for.
         """
         _require_admin(caller)
         text = self._generate_text()

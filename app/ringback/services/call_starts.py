@@ -30,7 +30,7 @@ from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC
-from ringback.domain.upstreams import ToolCatalog
+from ringback.domain.upstreams import CheckWork, ToolCatalog
 from ringback.domain.webhook import Webhook
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallLeases
@@ -117,7 +117,9 @@ class CallStarter:
         if request.webhook_id is not None:
             caller.require_scope(Scope.WEBHOOKS)
 
-    async def prepare_call(self, caller: Caller, request: StartCallRequest, *, now: datetime) -> PreparedCall:
+    async def prepare_call(
+        self, caller: Caller, request: StartCallRequest, *, now: datetime, work: CheckWork | None = None
+    ) -> PreparedCall:
         """Check everything that must not be checked inside a transaction, because it can take seconds."""
         request.require_valid_timeout()
         request.require_valid_start(now)
@@ -128,6 +130,7 @@ class CallStarter:
             principal=caller.principal,
             visible_upstreams=caller.upstreams,
             accepts_input=request.accepts_input,
+            work=work,
         )
         await self._upstream_controls.require_not_draining(request.upstream)
         secret, callback = await self._registrations.prepare_callback(caller, request.callback)
@@ -252,6 +255,7 @@ def naming_call(index: int) -> Generator[None]:
     try:
         yield
     except (Conflict, Gone, InvalidRequest, NotFound, QuotaExceeded, UpstreamDraining) as error:
-        error.detail = f"calls[{index}]: {error.detail} No call of the batch was started."
+        stop = "" if error.detail.endswith((".", "?", "!")) else "."  # a hint ends with a path or a URL
+        error.detail = f"calls[{index}]: {error.detail}{stop} No call of the batch was started."
         error.extra["index"] = index
         raise

@@ -1,5 +1,6 @@
 """Calls: start, read, list, join and cancel them; wait for them; read their results."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -15,7 +16,7 @@ from ringback.domain.ids import CallId, IdGenerator, is_well_formed_id
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import call_cancel_topic, call_changed_topic
-from ringback.domain.upstreams import ToolCatalog
+from ringback.domain.upstreams import CheckWork, ToolCatalog
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
@@ -111,14 +112,7 @@ class Calls:
         if new_count:
             self._lifecycle.require_running()
         self._quotas.acquire_start(caller.principal, key_id=caller.key_id, count=new_count)
-        batch: list[PreparedCall] = []
-        for index, request in enumerate(requests):
-            with naming_call(index):
-                batch.append(
-                    PreparedCall(request=request)
-                    if is_known[index]
-                    else await self._starter.prepare_call(caller, request, now=self._clock.now())
-                )
+        batch = await self._prepare_batch(caller, requests, is_known)
         with self._admission.admit_call():
             started = await self._store.write_for(
                 caller.principal,
@@ -126,6 +120,20 @@ class Calls:
             )
         log_started_calls(started)
         return started
+
+    async def _prepare_batch(
+        self, caller: Caller, requests: Sequence[StartCallRequest], is_known: Sequence[bool]
+    ) -> Sequence[PreparedCall]:
+        work, now = CheckWork(), self._clock.now()
+        batch: list[PreparedCall] = []
+        for index, request in enumerate(requests):
+            if is_known[index]:
+                batch.append(PreparedCall(request=request))
+                continue
+            with naming_call(index):
+                batch.append(await self._starter.prepare_call(caller, request, now=now, work=work))
+            await asyncio.sleep(0)  # a check may work for a tenth of a second
+        return batch
 
     async def _find_known_calls(
         self, tx: Transaction, principal: Principal, requests: Sequence[StartCallRequest]

@@ -1,7 +1,8 @@
 """Event subscriptions of MCP clients: events/subscribe and events/unsubscribe behind the checks of the protocol.
 
     subscribe      quota ▸ permission for the event and its arguments ▸ proof of the URL ▸ stored          (mcp-events §6)
-    refresh        the same request while the subscription is live: secret, lifetime, and attempts now
+    refresh        the same request while the subscription is live: secret, lifetime, attempts now, and the events between its
+                   cursor and the beginning of this life of the subscription, if the cursor is the older one
     unsubscribe    success for what is live or was within `TOMBSTONE_SECONDS`, NotFound for what never was
 
 A subscription is a webhook whose id is derived from its key, so that the same request names the same webhook in every process.
@@ -67,7 +68,7 @@ from ringback.services.subscribed_webhooks import (
 )
 from ringback.services.subscription_ends import unsubscribe_batch
 from ringback.services.subscription_log import log_grant, logging_refusals
-from ringback.services.subscription_starts import find_start
+from ringback.services.subscription_starts import find_earlier_start, find_start
 from ringback.services.verification import WebhookVerification
 from ringback.services.webhook_checks import (
     check_subscribed_upstream,
@@ -214,7 +215,7 @@ class EventSubscriptions:
             # Its last open delivery says that it has ended, which is not true any more.
             await tx.webhook_deliveries.cancel_open(wanted.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)
         webhook = await self._insert_or_revive(tx, wanted, lapsed)
-        await tx.subscriptions.save(build_subscription(caller, request, webhook))
+        await tx.subscriptions.save(build_subscription(caller, request, webhook, began_after=start.began_after))
         await record_own_change(tx, caller, "register_webhook", webhook.id)
         if start.after_seq < head:
             await self._recorder.catch_ups.begin_catch_up(tx, webhook, after_seq=start.after_seq)
@@ -265,9 +266,12 @@ class EventSubscriptions:
             refreshed,
             requests_attempts=webhook.failing_since is not None,
         )
-        await tx.subscriptions.save(
-            replace(build_subscription(caller, request, wanted), created_at=subscription.created_at)
-        )
+        earlier = await find_earlier_start(tx, wanted, request, began_after=subscription.began_after)
+        began_after = subscription.began_after if earlier is None else earlier.began_after
+        saved = build_subscription(caller, request, wanted, began_after=began_after)
+        await tx.subscriptions.save(replace(saved, created_at=subscription.created_at))
+        if earlier is not None and earlier.after_seq < subscription.began_after:
+            await self._recorder.catch_ups.begin_catch_up(tx, updated.webhook, after_seq=earlier.after_seq)
         next_attempt_at = None if updated.scheduled is None else updated.scheduled.next_attempt_at
         return SubscriptionGrant(
             id=webhook.id,
@@ -275,7 +279,7 @@ class EventSubscriptions:
             cursor=encode_log_position(
                 await read_log_position(tx, webhook.principal, await _find_position(tx, webhook))
             ),
-            truncated=webhook.missed_from is not None,
+            truncated=webhook.missed_from is not None or (earlier is not None and earlier.truncated),
             delivery_status=describe_deliveries(webhook, updated.webhook, next_attempt_at, now=tx.now()),
         )
 

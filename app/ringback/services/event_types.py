@@ -27,6 +27,7 @@ from ringback.domain.event_types import (
     is_publishable_name,
     split_name,
 )
+from ringback.domain.payload_changes import find_incompatible_change
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.services.api_keys import require_held_key
@@ -67,6 +68,12 @@ class EventTypeDeclaration:
     name: str
     description: str | None = None
     payload_schema: Any = None
+
+
+class DeclaredType(NamedTuple):
+    event_type: PublishedEventType
+    warning: str | None
+    """What subscribers must know, because the schema has changed otherwise than by addition."""
 
 
 class DeclaredPayload(NamedTuple):
@@ -143,17 +150,18 @@ class EventTypes:
         published = await self._store.read(lambda tx: tx.event_types.get(caller.principal, name))
         return None if published is None else published.to_event_type()
 
-    async def declare_event_type(self, caller: Caller, declaration: EventTypeDeclaration) -> PublishedEventType:
+    async def declare_event_type(self, caller: Caller, declaration: EventTypeDeclaration) -> DeclaredType:
         """Declare the type, or replace its description and its schema."""
         require_publisher(caller)
         require_publishable(declaration.name)
         self._check_payload_schema(declaration.payload_schema)
 
-        async def save(tx: Transaction) -> PublishedEventType:
+        async def save(tx: Transaction) -> DeclaredType:
             await require_held_key(tx, caller)
+            known = await tx.event_types.get(caller.principal, declaration.name)
             declared = await save_event_type(tx, caller.principal, declaration)
             await record_own_change(tx, caller, "declare_event_type", declared.name)
-            return declared
+            return DeclaredType(declared, _warn_of_change(known, declared))
 
         return await self._store.write_for(caller.principal, save)
 
@@ -278,6 +286,19 @@ async def save_event_type(
         saved = replace(saved, created_at=known.created_at)
     await tx.event_types.save(saved)
     return saved
+
+
+def _warn_of_change(known: PublishedEventType | None, declared: PublishedEventType) -> str | None:
+    """None for a new type, and for one that had no schema of its own."""
+    if known is None or known.payload_schema == ANY_OBJECT:
+        return None
+    change = find_incompatible_change(known.payload_schema, declared.payload_schema)
+    if change is None:
+        return None
+    return (
+        f"payload_schema has changed otherwise than by addition: {change}. Subscribers and kept events have the older one. "
+        "Declare an incompatible schema under a new name."
+    )
 
 
 def require_publisher(caller: Caller) -> None:

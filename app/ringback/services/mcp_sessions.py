@@ -223,7 +223,8 @@ def _require_size(state: SessionState, subject: str) -> None:
         size = len(jsontext.dumps([state.initialize, state.subscriptions]))
     except TypeError:
         raise InvalidRequest(
-            "The request contains an integer over 64 bits, an unpaired surrogate, or too many nested levels."
+            f"The request contains an integer of more than {jsontext.INTEGER_DIGITS_MAX} digits, an unpaired surrogate, or too "
+            "many nested levels."
         ) from None
     if size > STATE_BYTES_MAX:
         raise InvalidRequest(f"{subject} {size} bytes as JSON; at most {STATE_BYTES_MAX} are kept for one session.")

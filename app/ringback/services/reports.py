@@ -191,7 +191,8 @@ def parse_result_completion(result: dict[str, Any]) -> CallCompletion:
         body = jsontext.dumps(without_reserved_meta(result))
     except TypeError:
         raise InvalidRequest(
-            "result: it cannot be stored: it has integers beyond 64 bits, or too many levels."
+            f"result: it cannot be stored: it has integers of more than {jsontext.INTEGER_DIGITS_MAX} digits, or too many "
+            "levels. The tool has run: report a result without them, and do not run it again for that reason."
         ) from None
     if len(body) > REPORTED_RESULT_BYTES_MAX:
         raise InvalidRequest(

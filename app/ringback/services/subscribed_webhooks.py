@@ -141,7 +141,9 @@ def refresh_webhook(webhook: Webhook, wanted: Webhook, *, now: datetime) -> Webh
     )
 
 
-def build_subscription(caller: Caller, request: SubscriptionRequest, webhook: Webhook) -> EventSubscription:
+def build_subscription(
+    caller: Caller, request: SubscriptionRequest, webhook: Webhook, *, began_after: int
+) -> EventSubscription:
     lifetime = None if webhook.expires_at is None else webhook.expires_at - webhook.created_at
     return EventSubscription(
         id=WebhookId(webhook.id),
@@ -153,6 +155,7 @@ def build_subscription(caller: Caller, request: SubscriptionRequest, webhook: We
         ttl_ms=None if lifetime is None else round(lifetime.total_seconds() * 1000),
         created_at=webhook.created_at,
         refreshed_at=webhook.created_at,
+        began_after=began_after,
     )
 
 

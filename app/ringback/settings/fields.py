@@ -1,9 +1,9 @@
 """Each setting with its default and its description, and what must hold between them."""
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ringback.domain.roles import ALL_ROLES
@@ -23,13 +23,6 @@ from ringback.settings.values import (
     is_wildcard_address,
 )
 from ringback.telemetry import LogLevel
-
-
-class SettingsError(Exception):
-    """A setting is missing or invalid. The message names it, says what to do, and never contains a secret's value."""
-
-    needs_operator: ClassVar[bool] = True
-    """Whether an operator must act, so that a restart does not help."""
 
 
 class Settings(BaseSettings):
@@ -354,18 +347,3 @@ class Settings(BaseSettings):
 
     def _url_of_host(self, host: str) -> str:
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
-
-
-def load_settings(**overrides: Any) -> Settings:
-    """Settings from the environment and `.env`. Overrides come from the command line; None means not given."""
-    try:
-        return Settings(**{name: value for name, value in overrides.items() if value is not None})
-    except ValidationError as problem:
-        raise SettingsError(
-            "\n".join(_format_error(error["loc"], error["msg"]) for error in problem.errors())
-        ) from None
-
-
-def _format_error(location: tuple[int | str, ...], message: str) -> str:
-    reason = message.removeprefix("Value error, ")
-    return f"RINGBACK_{str(location[0]).upper()}: {reason}" if location else reason

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
+from ringback.domain import jsontext
 
 CONTENT_CHARACTERS_MAX: Final = 64 * 1024
 """The REST API has all of it."""
@@ -22,7 +22,7 @@ class ShownContent:
 
 
 def show_value(value: Any) -> ShownContent:
-    return show_json(orjson.dumps(value))
+    return show_json(jsontext.dumps(value))
 
 
 def show_json(
@@ -31,6 +31,6 @@ def show_json(
     """The JSON indented, unless it is longer than `pretty_bytes_max`."""
     shown = content
     if len(content) <= pretty_bytes_max:
-        shown = orjson.dumps(orjson.loads(content), option=orjson.OPT_INDENT_2)
+        shown = jsontext.dumps_indented(jsontext.loads(content))
     text = shown[: 4 * characters_max].decode("utf-8", errors="replace")[:characters_max]
     return ShownContent(text=text, size=len(content), is_cut=len(text.encode()) < len(shown))

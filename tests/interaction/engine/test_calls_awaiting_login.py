@@ -20,6 +20,7 @@ from ringback.protocol.errors import LoginRequired
 from ringback.services.cancellation import cancel_open_call
 from ringback.services.input_answers import InputAnswers
 from ringback.services.login_waits import RESUMED_BATCH_SIZE, continue_resumption, resume_orphans
+from ringback.upstreams.catalog.requested_schemas import RequestedSchemas
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
 from tests.support.engine import COMPLETED_RESULT, PUBLIC_URL, Engine, OnProgress, ScriptedUpstreams
@@ -240,7 +241,7 @@ async def test_a_call_whose_login_is_still_used_goes_on_waiting(
 
 
 async def answer(engine: Engine, call: Call, action: str) -> Call:
-    answers = InputAnswers(engine.store, engine.recorder)
+    answers = InputAnswers(engine.store, engine.recorder, RequestedSchemas())
     return (await answers.answer_input(CALLER, call.id, {LOGIN_REQUEST_KEY: {"action": action}})).call
 
 

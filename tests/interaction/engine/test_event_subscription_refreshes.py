@@ -191,3 +191,60 @@ async def test_a_client_may_send_a_new_secret_with_every_refresh(still: Engine, 
 
     (request,) = await dispatch_all_due(still)
     assert len(request.headers["webhook-signature"].split(" ")) == 1 + PREVIOUS_SECRETS_MAX
+
+
+async def test_a_refresh_gets_what_a_life_without_a_cursor_has_left_out(still: Engine, fake_clock: FakeClock) -> None:
+    stage = SubscriptionStage(still)
+    grant = await stage.subscribe(ttl=3600.0)
+    fake_clock.advance(3600)
+    await still.finish_call(make_call())
+    await stage.subscribe()  # an older request, which a frozen node carries out now: its client does not get the answer
+
+    refreshed = await stage.subscribe(cursor=grant.cursor)
+    fake_clock.advance(SUBSCRIBE_GRACE_SECONDS)
+
+    assert (refreshed.cursor, refreshed.truncated) == (grant.cursor, False)
+    assert len(await dispatch_all_due(still)) == 1
+    await stage.subscribe()  # late, and the subscription is live: this changes nothing
+    again = await stage.subscribe(cursor=grant.cursor)
+    assert (again.cursor != grant.cursor, again.truncated) == (True, False)
+    assert len(await still.read_deliveries()) == 1
+
+
+async def test_a_refresh_says_that_retention_has_removed_what_a_life_has_left_out(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    stage = SubscriptionStage(still)
+    grant = await stage.subscribe(ttl=3600.0)
+    fake_clock.advance(3600)
+    await still.finish_call(make_call())
+    await stage.subscribe()
+    fake_clock.advance(1)
+    await still.store.write(lambda tx: tx.events.remove(cutoff=fake_clock.now(), limit=10))
+
+    refreshed = await stage.subscribe(cursor=grant.cursor)
+
+    assert refreshed.truncated
+    assert refreshed.cursor != grant.cursor
+    assert not await still.read_deliveries()
+
+
+@pytest.mark.parametrize("max_age_seconds", [None, 600.0])
+async def test_a_client_that_repeats_its_first_cursor_gets_nothing_twice_and_no_gap(
+    still: Engine, fake_clock: FakeClock, max_age_seconds: float | None
+) -> None:
+    stage = SubscriptionStage(still)
+    before = await stage.subscribe(url=f"{HOOK}/other", arguments={"tool": "none"})
+    await still.finish_call(make_call())
+    fake_clock.advance(3600)
+    await still.finish_call(make_call())
+    await stage.subscribe(cursor=before.cursor, max_age_seconds=max_age_seconds)
+    fake_clock.advance(60)
+    delivered = await dispatch_all_due(still)
+    await still.finish_call(make_call())
+    delivered += await dispatch_all_due(still)
+
+    refreshed = await stage.subscribe(cursor=before.cursor, max_age_seconds=max_age_seconds)
+
+    assert not refreshed.truncated
+    assert len(delivered) == len(await still.read_deliveries()) == (3 if max_age_seconds is None else 2)

@@ -1,5 +1,6 @@
 """A batch of calls: all of them are started, or none."""
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ import pytest
 
 from ringback.domain.clock import format_iso
 from ringback.domain.principal import Scope
+from ringback.domain.upstreams import CheckWork
 from ringback.services.quotas import Quotas
+from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
 
 pytestmark = pytest.mark.requirement("R11")
@@ -91,7 +94,7 @@ async def test_one_refused_call_refuses_the_batch_and_is_named(
     problem = answer.json()
     assert (answer.status_code, problem["type"], problem["index"]) == (status, f"/problems/{slug}", 2)
     assert problem["detail"].startswith("calls[2]: ")
-    assert problem["detail"].endswith("No call of the batch was started.")
+    assert problem["detail"].endswith(". No call of the batch was started.")
     assert service.count_rows() == before
 
 
@@ -146,3 +149,21 @@ async def test_the_calls_of_a_batch_may_start_later(service: ServiceUnderTest, a
     (started,) = (await start_batch(alice, CALL_BODY | {"not_before": not_before})).json()["calls"]
 
     assert started["call"]["not_before"] == not_before
+
+
+async def test_the_checks_of_a_batch_share_their_limit_and_other_tasks_run_between_them(
+    alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_call, works, turns = UpstreamToolCatalog.check_call, list[CheckWork](), list[int]()
+
+    async def check(*args: Any, work: CheckWork, **options: Any) -> None:
+        works.append(work)
+        asyncio.get_running_loop().call_soon(turns.append, len(works))
+        assert turns == list(range(1, len(works))), "another task ran after each check"
+        await check_call(*args, work=work, **options)
+
+    monkeypatch.setattr(UpstreamToolCatalog, "check_call", check)
+    assert (await start_batch(alice, *([CALL_BODY] * 5))).status_code == 202
+
+    assert len(works) == 5
+    assert len(set(map(id, works))) == 1

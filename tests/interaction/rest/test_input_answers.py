@@ -133,6 +133,50 @@ async def test_an_invalid_answer_is_refused_and_changes_nothing(
     assert await service.read_call(call_id) == before
 
 
+NAME_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer"}},
+    "required": ["name"],
+}
+
+
+@pytest.mark.parametrize(
+    ("accepted", "pointer"),
+    [
+        ({"content": {"name": 5}}, "#/responses/r1.2/content/name"),
+        ({"content": {"name": "Ada", "age": "old"}}, "#/responses/r1.2/content/age"),
+        ({"content": {}}, "#/responses/r1.2/content"),
+        ({}, "#/responses/r1.2/content"),
+    ],
+)
+async def test_a_question_whose_answer_does_not_match_its_schema_stays_open(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, accepted: dict[str, Any], pointer: str
+) -> None:
+    started = await alice.post("/v1/calls", json=CALL_BODY | {"accepts_input": True})
+    call_id = started.json()["call"]["id"]
+    before = await service.request_input(call_id, "one", "two", schema=NAME_SCHEMA)
+
+    refused = await answer(alice, call_id, {"r1.1": DECLINED_ANSWER, "r1.2": {"action": "accept"} | accepted})
+
+    assert (refused.status_code, [error["pointer"] for error in refused.json()["errors"]]) == (422, [pointer])
+    assert pointer in refused.json()["detail"]
+    assert await service.read_call(call_id) == before
+    named = {"action": "accept", "content": {"name": "Ada", "more": 1}}
+    taken = (await answer(alice, call_id, {"r1.1": DECLINED_ANSWER, "r1.2": named, "r9.1": named})).json()
+    assert (taken["accepted"], taken["call"]["status"]) == (["r1.1", "r1.2"], "working")
+
+
+@pytest.mark.parametrize("schema", [3, {"type": 3}, {"$ref": "#"}, {"properties": {"name": {"pattern": "(?=x)"}}}])
+async def test_a_requested_schema_that_cannot_be_used_refuses_no_answer(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, schema: Any
+) -> None:
+    started = await alice.post("/v1/calls", json=CALL_BODY | {"accepts_input": True})
+    call_id = started.json()["call"]["id"]
+    await service.request_input(call_id, "one", schema=schema)
+
+    assert (await answer(alice, call_id, {"r1.1": ACCEPTED_ANSWER})).json()["accepted"] == ["r1.1"]
+
+
 async def test_cancelling_a_call_that_was_answered_and_is_queued_ends_it_at_once(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:

@@ -215,6 +215,22 @@ async def test_a_declaration_is_replaced_and_removed(alice: httpx.AsyncClient) -
     assert (await alice.delete("/v1/event-types/order.paid")).status_code == 404
 
 
+async def test_a_changed_schema_is_warned_about_unless_it_only_has_more_properties(alice: httpx.AsyncClient) -> None:
+    amount = {"properties": {"amount": {"type": "integer"}}}
+    wider = {"properties": {**amount["properties"], "note": {"type": "string"}}}
+    narrower = {**wider, "required": ["amount"]}
+
+    await alice.post("/v1/events", json=PAID)  # declares the type without a schema
+    answers = [
+        (await declare(alice, payload_schema=schema)).json() for schema in (amount, wider, narrower, narrower, amount)
+    ]
+
+    warnings = [answer.get("warning", "") for answer in answers]
+    assert [bool(warning) for warning in warnings] == [False, False, True, False, True]
+    assert "#: 'amount' is now required." in warnings[2]
+    assert "warning" not in (await alice.get("/v1/event-types")).json()["event_types"][0]
+
+
 async def test_the_number_of_declared_types_is_bounded(alice: httpx.AsyncClient) -> None:
     for number in range(PUBLISHED_TYPES_MAX):
         assert (await declare(alice, f"order.n{number}")).status_code == 200

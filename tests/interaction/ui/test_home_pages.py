@@ -32,6 +32,25 @@ async def mark_failing(tx: Transaction, webhook_id: WebhookId) -> None:
     await tx.webhooks.update(replace(webhook, last_error="timeout"), WebhookPart.HEALTH)
 
 
+async def test_the_pause_of_an_upstream_is_on_the_first_page_on_the_page_of_its_call_and_in_the_insights(
+    service: ServiceUnderTest,
+) -> None:
+    operator, call = await service.create_client("operator", scopes=ALL_SCOPES), await start_call(service, "alice")
+    alice = await sign_in(service, "alice")
+    page = f"/calls/{call}"
+
+    await operator.post("/v1/upstreams/git/pause")
+    cards, paused = await read_cards(alice), (await alice.open(page)).text
+    insights = (await operator.get("/v1/insights")).json()
+    await operator.post("/v1/upstreams/git/resume")
+    resumed = (await alice.open(page)).text
+
+    assert cards["Calls in progress"] == "Calls in progress 1 1 waits for a runner (paused: git)"
+    assert insights["paused_upstreams"] == ["git"]
+    assert "an operator has paused its upstream, git." in paused
+    assert "The call waits for its upstream." in resumed
+
+
 async def test_the_first_page_counts_the_calls_of_the_viewer_and_draws_those_that_ended(
     service: ServiceUnderTest,
 ) -> None:

@@ -44,6 +44,7 @@ A_SUBSCRIPTION: Final = {
     "ttl_ms": 1000,
     "created_at": NOW,
     "refreshed_at": NOW,
+    "began_after": 0,
     "ended_at": None,
     "end": None,
 }

@@ -24,6 +24,7 @@ def service() -> Generator[respx.MockRouter]:
     with respx.mock(base_url="http://127.0.0.1:8090", assert_all_called=False) as router:
         router.get("/readyz").mock(side_effect=healthy)
         router.get("/healthz").respond(404)
+        router.get("/openapi.json").respond(json={"servers": [{"url": "http://127.0.0.1:8090"}]})
         yield router
 
 

@@ -28,6 +28,7 @@ def service() -> Generator[respx.MockRouter]:
     with respx.mock(assert_all_called=False) as router:
         router.get(f"{SERVICE_URL}/readyz").mock(side_effect=respond_ready)
         router.get(f"{SERVICE_URL}/healthz").respond(404)
+        router.get(f"{SERVICE_URL}/openapi.json").respond(json={"servers": [{"url": SERVICE_URL}]})
         router.get(f"{SERVICE_URL}/v1/status").mock(side_effect=respond_status)
         router.get(f"{SERVICE_URL}/v1/webhooks").respond(200, json={"webhooks": [], "next_cursor": None})
         yield router
@@ -187,6 +188,32 @@ def test_a_failure_says_whether_the_proxy_or_the_process_fails(
     assert not ok
     assert "responds with 502" in detail
     assert words in detail
+
+
+def test_without_a_public_url_the_service_says_what_callbacks_contain(run: Run, service: respx.MockRouter) -> None:
+    service.get(f"{SERVICE_URL}/openapi.json").mock(
+        side_effect=[
+            httpx.Response(200, json={"servers": [{"url": "http://127.0.0.1:7000"}]}),
+            httpx.ConnectError("refused"),
+            BAD_GATEWAY,
+        ]
+    )
+
+    said, *unknown = [find(run, "--url", SERVICE_URL)["public URL"] for _ in range(3)]
+
+    assert said == (True, "none is set; callbacks contain http://127.0.0.1:7000")
+    assert all(ok and "not known" in detail for ok, detail in unknown)
+
+
+@pytest.mark.parametrize(("status", "ok"), [(200, True), (401, False)])
+def test_a_database_without_a_key_is_no_fault_of_a_service_without_authentication(
+    run: Run, service: respx.MockRouter, status: int, *, ok: bool
+) -> None:
+    listed = json.loads(run("keys", "create", "alice", "--create", "--json").stdout)
+    run("keys", "revoke", listed["id"])
+    service.get(f"{SERVICE_URL}/v1/status").respond(status, json={})
+
+    assert find(run, "--url", SERVICE_URL)["API keys"][0] is ok
 
 
 def _now() -> datetime:

@@ -1,6 +1,7 @@
 """`ringback events publish` and `ringback events declare`: events of one's own."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import respx
@@ -45,6 +46,23 @@ def test_an_event_type_is_declared_before_its_first_event(run: Run, service: res
         "description": "An order was paid.",
         "payload_schema": {"type": "object"},
     }
+
+
+def test_a_schema_may_be_in_a_file_and_a_change_that_is_no_addition_is_shown(
+    run: Run, service: respx.MockRouter, tmp_path: Path
+) -> None:
+    route = service.put("/v1/event-types/order.paid").respond(
+        json=ORDER_PAID | {"warning": "payload_schema has changed"}
+    )
+    file = tmp_path / "schema.json"
+    file.write_text('{"type": "object", "required": ["order"]}', encoding="utf-8")
+
+    declared = run("events", "declare", "order.paid", "--payload", f"@{file}")
+    missing = run("events", "declare", "order.paid", "--payload", "@none.json")
+
+    assert parse_body(get_last_request(route))["payload_schema"] == {"type": "object", "required": ["order"]}
+    assert (declared.exit_code, declared.stderr) == (0, "Warning: payload_schema has changed\n")
+    assert (missing.exit_code, "none.json cannot be read" in missing.stderr) == (2, True)
 
 
 def test_a_schema_that_is_no_object_is_refused_before_any_request(run: Run) -> None:

@@ -29,6 +29,12 @@ def test_it_prints_once_what_is_open_how_calls_ended_and_what_fails(run: Run, se
     assert "\x1b[2J" not in printed
 
 
+def test_it_names_the_upstreams_that_an_operator_has_paused(run: Run, service: respx.MockRouter) -> None:
+    script(service, {**administration_examples.INSIGHTS, "paused_upstreams": ["git", "paint"]})
+
+    assert "Paused upstreams, whose calls wait: git, paint." in run("top", "--once").output
+
+
 def test_as_json_it_prints_the_response_and_the_newest_failing_webhooks(run: Run, service: respx.MockRouter) -> None:
     script(service)
 

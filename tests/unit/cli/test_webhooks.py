@@ -125,6 +125,14 @@ def test_a_test_prints_the_id_of_its_delivery(run: Run, service: respx.MockRoute
     assert f"ringback deliveries show {examples.DELIVERY_ID}" in ran.stderr
 
 
+def test_a_dry_run_of_a_redelivery_says_what_would_be_done(run: Run, service: respx.MockRouter) -> None:
+    service.post("/v1/deliveries/redeliver").respond(202, json={"redelivered": 3})
+
+    ran = run("deliveries", "redeliver", "--dry-run"), run("deliveries", "redeliver")
+
+    assert [each.stdout.splitlines()[0] for each in ran] == ["would be redelivered: 3", "redelivered: 3"]
+
+
 def test_a_new_secret_is_printed_alone(run: Run, service: respx.MockRouter) -> None:
     (answer,) = schema_examples.EXAMPLES_BY_SCHEMA["RotatedWebhookView"]
     route = service.post(f"{HOOK}/rotate-secret").respond(json=answer)

@@ -10,7 +10,8 @@ from ringback.domain.jsontext import dumps, dumps_canonical, format_pointer, loa
 values = st.recursive(
     st.none()
     | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
+    | st.integers()
+    | st.integers(1 - 10**300, 10**300 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(codec="utf-8")),
     lambda inner: (
@@ -54,10 +55,33 @@ def test_the_deepest_value_that_is_written_has_254_levels() -> None:
         dumps(nested(255))
 
 
-@pytest.mark.parametrize("value", [2**64, "\ud800"], ids=["65 bits", "lone surrogate"])
+@pytest.mark.parametrize("value", [10**300, -(10**300), "\ud800"], ids=["301 digits", "-301 digits", "lone surrogate"])
 def test_json_that_some_readers_cannot_parse_is_not_written(value: Any) -> None:
+    for each in (value, [2**64, value], {"a": {"b": value}}):
+        with pytest.raises(TypeError):
+            dumps(each)
+
+
+def test_an_integer_beyond_64_bits_changes_no_other_limit() -> None:
+    assert dumps([2**64, nested(253)])
     with pytest.raises(TypeError):
-        dumps(value)
+        dumps([2**64, nested(254)])
+    with pytest.raises(TypeError):
+        dumps({1: 2**64})
+
+
+@pytest.mark.parametrize(
+    "text", [b"[%d, NaN]", b"[%d, 1e400]", b'[%d, "\\ud800"]', b"[%d", b"[" * 1000 + b"%d" + b"]" * 1000], ids=repr
+)
+def test_a_long_integer_makes_no_text_readable_that_is_not(text: bytes) -> None:
+    with pytest.raises(json.JSONDecodeError):
+        loads(text % 2**64)
+
+
+@pytest.mark.parametrize("integer", [2**63 - 1, 2**63, 2**64, -(2**63) - 1, 10**300 - 1], ids=hex)
+def test_an_integer_is_read_exactly_from_bytes_and_from_text(integer: int) -> None:
+    assert loads(b"%d" % integer) == loads(str(integer)) == integer
+    assert dumps_canonical({"b": 1.5, "a": integer}) == b'{"a":%d,"b":1.5}' % integer
 
 
 def test_the_digest_is_sha256_in_hexadecimal() -> None:

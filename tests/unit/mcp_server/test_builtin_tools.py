@@ -271,6 +271,21 @@ async def test_an_invalid_answer_is_refused_with_the_polling_tool(harness: Built
     assert '"action": "accept"' in text(returned)
 
 
+async def test_an_answer_that_does_not_match_its_question_is_refused_with_the_place(
+    harness: BuiltinToolsHarness,
+) -> None:
+    call_id = await harness.start(accepts_input=True)
+    schema = {"type": "object", "properties": {"colour": {"type": "string"}}}
+    before = await harness.service.request_input(call_id, "colour", schema=schema)
+
+    wrong = {"r1.1": {"action": "accept", "content": {"colour": 5}}}
+    returned = await harness.call_tool("ringback_answer_call", call_id=call_id, responses=wrong)
+
+    assert returned["isError"]
+    assert "#/responses/r1.1/content/colour: 5 is not of type" in text(returned)
+    assert await harness.service.read_call(call_id) == before
+
+
 async def test_a_queued_call_is_cancelled_at_once_and_a_running_one_gets_a_request(
     harness: BuiltinToolsHarness,
 ) -> None:

@@ -84,7 +84,7 @@ async def test_reserved_keys_do_not_stay_in_a_result(meta: dict[str, Any], kept:
         {"content": [], "_meta": []},
         {"resultType": "task", "taskId": "1"},
         {"resultType": "input_required", "inputRequests": {}},
-        {"content": [], "n": 2**80},
+        {"content": [], "n": 10**300},
     ],
 )
 async def test_an_invalid_result_is_an_upstream_error(result: dict[str, Any]) -> None:
@@ -115,7 +115,21 @@ async def test_each_failure_has_its_outcome(failure: RequestFailed, outcome: Cal
     completion, _ = await run(ScriptedSession(failure))
 
     assert completion.outcome is outcome
-    assert completion.error == {"code": -32603, "message": str(failure), "data": {"outcome": str(outcome)}}
+    assert completion.error is not None
+    assert completion.error["message"].startswith(str(failure))
+    assert (completion.error["code"], completion.error["data"]) == (-32603, {"outcome": str(outcome)})
+    assert ("may have run" in completion.error["message"]) is isinstance(failure, InvalidUpstreamResponse)
+
+
+async def test_a_result_that_cannot_be_stored_is_no_reason_to_run_the_tool_again() -> None:
+    too_deep: Any = []
+    for _ in range(200):
+        too_deep = [too_deep]
+    for unstorable in (10**300, too_deep):
+        completion, _ = await run(ScriptedSession({"content": [], "n": unstorable}))
+        assert completion.error is not None
+        assert "The tool has run" in completion.error["message"]
+        assert "Do not call the tool again" in completion.error["message"]
 
 
 async def test_the_error_object_of_the_upstream_is_kept_unchanged() -> None:
@@ -126,7 +140,7 @@ async def test_the_error_object_of_the_upstream_is_kept_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [{"message": "x" * ERROR_BYTES_MAX}, {"message": "x", "data": 2**80}], ids=["long", "wide"]
+    "error", [{"message": "x" * ERROR_BYTES_MAX}, {"message": "x", "data": 10**300}], ids=["long", "wide"]
 )
 async def test_an_error_that_is_too_large_is_replaced(error: dict[str, Any]) -> None:
     completion, _ = await run(ScriptedSession(UpstreamError({"code": 1, **error})))

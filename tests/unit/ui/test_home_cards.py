@@ -1,5 +1,7 @@
 """The numbers of the first page: each is the number of what its link lists."""
 
+from dataclasses import replace
+
 from ringback.domain.call import CallStatus
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.insights import InsightsOverview
@@ -19,6 +21,15 @@ OVERVIEW = InsightsOverview(
     hours=(),
     upstreams=(),
 )
+
+
+def test_the_card_of_calls_names_some_paused_upstreams() -> None:
+    notes = [
+        draw_cards(replace(OVERVIEW, scheduled_calls=0, paused_upstreams=names), None)[0].note
+        for names in (["git"], ["a", "b", "c", "d", "e"])
+    ]
+
+    assert notes == ["1 waits for a runner (paused: git)", "1 waits for a runner (a, b, c and 2 more are paused)"]
 
 
 def test_a_card_counts_those_that_its_link_lists() -> None:

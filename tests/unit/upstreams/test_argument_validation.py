@@ -6,6 +6,8 @@ import pytest
 
 from ringback.upstreams.catalog.argument_validation import ERROR_LENGTH_MAX, ERRORS_MAX, ArgumentValidator
 from ringback.upstreams.json_schema.patterns import KEPT_MAX
+from ringback.upstreams.json_schema.schema import BoundedSchema
+from ringback.upstreams.json_schema.steps import StepCounter
 
 SCHEMA = {
     "type": "object",
@@ -38,10 +40,75 @@ def test_an_error_points_at_the_place_and_names_the_rule(arguments: dict[str, An
     assert errors(SCHEMA, arguments) == [{"pointer": pointer, "detail": detail}]
 
 
+ITEM = {"type": "object", "properties": {"sku": {"type": "string"}, "qty": {"type": "integer"}}, "required": ["sku"]}
+CAT = {"properties": {"lives": {"type": "integer"}, "kind": {"const": "cat"}}, "required": ["kind", "lives"]}
+DOG = {"properties": {"kind": {"const": "dog"}, "name": {"type": "string"}}, "required": ["kind", "name"]}
+
+
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
+@pytest.mark.parametrize(
+    ("branches", "value", "pointer", "detail"),
+    [
+        ([ITEM, {"type": "null"}], {"qty": 2}, "", "'sku' is a required property"),
+        ([{"type": "null"}, ITEM], {"sku": "a", "qty": "b"}, "/qty", "'b' is not of type 'integer'"),
+        ([ITEM, {"type": "null"}], "sku", "", "'sku' is not of type 'object', 'null'"),
+        ([{"anyOf": [ITEM, {"type": "null"}]}, {"type": "integer"}], "s", "", "'s' is not of type 'object', 'null', 'integer'"),
+        ([{"anyOf": [ITEM, {"type": "null"}]}, {"type": "integer"}], {}, "", "'sku' is a required property"),
+        ([{"type": "string", "pattern": "^a"}, {"type": "null"}], "b", "", "'b' does not match '^a'"),
+        ([{"enum": ["a", "b"]}, {"type": "null"}], "c", "", "'c' is not one of ['a', 'b']"),
+        ([CAT, DOG], {"kind": "dog", "lives": "many"}, "", "'name' is a required property"),
+        ([CAT, DOG], {"kind": "cat", "lives": "many"}, "/lives", "'many' is not of type 'integer'"),
+        ([CAT, DOG], {"kind": "cow"}, "/kind", "one of ['cat', 'dog'] was expected"),
+        ([{"required": ["a"]}, {"required": ["b"]}], {}, "", "'a' is a required property, or 'b' is a required property"),
+        ([False, {"type": "null"}], 1, "", "1 is not allowed"),
+    ],
+)  # fmt: skip
+def test_a_value_that_fits_no_branch_gets_the_error_of_the_best_one(
+    keyword: str, branches: list[Any], value: Any, pointer: str, detail: str
+) -> None:
+    found = errors(schema_of_path(items={keyword: branches}), {"path": [value, value]})
+
+    assert found == [{"pointer": f"#/arguments/path/{index}{pointer}", "detail": detail} for index in range(2)]
+
+
+def nest_branches(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(levels):
+        schema = {"anyOf": [schema]}
+    return schema
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [{"anyOf": [{"minLength": 3, "maximum": number} for number in range(1, 4_000)]}, nest_branches(140)],
+    ids=["many", "deep"],
+)
+def test_a_value_that_fits_none_of_too_many_branches_is_refused_without_a_reason(rule: dict[str, Any]) -> None:
+    found = errors(schema_of_path(**rule), {"path": 5_000})
+
+    assert found[0]["pointer"] == "#/arguments/path"
+
+
 def test_a_long_value_is_not_echoed() -> None:
     (error,) = errors(SCHEMA, {"path": "secret" * 100})
 
     assert error == {"pointer": "#/arguments/path", "detail": "the value is too long"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "detail"),
+    [
+        ({"type": "string"}, True, "true is not of type 'string'"),
+        ({"enum": [None, False, 1]}, "a", "'a' is not one of [null, false, 1]"),
+        ({"const": {"a": [None, 1.5]}}, True, "{'a': [null, 1.5]} was expected"),
+        ({"minLength": 1}, "", "'' must not be empty"),
+        ({"minItems": 1}, [], "[] must not be empty"),
+        ({"maxProperties": 0}, {"a": {}}, "{'a': {}} must be empty"),
+        ({"uniqueItems": True}, [1, True, 1], "[1, true, 1] has an item more than once"),
+    ],
+)
+def test_a_message_has_values_of_json_and_plain_words(rule: dict[str, Any], value: Any, detail: str) -> None:
+    assert errors(schema_of_path(**rule), {"path": value}) == [{"pointer": "#/arguments/path", "detail": detail}]
 
 
 def test_errors_are_few_and_short() -> None:
@@ -50,6 +117,26 @@ def test_errors_are_few_and_short() -> None:
 
     assert len(found) == ERRORS_MAX
     assert max(len(error["detail"]) for error in found) <= ERROR_LENGTH_MAX
+
+
+@pytest.mark.parametrize(
+    ("divisor", "multiples", "others"),
+    [
+        (0.01, [number / 100 for number in range(2_000)], [19.995, 0.001, 5e-324]),
+        (0.1, [0, 0.3, -0.7, 12, 1e308], [0.35]),
+        (1e-308, [1e308, 3e-308, 2**70], [1.5e-308]),
+        (1e308, [0.0, 1e308, 10**400], [1, 1e307]),
+        (3, [-9, 9.0, 3e100, 3 * 10**400], [10**400, 1e308, 0.5]),
+        (0.123456789, [0], [1e308]),
+    ],
+)
+def test_a_multiple_is_one_of_the_decimals_that_were_written(
+    divisor: float, multiples: list[float], others: list[float]
+) -> None:
+    schema = schema_of_path(items={"multipleOf": divisor})
+
+    assert errors(schema, {"path": multiples}) == []
+    assert [errors(schema, {"path": [each]})[0]["pointer"] for each in others] == ["#/arguments/path/0"] * len(others)
 
 
 def test_a_schema_without_a_dialect_is_read_as_2020_12() -> None:
@@ -65,6 +152,68 @@ def test_a_dialect_that_is_named_is_honoured() -> None:
     }
 
     assert errors(schema, {"pair": [1]}) != []
+
+
+@pytest.mark.parametrize("draft", ["draft-04", "draft-06", "draft-07", "draft/2019-09", "draft/2020-12"])
+def test_a_boolean_that_excludes_a_limit_has_the_meaning_of_draft_4_in_all_drafts(draft: str) -> None:
+    path = {"minimum": 0, "exclusiveMinimum": True, "maximum": 9, "exclusiveMaximum": True}
+    scheme = "http" if draft.startswith("draft-") else "https"
+    of_draft = {"$schema": f"{scheme}://json-schema.org/{draft}/schema"}
+
+    assert [errors({**schema_of_path(**path), **of_draft}, {"path": each}) for each in (1, 0.5, 8.5)] == [[]] * 3
+    for value in (0, 9):
+        assert errors({**schema_of_path(**path), **of_draft}, {"path": value}) != []
+        inclusive = {**path, "exclusiveMinimum": False, "exclusiveMaximum": False}
+        assert errors({**schema_of_path(**inclusive), **of_draft}, {"path": value}) == []
+    alone = schema_of_path(exclusiveMinimum=True, exclusiveMaximum=True)
+    assert [errors({**alone, **of_draft}, {"path": each}) for each in (-7, 0, 1, 7)] == [[]] * 4
+
+
+def test_a_number_that_excludes_a_limit_has_no_meaning_in_draft_4() -> None:
+    schema = schema_of_path(minimum=0, exclusiveMinimum=-5, maximum=9, exclusiveMaximum=10)
+
+    assert errors({"$schema": "http://json-schema.org/draft-04/schema#", **schema}, {"path": 0}) == []
+    assert errors({"$schema": "http://json-schema.org/draft-04/schema#", **schema}, {"path": 9}) == []
+
+
+@pytest.mark.parametrize("dialect", ["", "https://json-schema.org/draft/2020-12/schema"])
+def test_a_list_of_items_has_a_schema_for_each_place_in_2020_12_too(dialect: str) -> None:
+    schema = {"$schema": dialect, **schema_of_path(items=[{"type": "string"}, True])}
+
+    assert errors(schema, {"path": ["a", 1, 2]}) == []
+    assert errors(schema, {"path": [1]})[0]["pointer"] == "#/arguments/path/0"
+
+
+def test_a_recursive_reference_to_a_resource_whose_id_has_a_fragment_is_followed() -> None:
+    of_path = {"$id": "https://example.com/node#here", "items": {"$recursiveRef": "#"}, "type": ["array", "integer"]}
+    schema = {"$schema": "https://json-schema.org/draft/2019-09/schema", "properties": {"path": of_path}}
+
+    assert errors(schema, {"path": [[1]]}) == []
+    assert errors(schema, {"path": [["x"]]}) != []
+
+
+def test_a_value_at_which_a_schema_is_unusable_leaves_the_check_of_other_values(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    schema = {"properties": {"path": {"$ref": "#/absent"}, "n": {"type": "integer"}}}
+    checker = ArgumentValidator(schema, upstream="git", tool="log")
+
+    assert [checker.find_errors({"path": "a"}), checker.find_errors({"path": "a"})] == [[], []]
+    assert checker.find_errors({"n": "x"}) != []
+    assert [record.getMessage() for record in caplog.records] == ["tool.schema_unusable"]
+
+
+def test_a_value_that_uses_up_the_steps_where_a_reference_is_read_leaves_the_check_of_other_values() -> None:
+    places = {f"p{number}": {"type": "string"} for number in range(200)}
+    pointer = {"$ref": "#/outside"}
+    checker = BoundedSchema({"outside": {"properties": places}, "properties": {"path": pointer}})
+    few = StepCounter()
+    few.left = 430
+
+    assert checker.find_errors({"path": {"p0": 1}}, errors_max=5, steps=few) == ([], False)
+    errors_of_other, is_complete = checker.find_errors({"path": {"p0": 1, "p199": 1}}, errors_max=5)
+    assert [error.path for error in errors_of_other] == [("path", "p0"), ("path", "p199")]
+    assert is_complete
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,13 @@ from weakref import WeakSet
 import pytest
 
 from ringback.domain.errors import InvalidArguments
-from ringback.domain.upstreams import ToolInfo
+from ringback.domain.upstreams import CheckWork, ToolInfo
 from ringback.upstreams.catalog import tool_catalog as catalog_module
 from ringback.upstreams.catalog.argument_validation import ArgumentValidator
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from ringback.upstreams.connection import UpstreamConnection
 from ringback.upstreams.connection_directory import ConnectionDirectory
+from ringback.upstreams.json_schema.steps import STEPS_MAX
 from tests.support.examples import ALICE
 from tests.support.fixed_upstreams import FakeUpstreamConnection
 
@@ -61,3 +62,19 @@ async def test_an_upstream_that_keeps_renaming_its_tools_leaves_no_checkers_behi
             await catalog.check_call("git", f"tool-{number}", {}, visible_upstreams=None, principal=ALICE)
 
     assert len(alive) == 1
+
+
+async def test_the_checks_of_one_request_share_the_steps_of_one_check() -> None:
+    catalog = UpstreamToolCatalog(ConnectionDirectory({"git": cast("UpstreamConnection", RenamingConnection())}))
+    work = CheckWork()
+
+    async def check(arguments: Mapping[str, Any], work: CheckWork | None) -> None:
+        await catalog.check_call("git", "first", arguments, visible_upstreams=None, principal=ALICE, work=work)
+
+    with pytest.raises(InvalidArguments):
+        await check({}, work)
+    assert 0 < work.steps < STEPS_MAX
+    work.steps = STEPS_MAX
+    await check({}, work)
+    with pytest.raises(InvalidArguments):
+        await check({}, None)

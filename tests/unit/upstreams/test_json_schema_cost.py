@@ -13,6 +13,7 @@ import pytest
 
 from ringback.upstreams.json_schema import steps
 from ringback.upstreams.json_schema.dialects import FORMS
+from ringback.upstreams.json_schema.patterns import Patterns, compile_pattern
 from ringback.upstreams.json_schema.schema import BoundedSchema
 from ringback.upstreams.json_schema.steps import SchemaUnusable, StepLimitExceeded
 
@@ -143,6 +144,7 @@ SCHEMAS: Final[Mapping[str, tuple[dict[str, Any], Any]]] = {
     "minProperties": ({"anyOf": [{"minProperties": 10**9}] * 250}, MEMBERS),
     "minimum": ({"items": {"not": {"minimum": 10**5000}}}, NUMBERS),
     "multipleOf": ({"items": {"not": {"multipleOf": 1e-300}}}, CountedList([1.7e308] * SIZE)),
+    "multipleOf a long integer": ({"items": {"multipleOf": 10**3000}}, CountedList([10**6000] * SIZE)),
     "not": ({"not": {"not": {"not": {"type": "string"}}}}, NUMBERS),
     "oneOf": ({"oneOf": [{"type": "string"}] * 250}, NUMBERS),
     "pattern": ({"items": {"not": {"pattern": r"(\w|x){300}y"}}}, TEXTS),
@@ -220,3 +222,32 @@ def test_all_hostile_keywords_together_do_not_work_for_longer(monkeypatch: pytes
 )
 def test_a_schema_is_not_read_for_longer_than_its_steps(schema: dict[str, Any]) -> None:
     assert COST.measure(lambda: try_validate(schema, {"name": 1})) <= COST_MAX
+
+
+@pytest.mark.parametrize("pattern", ["(a|b)*" * 900, "(a)(b)", "((a)|(b))+", "^(?:(a*))*$"])
+def test_a_group_without_a_name_captures_nothing_because_a_search_copies_each_of_them(pattern: str) -> None:
+    compiled = compile_pattern(pattern)
+
+    assert compiled is not None
+    assert compiled.groups == 0
+    assert compiled.search(b"ab") is None if pattern.startswith("^") else compiled.search(b"ab") is not None
+
+
+def count_search(pattern: str, text: str) -> int:
+    """The steps of a search with a compiled pattern."""
+    patterns, counter = Patterns(), steps.StepCounter()
+    patterns.matches(pattern, "", counter)
+    before = counter.left
+    patterns.matches(pattern, text, counter)
+    return before - counter.left
+
+
+@pytest.mark.parametrize("text", ["é" * 400, "😀" * 200])
+def test_a_search_counts_the_bytes_that_re2_reads(text: str) -> None:
+    assert abs(count_search("(.*x){20}y", text) - count_search("(.*x){20}y", "x" * 800)) <= 1
+
+
+def test_a_search_counts_each_group_that_captures() -> None:
+    named = "".join(f"(?P<n{number}>.*x)" for number in range(9))
+
+    assert count_search(named, "ab" * 50) >= 9 * count_search("(.*x)" * 9, "ab" * 50)

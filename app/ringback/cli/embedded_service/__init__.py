@@ -14,7 +14,7 @@
     locks           two file locks, which the system releases when a process dies
     runtime_file    where the running service is, and the key for it; what is kept for the next start
 
-`service.lock` decides who is the service: its process holds it for as long as it lives. So a service that was killed is noticed
+`service.lock` decides who is the service: its process holds it for as long as it runs. So a service that was killed is noticed
 at once, and the runtime file of a dead one is never believed: another user's process may have its port by now. `start.lock`
 only keeps ten clients from starting ten processes of which nine would end again.
 

@@ -96,8 +96,8 @@ class LocalCall:
             join.notify()
 
     def report_progress(self, progress: Progress) -> None:
-        """Give the progress to the joins at once, and save it soon."""
-        if progress == self.record.progress:
+        """Give the progress to the joins at once, and save it soon. Earlier progress that a target sends again is ignored."""
+        if progress == self.record.progress or _is_behind(progress, self.record.progress):
             return
         for join in self._joins:
             join.unseen_progress.append(progress)
@@ -214,7 +214,8 @@ class LocalCall:
                 f"The state no longer holds call {self.handle.id}: it was forgotten, or it has expired."
             )
         known_progress = self.record.progress
-        if reports_own or "progress" in self._unsaved:  # what this process knows is newer
+        is_newer_here = reports_own or "progress" in self._unsaved
+        if is_newer_here or _is_behind(record.progress, known_progress):
             record = record.model_copy(update={"progress": known_progress})
         self.record = record
         if record.progress is not None and record.progress != known_progress:
@@ -228,9 +229,15 @@ def _changed(record: CallRecord, changes: dict[str, Any]) -> CallRecord:
     if record.completion is not None:
         return record
     changed = record.model_copy(update=changes)
+    if _is_behind(changed.progress, record.progress):  # another process has followed the call further
+        changed = changed.model_copy(update={"progress": record.progress})
     needs_holder = changed.completion is None and (changed.position is None or changed.position.kind == "plain")
     lease = {} if needs_holder else {"lease_holder": None, "lease_until": 0.0}
     return changed.model_copy(update={"handle": _update_handle(changed), **lease})
+
+
+def _is_behind(progress: Progress | None, known: Progress | None) -> bool:
+    return known is not None and (progress is None or progress.progress < known.progress)
 
 
 def _update_handle(record: CallRecord) -> CallHandle:

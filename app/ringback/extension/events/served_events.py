@@ -126,8 +126,8 @@ class ServedEvents:
     ) -> Callable[[builtins.type[T]], builtins.type[T]]:
         """Declare an event type: the decorated class (a pydantic model, dataclass or TypedDict) is its data.
 
-        `description` tells a model what happens and when to subscribe. `arguments` is a class of what clients may filter by. A
-        subscription gets an event if each argument that is not null equals the member of this name in the data.
+        `description` says to models what happens and when to subscribe. `arguments` is a class of what clients may filter by.
+        A subscription gets an event if each argument that is not null equals the member of this name in the data.
         `matches(arguments, data)` replaces that rule. It gets an object of `arguments` and the data as JSON, for each
         subscription of this type and each event; it must return at once, and an exception of it counts as False.
         """

@@ -3,7 +3,7 @@
                           ┌────── CallContext: the call under its lease ──────┐
     execution ──▶ Driver.run_call(session, context)                           │
                           │   save_handle                     durable before the driver waits
-                          │   request_input, wait_for_answers questions while the session lives
+                          │   request_input, wait_for_answers questions while the session is open
                           │   report_progress                                 │
                           ├──▶ CallCompletion   how the call ended            │
                           ├──▶ ParkedCall       waits for answers; no process runs it

@@ -26,7 +26,14 @@ from ringback.domain.tool_result import (
     is_storable_error,
     without_null_members,
 )
-from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, ResponseLost, UpstreamError
+from ringback.protocol.errors import (
+    InvalidUpstreamResponse,
+    LoginRequired,
+    RequestFailed,
+    RequestNotSent,
+    ResponseLost,
+    UpstreamError,
+)
 from ringback.protocol.transport_errors import RESULT_BYTES_MAX
 from ringback.runner.drivers.driver import CallContext
 
@@ -34,6 +41,9 @@ _PARSER_DEPTH_MAX: Final = 200
 """The nesting limit of pydantic's JSON parser, and so of every client on the MCP SDK."""
 RESULT_DEPTH_MAX: Final = 190
 """The nesting limit of a result; the callback or task that carries it adds a few levels."""
+_MAY_HAVE_RUN: Final = "The tool may have run: check what it has done before you call it again."
+_NOT_STORED: Final = "The tool has run, but its result cannot be stored: it"
+_NOT_AGAIN: Final = "Do not call the tool again for this reason: it would run once more, with the same end."
 
 
 def failure_to_completion(failure: RequestFailed) -> CallCompletion:
@@ -47,6 +57,8 @@ def failure_to_completion(failure: RequestFailed) -> CallCompletion:
             return failed_completion(CallOutcome.UNKNOWN, str(failure))
         case UpstreamError(error=error):
             return error_to_completion(error)
+        case InvalidUpstreamResponse():
+            return failed_completion(CallOutcome.UPSTREAM_ERROR, f"{failure} {_MAY_HAVE_RUN}")
         case _:
             return failed_completion(CallOutcome.UPSTREAM_ERROR, str(failure))
 
@@ -74,17 +86,16 @@ def result_to_completion(result: dict[str, Any]) -> CallCompletion:
     try:
         body = jsontext.dumps(without_reserved_meta(result))
     except TypeError:
-        return failed_completion(
-            CallOutcome.UPSTREAM_ERROR,
-            "The result cannot be stored: it has integers beyond 64 bits or is nested too deeply.",
-        )
+        return _not_stored(f"has integers of more than {jsontext.INTEGER_DIGITS_MAX} digits or is nested too deeply")
     if _is_too_deep(body):
-        return failed_completion(
-            CallOutcome.UPSTREAM_ERROR, f"The result is nested deeper than {RESULT_DEPTH_MAX} levels."
-        )
+        return _not_stored(f"is nested deeper than {RESULT_DEPTH_MAX} levels")
     if len(body) > RESULT_BYTES_MAX:
-        return failed_completion(CallOutcome.UPSTREAM_ERROR, f"The result is larger than {RESULT_BYTES_MAX} bytes.")
+        return _not_stored(f"is larger than {RESULT_BYTES_MAX} bytes")
     return completion_from_result(body, is_error=result.get("isError") is True)
+
+
+def _not_stored(reason: str) -> CallCompletion:
+    return failed_completion(CallOutcome.UPSTREAM_ERROR, f"{_NOT_STORED} {reason}. {_NOT_AGAIN}")
 
 
 def _is_too_deep(body: bytes) -> bool:

@@ -247,7 +247,10 @@ class Insights:
         """
         caller.require_scope(Scope.READ)
         upstreams = [info.name for info in self._catalog.list_upstreams() if caller.may_use_upstream(info.name)]
-        return await self._overviews.read_overview(caller, hours=hours, upstreams=upstreams)
+        overview = await self._overviews.read_overview(caller, hours=hours, upstreams=upstreams)
+        intakes = await self._upstream_controls.read_intakes()
+        paused = sorted(name for name in upstreams if intakes.get(name) is UpstreamIntake.PAUSED)
+        return replace(overview, paused_upstreams=paused)
 
     async def list_sessions(self, caller: Caller, *, position: str | None, limit: int) -> Page[ClientSession, str]:
         """The caller's client sessions, that of the newest call first; those of all principals for an operator."""

@@ -93,18 +93,21 @@ class SqliteStore:
             except sqlite3.Error as error:
                 self._integrity.record_error(error)
                 raise (self._integrity.failure or database.explain_opening(error, self._path)) from error
-            group_commit = GroupCommit(
-                writer,
-                clock=self._clock,
-                sealer=self._sealer,
-                reader=self._webhook_reader,
-                notify=self._signals.notify,
-                commits=commits,
-                integrity=self._integrity,
-            )
+            group_commit = self._build_group_commit(writer, commits)
             pool = ReadPool(readers, sealer=self._sealer)
             self._open_database = _OpenDatabase(group_commit, writer, reader, pool, stack.pop_all())
             self._is_exclusive = exclusive
+
+    def _build_group_commit(self, writer: sqlite3.Connection, commits: CommitCounter) -> GroupCommit:
+        return GroupCommit(
+            writer,
+            clock=self._clock,
+            sealer=self._sealer,
+            reader=self._webhook_reader,
+            notify=self._signals.notify,
+            commits=commits,
+            integrity=self._integrity,
+        )
 
     @contextmanager
     def _hold_lock(self) -> Generator[FileLock]:

@@ -126,14 +126,16 @@ def bar_of_call(call: Call, now: datetime) -> Sequence[TimeBar]:
     return [waiting, TimeBar(start=sent, end=end, tone=tone, text=call.outcome or "Running")]
 
 
-def describe_state(call: Call) -> str:
-    """One sentence about what the call does now."""
+def describe_state(call: Call, *, is_paused: bool = False) -> str:
+    """One sentence about what the call does now. `is_paused`: an operator has paused its upstream."""
     if call.outcome is not None:
         error = describe_error(call.outcome)
         text = "The tool returned a result." if error is None else error.message
         return PAGE_TEXTS.get(call.outcome, text)
     if call.status is CallStatus.INPUT_REQUIRED:
         return "The tool waits for input."
+    if is_paused and call.phase is CallPhase.QUEUED:
+        return f"The call waits because an operator has paused its upstream, {call.upstream}."
     waits = {CallPhase.SCHEDULED: "The call starts later.", CallPhase.QUEUED: "The call waits for its upstream."}
     return waits.get(call.phase, "The tool runs.")
 

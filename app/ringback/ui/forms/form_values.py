@@ -18,10 +18,8 @@ from ringback.ui.forms.schema_reading import is_array, is_object
 TypedValues = Mapping[str, Sequence[str]]
 """What a form sent, by the names of its fields."""
 
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
+_INTEGER: Final = re.compile(rf"[+-]?[0-9]{{1,{jsontext.INTEGER_DIGITS_MAX}}}")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,4})?")
-_INTEGER_MIN: Final = -(2**63)
-_INTEGER_MAX: Final = 2**64 - 1
 _LEFT_OUT: Final = object()
 
 
@@ -138,10 +136,7 @@ def _read_number(_: SchemaField, typed: Sequence[str]) -> float:
 def _parse_integer(text: str) -> int:
     if _INTEGER.fullmatch(text.strip()) is None:
         raise _Invalid(f"{_quote(text)} is no whole number.")
-    value = int(text)
-    if not _INTEGER_MIN <= value <= _INTEGER_MAX:
-        raise _Invalid(f"{_quote(text)} has more than 64 bits.")
-    return value
+    return int(text)
 
 
 def _parse_number(text: str) -> float:

@@ -11,13 +11,14 @@ from starlette.routing import Route
 
 from ringback.api.responses import encode_next_cursor
 from ringback.domain import jsontext
-from ringback.domain.call import Call, CallStatus
+from ringback.domain.call import Call, CallPhase, CallStatus
 from ringback.domain.call_histories import CallHistory
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.domain.errors import ContentUnreadable, InvalidRequest, ResultNotReady
 from ringback.domain.ids import is_well_formed_id
 from ringback.domain.principal import Caller, Scope
+from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.ui.access import act_for_owner, shows_owner, view_rows
 from ringback.ui.call_filters import (
     FAILURES,
@@ -115,7 +116,7 @@ class CallPages:
             done=find_notice(request),
             arguments=show_value(call.arguments),
             result=await self._read_result(caller, call),
-            **self._state_values(history, viewer),
+            **await self._state_values(history, viewer),
         )
 
     async def show_state(self, request: Request, viewer: Viewer) -> Response:
@@ -124,7 +125,7 @@ class CallPages:
         if request.query_params.get("version") == _compute_version(history, self._context.clock.now()):
             return Response(status_code=HTTPStatus.NO_CONTENT, headers=PAGE_HEADERS)
         response = self._renderer.render_page(
-            "call_state.html", viewer, title="", **self._state_values(history, viewer)
+            "call_state.html", viewer, title="", **await self._state_values(history, viewer)
         )
         if history.call.is_final and request.query_params.get("status") != history.call.status:
             response.headers["HX-Refresh"] = "true"
@@ -146,13 +147,20 @@ class CallPages:
         viewer.require_client_session(history.call.client_session_id)
         return caller, history
 
-    def _state_values(self, history: CallHistory, viewer: Viewer) -> dict[str, Any]:
+    async def _is_paused(self, call: Call) -> bool:
+        """Whether an operator has paused the upstream of a call that waits."""
+        if call.is_final or call.phase is not CallPhase.QUEUED:
+            return False
+        intakes = await self._context.services.upstream_controls.read_intakes()
+        return intakes.get(call.upstream) is UpstreamIntake.PAUSED
+
+    async def _state_values(self, history: CallHistory, viewer: Viewer) -> dict[str, Any]:
         now = self._context.clock.now()
         return {
             "history": history,
             "state_version": _compute_version(history, now),
             "call": history.call,
-            "state_text": describe_state(history.call),
+            "state_text": describe_state(history.call, is_paused=await self._is_paused(history.call)),
             "reason": _find_reason(history.call),
             "entries": list_entries(history),
             "receivers": [

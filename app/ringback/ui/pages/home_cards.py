@@ -14,6 +14,9 @@ from ringback.ui.formats import format_duration
 LATE_SECONDS: Final = 60.0
 """A call that waits longer for a runner, and a delivery that is overdue for longer, are shown as a warning."""
 
+PAUSED_SHOWN_MAX: Final = 3
+"""Names of paused upstreams on a card; the page of upstreams has all."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
@@ -40,6 +43,8 @@ def _draw_call_cards(overview: InsightsOverview, queued_age: float) -> Sequence[
     queued = f"{_count(overview.queued_calls)} {_verb(overview.queued_calls, 'wait')} for a runner"
     if is_late:
         queued = f"{queued}, the oldest for {format_duration(queued_age)}"
+    if overview.paused_upstreams:
+        queued = f"{queued} ({_name_paused(overview.paused_upstreams)})"
     later = overview.scheduled_calls
     scheduled = f"; {_count(later)} {_verb(later, 'start')} later" if later else ""
     return [
@@ -48,7 +53,7 @@ def _draw_call_cards(overview: InsightsOverview, queued_age: float) -> Sequence[
             number=_count(working, limit=None),
             path="/calls?status=working",
             note=f"{queued}{scheduled}",
-            tone="warn" if is_late else "",
+            tone="warn" if is_late or (overview.paused_upstreams and overview.queued_calls) else "",
         ),
         Card(
             label="Calls awaiting input",
@@ -96,6 +101,13 @@ def _draw_delivery_cards(overview: InsightsOverview, due_age: float) -> Sequence
             tone="bad" if failing else "",
         ),
     ]
+
+
+def _name_paused(upstreams: Sequence[str]) -> str:
+    """The first ones by name: a card has little room."""
+    more = len(upstreams) - PAUSED_SHOWN_MAX
+    names = ", ".join(upstreams[:PAUSED_SHOWN_MAX])
+    return f"{names} and {more} more are paused" if more > 0 else f"paused: {names}"
 
 
 def _note_sent(leased: int) -> str:

@@ -8,4 +8,5 @@ tool_catalog          finds tools and rejects calls that cannot succeed
 argument_validation   checks arguments against an inputSchema in bounded time
 argument_schemas      … arguments of event types
 payload_schemas       … the data of events that clients publish
+requested_schemas     … answers to elicitations, against the requestedSchema of the question
 """

@@ -1,7 +1,8 @@
 """Checks arguments against the inputSchema of a tool, in bounded time.
 
 The schema comes from an upstream: it may be invalid, have unresolvable references, or be recursive without end. Such a schema
-rejects nothing, and the tool itself decides. So it does about arguments that take more steps than a validation may have.
+rejects nothing, and the tool itself decides. So it does about arguments that take more steps than a validation may have, or
+that lead to a reference without a target.
 A `$ref` never causes a request. The limits are those of `ringback.upstreams.json_schema`.
 """
 
@@ -12,6 +13,7 @@ from typing import Any, Final
 from ringback.domain import jsontext
 from ringback.upstreams.json_schema.evaluation import SchemaError
 from ringback.upstreams.json_schema.schema import BoundedSchema
+from ringback.upstreams.json_schema.steps import StepCounter
 
 log = logging.getLogger(__name__)
 
@@ -26,27 +28,32 @@ class ArgumentValidator:
     def __init__(self, schema: Mapping[str, Any], *, upstream: str, tool: str) -> None:
         self._log_context = {"upstream": upstream, "tool": tool}
         self._schema: BoundedSchema | None = None
+        self._is_logged = False
         try:
             self._schema = BoundedSchema(schema)
         except Exception:  # noqa: BLE001 - the boundary to foreign schemas
-            self._disable()
+            self._log_unusable()
 
-    def find_errors(self, arguments: Mapping[str, Any]) -> list[dict[str, str]]:
-        """At most `ERRORS_MAX` errors, each with a JSON pointer and a detail; empty if the arguments are valid."""
+    def find_errors(self, arguments: Mapping[str, Any], steps: StepCounter | None = None) -> list[dict[str, str]]:
+        """At most `ERRORS_MAX` errors, each with a JSON pointer and a detail; empty if the arguments are valid.
+
+        Several checks can share their steps.
+        """
         if self._schema is None:
             return []
         try:
-            errors, is_complete = self._schema.find_errors(arguments, errors_max=ERRORS_MAX)
+            errors, is_complete = self._schema.find_errors(arguments, errors_max=ERRORS_MAX, steps=steps)
         except Exception:  # noqa: BLE001 - the same boundary: a `$ref` without a target, or a cycle
-            self._disable()
+            self._log_unusable()  # and check other arguments: those of one principal decide nothing for another
             return []
         if not is_complete:
             log.info("tool.arguments_not_validated", extra=self._log_context)  # the errors found so far are valid
         return [_format_error(error) for error in errors]
 
-    def _disable(self) -> None:
-        self._schema = None
-        log.warning("tool.schema_unusable", extra=self._log_context)
+    def _log_unusable(self) -> None:
+        if not self._is_logged:
+            self._is_logged = True
+            log.warning("tool.schema_unusable", extra=self._log_context)
 
 
 def _format_error(error: SchemaError) -> dict[str, str]:

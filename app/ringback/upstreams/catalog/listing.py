@@ -65,21 +65,10 @@ async def fetch_listing(
     params: dict[str, Any] = {}
     size = 0
     for _ in range(PAGES_MAX):
-        try:
-            page = await session.send_request(
-                _METHOD_BY_LISTING[listing], params, client_capabilities=client_capabilities
-            )
-        except UpstreamError as error:
-            if error.error.get("code") == METHOD_NOT_FOUND:
-                return []
-            raise
-        session.check_list(page)
-        listed = page.get(listing)
-        if not isinstance(listed, list):
-            raise InvalidUpstreamResponse(f"The upstream's list of {listing} is no list.")
-        size_after = await _add_page(
-            cast("list[Any]", listed), listing, entries, size, modern=session.protocol.is_modern
-        )
+        page = await _fetch_page(session, listing, params, client_capabilities)
+        if page is None:
+            return []
+        size_after = await _add_page(page[listing], listing, entries, size, modern=session.protocol.is_modern)
         if size_after is None:
             break
         size, cursor = size_after, page.get("nextCursor")
@@ -91,6 +80,22 @@ async def fetch_listing(
         params = {"cursor": cursor}
     on_truncated()
     return list(entries.values())
+
+
+async def _fetch_page(
+    session: UpstreamSession, listing: Listing, params: dict[str, Any], client_capabilities: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    """A page whose entries are a list; None if the upstream does not have the method."""
+    try:
+        page = await session.send_request(_METHOD_BY_LISTING[listing], params, client_capabilities=client_capabilities)
+    except UpstreamError as error:
+        if error.error.get("code") == METHOD_NOT_FOUND:
+            return None
+        raise
+    session.check_list(page)
+    if not isinstance(page.get(listing), list):
+        raise InvalidUpstreamResponse(f"The upstream's list of {listing} is no list.")
+    return page
 
 
 def _is_offered(session: UpstreamSession, listing: Listing) -> bool:

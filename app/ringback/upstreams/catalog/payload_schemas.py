@@ -27,6 +27,8 @@ class JsonPayloadSchemas:
             return str(problem)
         except StepLimitExceeded:
             return "the schema is too large"
+        except Exception as problem:  # noqa: BLE001 - the boundary to foreign schemas
+            _log_unforeseen(problem)
         return None
 
     def find_errors(self, payloads: Sequence[DeclaredPayload]) -> Sequence[Mapping[str, str]]:
@@ -49,6 +51,9 @@ class JsonPayloadSchemas:
             StepLimitExceeded,
         ):  # declared before declarations were checked, or a `$ref` without a target
             return []
+        except Exception as problem:  # noqa: BLE001 - the same boundary
+            _log_unforeseen(problem)
+            return []
         return [
             {
                 "pointer": jsontext.format_pointer([*payload.place, *error.path]),
@@ -56,3 +61,8 @@ class JsonPayloadSchemas:
             }
             for error in errors
         ]
+
+
+def _log_unforeseen(problem: Exception) -> None:
+    """A defect of the check. The data is accepted: its receivers lose nothing by it, and the publisher cannot mend it."""
+    log.error("event.schema_not_checked", exc_info=problem)

@@ -22,10 +22,11 @@ from ringback.domain.errors import (
 )
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import SHARED_OWNER
-from ringback.domain.upstreams import SkippedUpstream, ToolConfig, ToolInfo, UpstreamInfo
+from ringback.domain.upstreams import CheckWork, SkippedUpstream, ToolConfig, ToolInfo, UpstreamInfo
 from ringback.upstreams.catalog.argument_validation import ArgumentValidator
 from ringback.upstreams.connection_problems import ConnectionProblem
 from ringback.upstreams.errors import UpstreamUnreachable
+from ringback.upstreams.json_schema.steps import StepCounter
 from ringback.upstreams.skipped import SkippedEntries, SkippedUpstreams
 
 LIST_AGE_SECONDS_MAX: Final = 300.0
@@ -152,11 +153,14 @@ class UpstreamToolCatalog:
         principal: Principal,
         visible_upstreams: frozenset[str] | None,
         accepts_input: bool = False,
+        work: CheckWork | None = None,
     ) -> None:
         self._require_upstream(upstream, visible_upstreams=visible_upstreams)
         await self._connections.check_login(upstream, principal)
         with suppress(UpstreamUnreachable), self._connections.use_connection(upstream, principal) as connection:
-            await self._check_on_connection(connection, upstream, tool, arguments, accepts_input=accepts_input)
+            await self._check_on_connection(
+                connection, upstream, tool, arguments, accepts_input=accepts_input, work=work
+            )
 
     async def _check_on_connection(
         self,
@@ -166,12 +170,13 @@ class UpstreamToolCatalog:
         arguments: Mapping[str, Any],
         *,
         accepts_input: bool,
+        work: CheckWork | None,
     ) -> None:
         def find_error(tools: Mapping[str, ToolInfo], *, can_elicit: bool) -> InvalidRequest | None:
             if tool not in tools:
                 return UnknownTool(_unknown_tool_message(upstream, tool, tools), tool=tool)
             validators = self._get_validators(connection, upstream, tools, can_elicit=can_elicit)
-            return _find_invalid_arguments(validators.get_validator(tool), upstream, tool, arguments)
+            return _find_invalid_arguments(validators.get_validator(tool), upstream, tool, arguments, work)
 
         tools = await self._get_tools_with_wait(connection, FIRST_LIST_TIMEOUT_SECONDS, can_elicit=False)
         if tools is None or find_error(tools, can_elicit=False) is None:
@@ -274,9 +279,9 @@ class _ToolValidators:
 
 
 def _find_invalid_arguments(
-    validator: ArgumentValidator, upstream: str, tool: str, arguments: Mapping[str, Any]
+    validator: ArgumentValidator, upstream: str, tool: str, arguments: Mapping[str, Any], work: CheckWork | None
 ) -> InvalidArguments | None:
-    if not (errors := validator.find_errors(arguments)):
+    if not (errors := _find_errors(validator, arguments, work)):
         return None
     detail = "; ".join(f"{error['pointer']}: {error['detail']}" for error in errors)
     return InvalidArguments(
@@ -284,6 +289,20 @@ def _find_invalid_arguments(
         tool=tool,
         errors=errors,
     )
+
+
+def _find_errors(
+    validator: ArgumentValidator, arguments: Mapping[str, Any], work: CheckWork | None
+) -> list[dict[str, str]]:
+    if work is None:
+        return validator.find_errors(arguments)
+    steps = StepCounter()
+    steps.left -= work.steps
+    before = steps.left
+    try:
+        return validator.find_errors(arguments, steps)
+    finally:
+        work.steps += before - steps.left
 
 
 def _unknown_tool_message(upstream: str, tool: str, tools: Iterable[str]) -> str:

@@ -5,6 +5,7 @@
     dialects     the drafts 4, 6, 7, 2019-09 and 2020-12: which keyword has which meaning and which form
     document     reads a schema once: the form of its keywords, its ids and anchors, and what a reference refers to
     evaluation   one validation: its steps, its errors, its place in the value
+    branches     why a value is valid under no branch of `anyOf` or `oneOf`
     assertions   the keywords that compare a value
     applicators  the keywords that apply other schemas
     patterns     regular expressions, with RE2
@@ -14,7 +15,8 @@
 A schema comes from an upstream or a client, and so does the value. Every unit of work is a step: a keyword, a comparison of
 two scalars, a name that is looked up, a property that is visited, 1,000 characters that are compared. A keyword counts its
 steps before it does the work, and the validation ends at the limit. An error message has a bounded excerpt of the value,
-never its text. `anyOf`, `oneOf`, `not`, `if` and `contains` end a branch at its first error and build no message.
+never its text. `anyOf`, `oneOf`, `not`, `if` and `contains` end a branch at its first error and build no message;
+only for an error that a caller sees, the branches are examined once more, with steps of their own limit.
 
 The keywords are ours because no library bounds them. jsonschema writes the whole value into each message, also below `anyOf`
 (250 branches and 3 MB took 23 s), and reports each missing name of `required` (9 KB took 9 s); its resolver reads the whole

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from ringback.upstreams.json_schema.assertions import check_names_beside
+from ringback.upstreams.json_schema.branches import report_no_branch
 from ringback.upstreams.json_schema.evaluation import Evaluation
 from ringback.upstreams.json_schema.values import describe, describe_list
 
@@ -32,7 +33,7 @@ def check_all_of(run: Evaluation, argument: Any, value: Any, _schema: Schema) ->
 
 def check_any_of(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
     if all(run.judge(each, value) is False for each in argument):
-        run.report(lambda: f"{describe(value)} is not valid under any of the given schemas")
+        report_no_branch(run, argument, value)
 
 
 def check_one_of(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
@@ -44,7 +45,7 @@ def check_one_of(run: Evaluation, argument: Any, value: Any, _schema: Schema) ->
         if certain > 1:
             return run.report(lambda: f"{describe(value)} is valid under more than one of the given schemas")
     if not possible:
-        run.report(lambda: f"{describe(value)} is not valid under any of the given schemas")
+        report_no_branch(run, argument, value)
     return None
 
 
@@ -139,7 +140,11 @@ def check_prefix_items(run: Evaluation, argument: Any, value: Any, _schema: Sche
 
 
 def check_items(run: Evaluation, argument: Any, value: Any, schema: Schema) -> None:
-    _apply_from(run, len(schema.get("prefixItems", ())), argument, value)
+    """A list, which 2020-12 does not allow, has the meaning of older drafts: schemas that name no dialect have such lists."""
+    if isinstance(argument, list):
+        check_prefix_items(run, argument, value, schema)
+    else:
+        _apply_from(run, len(schema.get("prefixItems", ())), argument, value)
 
 
 def check_items_of_older_drafts(run: Evaluation, argument: Any, value: Any, schema: Schema) -> None:

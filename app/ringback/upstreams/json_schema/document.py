@@ -93,14 +93,24 @@ class SchemaDocument:
     # -- reading --
 
     def _read(self, root: Schema, base: str, steps: StepCounter) -> None:
-        """Index the schema and all schemas in it. A step for each keyword, each schema and each name in it."""
+        """Index the schema and all schemas in it. A step for each keyword, each schema and each name in it.
+
+        If it raises, the schemas count as unread: a later value can have more steps.
+        """
         unread: list[tuple[Any, str]] = [(root, base)]
-        while unread:
-            schema, base = unread.pop()
-            steps.count(1)
-            if isinstance(schema, dict) and id(cast("Any", schema)) not in self._keywords:
-                inner_base = self._read_one(cast("Schema", schema), base, steps)
-                unread.extend((each, inner_base) for each in _list_subschemas(cast("Schema", schema)))
+        read: list[int] = []
+        try:
+            while unread:
+                schema, base = unread.pop()
+                steps.count(1)
+                if isinstance(schema, dict) and id(cast("Any", schema)) not in self._keywords:
+                    inner_base = self._read_one(cast("Schema", schema), base, steps)
+                    read.append(id(cast("Any", schema)))
+                    unread.extend((each, inner_base) for each in _list_subschemas(cast("Schema", schema)))
+        except BaseException:
+            for each in read:
+                del self._keywords[each]
+            raise
 
     def _read_one(self, schema: Schema, base: str, steps: StepCounter) -> str:
         for name, argument in schema.items():
@@ -127,6 +137,7 @@ class SchemaDocument:
             self._anchors.setdefault((joined, fragment), schema)
             if not uri.startswith("#"):
                 base = joined
+                self._anchors.setdefault((base, ""), schema)  # the id may have a fragment
         for keyword in ("$anchor", "$dynamicAnchor"):
             if isinstance(anchor := schema.get(keyword), str):
                 self._anchors.setdefault((base, anchor), schema)

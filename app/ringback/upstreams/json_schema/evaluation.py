@@ -1,6 +1,6 @@
 """One validation of a value."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,17 +13,27 @@ if TYPE_CHECKING:
 DEPTH_MAX: Final = 150
 """Of schemas that apply each other. A level takes two frames of Python, which allows a thousand."""
 REPORT_STEPS: Final = 20
+BRANCH_REPORT_STEPS: Final = 100
+"""In a branch, which may have many errors: writing the excerpt of a value takes up to 30 µs."""
 
 Keyword = Callable[["Evaluation", Any, Any, Mapping[str, Any]], None]
 """Checks a value: (evaluation, argument of the keyword, value, schema that has the keyword)."""
+
+
+Place = tuple[str | int, ...]
+"""Of a part of the value: the names and indexes that lead to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaError:
     """Why a value is invalid, and where in the value."""
 
-    path: tuple[str | int, ...]
+    path: Place
     detail: str
+    keyword: str = ""
+    """`type`, `const` or `enum`; empty for other keywords."""
+    allowed: Sequence[Any] = ()
+    """The arguments of that keyword: types or values."""
 
 
 class _EnoughErrors(Exception):
@@ -38,6 +48,7 @@ class Evaluation:
         self.steps = steps
         self.errors: list[SchemaError] = []
         self._errors_max = errors_max
+        self._report_steps = REPORT_STEPS
         self._depth = 0
         self._path: list[str | int] = []
         self._scope: list[str] = []
@@ -100,6 +111,14 @@ class Evaluation:
         self._is_certain = self._is_certain and verdict is not None
         return verdict
 
+    def end_judgement(self) -> None:
+        """End a branch of which only the validity matters, since the value is invalid."""
+        if self._only_validity:
+            raise _EnoughErrors
+
+    def get_place(self) -> Place:
+        return tuple(self._path)
+
     def matches(self, pattern: str, text: str) -> bool | None:
         """None if the pattern is not checked."""
         found = self.document.patterns.matches(pattern, text, self.steps)
@@ -111,12 +130,39 @@ class Evaluation:
         """A keyword of the schema is not checked: the value may be invalid."""
         self._is_certain = False
 
-    def report(self, write_detail: Callable[[], str]) -> None:
-        """Report an error at the place where the evaluation is. The detail is written only if a caller sees it."""
-        if self._only_validity:
-            raise _EnoughErrors
-        self.steps.count(REPORT_STEPS)
-        self.errors.append(SchemaError(tuple(self._path), write_detail()))
+    def collect_errors_of(self, schema: Any, value: Any, *, errors_max: int) -> Sequence[SchemaError]:
+        """The first errors under this schema. They are not reported."""
+        reporting = self.errors, self._errors_max, self._report_steps
+        before = self._is_certain, self._depth, len(self._path), len(self._scope)
+        found: list[SchemaError] = []
+        self.errors, self._errors_max, self._report_steps = found, errors_max, BRANCH_REPORT_STEPS
+        try:
+            self.apply(schema, value)
+        except _EnoughErrors:
+            pass
+        finally:
+            self.errors, self._errors_max, self._report_steps = reporting
+            self._is_certain, self._depth, path, scope = before
+            del self._path[path:]
+            del self._scope[scope:]
+        return found
+
+    def report(
+        self,
+        write_detail: Callable[[], str],
+        *,
+        keyword: str = "",
+        allowed: Sequence[Any] = (),
+        path: Place | None = None,
+    ) -> None:
+        """Report an error, at the place where the evaluation is unless `path` is another one.
+
+        The detail is written only if a caller sees it.
+        """
+        self.end_judgement()
+        self.steps.count(self._report_steps)
+        place = self.get_place() if path is None else path
+        self.errors.append(SchemaError(place, write_detail(), keyword, allowed))
         if len(self.errors) >= self._errors_max:
             raise _EnoughErrors
 

@@ -1,5 +1,7 @@
 """The limit on the work of one validation."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
 
 STEPS_MAX: Final = 50_000
@@ -20,13 +22,25 @@ class StepCounter:
     """Counts the steps of one validation."""
 
     def __init__(self) -> None:
-        self.left = STEPS_MAX
+        self.left: int = STEPS_MAX
 
     def count(self, steps: int) -> None:
         """Raises `StepLimitExceeded` once the steps are used up."""
         self.left -= steps
         if self.left < 0:
             raise StepLimitExceeded
+
+    @contextmanager
+    def limit(self, steps: int, *, reserve: int) -> Generator[None]:
+        """Allow at most so many steps within, and leave `reserve` for what follows. Raises `StepLimitExceeded`."""
+        before = self.left
+        allowed = min(steps, before - reserve)
+        self.left = allowed
+        try:
+            self.count(0)
+            yield
+        finally:
+            self.left = before - max(0, min(allowed, allowed - self.left))
 
     def count_text(self, length: int) -> None:
         self.count(1 + length // CHARACTERS_PER_STEP)

@@ -8,6 +8,7 @@ from ringback.upstreams.json_schema.steps import StepCounter
 EXCERPT_LENGTH_MAX: Final = 64
 """A longer value is not repeated in an error: it may be a document, and the caller has it."""
 LIST_LENGTH_MAX: Final = 160
+_NAMES_OF_JSON: Final[Mapping[bool | None, str]] = {None: "null", True: "true", False: "false"}
 _INTEGER_BITS_MAX: Final = 128
 """The text of a longer integer takes quadratic time."""
 
@@ -102,11 +103,22 @@ def _write_scalar(value: Any) -> str:
 
 
 def describe(value: Any) -> str:
-    """The value as Python writes it if that is short, else "the value"."""
+    """The value if that is short, with texts in quotation marks as Python writes them; else "the value"."""
     if _measure(value, EXCERPT_LENGTH_MAX) < 0:
         return "the value"
-    text = repr(value)
+    text = _write(value)
     return text if len(text) <= EXCERPT_LENGTH_MAX else "the value"
+
+
+def _write(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(_write(each) for each in cast('list[Any]', value))}]"
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value).items()
+        return f"{{{', '.join(f'{name!r}: {_write(each)}' for name, each in members)}}}"
+    if value is None or isinstance(value, bool):
+        return _NAMES_OF_JSON[value]
+    return repr(value)
 
 
 def describe_name(name: str) -> str:

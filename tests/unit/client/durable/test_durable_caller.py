@@ -224,6 +224,26 @@ async def test_a_failed_write_of_progress_does_not_end_a_running_tool_and_the_ne
     await assert_joined(respond, state)
 
 
+async def test_progress_only_rises_even_if_the_target_sends_earlier_progress_again() -> None:
+    joined, seen = asyncio.Event(), list[float]()
+
+    async def respond(call: LocalCall) -> None:
+        call.report_progress(Progress(progress=3))
+        await joined.wait()
+        for number in (1, 2, 3, 4):
+            call.report_progress(Progress(progress=number))
+        await call.complete(DONE)
+
+    def see(progress: Progress) -> None:
+        seen.append(progress.progress)
+        joined.set()
+
+    async with asyncio.timeout(WAIT_SECONDS), create_plain_caller(respond, MemoryRequestState()) as caller:
+        await caller.join_call_tool(await caller.request_call_tool("work"), on_progress=see)
+
+    assert seen == [3, 4]
+
+
 async def test_a_result_that_cannot_be_written_for_a_moment_is_not_lost() -> None:
     await assert_joined(lambda call: call.complete(DONE), BrieflyBrokenState('"outcome"'))
 

@@ -6,7 +6,8 @@ INSERT INTO subscriptions {new event_subscription}
 ON CONFLICT (id) DO UPDATE SET
     event_name = excluded.event_name, arguments = excluded.arguments, error_profile = excluded.error_profile,
     key_id = excluded.key_id, ttl_ms = excluded.ttl_ms, created_at = excluded.created_at,
-    refreshed_at = excluded.refreshed_at, ended_at = excluded.ended_at, "end" = excluded."end";
+    refreshed_at = excluded.refreshed_at, began_after = excluded.began_after, ended_at = excluded.ended_at,
+    "end" = excluded."end";
 
 -- name: count_live
 SELECT live FROM subscription_counts WHERE principal = :principal;

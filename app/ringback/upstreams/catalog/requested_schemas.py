@@ -1,0 +1,43 @@
+"""Validates the content of answers to elicitations against the requestedSchema of their questions.
+
+An upstream writes the schema. One that cannot be used rejects nothing, as an inputSchema.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ringback.domain import jsontext
+from ringback.services.input_answers import AnswerContent
+from ringback.upstreams.catalog.argument_validation import ERROR_LENGTH_MAX, ERRORS_MAX
+from ringback.upstreams.json_schema.cache import SchemaCache
+from ringback.upstreams.json_schema.evaluation import SchemaError
+from ringback.upstreams.json_schema.schema import BoundedSchema
+from ringback.upstreams.json_schema.steps import StepCounter
+
+
+class RequestedSchemas:
+    """Implements `services.input_answers.AnswerSchemas`. The answers of one request share the steps of one validation."""
+
+    def __init__(self) -> None:
+        self._schemas = SchemaCache(BoundedSchema)
+
+    def find_errors(self, contents: Sequence[AnswerContent]) -> Sequence[Mapping[str, str]]:
+        steps = StepCounter()
+        found = [
+            {
+                "pointer": jsontext.format_pointer(["responses", content.key, "content", *error.path]),
+                "detail": error.detail[:ERROR_LENGTH_MAX],
+            }
+            for content in contents
+            for error in self._find_errors(content.schema, content.content, steps)
+        ]
+        return found[:ERRORS_MAX]
+
+    def _find_errors(self, schema: Mapping[str, Any], content: Any, steps: StepCounter) -> Sequence[SchemaError]:
+        if steps.left < 0:
+            return []
+        try:
+            errors, _ = self._schemas.get(schema).find_errors(content, errors_max=ERRORS_MAX, steps=steps)
+        except Exception:  # noqa: BLE001 - the boundary to foreign schemas
+            return []
+        return errors
