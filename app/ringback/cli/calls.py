@@ -163,8 +163,9 @@ def cancel_calls(
     if as_json:
         print_json(model_to_json(cancellation))
         return
-    print_output(f"cancelled: {cancellation.cancelled}")
-    print_output(f"requested: {cancellation.requested}")
+    would_be = "would be " if dry_run else ""
+    print_output(f"{would_be}cancelled: {cancellation.cancelled}")
+    print_output(f"{would_be}requested: {cancellation.requested}")
     if cancellation.more:
         print_message("There are more calls: run the command again.")
 

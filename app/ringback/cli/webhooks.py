@@ -329,7 +329,7 @@ def replay(
     if as_json:
         print_json(model_to_json(replay))
         return
-    print_output(f"replayed: {replay.replayed}")
+    print_output(f"{'would be replayed' if dry_run else 'replayed'}: {replay.replayed}")
     print_output(f"still_open: {replay.still_open}")
     print_open_deliveries(replay)
     if replay.more:

@@ -133,6 +133,14 @@ def test_a_dry_run_of_a_redelivery_says_what_would_be_done(run: Run, service: re
     assert [each.stdout.splitlines()[0] for each in ran] == ["would be redelivered: 3", "redelivered: 3"]
 
 
+def test_a_dry_run_of_a_replay_says_what_would_be_done(run: Run, service: respx.MockRouter) -> None:
+    service.post(f"{HOOK}/replay").respond(202, json={"replayed": 3})
+
+    ran = run("webhooks", "replay", "wh_1", "--dry-run"), run("webhooks", "replay", "wh_1")
+
+    assert [each.stdout.splitlines()[0] for each in ran] == ["would be replayed: 3", "replayed: 3"]
+
+
 def test_a_new_secret_is_printed_alone(run: Run, service: respx.MockRouter) -> None:
     (answer,) = schema_examples.EXAMPLES_BY_SCHEMA["RotatedWebhookView"]
     route = service.post(f"{HOOK}/rotate-secret").respond(json=answer)
