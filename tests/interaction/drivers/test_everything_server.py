@@ -15,7 +15,7 @@ from tests.support.everything_server import ELICITATION_TOOL, RESEARCH_TOOL, mak
 from tests.support.examples import ALICE
 from tests.support.upstreams import make_http_config, open_upstreams
 
-TECHNICAL_DETAIL = {"action": "accept", "content": {"interpretation": "technical"}}
+PROGRAMMING_DETAIL = {"action": "accept", "content": {"interpretation": "programming"}}
 
 
 @asynccontextmanager
@@ -43,12 +43,12 @@ async def test_its_task_requests_input_gets_an_answer_and_ends(
 
     async with running_everything_server(transport, isolation) as config, running_runner(engine, config):
         asked = await wait_for_input_request(engine, call)
-        await answer_call(engine, call, {"r1.1": TECHNICAL_DETAIL})
+        await answer_call(engine, call, {"r1.1": PROGRAMMING_DETAIL})
         (ended,) = await engine.wait_until_final(call)
 
     assert "could have multiple interpretations" in asked.input_requests["r1.1"].params["message"]
     assert (ended.outcome, ended.runs) == (CallOutcome.RESULT, 1)
-    assert b"Research Report: python (technical)" in (await engine.read_result(call) or b"")
+    assert b"Research Report: python (programming)" in (await engine.read_result(call) or b"")
 
 
 @pytest.mark.requirement("R32")

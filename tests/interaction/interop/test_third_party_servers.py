@@ -38,7 +38,7 @@ async def running_gateway(folder: Path, *configs: UpstreamConfig) -> AsyncGenera
 async def open_client(url: str, mode: Any) -> AsyncGenerator[Client]:
     async def answer(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         del context, params
-        return types.ElicitResult(action="accept", content={"interpretation": "technical"})
+        return types.ElicitResult(action="accept", content={"interpretation": "programming"})
 
     async with Client(url, mode=mode, elicitation_callback=answer) as client:
         yield client
@@ -81,7 +81,7 @@ async def test_the_reference_server_has_a_task_only_tool_that_requests_input(tmp
                 )
 
             assert text(echoed) == "Echo: hello"
-            assert "Research Report: python (technical)" in text(researched)
+            assert "Research Report: python (programming)" in text(researched)
             assert "Research Report: python" in text(found)
 
 
