@@ -153,6 +153,8 @@
   document.addEventListener("submit", askFirst, true);
   document.addEventListener("visibilitychange", refreshOnReturn);
   document.addEventListener("htmx:beforeRequest", pauseRequests);
+  // At the swap, because htmx:load comes 20 ms later: the times of a live list would flash in UTC.
+  document.addEventListener("htmx:afterSwap", (event) => showTimes(event.target));
   document.addEventListener("htmx:load", (event) => showTimes(event.target));
   setInterval(() => {
     if (!document.hidden) document.querySelectorAll("time[data-age]").forEach(showTime);
