@@ -2,7 +2,7 @@
 
 Each optional property of pydantic is an `anyOf` of its type and null. A branch for another type says nothing about the value,
 so the error is one of the branches for its type: the deepest, because most of the value matches there. In a union of objects
-that a constant tells apart, the branches with another constant say nothing either.
+that a constant distinguishes, the branches with another constant say nothing either.
 """
 
 from collections.abc import Iterable, Sequence

@@ -21,7 +21,7 @@ from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.transports.chunk_reader import ChunkReader
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
 from ringback.upstreams.transports.line_splitter import LineSplitter, OversizedLine
-from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UnreadableMessage, decode_messages
+from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UndecodedMessage, decode_messages
 from ringback.upstreams.transports.notification_buffer import NotificationBuffer, is_plain_notification
 from ringback.upstreams.transports.paced_streams import PacedStreams
 
@@ -149,7 +149,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
 
     async def _check_data(self, data: bytes, lines: list[bytes], *, is_counted: bool = False) -> Sequence[bytes]:
         decoded = await decode_messages(data)
-        if len(decoded) != 1 or isinstance(decoded[0], UnreadableMessage):
+        if len(decoded) != 1 or isinstance(decoded[0], UndecodedMessage):
             self._faults.increment(Fault.UNREADABLE)
             await self._flow.wait_for_forward()
             return self._final_error_event("The upstream answered with something that is no JSON-RPC message.")

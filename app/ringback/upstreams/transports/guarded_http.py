@@ -55,7 +55,7 @@ from ringback.upstreams.transports.cookies import CookieTransport
 from ringback.upstreams.transports.event_stream import CheckedEventStream
 from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_context
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
-from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UnreadableMessage, decode_messages
+from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UndecodedMessage, decode_messages
 from ringback.upstreams.transports.paced_streams import PacedStreams
 
 NOTIFICATION_TIMEOUT_SECONDS: Final = 5.0
@@ -221,8 +221,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             self._faults.increment(Fault.OVERSIZED)
             return error_response(TransportErrorCode.INVALID_RESPONSE, too_large_message(limit))
         decoded = await decode_messages(body)
-        read = decoded[0] if len(decoded) == 1 else UnreadableMessage("is no JSON-RPC message")
-        if isinstance(read, UnreadableMessage):
+        read = decoded[0] if len(decoded) == 1 else UndecodedMessage("is no JSON-RPC message")
+        if isinstance(read, UndecodedMessage):
             self._faults.increment(Fault.UNREADABLE)
             return _invalid_response(response)
         if read.repaired_characters:

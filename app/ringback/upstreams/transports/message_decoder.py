@@ -2,7 +2,7 @@
 
     bytes ──▶ starts like JSON? ──▶ within the limit of containers? ──▶ decodes? ──▶ is a message? ──▶ DecodedMessage
                   │ no                  │ no                               │ no          │ no
-                  └─────────────────────┴──────────────────────────────────┴─────────────┴──▶ UnreadableMessage, with any id
+                  └─────────────────────┴──────────────────────────────────┴─────────────┴──▶ UndecodedMessage, with any id
 
 The SDK's models are not used: they try each form of a message from the start, and take fourteen times as long for a small
 response and six times for a large list (measured). A large list is decoded in slices with pauses for the event loop.
@@ -70,7 +70,7 @@ class DecodedMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class UnreadableMessage:
+class UndecodedMessage:
     reason: str
     """A text that the caller may read: it contains no text of the upstream."""
     request_id: RequestId | None = None
@@ -81,17 +81,17 @@ class _UndecodableJson(ValueError):
     """The bytes are not acceptable JSON; the message says why."""
 
 
-async def decode_messages(text: bytes) -> Sequence[DecodedMessage | UnreadableMessage]:
+async def decode_messages(text: bytes) -> Sequence[DecodedMessage | UndecodedMessage]:
     """Decode the messages of one line or body, usually one; none if it is blank. Never raises."""
     text = text.strip().removeprefix(BOM).lstrip()
     if not text:
         return ()
     if text[:1] not in {b"{", b"["}:
-        return (UnreadableMessage("is no JSON"),)
+        return (UndecodedMessage("is no JSON"),)
     try:
         value, repaired = await decode_json(text)
     except _UndecodableJson as wrong:
-        return (UnreadableMessage(str(wrong), find_response_id(text)),)
+        return (UndecodedMessage(str(wrong), find_response_id(text)),)
     values = cast("list[Any]", value)[:BATCH_MAX] if isinstance(value, list) else [value]
     return [_to_message(one, repaired) for one in values]
 
@@ -248,9 +248,9 @@ def _iter_cut_positions(text: bytes, offset: int, end: int) -> Iterator[int]:
 # -- the shape of a message ------------------------------------------------------------------------------------------------
 
 
-def _to_message(value: Any, repaired: int) -> DecodedMessage | UnreadableMessage:
+def _to_message(value: Any, repaired: int) -> DecodedMessage | UndecodedMessage:
     if not isinstance(value, dict):
-        return UnreadableMessage("is no JSON-RPC message")
+        return UndecodedMessage("is no JSON-RPC message")
     message = cast("dict[str, Any]", value)
     if "method" in message:
         return _to_request(message, repaired)
@@ -265,16 +265,16 @@ def _to_message(value: Any, repaired: int) -> DecodedMessage | UnreadableMessage
             error = ErrorData.model_validate(message["error"])
             return DecodedMessage(JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=error), repaired)
         case _:
-            return UnreadableMessage("is no JSON-RPC response", request_id)
+            return UndecodedMessage("is no JSON-RPC response", request_id)
 
 
-def _to_request(message: dict[str, Any], repaired: int) -> DecodedMessage | UnreadableMessage:
+def _to_request(message: dict[str, Any], repaired: int) -> DecodedMessage | UndecodedMessage:
     try:
         if "id" in message:
             return DecodedMessage(JSONRPCRequest.model_validate(message), repaired)
         return DecodedMessage(JSONRPCNotification.model_validate(message), repaired)
     except ValueError:
-        return UnreadableMessage("is no JSON-RPC message")
+        return UndecodedMessage("is no JSON-RPC message")
 
 
 def _normalize_id(value: Any) -> RequestId | None:

@@ -43,7 +43,7 @@ from ringback.upstreams.transports.child_records import ChildRecords
 from ringback.upstreams.transports.line_splitter import LineSplitter, OversizedLine
 from ringback.upstreams.transports.message_decoder import (
     DecodedMessage,
-    UnreadableMessage,
+    UndecodedMessage,
     decode_messages,
     find_response_id,
 )
@@ -177,12 +177,12 @@ class _StdioTransport:
 
     async def _handle_messages(self, line: bytes) -> None:
         for read in await decode_messages(line):
-            if isinstance(read, UnreadableMessage):
+            if isinstance(read, UndecodedMessage):
                 await self._handle_unreadable(read)
             else:
                 await self._handle_message(read)
 
-    async def _handle_unreadable(self, read: UnreadableMessage) -> None:
+    async def _handle_unreadable(self, read: UndecodedMessage) -> None:
         self._faults.increment(Fault.UNREADABLE)
         await self._limit_rate()
         if read.request_id is not None and coerce_request_id(read.request_id) in self._open_requests:
