@@ -20,6 +20,11 @@ SELECT {call in whole_calls} FROM whole_calls WHERE principal = :principal AND i
 -- the innermost SELECT ends at its own LIMIT, and stops once enough calls have matched. '~' sorts after every id. A statement
 -- `end_of_…` returns where such a scan ended, from the index alone, and no row if the list ended before.
 
+-- fragment: of_upstream_tool_and_outcomes
+AND (:upstream::text IS NULL OR upstream = :upstream)
+AND (:tool::text IS NULL OR tool = :tool)
+AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
+
 -- name: page
 SELECT {call in whole_calls}
 FROM (
@@ -29,9 +34,7 @@ FROM (
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status::text IS NULL OR status = :status)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
-        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
+        -- include: of_upstream_tool_and_outcomes
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -49,9 +52,7 @@ FROM (
     WHERE (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
         AND (:status::text IS NULL OR status = :status)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
-        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
+        -- include: of_upstream_tool_and_outcomes
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -67,9 +68,7 @@ FROM (
     ) AS scanned
     WHERE (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
         AND (:status::text IS NULL OR status = :status)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
-        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
+        -- include: of_upstream_tool_and_outcomes
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -84,9 +83,7 @@ FROM (
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status::text IS NULL OR status = :status)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
-        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
+        -- include: of_upstream_tool_and_outcomes
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -118,9 +115,7 @@ FROM (
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status::text IS NULL OR status = :status)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
-        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
+        -- include: of_upstream_tool_and_outcomes
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -137,9 +132,7 @@ FROM (
     WHERE (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
         AND (:status::text IS NULL OR status = :status)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
-        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
+        -- include: of_upstream_tool_and_outcomes
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -155,9 +148,7 @@ FROM (
     ) AS scanned
     WHERE (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
-        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
+        -- include: of_upstream_tool_and_outcomes
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id

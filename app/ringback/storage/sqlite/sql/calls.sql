@@ -18,6 +18,11 @@ SELECT {call in whole_calls} FROM whole_calls WHERE principal = :principal AND i
 -- ends the innermost SELECT at its own LIMIT, and stops it once enough calls have matched. '~' sorts after every id. A statement
 -- `end_of_…` returns where such a scan ended, from the index alone, and no row if the list ended before.
 
+-- fragment: of_upstream_tool_and_outcomes
+AND (:upstream IS NULL OR upstream = :upstream)
+AND (:tool IS NULL OR tool = :tool)
+AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+
 -- name: page
 SELECT {call in whole_calls}
 FROM (
@@ -27,9 +32,7 @@ FROM (
         ORDER BY id DESC LIMIT :scan
     )
     WHERE (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+        -- include: of_upstream_tool_and_outcomes
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -47,9 +50,7 @@ FROM (
     WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
         AND (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+        -- include: of_upstream_tool_and_outcomes
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -65,9 +66,7 @@ FROM (
     )
     WHERE (:correlation_id IS NULL OR correlation_id = :correlation_id)
         AND (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+        -- include: of_upstream_tool_and_outcomes
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -82,9 +81,7 @@ FROM (
         ORDER BY id DESC LIMIT :scan
     )
     WHERE (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+        -- include: of_upstream_tool_and_outcomes
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -116,9 +113,7 @@ FROM (
         ORDER BY id DESC LIMIT :scan
     )
     WHERE (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+        -- include: of_upstream_tool_and_outcomes
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -135,9 +130,7 @@ FROM (
     WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
         AND (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+        -- include: of_upstream_tool_and_outcomes
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -153,9 +146,7 @@ FROM (
     )
     WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+        -- include: of_upstream_tool_and_outcomes
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
