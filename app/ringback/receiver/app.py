@@ -110,17 +110,7 @@ class ReceiverApp:
         )
         self._handling = self._create_handling(inbox, start_cursor, order_key, handlers_max, turn_wait_seconds, sleep)
         self._registry = secrets if isinstance(secrets, SubscriptionRegistry) else None
-        self._missed = None
-        if fetch_since is not None or recover is not None:
-            self._missed = MissedEvents(
-                fetch_since,
-                self._handling,
-                recover=recover,
-                names=fetched_names,
-                order_key=order_key,
-                get_time=lambda: self._clock().timestamp(),
-                sleep=sleep,
-            )
+        self._missed = self._create_missed(fetch_since, recover, fetched_names, order_key, sleep)
         self._fetching: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._is_open = False
@@ -283,6 +273,26 @@ class ReceiverApp:
         return Response(status=204)
 
     # -- handling --
+
+    def _create_missed(
+        self,
+        fetch_since: FetchSince | None,
+        recover: Recover | None,
+        names: Collection[str],
+        order_key: OrderKey,
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> MissedEvents | None:
+        if fetch_since is None and recover is None:
+            return None
+        return MissedEvents(
+            fetch_since,
+            self._handling,
+            recover=recover,
+            names=names,
+            order_key=order_key,
+            get_time=lambda: self._clock().timestamp(),
+            sleep=sleep,
+        )
 
     def _create_handling(
         self,

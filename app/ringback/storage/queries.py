@@ -2,8 +2,8 @@
 
 A file is a list of blocks. A line `-- name: lease` begins a statement, a line `-- fragment: matching` a text that statements
 share; a block ends before the next such line. A line `-- include: matching` in a statement stands for the fragment of this name
-in the same file, `-- include: matching of webhooks` for that of webhooks.sql. A fragment includes no other. Lists of columns are
-placeholders (`codec.fill_in_columns`). Other comments stay in the statement.
+in the same file, `-- include: matching of webhooks` for that of webhooks.sql. A fragment includes no other. Lists of columns
+are placeholders (`codec.fill_in_columns`). Other comments stay in the statement.
 """
 
 import re

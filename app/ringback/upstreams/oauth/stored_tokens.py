@@ -96,10 +96,13 @@ class StoredTokenSource:
         self._changed = asyncio.Event()
         self._subscriptions = ExitStack()
         if signals is not None:
-            topic = upstream_tokens_topic(config.name, owner)
-            self._subscriptions.enter_context(signals.subscribe(self.notify_changed, topic))
-            erased = owner_erased_topic(owner)
-            self._subscriptions.enter_context(signals.subscribe(self.end_login, erased, also_after_losses=False))
+            self._subscribe(signals)
+
+    def _subscribe(self, signals: Signals) -> None:
+        topic = upstream_tokens_topic(self.config.name, self._owner)
+        self._subscriptions.enter_context(signals.subscribe(self.notify_changed, topic))
+        erased = owner_erased_topic(self._owner)
+        self._subscriptions.enter_context(signals.subscribe(self.end_login, erased, also_after_losses=False))
 
     # -- tokens for requests --
 
