@@ -37,7 +37,7 @@ from ringback.settings import Settings
 from ringback.supervisor import Supervisor, Worker
 from ringback.ui.context import UiContext
 from ringback.ui.routes import make_ui_routes
-from ringback.upstreams.catalog.argument_schemas import ArgumentSchemas
+from ringback.upstreams.catalog.argument_validation import ArgumentSchemas
 
 
 @asynccontextmanager

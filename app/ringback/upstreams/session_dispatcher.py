@@ -137,8 +137,8 @@ class SessionDispatcher(JSONRPCDispatcher):
         async def on_notification(
             context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
         ) -> None:
-            if method == _LOG_MESSAGE_METHOD and params is not None:
-                self._pass_log_message(params)
+            if method == _LOG_MESSAGE_METHOD and params is not None and (listener := self._find_log_listener()):
+                listener(params)
             await on_notify(context, method, params)
 
         try:
@@ -157,11 +157,6 @@ class SessionDispatcher(JSONRPCDispatcher):
             stream.put_notification(method, params)
             return True
         return False
-
-    def _pass_log_message(self, params: Mapping[str, Any]) -> None:
-        on_message = self._find_log_listener()
-        if on_message is not None:
-            on_message(params)
 
     async def send_raw_request(
         self,

@@ -35,7 +35,7 @@ from ringback.upstreams.oauth.metadata_http import MetadataHttp
 from ringback.upstreams.oauth.scopes import SCOPES_MAX, parse_scope, split_scope, unite_scopes
 from ringback.upstreams.oauth.token_renewal import TokenRenewal, end_claim
 from ringback.upstreams.oauth.token_store import TokenStore
-from ringback.upstreams.oauth.token_validity import is_fresh, is_valid, keeps_refused
+from ringback.upstreams.oauth.token_validity import end_access, is_fresh, is_valid, keeps_refused
 
 log = logging.getLogger(__name__)
 
@@ -292,7 +292,7 @@ class StoredTokenSource:
             return TokenReplaced("The token of the upstream was replaced in the meantime. Try again.")
         if tokens is not None and tokens.access_token == token and refusal.rejects_token:
             log.warning("upstream.login_ended", extra={"upstream": self.config.name, "failure": "token_refused"})
-            await self._write(tokens, _end_access)
+            await self._write(tokens, end_access)
         return self._require_login(parse_scope(refusal.scope))
 
     async def _explain_scope(self, refusal: Refusal, token: str) -> RequestNotSent:
@@ -346,7 +346,3 @@ class StoredTokenSource:
         self._subscriptions.close()
         if self._refreshing is not None:
             await asyncio.wait({self._refreshing}, timeout=DRAIN_SECONDS)
-
-
-def _end_access(tokens: UpstreamTokens) -> UpstreamTokens:
-    return replace(tokens, access_token=None)
