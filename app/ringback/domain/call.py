@@ -281,6 +281,16 @@ def is_dispatched_by_lease(call: Call) -> bool:
     return call.dispatched_at is not None and call.handle is None
 
 
+def is_lease_current(call: Call, *, now: datetime) -> bool:
+    """False after the machine was suspended for longer than the lease: monotonic clocks stand still meanwhile."""
+    return call.lease_until is not None and now < call.lease_until
+
+
+def without_dispatch(call: Call) -> Call:
+    """The call as it was before its dispatch: its request was not sent, or the upstream refused it unread."""
+    return call if call.dispatched_at is None else replace(call, dispatched_at=None, runs=call.runs - 1)
+
+
 def has_no_upstream_state(call: Call) -> bool:
     """Whether no upstream runs the call or keeps state for it: it was never dispatched, or is between two rounds."""
     if call.dispatched_at is None:
