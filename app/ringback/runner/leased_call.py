@@ -108,10 +108,9 @@ class LeasedCall:
                 await note_login_accepted(tx, leased)
             return updated
 
-        before = self.call.handle
-        self.call = await self._writer.write_while_leased(write_handle)
         if handle is None or is_accepted:
-            self.sent_round = before if handle is None else None
+            self.sent_round = self.call.handle if handle is None else None
+        self.call = await self._writer.write_while_leased(write_handle)
         if handle is not None:
             self.has_handle.set()
         else:

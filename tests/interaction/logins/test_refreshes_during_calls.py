@@ -11,8 +11,8 @@ from tests.interaction.logins.test_calls_behind_logins import Stage, running_sta
 from tests.support.databases import query_rows
 from tests.support.engine import wait_until
 from tests.support.login_peers.account_server import AccountServer
-from tests.support.login_peers.kinds import PEERS
 from tests.support.login_peers.sdk_peer import serving_sdk_peer
+from tests.support.upstreams import App, make_legacy_app
 
 
 def read_dispatches(folder: Path) -> Sequence[tuple[Any, ...]]:
@@ -33,9 +33,17 @@ async def wait_for_refresh(stage: Stage, *, after: int) -> None:
     await wait_until(is_refreshing)
 
 
-@pytest.mark.parametrize("kind", ["sdk", "fastmcp"])
-async def test_a_call_counts_as_unsent_during_the_refresh_and_runs_once_after_it(tmp_path: Path, kind: str) -> None:
-    async with PEERS[kind]() as peer, running_stage(tmp_path, peer) as stage:
+@pytest.mark.parametrize("is_legacy", [False, True], ids=["modern", "legacy"])
+async def test_a_call_counts_as_unsent_during_the_refresh_and_runs_once_after_it(
+    tmp_path: Path, *, is_legacy: bool
+) -> None:
+    """In a legacy session, the SDK sends the request in a task of its own."""
+    tools = AccountServer()
+
+    def make_app(**options: Any) -> App:
+        return make_legacy_app(tools.app(**options)) if is_legacy else tools.app(**options)
+
+    async with serving_sdk_peer(make_app) as peer, running_stage(tmp_path, peer) as stage:
         await stage.sign_in()
         await stage.run_call("whoami", "first")
         await hold_refresh(stage)
