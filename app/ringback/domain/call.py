@@ -259,8 +259,8 @@ def overdue_completion(call: Call) -> CallCompletion:
         return failed_completion(CallOutcome.TIMED_OUT, "The call's deadline passed before the tool answered.")
     return failed_completion(
         CallOutcome.REJECTED,
-        "The call's deadline passed before the upstream could take it: it was busy, away, or not configured any more. "
-        "The tool did not run.",
+        "The call's deadline passed before it was sent: Ringback was stopped, or the upstream was busy, away, paused or not "
+        "configured any more. The tool did not run.",
     )
 
 
