@@ -214,13 +214,14 @@ class SharedDatabase:
 
     def find_text(self, text: str, *, kept: Collection[str]) -> Sequence[str]:
         """For checks: the columns that contain the text as a word, but for these ("table.column")."""
-        pattern = re.compile(rb"(?<![\w-])" + re.escape(text.encode()) + rb"(?!\w)")
+        searched = text.encode()
+        pattern = re.compile(rb"(?<![\w-])" + re.escape(searched) + rb"(?!\w)")
         found: dict[str, None] = {}
         for table in self._tables:
             for row in self._connection.execute(f"SELECT * FROM {table}"):  # noqa: S608 - a name from the schema
                 for column, value in zip(row.keys(), row, strict=True):
                     data = value if isinstance(value, bytes) else str(value).encode()
-                    if f"{table}.{column}" not in kept and pattern.search(data):
+                    if searched in data and f"{table}.{column}" not in kept and pattern.search(data):
                         found[f"{table}.{column}"] = None
         return list(found)
 

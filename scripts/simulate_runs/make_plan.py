@@ -6,7 +6,6 @@ from typing import Final, TypeVar
 
 from ringback.domain.call import RerunPolicy
 from scripts.simulate_runs.plan import (
-    ERASURES,
     HAPPENING_SECONDS,
     ActionKind,
     FaultKind,
@@ -39,12 +38,16 @@ class PlanSize:
     calls: int = 4
     webhooks: int = 2
     faults: int = 4
+    actors: float = 1.0
+    """How often others act beside the clients of the calls (operators, subscribers, readers, publishers), as a fraction of how
+    often they do in a medium plan."""
 
 
+TINY: Final = PlanSize(calls=1, webhooks=1, faults=1, actors=0.2)
 SMALL: Final = PlanSize(calls=2, webhooks=1, faults=2)
 MEDIUM: Final = PlanSize()
 LARGE: Final = PlanSize(calls=12, webhooks=5, faults=10)
-SIZES: Final = {"small": SMALL, "medium": MEDIUM, "large": LARGE}
+SIZES: Final = {"tiny": TINY, "small": SMALL, "medium": MEDIUM, "large": LARGE}
 
 
 def make_plan(seed: int, *, nodes: int = 2, size: PlanSize = MEDIUM) -> Plan:
@@ -62,7 +65,7 @@ def make_plan(seed: int, *, nodes: int = 2, size: PlanSize = MEDIUM) -> Plan:
             draw.webhook(number, receivers) for number in range(draw.count(draw.one_of(0, 1, 1), size.webhooks))
         ),
         faults=tuple(draw.fault(nodes, calls) for _ in range(draw.count(0, size.faults))),
-        followed=draw.one_of((), (), (), PRINCIPALS[:1], PRINCIPALS),
+        followed=draw.one_of(PRINCIPALS[:1], PRINCIPALS) if draw.happens(0.4 * size.actors) else (),
         reruns=draw.one_of(0.0, 0.0, 0.05, 0.2),
         lost_notifications=draw.one_of(0.0, 0.0, 0.1, 1.0),
         open_calls_max=draw.one_of(100, 100, 1, 2),
@@ -71,9 +74,9 @@ def make_plan(seed: int, *, nodes: int = 2, size: PlanSize = MEDIUM) -> Plan:
         capacity=draw.one_of(4, 4, 1, 2),
         removes_old_rows=draw.happens(0.2),
     )
-    if draw.happens(0.5):
+    if draw.happens(0.5 * size.actors):
         plan = draw.with_operators(plan)
-    return draw.with_subscriptions(plan) if draw.happens(0.3) else plan
+    return draw.with_subscriptions(plan) if draw.happens(0.3 * size.actors) else plan
 
 
 class _Draw:
@@ -205,12 +208,7 @@ class _Draw:
         is_closed = [each for each in actions if each.kind in {ActionKind.PAUSE, ActionKind.DRAIN}]
         if len({each.upstream for each in is_closed}) < len(is_closed):
             actions = actions[:1]  # one operator would end what the other one has begun
-        return replace(
-            plan,
-            actions=actions,
-            logins=logins,
-            removes_old_rows=plan.removes_old_rows or any(each.kind in ERASURES for each in actions),
-        )
+        return replace(plan, actions=actions, logins=logins)
 
     def with_subscriptions(self, plan: Plan) -> Plan:
         """The plan with MCP clients in place of its webhooks, or beside them."""

@@ -7,8 +7,6 @@ from typing import Final
 from ringback.admission import AdmissionGate
 from ringback.domain.ids import IdGenerator
 from ringback.janitor import Janitor, JanitorConfig, Retention
-from ringback.janitor.config import MaintenanceTask
-from ringback.janitor.removal import RemovalTasks
 from ringback.notifier.catch_up import CatchUpWorker
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.payload import PayloadBuilder
@@ -32,6 +30,7 @@ from scripts.simulate_runs.node_store import NodeStore
 from scripts.simulate_runs.plan import Plan
 from scripts.simulate_runs.receivers import NodeSender
 from scripts.simulate_runs.sessions import NodeSessions
+from scripts.simulate_runs.upkeep import choose_tasks
 
 RETENTION: Final = Retention()
 TOKEN_KEY: Final = b"k" * 32
@@ -157,8 +156,7 @@ class Node:
             clock=self._clock,
             config=JanitorConfig(retention=RETENTION, interval_seconds=JANITOR_SECONDS),
         )
-        if not self._plan.removes_old_rows:
-            janitor._tasks = [task for task in janitor._tasks if not _is_removal(task)]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - a service runs all of them
+        janitor._tasks = choose_tasks(janitor._tasks, self._plan)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - a service runs all of them
         return janitor
 
     def _build_services(self) -> NodeServices:
@@ -177,10 +175,6 @@ class Node:
                 login_waits=self._login_waits,
             )
         )
-
-
-def _is_removal(task: MaintenanceTask) -> bool:
-    return isinstance(getattr(task, "__self__", None), RemovalTasks)
 
 
 def make_node_clock(loop: SimulationLoop, chance: Random, *, wall_offset_seconds: float) -> NodeClock:

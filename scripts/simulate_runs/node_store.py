@@ -234,14 +234,16 @@ class NodeStore:
             self._database.publish(unit.topics, self)
 
     def _after_step(self, callback: Callable[..., None], *args: Any) -> None:
-        self._loop.call_later(self._draw() * STEP_SECONDS_MAX, callback, *args, context=self._context)
+        loop = self._loop
+        loop.schedule(loop.time() + self._draw() * STEP_SECONDS_MAX, callback, args, self._context)
 
     def _after_release(self, callback: Callable[..., None], *args: Any) -> None:
         """Go on after a step once no other unit holds the database."""
         self._database.on_release(partial(self._after_step, callback, *args))
 
     def _call_after_latency(self, callback: Callable[..., None], *args: Any) -> None:
-        self._loop.call_later(self._draw() * self.faults.latency_seconds, callback, *args, context=self._context)
+        loop = self._loop
+        loop.schedule(loop.time() + self._draw() * self.faults.latency_seconds, callback, args, self._context)
 
 
 def _set_result(done: "asyncio.Future[Any]", value: Any) -> None:

@@ -217,7 +217,7 @@ class Plan:
     open_calls_max: int = 100
     """The quota of open calls of each principal."""
     removes_old_rows: bool = True
-    """The janitors also remove what has expired. Without erasures no row of a plan is that old."""
+    """The janitors run all their tasks, also those that have nothing to do in this plan (`upkeep`)."""
     wall_offsets: tuple[float, ...] = field(default_factory=tuple)
     """Seconds by which the wall clock of each node is wrong."""
 
