@@ -14,9 +14,12 @@ from scripts.simulate_runs.plan import (
     PlannedCall,
     PlannedFault,
     PlannedLogin,
+    PlannedPublisher,
+    PlannedReader,
     PlannedReceiver,
     PlannedTrouble,
     PlannedWebhook,
+    ReaderKind,
     ReceiverTrouble,
     ToolEnd,
     UpstreamKind,
@@ -73,9 +76,12 @@ def make_plan(seed: int, *, nodes: int = 2, size: PlanSize = MEDIUM) -> Plan:
         pauses=draw.one_of(0.0, 0.0, 0.3, 1.0),
         capacity=draw.one_of(4, 4, 1, 2),
         removes_old_rows=draw.happens(0.2),
+        resealed_at_seconds=draw.moment() if draw.happens(0.1 * size.actors) else None,
     )
     if draw.happens(0.5 * size.actors):
         plan = draw.with_operators(plan)
+    if draw.happens(0.2 * size.actors):
+        plan = draw.with_publishers(plan)
     return draw.with_subscriptions(plan) if draw.happens(0.3 * size.actors) else plan
 
 
@@ -209,6 +215,41 @@ class _Draw:
         if len({each.upstream for each in is_closed}) < len(is_closed):
             actions = actions[:1]  # one operator would end what the other one has begun
         return replace(plan, actions=actions, logins=logins)
+
+    def with_publishers(self, plan: Plan) -> Plan:
+        """The plan with clients that publish events, and others that read the log."""
+        publishers = tuple(self.publisher(number) for number in range(self.count(1, 2)))
+        principals = [each.principal for each in (*publishers, *plan.calls)]
+        readers = tuple(
+            PlannedReader(kind=kind, principal=self.one_of(*principals), at_seconds=self.one_of(0.0, self.moment()))
+            for kind in self.one_of((ReaderKind.POLL,), (ReaderKind.STREAM,), tuple(ReaderKind))
+        )
+        webhooks = tuple(replace(each, hears_published=self.happens(0.5)) for each in plan.webhooks)
+        plan = replace(plan, publishers=publishers, readers=readers, webhooks=webhooks)
+        return self.with_lost_listener(plan) if self.happens(0.3) else plan
+
+    def with_lost_listener(self, plan: Plan) -> Plan:
+        """The plan with one fault, which may only make others wait: a node without a listener while events are published."""
+        moment = min(each.at_seconds for each in plan.publishers)
+        fault = PlannedFault(
+            kind=FaultKind.LOSE_LISTENER,
+            node=self.count(0, plan.nodes - 1),
+            at_seconds=round(max(0.0, moment - self.chance.uniform(0.0, 5.0)), 3),
+            lasts_seconds=round(self.chance.uniform(2.0, 12.0), 3),
+        )
+        return replace(plan, faults=(fault,), lost_notifications=0.0, resealed_at_seconds=None)
+
+    def publisher(self, number: int) -> PlannedPublisher:
+        events = self.count(1, 5)
+        return PlannedPublisher(
+            name=f"publisher-{number}",
+            principal=self.principal(),
+            at_seconds=self.moment(),
+            events=events,
+            pause_seconds=self.one_of(0.0, 0.1, 2.0),
+            repeats=self.happens(0.4),
+            rotates_after=self.count(0, events - 1) if self.happens(0.4) else None,
+        )
 
     def with_subscriptions(self, plan: Plan) -> Plan:
         """The plan with MCP clients in place of its webhooks, or beside them."""

@@ -14,6 +14,7 @@ from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.notifier.verifier import Verifier
 from ringback.post_commit import CallHandoff
+from ringback.resealing import Resealer
 from ringback.runner.drivers import BoundDriverProvider
 from ringback.runner.leasing import RunnerConfig
 from ringback.runner.runner import Runner
@@ -110,6 +111,8 @@ class Node:
             workers.append(self._build_verifier())
         if any(webhook.hears_past or webhook.refresh_seconds for webhook in self._plan.webhooks):
             workers.append(CatchUpWorker(store=self.store, catch_ups=self._recorder.catch_ups, clock=self._clock))
+        if self._plan.resealed_at_seconds is not None:
+            workers.append(Resealer(store=self.store, sleep=self._clock.sleep))
         return [*workers, self.dispatcher, self._build_janitor()]
 
     def _build_runner(self) -> Runner:
