@@ -237,7 +237,7 @@ class CallExecution:
                 return _UNREADABLE_COMPLETION
             await self._leased_call.mark_dispatched(trusts_lease=self._clock.monotonic() < self.trusted_until)
             note_dispatch(self.call)
-            async with self._leased_call.write_progress_during():
+            async with self._leased_call.record_run():
                 self._outcome = await session.run_call(self._leased_call)
                 return self._outcome
         except LeaseLost:
@@ -286,6 +286,7 @@ class CallExecution:
         """
         if reason is _StopReason.PAST_DEADLINE and not self._cancel_request.is_delivered:
             await self._cancel_in_session()
+        self._leased_call.give_up_run()
         task.cancel()
         await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_SECONDS)
         if self._outcome is not None or (task.done() and not task.cancelled()):

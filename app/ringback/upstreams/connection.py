@@ -130,6 +130,7 @@ class UpstreamConnection:
             max_concurrent=self.config.max_concurrent,
             isolation=str(self.config.isolation),
             trusts_annotations=self.config.trusts_annotations,
+            checks_arguments=self.config.checks_arguments,
             credentials=self.config.credentials if self.config.takes_login else None,
             faults=self.faults.counts,
         )

@@ -20,6 +20,7 @@ from ringback.protocol.errors import LoginRequired
 from ringback.upstreams.catalog.upstream_lists import UpstreamLists
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.connection_problems import classify_problem, find_cause
+from ringback.upstreams.dispatch_records import leave_dispatch_record
 from ringback.upstreams.elicitation_router import leave_call_context
 from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
 from ringback.upstreams.faults import FaultCounter
@@ -100,6 +101,7 @@ class SessionStarter:
         self, options: SessionOptions, *, task_status: anyio.abc.TaskStatus[UpstreamSession]
     ) -> None:
         leave_call_context()
+        leave_dispatch_record()
         leave_log_context()
         started = False
         sessions: list[UpstreamSession] = []
