@@ -34,6 +34,8 @@ from ringback.schemas.jsonrpc_errors import MESSAGE_ID_KEY
 
 _MESSAGE_KEY: Final = "ringback.jsonrpc_message"
 """The key of the message in the ASGI scope's state."""
+_BODY_KEY: Final = "ringback.jsonrpc_body"
+"""The key of the body there."""
 _NOTIFICATION_PREFIX: Final = "notifications/"
 _MEDIA_TYPE: Final = "application/json"
 _USUAL_ACCEPT: Final = "application/json, text/event-stream"
@@ -67,6 +69,7 @@ def read_message(body: bytes, scope: Scope) -> dict[str, Any]:
             f"The body has an integer of more than {jsontext.INTEGER_DIGITS_MAX} digits, a number beyond doubles, NaN, an "
             "unpaired surrogate or more than 250 levels. Send such a number as a string."
         )
+    scope["state"][_BODY_KEY] = body
     set_message(scope["state"], message)
     return message
 
@@ -74,6 +77,12 @@ def read_message(body: bytes, scope: Scope) -> dict[str, Any]:
 def set_message(state: MutableMapping[str, Any], message: Any) -> None:
     """Set the message of a request that Ringback makes itself: no body of a client has it."""
     state[_MESSAGE_KEY] = message
+
+
+def get_body(scope: Scope) -> bytes:
+    """The body of this request, which `read_message` has read; empty for another method than POST."""
+    body: bytes = scope["state"].get(_BODY_KEY, b"")
+    return body
 
 
 def get_message(scope: Scope) -> Any:

@@ -7,8 +7,8 @@ completion is not refused: it was observed, and while the row carries this token
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -148,18 +148,17 @@ class LeasedCall:
 
     # -- for the execution --
 
-    @asynccontextmanager
-    async def write_progress_during(self) -> AsyncGenerator[None]:
-        """Store progress while this is entered. Later progress is not stored by itself: the completion carries the last."""
+    def begin_progress_writes(self) -> None:
+        """Store progress from now on."""
         self._accepts_progress_writes = True
-        try:
-            yield
-        finally:
-            self._accepts_progress_writes = False
-            if (progress_task := self._progress_task) is not None:
-                self._progress_task = None
-                progress_task.cancel()
-                await asyncio.gather(progress_task, return_exceptions=True)
+
+    async def end_progress_writes(self) -> None:
+        """Store no further progress by itself: the completion carries the last."""
+        self._accepts_progress_writes = False
+        if (progress_task := self._progress_task) is not None:
+            self._progress_task = None
+            progress_task.cancel()
+            await asyncio.gather(progress_task, return_exceptions=True)
 
     def request_poll(self) -> None:
         """End the driver's wait for answers, so that it polls its upstream now."""
