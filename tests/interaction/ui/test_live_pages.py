@@ -161,7 +161,7 @@ async def test_the_page_of_a_portal_link_counts_as_its_own(service: ServiceUnder
         return end()
 
     service.services.live_lists.follow_list = follow_nothing  # type: ignore[method-assign]
-    await browser.get("/ui/calls/live")
+    await browser.get(f"/ui/portal/{link['id']}/calls/live")
 
     assert limits == [link["id"]]
 

@@ -56,7 +56,7 @@ class HomePages:
 
     async def show_home(self, request: Request, viewer: Viewer) -> Response:
         if viewer.client_session_id is not None:
-            return redirect(session_path(viewer.client_session_id))
+            return redirect(f"{viewer.pages_path}{session_path(viewer.client_session_id)}")
         caller = view_rows(self._context.services.operators, viewer, request, operation="ui_home")
         hours = WEEK_HOURS if request.query_params.get("hours") == str(WEEK_HOURS) else DAY_HOURS
         principal = caller.principal if caller.operator is not None and not caller.sees_all_principals else None

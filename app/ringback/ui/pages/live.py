@@ -55,6 +55,8 @@ class _View(Generic[Shown]):
     """The values of the template."""
     variant: tuple[object, ...]
     """What `describe` depends on besides the content: viewers with equal variants see the same HTML."""
+    path: str
+    """What the links begin with: viewers of a portal link have their own."""
 
 
 class LivePages:
@@ -80,7 +82,13 @@ class LivePages:
 
         listing = CallListing(call_filter=query.call_filter, limit=LIVE_PAGE_SIZE)
         caller = view_rows(self._context.services.operators, viewer, request, operation="ui_follow_calls", repeats=True)
-        view = _View(listing=listing, template="call_rows.html", describe=describe, variant=variant)
+        view = _View(
+            listing=listing,
+            template="call_rows.html",
+            describe=describe,
+            variant=variant,
+            path=self._renderer.find_path(viewer),
+        )
         return await self._respond(view, caller, viewer)
 
     async def follow_deliveries(self, request: Request, viewer: Viewer) -> Response:
@@ -103,7 +111,13 @@ class LivePages:
             }
 
         listing = DeliveryListing(delivery_filter=query.to_filter(), limit=LIVE_PAGE_SIZE)
-        view = _View(listing=listing, template="delivery_rows.html", describe=describe, variant=variant)
+        view = _View(
+            listing=listing,
+            template="delivery_rows.html",
+            describe=describe,
+            variant=variant,
+            path=self._renderer.find_path(viewer),
+        )
         return await self._respond(view, caller, viewer)
 
     async def follow_session(self, request: Request, viewer: Viewer) -> Response:
@@ -119,7 +133,13 @@ class LivePages:
             )
 
         listing = SessionListing(client_session_id=name, limit=LIVE_PAGE_SIZE)
-        view = _View(listing=listing, template="session_state.html", describe=describe, variant=variant)
+        view = _View(
+            listing=listing,
+            template="session_state.html",
+            describe=describe,
+            variant=variant,
+            path=self._renderer.find_path(viewer),
+        )
         return await self._respond(view, caller, viewer)
 
     async def _respond(self, view: _View[Shown], caller: Caller, viewer: Viewer) -> Response:
@@ -145,12 +165,15 @@ class LivePages:
 
     def _get_frame(self, view: _View[Shown], content: LiveContent[Shown]) -> bytes:
         frames = self._frames.setdefault(content, {})
-        if view.variant not in frames:
-            frames[view.variant] = self._render(view, content.shown)
-        return frames[view.variant]
+        key = (view.path, *view.variant)
+        if key not in frames:
+            frames[key] = self._render(view, content.shown)
+        return frames[key]
 
     def _render(self, view: _View[Shown], shown: Shown) -> bytes:
-        return _write_event("rows", self._renderer.render_fragment(view.template, **view.describe(shown)))
+        return _write_event(
+            "rows", self._renderer.render_fragment(view.template, path=view.path, **view.describe(shown))
+        )
 
 
 class LiveResponse(StreamingResponse):

@@ -68,7 +68,7 @@ class WebhookPages:
         following = (
             None if webhooks.next_position is None else encode_cursor(CursorList.WEBHOOKS, webhooks.next_position)
         )
-        path = f"{self._renderer.ui_path}/webhooks"
+        path = f"{self._renderer.find_path(viewer)}/webhooks"
         filters = {"health": query.health, "state": query.state, "principal": query.principal}
         return self._renderer.render_page(
             "webhooks.html",
