@@ -15,6 +15,7 @@ from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import PRINCIPAL_LENGTH_MAX
 from ringback.domain.validation import require_printable
 from ringback.schemas.call_requests import REPEATS_FILTER_MAX
+from ringback.services.live import FAILED_OUTCOMES
 from ringback.ui.query_parameters import keep_fields, require_known_filters, with_query
 from ringback.ui.viewer import Viewer
 
@@ -51,7 +52,6 @@ _LABELS: Final = {
 }
 FAILURES: Final = "failure"
 """The outcome of calls that ended without a result, or with an error of their tool, and were not cancelled."""
-FAILED_OUTCOMES: Final = frozenset(CallOutcome) - {CallOutcome.RESULT, CallOutcome.CANCELLED}
 _ID_PREFIX: Final = re.compile(r"call_[0-9A-HJKMNP-TV-Z]{0,26}")
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)

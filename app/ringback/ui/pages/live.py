@@ -20,14 +20,35 @@ from starlette.types import Send
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.principal import Caller
 from ringback.schemas.deliveries import DeliveryListQuery
-from ringback.services.live import CallListing, DeliveryListing, LiveContent, LiveLists, SessionListing
-from ringback.services.live.listings import ListedCalls, ListedDeliveries, LiveListing, SessionContent
+from ringback.schemas.events import EventStreamQuery
+from ringback.schemas.webhook_requests import WebhookListQuery
+from ringback.services.live import (
+    CallListing,
+    DeliveryListing,
+    EventListing,
+    HomeContent,
+    LiveContent,
+    LiveLists,
+    SessionListing,
+    WebhookListing,
+)
+from ringback.services.live.listings import (
+    ListedCalls,
+    ListedDeliveries,
+    ListedEvents,
+    ListedWebhooks,
+    LiveListing,
+    SessionContent,
+)
 from ringback.ui.access import shows_owner, view_rows
 from ringback.ui.call_filters import read_call_query
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.pages.deliveries import require_session_of_call
+from ringback.ui.pages.events import show_event
+from ringback.ui.pages.home import describe_home, make_home_listing
 from ringback.ui.pages.sessions import describe_session, require_session_name
+from ringback.ui.pages.webhooks import describe_webhooks
 from ringback.ui.query_parameters import list_filters, read_query
 from ringback.ui.rendering import PAGE_HEADERS, Renderer
 from ringback.ui.viewer import Viewer
@@ -68,10 +89,70 @@ class LivePages:
 
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         return [
+            pages.page("/live", self.follow_home),
+            pages.page("/events/live", self.follow_events),
+            pages.page("/webhooks/live", self.follow_webhooks),
             pages.page("/calls/live", self.follow_calls, in_session_portal=True),
             pages.page("/deliveries/live", self.follow_deliveries, in_session_portal=True),
             pages.page("/session/live", self.follow_session, in_session_portal=True),
         ]
+
+    async def follow_home(self, request: Request, viewer: Viewer) -> Response:
+        caller = view_rows(self._context.services.operators, viewer, request, operation="ui_follow_home", repeats=True)
+        listing = make_home_listing(self._context, request, caller)
+
+        def describe(shown: HomeContent) -> Mapping[str, Any]:
+            return describe_home(shown, caller, hours=listing.hours)
+
+        variant = (caller.operator is not None and not caller.sees_all_principals,)
+        view = _View(
+            listing=listing,
+            template="home_state.html",
+            describe=describe,
+            variant=variant,
+            path=self._renderer.find_path(viewer),
+        )
+        return await self._respond(view, caller, viewer)
+
+    async def follow_webhooks(self, request: Request, viewer: Viewer) -> Response:
+        query = read_query(request, WebhookListQuery)
+        caller = view_rows(
+            self._context.services.operators, viewer, request, operation="ui_follow_webhooks", repeats=True
+        )
+        variant = viewer.caller.principal, shows_owner(self._context, viewer)
+
+        def describe(shown: ListedWebhooks) -> Mapping[str, Any]:
+            values = describe_webhooks(shown.webhooks, shown.counts, query, reader=variant[0], shows_owner=variant[1])
+            return {**values, "older": shown.has_more}
+
+        view = _View(
+            listing=WebhookListing(health=query.health, state=query.state, limit=LIVE_PAGE_SIZE),
+            template="webhook_rows.html",
+            describe=describe,
+            variant=variant,
+            path=self._renderer.find_path(viewer),
+        )
+        return await self._respond(view, caller, viewer)
+
+    async def follow_events(self, request: Request, viewer: Viewer) -> Response:
+        query = read_query(request, EventStreamQuery)
+        caller = view_rows(
+            self._context.services.operators, viewer, request, operation="ui_follow_events", repeats=True
+        )
+        variant = (shows_owner(self._context, viewer),)
+
+        def describe(shown: ListedEvents) -> Mapping[str, Any]:
+            events = [show_event(event) for event in shown.events]
+            return {"events": events, "older": shown.has_more, "shows_owner": variant[0]}
+
+        view = _View(
+            listing=EventListing(event_filter=query.to_filter(), limit=LIVE_PAGE_SIZE),
+            template="event_rows.html",
+            describe=describe,
+            variant=variant,
+            path=self._renderer.find_path(viewer),
+        )
+        return await self._respond(view, caller, viewer)
 
     async def follow_calls(self, request: Request, viewer: Viewer) -> Response:
         query = read_call_query(request.query_params, viewer)
