@@ -25,7 +25,7 @@ from ringback.mcp_server.elicitation_ids import ElicitationIds
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.server import BackgroundTaskSet, McpServer
 from ringback.notifier.configured_hosts import ConfiguredHosts
-from ringback.notifier.http.target import find_target_error
+from ringback.notifier.http.guard import find_target_error
 from ringback.services.change_demands import ChangeDemands
 from ringback.services.event_lookups import EventLookups
 from ringback.services.event_polls import EventPolls

@@ -84,7 +84,7 @@ class Renderer:
     """Renders pages whose links begin with the path of the public URL."""
 
     def __init__(self, *, public_path: str, portal_origins: Collection[str] = ()) -> None:
-        self.ui_path = f"{public_path}/ui"
+        self._ui_path = f"{public_path}/ui"
         self.headers = PageHeaders(portal_origins)
         self._is_prepared = False
 
@@ -110,7 +110,7 @@ class Renderer:
             viewer=viewer,
             in_portal=in_portal,
             title=title,
-            ui=self.ui_path,
+            ui=self.find_path(viewer),
             asset=self._asset_url,
             sections=list_sections(viewer),
             version=__version__,
@@ -118,9 +118,13 @@ class Renderer:
         headers = self.headers.portal if in_portal else self.headers.for_viewer(viewer)
         return Response(html, status_code=status_code, headers=headers, media_type="text/html")
 
-    def render_fragment(self, template: str, **values: object) -> str:
-        """A part of a page that is the same for all its viewers."""
-        return _TEMPLATES.get_template(template).render(values, ui=self.ui_path)
+    def render_fragment(self, template: str, *, path: str, **values: object) -> str:
+        """A part of a page that is the same for all its viewers; `path` as `find_path` returns it."""
+        return _TEMPLATES.get_template(template).render(values, ui=path)
+
+    def find_path(self, viewer: Viewer | None) -> str:
+        """What the paths of a viewer's pages begin with."""
+        return self._ui_path if viewer is None else f"{self._ui_path}{viewer.pages_path}"
 
     def _asset_url(self, name: str) -> str:
-        return f"{self.ui_path}{asset_path(name)}"
+        return f"{self._ui_path}{asset_path(name)}"

@@ -5,7 +5,8 @@ message, or a response to another request, becomes an error of ours, which ends 
 dropped.
 
 In a flood of notifications only the newest of each kind is decoded (`notification_buffer`), and the stream is read more slowly
-(`message_flow`). The events of a stream that is paced by its reader are all kept.
+(`message_flow`), except progress that is outdated when it is read (`progress_floods`). The events of a stream that is paced by
+its reader are all kept.
 """
 
 import asyncio
@@ -18,11 +19,13 @@ from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCRespo
 
 from ringback.domain.rate_limiter import RateLimit, TokenBucket
 from ringback.upstreams.faults import Fault, FaultCounter
+from ringback.upstreams.message_flow import BYTES_PER_UNIT
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
 from ringback.upstreams.transports.line_splitter import LineSplitter, OversizedLine
 from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UndecodedMessage, decode_messages
 from ringback.upstreams.transports.notification_buffer import NotificationBuffer, is_plain_notification
 from ringback.upstreams.transports.paced_streams import PacedStreams
+from ringback.upstreams.transports.progress_floods import leave_out_outdated
 
 EVENT_LIMIT: Final = RateLimit(per_second=500, burst=2000)
 """For the notifications of a stream that is paced by its reader."""
@@ -101,6 +104,8 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         try:
             while (chunk := await chunks.read_chunk(self._notifications.wait_seconds())) is not None:
                 line_count = 0
+                if self._notifications.is_limiting:
+                    chunk = await self._leave_out_outdated(chunk)
                 for line in splitter.feed(chunk):
                     if not self._keep_inner_line(line):
                         for text in await self._add_line(line):
@@ -119,6 +124,16 @@ class CheckedEventStream(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+    async def _leave_out_outdated(self, chunk: bytes) -> bytes:
+        """In a flood, leave out progress that the same chunk replaces. It costs its bytes."""
+        if self._paced_streams.is_paced(self._request_id):
+            return chunk
+        rest, count = leave_out_outdated(chunk)
+        if count:
+            self._faults.increment(Fault.DROPPED, count)
+            self._note_wait(has_waited=await self._flow.take_in((len(chunk) - len(rest)) // BYTES_PER_UNIT))
+        return rest
 
     def _keep_inner_line(self, line: bytes | OversizedLine) -> bool:
         """Keep the line and return True, unless it ends its event or exceeds the limit."""
