@@ -297,12 +297,8 @@ class CallExecution:
         await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_SECONDS)
         if self._outcome is not None or (task.done() and not task.cancelled()):
             outcome = self._outcome or self._task_outcome(task)
-            if not (
-                reason is _StopReason.CANCELLED
-                and self._cancel_request.is_delivered
-                and isinstance(outcome, CallCompletion)
-                and is_upstream_error(outcome)
-            ):
+            is_cancelled = reason is _StopReason.CANCELLED and self._cancel_request.is_delivered
+            if not (is_cancelled and isinstance(outcome, CallCompletion) and is_upstream_error(outcome)):
                 return outcome
         match reason:
             case _StopReason.CANCELLED:

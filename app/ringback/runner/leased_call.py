@@ -303,9 +303,8 @@ class LeasedCall:
         if call.cancel_requested:
             return await self._write_completion(tx, CANCELLED_COMPLETION)
         with_handle = replace(self._with_latest_progress(call), handle=parked.handle, input_responses={})
-        updated = enter_phase(
-            inputs.request_input(with_handle, parked.input_requests, now=tx.now()), CallPhase.PARKED, now=tx.now()
-        )
+        asking = inputs.request_input(with_handle, parked.input_requests, now=tx.now())
+        updated = enter_phase(asking, CallPhase.PARKED, now=tx.now())
         await self._recorder.record_input_requests(tx, call, updated, lease_token=self._lease_token)
         await note_login_accepted(tx, call)
         return updated
