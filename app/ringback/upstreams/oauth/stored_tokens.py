@@ -33,7 +33,8 @@ from ringback.upstreams.oauth.followed_login import FollowedLogin
 from ringback.upstreams.oauth.login_offers import LoginOffers
 from ringback.upstreams.oauth.metadata_http import MetadataHttp
 from ringback.upstreams.oauth.scopes import SCOPES_MAX, parse_scope, split_scope, unite_scopes
-from ringback.upstreams.oauth.token_renewal import TokenRenewal, end_claim
+from ringback.upstreams.oauth.token_renewal import TokenRenewal, end_access, end_claim
+from ringback.upstreams.oauth.token_source import OnWait
 from ringback.upstreams.oauth.token_store import TokenStore
 from ringback.upstreams.oauth.token_validity import is_fresh, is_valid, keeps_refused
 
@@ -103,7 +104,9 @@ class StoredTokenSource:
 
     # -- tokens for requests --
 
-    async def get_token(self, *, other_than: str | None = None, refusal: Refusal | None = None) -> str | None:
+    async def get_token(
+        self, *, other_than: str | None = None, refusal: Refusal | None = None, on_wait: OnWait | None = None
+    ) -> str | None:
         before = tokens = await self._get_tokens()
         if (
             tokens is not None
@@ -113,12 +116,11 @@ class StoredTokenSource:
             return tokens.access_token
         if tokens is not None and not self.login.has_ended and self._needs_refresh(tokens, other_than):
             is_joining = self._refreshing is not None
-            await self._refresh_once(tokens, other_than)
+            await self._refresh_once(tokens, other_than, on_wait)
             tokens = await self._get_tokens()
             if is_joining and tokens is not None and tokens.access_token == other_than:
-                await self._refresh_once(
-                    tokens, other_than
-                )  # the refresh in flight had made the token that was refused
+                # The refresh in flight had made the token that was refused.
+                await self._refresh_once(tokens, other_than, on_wait)
                 tokens = await self._get_tokens()
         if self.login.has_ended:
             return self._require_last_token(tokens, other_than)
@@ -214,11 +216,14 @@ class StoredTokenSource:
 
     # -- refresh --
 
-    async def _refresh_once(self, tokens: UpstreamTokens, other_than: str | None) -> None:
+    async def _refresh_once(self, tokens: UpstreamTokens, other_than: str | None, on_wait: OnWait | None) -> None:
         """Wait for the refresh that all requests share. It stores its result; failures leave the tokens as they are."""
+        is_useless = tokens.access_token is None or self._clock.monotonic() < self._failed_until
+        if self._refreshing is None and is_useless:
+            return
+        if on_wait is not None:
+            await on_wait()
         if self._refreshing is None:
-            if tokens.access_token is None or self._clock.monotonic() < self._failed_until:
-                return
             self._refreshing = asyncio.create_task(self._refresh(tokens, is_refused=tokens.access_token == other_than))
             self._refreshing.add_done_callback(self._end_refresh)
         await asyncio.wait({self._refreshing})  # does not cancel it
@@ -289,7 +294,7 @@ class StoredTokenSource:
             return TokenReplaced("The token of the upstream was replaced in the meantime. Try again.")
         if tokens is not None and tokens.access_token == token and refusal.rejects_token:
             log.warning("upstream.login_ended", extra={"upstream": self.config.name, "failure": "token_refused"})
-            await self._write(tokens, _end_access)
+            await self._write(tokens, end_access)
         return self._require_login(parse_scope(refusal.scope))
 
     async def _explain_scope(self, refusal: Refusal, token: str) -> RequestNotSent:
@@ -343,7 +348,3 @@ class StoredTokenSource:
         self._subscriptions.close()
         if self._refreshing is not None:
             await asyncio.wait({self._refreshing}, timeout=DRAIN_SECONDS)
-
-
-def _end_access(tokens: UpstreamTokens) -> UpstreamTokens:
-    return replace(tokens, access_token=None)

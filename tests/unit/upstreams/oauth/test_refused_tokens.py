@@ -276,3 +276,18 @@ async def test_a_rotated_refresh_token_is_kept_if_the_access_token_is_the_same_a
         "tools write",
     )
     assert stored.expires_at == stage.clock.now() + seconds(3600)
+
+
+async def test_a_caller_is_notified_before_a_refresh_and_not_if_a_token_is_at_hand() -> None:
+    stage = TokenStage()
+    requests_before: list[int] = []
+
+    async def on_wait() -> None:
+        requests_before.append(len(stage.servers.requests))
+
+    await stage.node.get_token(on_wait=on_wait)
+    assert requests_before == []
+    stage.clock.advance(3601)
+    await stage.node.get_token(on_wait=on_wait)
+    assert await stage.node.get_token(other_than="access-1", on_wait=on_wait) == "access-2"
+    assert requests_before == [0]
