@@ -6,8 +6,8 @@ completion is not refused: it was observed, and while the row carries this token
 """
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -43,7 +43,7 @@ from ringback.runner.lease_writer import LeaseWriter
 from ringback.runner.progress_record import ProgressRecord
 from ringback.services.login_waits import LoginWaits, RefusedCall, note_login_accepted, write_for_owner
 from ringback.telemetry import call_facts
-from ringback.upstreams.dispatch_records import record_dispatches
+from ringback.upstreams.dispatch_records import enter_dispatch_record, leave_dispatch_record
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import ObservableFlag
 
@@ -154,16 +154,17 @@ class LeasedCall:
 
     # -- for the execution --
 
-    @asynccontextmanager
-    async def record_run(self) -> AsyncGenerator[None]:
-        """Store progress, and refusals of the call's requests, while this is entered."""
-        self._dispatch_record = record = LeasedDispatchRecord(self)
-        async with self._progress.write_during():
-            try:
-                with record_dispatches(record):
-                    yield
-            finally:
-                record.close()
+    def begin_run(self) -> None:
+        """Store progress, and refusals of the call's requests, from now on."""
+        self._dispatch_record = LeasedDispatchRecord(self)
+        enter_dispatch_record(self._dispatch_record)
+        self._progress.begin_writes()
+
+    async def end_run(self) -> None:
+        """Store no further progress by itself, because the completion carries the last, and send no request again."""
+        self.give_up_run()
+        leave_dispatch_record()
+        await self._progress.end_writes()
 
     def give_up_run(self) -> None:
         """Let no request of the run be sent from now on, if the upstream refused the last one."""

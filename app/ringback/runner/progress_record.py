@@ -1,8 +1,7 @@
 """Stores the progress of a call under its lease, at most once an interval."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ringback.domain.call import Progress
@@ -29,15 +28,14 @@ class ProgressRecord:
         if self._accepts_writes and self._writing is None:
             self._writing = asyncio.create_task(self._writer.run())
 
-    @asynccontextmanager
-    async def write_during(self) -> AsyncGenerator[None]:
-        """Store progress while this is entered. Later progress is not stored by itself: the completion carries the last."""
+    def begin_writes(self) -> None:
+        """Store progress from now on."""
         self._accepts_writes = True
-        try:
-            yield
-        finally:
-            self._accepts_writes = False
-            if (writing := self._writing) is not None:
-                self._writing = None
-                writing.cancel()
-                await asyncio.gather(writing, return_exceptions=True)
+
+    async def end_writes(self) -> None:
+        """Store no further progress by itself."""
+        self._accepts_writes = False
+        if (writing := self._writing) is not None:
+            self._writing = None
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)

@@ -7,8 +7,6 @@
 A refresh of tokens takes seconds. If the process dies meanwhile, the store says that the tool of this call did not run.
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, Protocol
 
@@ -32,14 +30,9 @@ _RECORD: Final[ContextVar[DispatchRecord | None]] = ContextVar("ringback_dispatc
 """The record of the call in whose context a request is made. Over HTTP, the SDK sends a request in its context."""
 
 
-@contextmanager
-def record_dispatches(record: DispatchRecord) -> Generator[None]:
-    """Let the transports record what becomes of the tools/call requests of this block."""
-    token = _RECORD.set(record)
-    try:
-        yield
-    finally:
-        _RECORD.reset(token)
+def enter_dispatch_record(record: DispatchRecord) -> None:
+    """Let the transports record what becomes of the tools/call requests of this task from now on."""
+    _RECORD.set(record)
 
 
 def get_dispatch_record() -> DispatchRecord | None:

@@ -42,9 +42,9 @@ class SessionStarter:
         faults: FaultCounter,
         look_up: LookUp,
         authorities: TrustedAuthorities,
-        token_source: TokenSource | None = None,
-        child_records: ChildRecords | None = None,
-        instances: InstanceIds | None = None,
+        token_source: TokenSource | None,
+        child_records: ChildRecords,
+        instances: InstanceIds,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.tasks: anyio.abc.TaskGroup | None = None
@@ -54,8 +54,8 @@ class SessionStarter:
         self._faults = faults
         self._look_up = look_up
         self._authorities = authorities
-        self._child_records = child_records or ChildRecords(None)
-        self._instances = instances or InstanceIds()
+        self._child_records = child_records
+        self._instances = instances
         self._random_bytes = random_bytes
         self._token_source = token_source
 

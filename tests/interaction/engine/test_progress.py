@@ -13,7 +13,8 @@ from ringback.runner.progress_record import PROGRESS_INTERVAL_SECONDS
 from ringback.runner.throttled_writer import ThrottledWriter
 from tests.support.builders import make_call, make_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import COMPLETED_RESULT, WAIT_SECONDS, Engine, OnProgress, ScriptedUpstreams
+from tests.support.engine import WAIT_SECONDS, Engine, OnProgress, ScriptedUpstreams
+from tests.support.stored_work import COMPLETED_RESULT
 from tests.support.stores import FailingStore
 
 

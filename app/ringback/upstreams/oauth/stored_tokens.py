@@ -36,7 +36,7 @@ from ringback.upstreams.oauth.scopes import SCOPES_MAX, parse_scope, split_scope
 from ringback.upstreams.oauth.token_renewal import TokenRenewal, end_access, end_claim
 from ringback.upstreams.oauth.token_source import OnWait
 from ringback.upstreams.oauth.token_store import TokenStore
-from ringback.upstreams.oauth.token_validity import is_fresh, is_valid, keeps_refused
+from ringback.upstreams.oauth.token_validity import end_access, is_fresh, is_valid, keeps_refused
 
 log = logging.getLogger(__name__)
 
@@ -97,10 +97,13 @@ class StoredTokenSource:
         self._changed = asyncio.Event()
         self._subscriptions = ExitStack()
         if signals is not None:
-            topic = upstream_tokens_topic(config.name, owner)
-            self._subscriptions.enter_context(signals.subscribe(self.notify_changed, topic))
-            erased = owner_erased_topic(owner)
-            self._subscriptions.enter_context(signals.subscribe(self.end_login, erased, also_after_losses=False))
+            self._subscribe(signals)
+
+    def _subscribe(self, signals: Signals) -> None:
+        topic = upstream_tokens_topic(self.config.name, self._owner)
+        self._subscriptions.enter_context(signals.subscribe(self.notify_changed, topic))
+        erased = owner_erased_topic(self._owner)
+        self._subscriptions.enter_context(signals.subscribe(self.end_login, erased, also_after_losses=False))
 
     # -- tokens for requests --
 
