@@ -33,7 +33,7 @@ from ringback.upstreams.oauth.followed_login import FollowedLogin
 from ringback.upstreams.oauth.login_offers import LoginOffers
 from ringback.upstreams.oauth.metadata_http import MetadataHttp
 from ringback.upstreams.oauth.scopes import SCOPES_MAX, parse_scope, split_scope, unite_scopes
-from ringback.upstreams.oauth.token_renewal import TokenRenewal, end_access, end_claim
+from ringback.upstreams.oauth.token_renewal import TokenRenewal, end_claim
 from ringback.upstreams.oauth.token_source import OnWait
 from ringback.upstreams.oauth.token_store import TokenStore
 from ringback.upstreams.oauth.token_validity import end_access, is_fresh, is_valid, keeps_refused

@@ -85,10 +85,6 @@ def end_claim(tokens: UpstreamTokens) -> UpstreamTokens:
     return replace(tokens, version=tokens.version + 1, refresh_claimed_until=None)
 
 
-def end_access(tokens: UpstreamTokens) -> UpstreamTokens:
-    return replace(tokens, access_token=None)
-
-
 def _is_same_grant(stored: UpstreamTokens, claimed: UpstreamTokens) -> bool:
     """Whether the stored tokens are the claimed ones, with other notes of what the upstream refused."""
     is_same_login = (stored.login_id, stored.refresh_token) == (claimed.login_id, claimed.refresh_token)
