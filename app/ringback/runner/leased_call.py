@@ -167,7 +167,7 @@ class LeasedCall:
         await self._progress.end_writes()
 
     def give_up_run(self) -> None:
-        """Let no request of the run be sent from now on, if the upstream refused the last one."""
+        """Let no request of the run be sent from now on, if the last one waits for a token."""
         self._dispatch_record.close()
 
     def request_poll(self) -> None:
@@ -212,14 +212,13 @@ class LeasedCall:
             self.call = replace(self.call, dispatched_at=committed.dispatched_at, runs=committed.runs)
 
     async def retract_dispatch(self) -> None:
-        """Commit that the upstream refused the last tools/call unread. For this process that counts before the commit."""
+        """Commit that the last tools/call did not reach its tool. For this process that counts before the commit."""
         self.call = without_dispatch(self.call)
         self.call = await self._writer.write_while_leased(lambda tx: self._write_dispatch(tx, at=None))
 
     async def repeat_dispatch(self) -> None:
         dispatched = await self._writer.write_while_leased(self._write_dispatched)
-        if self._dispatch_record.is_open:
-            self.call = dispatched
+        self.call = dispatched if self._dispatch_record.is_open else self.call
 
     async def finish_call(self, completion: CallCompletion) -> None:
         async def write() -> Call:
