@@ -29,8 +29,12 @@ from starlette.types import Message, Receive, Scope, Send
 from ringback.waits import run_with_helper, wait_first
 
 AsgiHandler = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
-ATTEND_AFTER_SECONDS: Final = 0.05
-"""A call that ends sooner gets a JSON body, and is not watched for a disconnect: cancelling it would save no work."""
+ATTEND_AFTER_SECONDS: Final = 0.25
+"""A call that ends sooner gets a JSON body, and is not watched for a disconnect: cancelling it would save no work.
+
+An error of the upstream with an HTTP status of its own (-32021 with 400) loses that status on a stream. A tool that refuses at
+once takes some milliseconds, and more than 50 on a machine with ten busy processes for each core.
+"""
 _NOTIFICATION_KEYS: Final = (b"progressToken", b"/logLevel")
 """The `_meta` keys with which a request asks for notifications. One in an argument has the SDK's way as its only effect."""
 STREAM_HEADERS: Final = (
