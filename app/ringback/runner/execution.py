@@ -245,11 +245,11 @@ class CallExecution:
             self._session = None
 
     async def _run_call(self, session: BoundDriverPort) -> Outcome:
-        self._leased_call.begin_progress_writes()
+        self._leased_call.begin_run()
         try:
             self._outcome = await session.run_call(self._leased_call)
         finally:
-            await self._leased_call.end_progress_writes()
+            await self._leased_call.end_run()
         return self._outcome
 
     # -- stopping early --
@@ -292,6 +292,7 @@ class CallExecution:
         """
         if reason is _StopReason.PAST_DEADLINE and not self._cancel_request.is_delivered:
             await self._cancel_in_session()
+        self._leased_call.give_up_run()
         task.cancel()
         await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_SECONDS)
         if self._outcome is not None or (task.done() and not task.cancelled()):

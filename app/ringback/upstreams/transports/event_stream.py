@@ -10,7 +10,7 @@ its reader are all kept.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
 import httpx2
@@ -20,7 +20,6 @@ from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCRespo
 from ringback.domain.rate_limiter import RateLimit, TokenBucket
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.message_flow import BYTES_PER_UNIT
-from ringback.upstreams.transports.chunk_reader import ChunkReader
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
 from ringback.upstreams.transports.line_splitter import LineSplitter, OversizedLine
 from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UndecodedMessage, decode_messages
@@ -35,6 +34,35 @@ LINES_AT_ONCE: Final = 64
 _EVENT_ENDS: Final = frozenset({b"", b"\r"})
 _FIELD_BYTES: Final = 4096
 """For the name and id of an event, beside its data."""
+
+
+_NOTHING: Final = b""
+
+
+class ChunkReader:
+    def __init__(self, stream: AsyncIterable[bytes]) -> None:
+        self._chunks = aiter(stream)
+        self._reading: asyncio.Task[bytes | None] | None = None
+
+    async def read_chunk(self, timeout_seconds: float | None) -> bytes | None:
+        """The next chunk; empty if none arrives in time, None at the end. What the stream raises is passed on."""
+        if timeout_seconds is None and self._reading is None:
+            return await anext(self._chunks, None)
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read())
+        done, _ = await asyncio.wait({self._reading}, timeout=timeout_seconds)
+        if not done:
+            return _NOTHING
+        reading, self._reading = self._reading, None
+        return reading.result()
+
+    async def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def _read(self) -> bytes | None:
+        return await anext(self._chunks, None)
 
 
 class CheckedEventStream(httpx2.AsyncByteStream):
