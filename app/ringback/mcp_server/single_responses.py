@@ -1,6 +1,6 @@
 """Responses to modern tool calls: one JSON body, or an event stream as soon as the client has to wait.
 
-    response within `ATTEND_AFTER_SECONDS`    one JSON body; on a busy machine also later (`measure_slowdown`)
+    response within `ATTEND_AFTER_SECONDS`    one JSON body
     later                                     if the wait for a stored call has begun: an event stream, which comments keep
                                               open, with the response as its event. Else a JSON body, whose HTTP status says
                                               what is wrong with the request
@@ -16,7 +16,6 @@ message, so its handler runs in the task of the HTTP request (`modern_calls`).
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine, MutableMapping
 from typing import Any, Final
 
@@ -31,9 +30,11 @@ from ringback.waits import run_with_helper, wait_first
 
 AsgiHandler = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 ATTEND_AFTER_SECONDS: Final = 0.05
-"""A call that ends sooner gets a JSON body, and is not watched for a disconnect: cancelling it would save no work."""
-SLOWDOWN_MAX: Final = 5.0
-"""The stream opens at most so many times later on a busy machine."""
+"""A call that ends sooner gets a JSON body, and is not watched for a disconnect: cancelling it would save no work.
+
+On a stream, an error of the upstream loses the HTTP status of its code (-32021 has 400), as on a machine where a call takes longer
+than this. A longer time would end the SDK's client, with all its requests, if Ringback is killed meanwhile.
+"""
 _NOTIFICATION_KEYS: Final = (b"progressToken", b"/logLevel")
 """The `_meta` keys with which a request asks for notifications. One in an argument has the SDK's way as its only effect."""
 STREAM_HEADERS: Final = (
@@ -45,16 +46,6 @@ STREAM_HEADERS: Final = (
 """As the SDK sends them."""
 _WAIT_BEGUN_KEY: Final = "ringback.wait_begun"
 """The key in the ASGI scope's state of the event that `note_wait` sets."""
-
-
-def measure_slowdown() -> float:
-    """How many times longer the same work takes than on an idle machine, from 1 to `SLOWDOWN_MAX`: the load of each core.
-
-    On a stream, an error of the upstream loses the HTTP status of its code (-32021 has 400). A tool that refuses at once needs
-    some milliseconds of the processor, which take more than 50 ms beside ten busy processes.
-    """
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    return min(max(load / (os.cpu_count() or 1), 1.0), SLOWDOWN_MAX)
 
 
 def note_wait(state: MutableMapping[str, Any]) -> None:
@@ -145,7 +136,6 @@ class _LateStream:
 
     async def keep_open(self) -> None:
         """Open the stream when the wait has begun, and send a comment at each interval of the SDK, until cancelled."""
-        await asyncio.sleep(ATTEND_AFTER_SECONDS * (measure_slowdown() - 1.0))
         interval_seconds: float = sdk._SSE_PING_INTERVAL  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - it has no other name
         await wait_first(self._wait_begun.wait(), timeout_seconds=interval_seconds)
         while not self._has_started or self._is_stream:

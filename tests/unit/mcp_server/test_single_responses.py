@@ -11,7 +11,6 @@ from ringback.mcp_server import single_responses
 from ringback.mcp_server.single_responses import (
     asks_for_notifications,
     is_modern_tool_call,
-    measure_slowdown,
     note_wait,
     send_single_response,
     send_streamed_response,
@@ -191,15 +190,6 @@ async def test_a_disconnect_cancels_the_handler(monkeypatch: pytest.MonkeyPatch)
 )
 def test_only_modern_tool_calls_are_served_this_way(scope: Scope, *, expected: bool) -> None:
     assert is_modern_tool_call(scope) is expected
-
-
-@pytest.mark.parametrize(("load", "slowdown"), [(0.1, 1.0), (2.0, 1.0), (6.0, 3.0), (400.0, 5.0)])
-def test_the_stream_opens_later_on_a_busy_machine_and_never_much_later(
-    monkeypatch: pytest.MonkeyPatch, load: float, slowdown: float
-) -> None:
-    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
-    assert measure_slowdown() == slowdown
 
 
 def test_a_request_for_progress_or_log_messages_keeps_its_stream() -> None:
