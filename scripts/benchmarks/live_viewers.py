@@ -1,10 +1,11 @@
-"""What open dashboards cost calls and callbacks: the loop of `full_loop` with a hundred live lists of calls, and without any.
+"""What open dashboards cost calls and callbacks: the loop of `full_loop` with a hundred live pages, and without any.
 
 One service in its own process runs all variants in turns. Each viewer is a browser's connection to the live list: it reads what
 the service sends, and connects again as a browser does. CPU is that of the service's process.
 
-same_list  all viewers see the principal whose calls run
+same_list  all viewers see the list of calls of the principal whose calls run
 own_lists  each viewer is another principal, so the service follows a hundred lists
+same_home, own_homes  the same with the first page
 """
 
 import asyncio
@@ -32,18 +33,21 @@ WARM_UP: Final = 200
 IDLE_SECONDS: Final = 5.0
 QUICK_IDLE_SECONDS: Final = 0.5
 AGENT: Final = "agent"
-NONE, SAME_LIST, OWN_LISTS = "none", "same_list", "own_lists"
-VARIANTS: Final = (NONE, SAME_LIST, OWN_LISTS)
+NONE, SAME_LIST, OWN_LISTS, SAME_HOME, OWN_HOMES = "none", "same_list", "own_lists", "same_home", "own_homes"
+VARIANTS: Final = (NONE, SAME_LIST, OWN_LISTS, SAME_HOME, OWN_HOMES)
+LISTS_PAGE, HOME_PAGE = "/calls", ""
 _STREAM: Final = re.compile(r'sse-connect="([^"]+)"')
 _FRAME_END: Final = b"\n\n"
 
 
 class Viewers:
-    """Browsers whose lists are live. Counts what they got."""
+    """Browsers whose pages are live. Counts what they got."""
 
-    def __init__(self, browsers: Sequence[aiohttp.ClientSession], service: Service) -> None:
+    def __init__(self, browsers: Sequence[aiohttp.ClientSession], service: Service, *, page: str) -> None:
+        """`page`: its path below that of the dashboard."""
         self._browsers = browsers
         self._service = service
+        self._page = page
         self.frames = 0
         self.bytes = 0
 
@@ -63,7 +67,7 @@ class Viewers:
             task.result()
 
     async def _connect(self, browser: aiohttp.ClientSession) -> aiohttp.ClientResponse:
-        response = await browser.get(f"{self._service.url}{await _find_stream(browser, self._service)}")
+        response = await browser.get(f"{self._service.url}{await _find_stream(browser, self._service, self._page)}")
         response.raise_for_status()
         return response
 
@@ -76,12 +80,12 @@ class Viewers:
             stream = await self._connect(browser)
 
 
-async def _find_stream(browser: aiohttp.ClientSession, service: Service) -> str:
-    async with browser.get(f"{service.url}/ui/calls") as response:
+async def _find_stream(browser: aiohttp.ClientSession, service: Service, page: str) -> str:
+    async with browser.get(f"{service.url}/ui{page}") as response:
         text = await response.text()
     found = _STREAM.search(text)
     if found is None:
-        raise RuntimeError(f"the list of calls is not live: {text[:2000]}")
+        raise RuntimeError(f"the page is not live: {text[:2000]}")
     return html.unescape(found[1])
 
 
@@ -92,9 +96,13 @@ async def live_viewers(made: Databases, *, rounds: int, seconds: float, quick: b
         callbacks = Callbacks()
         await stack.enter_async_context(callbacks.receiving())
         client = Client(service, await _open_agent(stack, service, operator), callbacks)
+        same = await _open_browsers(stack, service, operator, [AGENT] * count)
+        own = await _open_browsers(stack, service, operator, [f"viewer-{n}" for n in range(count)])
         viewers = {
-            SAME_LIST: await _open_viewers(stack, service, operator, [AGENT] * count),
-            OWN_LISTS: await _open_viewers(stack, service, operator, [f"viewer-{n}" for n in range(count)]),
+            SAME_LIST: Viewers(same, service, page=LISTS_PAGE),
+            OWN_LISTS: Viewers(own, service, page=LISTS_PAGE),
+            SAME_HOME: Viewers(same, service, page=HOME_PAGE),
+            OWN_HOMES: Viewers(own, service, page=HOME_PAGE),
         }
         warm = await client.run_loops(loops=WARM_UP, at_once=CONCURRENCY)
         loops = max(WARM_UP, round(warm.rate * seconds))
@@ -174,10 +182,12 @@ async def _open_agent(stack: AsyncExitStack, service: Service, operator: str) ->
     )
 
 
-async def _open_viewers(stack: AsyncExitStack, service: Service, operator: str, principals: Sequence[str]) -> Viewers:
+async def _open_browsers(
+    stack: AsyncExitStack, service: Service, operator: str, principals: Sequence[str]
+) -> Sequence[aiohttp.ClientSession]:
     """A principal's sign-ins are limited, so its viewers are tabs of one browser."""
     browsers = {each: await _open_browser(stack, service, operator, each) for each in dict.fromkeys(principals)}
-    return Viewers([browsers[principal] for principal in principals], service)
+    return [browsers[principal] for principal in principals]
 
 
 async def _open_browser(
