@@ -1,8 +1,8 @@
-"""Templates, their filters, and the headers of every page."""
+"""Templates, their filters, the sections of the dashboard, and the headers of every page."""
 
 import asyncio
-from collections.abc import Callable, Collection
-from typing import Any, Final
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import Response
@@ -19,7 +19,6 @@ from ringback.ui.formats import (
     session_path,
     shorten_text,
 )
-from ringback.ui.navigation import list_sections
 from ringback.ui.page_headers import PAGE_HEADERS, PageHeaders
 from ringback.ui.viewer import Viewer
 
@@ -46,6 +45,34 @@ _FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "shortened": shorten_text,
 }
 _TEMPLATES.filters.update(_FILTERS)
+
+
+class Section(NamedTuple):
+    label: str
+    """Also the title of the section's list. The handler of another page names its section: section="Calls"."""
+    path: str
+    """Below the dashboard's path; empty for the first page."""
+
+
+_SECTIONS: Final = (
+    Section("Overview", ""),
+    Section("Calls", "/calls"),
+    Section("Sessions", "/sessions"),
+    Section("Webhooks", "/webhooks"),
+    Section("Deliveries", "/deliveries"),
+    Section("Upstreams", "/upstreams"),
+    Section("Events", "/events"),
+)
+_AUDIT: Final = Section("Audit", "/audit")
+
+
+def list_sections(viewer: Viewer | None) -> Sequence[Section]:
+    """The sections that this viewer may open. A portal link does not show who changed what."""
+    if viewer is None:
+        return ()
+    if viewer.client_session_id is not None:
+        return (Section("Session", session_path(viewer.client_session_id)), Section("Calls", "/calls"))
+    return _SECTIONS if viewer.is_portal else (*_SECTIONS, _AUDIT)
 
 
 def _compile_templates() -> None:

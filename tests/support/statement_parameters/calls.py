@@ -54,7 +54,7 @@ CALL_PARAMETERS: Final[StatementParameters] = {
         ],
     },
     "call_completions": {
-        "end_many": [{"rows": "[]"}],
+        "end_many": [{"ends": "[]"}],
         "put_result": [{"call_id": "call_-3", "body": b"{}", "key_id": None}],
         "result": [{"call_id": "call_-3"}],
     },

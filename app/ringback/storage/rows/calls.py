@@ -159,7 +159,7 @@ class SqlCallCompletions(SqlRows, noun="call_completions"):
     async def end_many(self, ends: Sequence[EndedCall]) -> Collection[CallId]:
         if not ends:
             return ()
-        return {row["id"] for row in await self._sql.fetch_all("end_many", rows=encode_ends(ends))}
+        return {row["id"] for row in await self._sql.fetch_all("end_many", ends=encode_ends(ends))}
 
     async def put_results(self, results: Mapping[CallId, bytes]) -> None:
         sealer = self._unit.sealer

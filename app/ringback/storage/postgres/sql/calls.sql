@@ -20,6 +20,17 @@ SELECT {call in whole_calls} FROM whole_calls WHERE principal = :principal AND i
 -- the innermost SELECT ends at its own LIMIT, and stops once enough calls have matched. '~' sorts after every id. A statement
 -- `end_of_…` returns where such a scan ended, from the index alone, and no row if the list ended before.
 
+-- Of rows of calls, with the name `scanned`.
+-- fragment: of_upstream_tool_outcomes_and_attempts
+AND (:upstream::text IS NULL OR upstream = :upstream)
+AND (:tool::text IS NULL OR tool = :tool)
+AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
+AND runs >= :min_runs
+AND (
+    :min_delivery_attempts = 0
+    OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
+)
+
 -- name: page
 SELECT {call in whole_calls}
 FROM (
@@ -29,14 +40,7 @@ FROM (
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status::text IS NULL OR status = :status)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
-        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -54,14 +58,7 @@ FROM (
     WHERE (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
         AND (:status::text IS NULL OR status = :status)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
-        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -77,14 +74,7 @@ FROM (
     ) AS scanned
     WHERE (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
         AND (:status::text IS NULL OR status = :status)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
-        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -99,14 +89,7 @@ FROM (
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status::text IS NULL OR status = :status)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
-        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -120,14 +103,8 @@ FROM (
         WHERE principal = :principal AND status = :status AND status <> 'completed' AND id >= :first_id AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
-    WHERE (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
-        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+    WHERE TRUE
+        -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -143,14 +120,7 @@ FROM (
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status::text IS NULL OR status = :status)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
-        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -167,14 +137,7 @@ FROM (
     WHERE (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
         AND (:status::text IS NULL OR status = :status)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
-        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -190,14 +153,7 @@ FROM (
     ) AS scanned
     WHERE (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
-        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -213,14 +169,7 @@ FROM (
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status::text IS NULL OR status = :status)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
-        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -237,14 +186,7 @@ FROM (
     WHERE (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
         AND (:status::text IS NULL OR status = :status)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
-        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -270,14 +212,7 @@ FROM (
         FROM retried JOIN calls ON calls.id = retried.call_id
     ) AS scanned
     WHERE (:status::text IS NULL OR status = :status)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
-        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id
@@ -303,14 +238,7 @@ FROM (
     WHERE (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
         AND (:status::text IS NULL OR status = :status)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
-        AND (:outcomes::text[] IS NULL OR outcome = ANY(:outcomes))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_calls ON whole_calls.id = found.id

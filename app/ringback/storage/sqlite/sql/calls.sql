@@ -18,6 +18,17 @@ SELECT {call in whole_calls} FROM whole_calls WHERE principal = :principal AND i
 -- ends the innermost SELECT at its own LIMIT, and stops it once enough calls have matched. '~' sorts after every id. A statement
 -- `end_of_…` returns where such a scan ended, from the index alone, and no row if the list ended before.
 
+-- Of rows of calls, with the name `scanned`.
+-- fragment: of_upstream_tool_outcomes_and_attempts
+AND (:upstream IS NULL OR upstream = :upstream)
+AND (:tool IS NULL OR tool = :tool)
+AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+AND runs >= :min_runs
+AND (
+    :min_delivery_attempts = 0
+    OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
+)
+
 -- name: page
 SELECT {call in whole_calls}
 FROM (
@@ -27,14 +38,7 @@ FROM (
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -52,14 +56,7 @@ FROM (
     WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
         AND (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -75,14 +72,7 @@ FROM (
     ) AS scanned
     WHERE (:correlation_id IS NULL OR correlation_id = :correlation_id)
         AND (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -97,14 +87,7 @@ FROM (
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -118,14 +101,8 @@ FROM (
         WHERE principal = :principal AND status = :status AND status <> 'completed' AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
-    WHERE (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+    WHERE TRUE
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -141,14 +118,7 @@ FROM (
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -165,14 +135,7 @@ FROM (
     WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
         AND (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -188,14 +151,7 @@ FROM (
     ) AS scanned
     WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -211,14 +167,7 @@ FROM (
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
     WHERE (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -235,14 +184,7 @@ FROM (
     WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
         AND (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -268,14 +210,7 @@ FROM (
         FROM retried CROSS JOIN calls ON calls.id = retried.call_id
     ) AS scanned
     WHERE (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -301,14 +236,7 @@ FROM (
     WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
         AND (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
-        AND runs >= :min_runs
-        AND (
-            :min_delivery_attempts = 0
-            OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
-        )
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
