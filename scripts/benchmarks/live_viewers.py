@@ -53,9 +53,10 @@ class Viewers:
 
     @asynccontextmanager
     async def watching(self) -> AsyncGenerator[None]:
-        streams = [await self._connect(browser) for browser in self._browsers]
-        pairs = zip(self._browsers, streams, strict=True)
-        tasks = [asyncio.create_task(self._watch(browser, stream)) for browser, stream in pairs]
+        paths = [await _find_stream(browser, self._service, self._page) for browser in self._browsers]
+        streams = [await self._connect(browser, path) for browser, path in zip(self._browsers, paths, strict=True)]
+        opened = zip(self._browsers, paths, streams, strict=True)
+        tasks = [asyncio.create_task(self._watch(browser, path, stream)) for browser, path, stream in opened]
         try:
             yield
         finally:
@@ -66,18 +67,19 @@ class Viewers:
         for task in failed:
             task.result()
 
-    async def _connect(self, browser: aiohttp.ClientSession) -> aiohttp.ClientResponse:
-        response = await browser.get(f"{self._service.url}{await _find_stream(browser, self._service, self._page)}")
+    async def _connect(self, browser: aiohttp.ClientSession, path: str) -> aiohttp.ClientResponse:
+        response = await browser.get(f"{self._service.url}{path}")
         response.raise_for_status()
         return response
 
-    async def _watch(self, browser: aiohttp.ClientSession, stream: aiohttp.ClientResponse) -> None:
+    async def _watch(self, browser: aiohttp.ClientSession, path: str, stream: aiohttp.ClientResponse) -> None:
+        """A browser connects again to the stream alone: the page stays open."""
         while True:
             async with stream:
                 async for chunk in stream.content.iter_any():
                     self.bytes += len(chunk)
                     self.frames += chunk.count(_FRAME_END)
-            stream = await self._connect(browser)
+            stream = await self._connect(browser, path)
 
 
 async def _find_stream(browser: aiohttp.ClientSession, service: Service, page: str) -> str:
