@@ -45,6 +45,7 @@ and then does everything or nothing.
     result_reads    read stored results, large ones beside the event loop
     call_resumes    record when clients came back for their calls
     resume          exchange a resume token for a call, its result and its events; issue and revoke tokens
+    scans           scans of the store on behalf of one principal
     pacing          pauses between the batches of one request
     quotas          limits for each principal
     body_admission  … of the work that large request bodies make
