@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ringback.protocol.mcp_events.names import EventNotification
+from ringback.upstreams.events import stream_silence
 from ringback.upstreams.events.event_frames import QUEUED_FRAMES_MAX, EventFrames
 from ringback.upstreams.events.following import Following
 from ringback.upstreams.events.occurrences import EVENTS_PER_PAGE
+from ringback.upstreams.events.stream_silence import INTERVALS_MIN
 from ringback.upstreams.transports.paced_streams import PacedStreams
 from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
@@ -130,6 +132,26 @@ async def test_a_restart_is_a_gap_of_an_upstream_that_gives_no_cursor(
         (page,) = await events.wait_for_pages(1)
 
     assert page.is_truncated is is_gap
+
+
+@pytest.mark.parametrize(("cursor", "is_gap"), [(None, True), ("7", False)])
+async def test_a_stream_whose_heartbeats_end_is_opened_again_at_the_cursor_of_the_last_one(
+    monkeypatch: pytest.MonkeyPatch,
+    cursor: str | None,
+    is_gap: bool,  # noqa: FBT001
+) -> None:
+    monkeypatch.setattr(stream_silence, "SLACK_SECONDS", 0.1)
+    events = ScriptedEvents()
+    async with following(events, streams=True):
+        first = await events.next_stream()
+        for number in range(INTERVALS_MIN + 1):
+            first.put_notification(EventNotification.HEARTBEAT, {"cursor": cursor})
+            await events.wait_for_pages(number + 1)
+        put_active(await events.next_stream(), cursor)
+        pages = await events.wait_for_pages(INTERVALS_MIN + 2)
+
+    assert pages[-1].is_truncated is is_gap
+    assert [each["cursor"] for each in events.params] == [None, cursor]
 
 
 async def test_a_stream_that_overflows_at_its_cursor_goes_on_from_now_with_a_gap() -> None:
