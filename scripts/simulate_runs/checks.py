@@ -11,6 +11,7 @@ from typing import Final
 from ringback.domain.call import FINAL_CALL_STATUSES, RerunPolicy
 from scripts.simulate_runs.checks_of_actions import find_action_violations
 from scripts.simulate_runs.checks_of_deliveries import find_delivery_violations
+from scripts.simulate_runs.checks_of_logs import find_log_violations
 from scripts.simulate_runs.clock import STARTED_AT
 from scripts.simulate_runs.history import CallObservations
 from scripts.simulate_runs.plan import PlannedCall, ToolEnd, UpstreamKind
@@ -40,7 +41,7 @@ def _find_all(result: SimulationResult) -> Iterator[Violation]:
         seen = result.history.calls.get(planned.key)
         if seen is not None:
             yield from _check_call(result, planned, seen)
-    yield from _check_log(result)
+    yield from find_log_violations(result)
     yield from _check_end_events(result)
     yield from find_delivery_violations(result)
     yield from find_action_violations(result)
@@ -49,6 +50,7 @@ def _find_all(result: SimulationResult) -> Iterator[Violation]:
         (Rule.CONCURRENCY, result.history.crowds),
         (Rule.QUOTAS, result.history.exceeded_quotas),
         (Rule.WIDE_TOKENS, result.history.wide_tokens),
+        (Rule.LEFT_KEYS, result.history.left_keys),
         (Rule.SURPRISES, result.history.surprises),
     ):
         yield from (Violation(rule, each) for each in descriptions)
@@ -173,25 +175,6 @@ def _must_end_in_time(planned: PlannedCall, seen: CallObservations) -> bool:
 
 
 # -- the log --
-
-
-def _check_log(result: SimulationResult) -> Iterator[Violation]:
-    seqs: defaultdict[str, list[int]] = defaultdict(list)
-    for event in result.records.events:
-        seqs[event.principal].append(event.seq)
-    for principal, head in result.records.heads.items():
-        first = seqs[principal][0] if seqs[principal] and result.history.is_principal_erased(principal) else 1
-        if seqs[principal] != list(range(first, head + 1)) and not _is_log_erased(result, principal, seqs[principal]):
-            yield Violation(Rule.SEQ_HOLES, f"the log of {principal} ends at {head} and has {seqs[principal]}")
-    for principal, read in result.history.log_reads.items():
-        if result.history.is_principal_erased(principal):
-            continue
-        if read != list(range(1, result.records.heads.get(principal, 0) + 1)):
-            yield Violation(Rule.SKIPPED_EVENTS, f"a reader of the log of {principal} got {read}")
-
-
-def _is_log_erased(result: SimulationResult, principal: str, seqs: list[int]) -> bool:
-    return not seqs and result.history.is_principal_erased(principal)
 
 
 def _check_end_events(result: SimulationResult) -> Iterator[Violation]:

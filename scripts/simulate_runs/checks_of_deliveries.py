@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from scripts.simulate_runs.history import ReceivedCallback
-from scripts.simulate_runs.plan import ActionKind, PlannedReceiver, PlannedWebhook, ReceiverTrouble
+from scripts.simulate_runs.plan import PUBLISHED_EVENT, ActionKind, PlannedReceiver, PlannedWebhook, ReceiverTrouble
 from scripts.simulate_runs.records import StoredCall, StoredDelivery, StoredEvent
 from scripts.simulate_runs.rules import CLOCK_ERROR_MILLISECONDS, Rule, Violation
 from scripts.simulate_runs.run import SimulationResult
@@ -53,6 +53,8 @@ def _find_expected(result: SimulationResult, calls: Mapping[str, StoredCall]) ->
 
 
 def _matches(planned: PlannedWebhook, event: StoredEvent, calls: Mapping[str, StoredCall]) -> bool:
+    if event.name == PUBLISHED_EVENT and event.principal == planned.principal:
+        return planned.hears_published and planned.upstream is None and planned.outcomes is None
     call = calls.get(event.call_id or "")
     if call is None or event.principal != planned.principal or event.name not in _CALL_EVENTS:
         return False  # progress is replaced by newer progress, so it may be missing

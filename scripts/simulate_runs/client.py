@@ -19,6 +19,7 @@ from ringback.domain.principal import Caller
 from ringback.domain.retry import RetryProfile
 from ringback.domain.webhook import DEFAULT_EVENTS
 from ringback.services.call_starts import StartCallRequest
+from ringback.services.event_types import EventTypeDeclaration
 from ringback.services.events import EventPage
 from ringback.services.new_calls import StartedCall
 from ringback.services.registrations import RegisteredWebhook, WebhookRegistration
@@ -28,7 +29,7 @@ from scripts.simulate_runs.cluster import ConnectionLost
 from scripts.simulate_runs.history import CallObservations, History, ObservedStatus, ProducedEnd, Subject
 from scripts.simulate_runs.loop import SimulationLoop
 from scripts.simulate_runs.node_services import NodeServices
-from scripts.simulate_runs.plan import Plan, PlannedCall, PlannedWebhook, UpstreamKind
+from scripts.simulate_runs.plan import PUBLISHED_EVENT, Plan, PlannedCall, PlannedWebhook, UpstreamKind
 from scripts.simulate_runs.receivers import SECRET, receiver_url
 from scripts.simulate_runs.requester import (
     REQUEST_TIMEOUT_SECONDS,
@@ -64,7 +65,7 @@ class Clients:
         registration = WebhookRegistration(
             url=receiver_url(self._receivers[planned.receiver], planned.name),
             secret=SECRET,
-            events=DEFAULT_EVENTS | {EventName.CALL_PROGRESS} if planned.hears_progress else DEFAULT_EVENTS,
+            events=_list_events(planned),
             outcomes=None if planned.outcomes is None else frozenset(CallOutcome(each) for each in planned.outcomes),
             upstream=planned.upstream,
             retries=RetryProfile.MINUTES,
@@ -73,6 +74,8 @@ class Clients:
         )
 
         async def register(services: NodeServices) -> str:
+            if planned.hears_published:
+                await services.event_types.declare_event_type(caller, EventTypeDeclaration(name=PUBLISHED_EVENT))
             if planned.is_verified:
                 return (await services.registrations.register_once(caller, registration)).id
             registered: RegisteredWebhook = await services.registrations.register_named(
@@ -331,6 +334,11 @@ async def _read_log_page(
     return await services.events.poll_events(
         caller, EventFilter(), cursor=cursor, limit=LOG_PAGE_SIZE, wait_seconds=wait_seconds
     )
+
+
+def _list_events(planned: PlannedWebhook) -> frozenset[str]:
+    progress = {EventName.CALL_PROGRESS} if planned.hears_progress else set[str]()
+    return DEFAULT_EVENTS | progress | ({PUBLISHED_EVENT} if planned.hears_published else set[str]())
 
 
 def reported_text(planned: PlannedCall) -> str:

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from scripts.simulate_runs.audit import LeaseAudit
-from scripts.simulate_runs.database import SharedDatabase
+from scripts.simulate_runs.database import FIRST_SEALING_KEY, SharedDatabase
 from scripts.simulate_runs.history import History, Subject
 from scripts.simulate_runs.loop import ProcessState, SimulatedProcess, SimulatedTask, SimulationLoop
 from scripts.simulate_runs.node import Node, make_node_clock
@@ -53,6 +53,30 @@ class RunningNode:
         return self.process.state is ProcessState.RUNNING and not self.main.done()
 
 
+class Connection:
+    """Messages from a node to a client. They arrive in their order, until the client closes it."""
+
+    def __init__(
+        self, loop: SimulationLoop, chance: Random, *, world: Context, on_message: Callable[[Any], None]
+    ) -> None:
+        self.is_open = True
+        self._loop = loop
+        self._chance = chance
+        self._world = world
+        self._on_message = on_message
+        self._arrives_at = 0.0
+
+    def send(self, message: Any) -> None:
+        """In the process of the node."""
+        latency = self._chance.random() * REQUEST_LATENCY_SECONDS
+        self._arrives_at = max(self._arrives_at, self._loop.time() + latency)
+        self._loop.call_at(self._arrives_at, self._deliver, message, context=self._world)
+
+    def _deliver(self, message: Any) -> None:
+        if self.is_open:
+            self._on_message(message)
+
+
 class Cluster:
     def __init__(
         self,
@@ -79,6 +103,8 @@ class Cluster:
         self._chance = chance
         self._world = world
         self._births = 0
+        self.sealing_key = FIRST_SEALING_KEY
+        """Of processes that start from now on."""
         self.faults = [
             StoreFaults(reruns=plan.reruns, pauses=plan.pauses, lost_notifications=plan.lost_notifications)
             for _ in self.places
@@ -102,7 +128,14 @@ class Cluster:
             history=self._history,
             open_calls_max=self._plan.open_calls_max,
         )
-        store = NodeStore(self._database, self._loop, clock=clock, context=context, on_lease_end=audit.check_lease_end)
+        store = NodeStore(
+            self._database,
+            self._loop,
+            clock=clock,
+            context=context,
+            sealing_key=self.sealing_key,
+            on_lease_end=audit.check_lease_end,
+        )
         store.faults = self.faults[place]
         node = context.run(
             Node,
@@ -188,6 +221,10 @@ class Cluster:
         return [f"{running.node.name} leaks {name}: {what}" for name, what in found.items() if what]
 
     # -- requests of clients --
+
+    def open_connection(self, on_message: Callable[[Any], None]) -> "Connection":
+        """What a node sends before the end of its response, as over SSE."""
+        return Connection(self._loop, self._chance, world=self._world, on_message=on_message)
 
     async def request(
         self, work: Callable[[NodeServices], Awaitable[T]], *, timeout_seconds: float, place: int | None = None

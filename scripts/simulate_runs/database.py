@@ -27,6 +27,12 @@ from scripts.simulate_runs.steps import PausingStatements, SteppedUnit
 T = TypeVar("T")
 
 
+FIRST_SEALING_KEY: Final = "first"
+SECOND_SEALING_KEY: Final = "second"
+SEALING_KEYS: Final = {FIRST_SEALING_KEY: b"k" * KEY_BYTES, SECOND_SEALING_KEY: b"l" * KEY_BYTES}
+"""The key ring of every process. A rotation begins once all have the second key."""
+
+
 class EmptyDatabase:
     """A migrated database in memory, which many simulations use one after the other.
 
@@ -98,6 +104,15 @@ class LeaseEnd:
     outcome: str | None
 
 
+class NodeConnection:
+    """What the units of one process have of their node: its clock, and the key with which it seals."""
+
+    def __init__(self, clock: NodeClock, chance: Random, *, sealing_key: str) -> None:
+        self.clock = clock
+        self.sealer = AesGcmSealer(SEALING_KEYS, current=sealing_key, random_bytes=chance.randbytes)
+        self.webhook_reader = CachingWebhookReader(self.sealer)
+
+
 class ConnectedNode(Protocol):
     """What the database knows of a node."""
 
@@ -105,14 +120,12 @@ class ConnectedNode(Protocol):
 
 
 class SharedDatabase:
-    """The rows, and the nodes that are connected. `chance` draws the keys of the sealer and every latency."""
+    """The rows, and the nodes that are connected. `chance` draws every latency."""
 
     def __init__(self, empty: EmptyDatabase, chance: Random) -> None:
         self._connection = empty.connection
         self._tables = empty.tables
         self.chance = chance
-        self.sealer = AesGcmSealer({"sim": b"k" * KEY_BYTES}, current="sim", random_bytes=chance.randbytes)
-        self._webhook_reader = CachingWebhookReader(self.sealer)
         self._nodes: list[ConnectedNode] = []
         self._changes = 0
         """Rows that the connection had changed when the open unit began."""
@@ -139,11 +152,11 @@ class SharedDatabase:
         self._nodes.remove(node)
         self.abort_unit(node)
 
-    def run_unit(self, unit: UnitOfWork, clock: NodeClock) -> None:
+    def run_unit(self, unit: UnitOfWork, seams: NodeConnection) -> None:
         """Run the unit in a new transaction, and leave it open. An error of the unit has rolled it back."""
         self._connection.execute("BEGIN")
         self._changes = self._connection.total_changes
-        transaction = self._make_transaction(clock)
+        transaction = self._make_transaction(seams)
         unit.begin_run(transaction)
         try:
             unit.value = run_to_completion(unit.work(transaction))
@@ -151,7 +164,7 @@ class SharedDatabase:
             unit.error = error
             self.roll_back()
 
-    def begin_steps(self, unit: UnitOfWork, clock: NodeClock, node: ConnectedNode) -> SteppedUnit:
+    def begin_steps(self, unit: UnitOfWork, seams: NodeConnection, node: ConnectedNode) -> SteppedUnit:
         """Prepare a run of the unit that pauses around its statements. The first of them takes the database."""
         has_paused = False
 
@@ -165,7 +178,7 @@ class SharedDatabase:
                 self._holder, self._held_by = node, unit
             return self._held_by is unit
 
-        transaction = self._make_transaction(clock)
+        transaction = self._make_transaction(seams)
         transaction.unit = replace(
             transaction.unit, open_statements=partial(PausingStatements, enter, self._connection)
         )
@@ -204,9 +217,9 @@ class SharedDatabase:
         for callback in waiters:
             callback()
 
-    def read(self, work: Callable[[Transaction], Awaitable[T]], clock: NodeClock) -> T:
+    def read(self, work: Callable[[Transaction], Awaitable[T]], seams: NodeConnection) -> T:
         """Run a unit that only reads. It runs at one instant, so it needs no transaction to see one snapshot."""
-        return run_to_completion(work(self._make_transaction(clock)))
+        return run_to_completion(work(self._make_transaction(seams)))
 
     def query(self, statement: str, **parameters: Any) -> list[sqlite3.Row]:
         """For checks: rows as they are now."""
@@ -214,13 +227,14 @@ class SharedDatabase:
 
     def find_text(self, text: str, *, kept: Collection[str]) -> Sequence[str]:
         """For checks: the columns that contain the text as a word, but for these ("table.column")."""
-        pattern = re.compile(rb"(?<![\w-])" + re.escape(text.encode()) + rb"(?!\w)")
+        searched = text.encode()
+        pattern = re.compile(rb"(?<![\w-])" + re.escape(searched) + rb"(?!\w)")
         found: dict[str, None] = {}
         for table in self._tables:
             for row in self._connection.execute(f"SELECT * FROM {table}"):  # noqa: S608 - a name from the schema
                 for column, value in zip(row.keys(), row, strict=True):
                     data = value if isinstance(value, bytes) else str(value).encode()
-                    if f"{table}.{column}" not in kept and pattern.search(data):
+                    if searched in data and f"{table}.{column}" not in kept and pattern.search(data):
                         found[f"{table}.{column}"] = None
         return list(found)
 
@@ -230,7 +244,7 @@ class SharedDatabase:
             if node is not sender:
                 node.receive_notifications(topics)
 
-    def _make_transaction(self, clock: NodeClock) -> SqliteTransaction:
+    def _make_transaction(self, seams: NodeConnection) -> SqliteTransaction:
         return SqliteTransaction(
-            self._connection, sealer=self.sealer, webhook_reader=self._webhook_reader, now=clock.now()
+            self._connection, sealer=seams.sealer, webhook_reader=seams.webhook_reader, now=seams.clock.now()
         )

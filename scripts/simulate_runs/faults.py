@@ -6,6 +6,7 @@ from contextvars import Context
 from typing import Final
 
 from scripts.simulate_runs.cluster import Cluster
+from scripts.simulate_runs.database import SECOND_SEALING_KEY
 from scripts.simulate_runs.history import History, Subject
 from scripts.simulate_runs.loop import SimulationLoop
 from scripts.simulate_runs.node_store import StoreFaults
@@ -51,6 +52,16 @@ class Faults:
                 await self._disturb_upstream(fault)
             case FaultKind.PARTITION | FaultKind.LOSE_RESPONSES | FaultKind.SLOW_STORE | FaultKind.LOSE_NOTIFICATIONS:
                 await self._disturb_store(fault)
+            case FaultKind.LOSE_LISTENER:
+                await self._lose_listener(fault)
+
+    async def rotate_sealing_key(self, at_seconds: float) -> None:
+        """Restart one node after the other with the second key as its current one."""
+        await asyncio.sleep(at_seconds)
+        self._cluster.sealing_key = SECOND_SEALING_KEY
+        self._history.note(Subject.FAULT, "nodes that start from now on seal with the second key")
+        for place in range(self._plan.nodes):
+            await self._stop(PlannedFault(kind=FaultKind.STOP, node=place, at_seconds=0.0, lasts_seconds=1.0))
 
     def end_all(self) -> None:
         """From here on nothing goes wrong: every node runs, and everything can be reached."""
@@ -123,6 +134,18 @@ class Faults:
         for each in affected:
             self._clear(each, fault.kind)
         self._history.note(Subject.FAULT, f"{fault.kind} ends")
+
+    async def _lose_listener(self, fault: PlannedFault) -> None:
+        """No disturbance: it may only make others wait, and only until the node listens again."""
+        faults, began_at = self._cluster.faults[fault.node], self._loop.time()
+        faults.is_deaf = True
+        self._history.note(Subject.FAULT, f"node-{fault.node} loses its listener")
+        await asyncio.sleep(fault.lasts_seconds)
+        faults.is_deaf = False
+        self._history.deaf_times.append((began_at, self._loop.time()))
+        self._history.note(Subject.FAULT, f"node-{fault.node} listens again")
+        if (running := self._cluster.places[fault.node]) is not None:
+            running.node.store.listen_again()
 
     def _apply(self, faults: StoreFaults, kind: FaultKind) -> None:
         match kind:

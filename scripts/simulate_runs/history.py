@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from ringback.domain.call import FINAL_CALL_STATUSES
-from scripts.simulate_runs.plan import ERASURES, ActionKind, PlannedAction, PlannedCall
+from scripts.simulate_runs.plan import ERASURES, ActionKind, PlannedAction, PlannedCall, PlannedReader
 
 
 class Subject(StrEnum):
@@ -122,6 +122,28 @@ class ReceivedCallback:
     """By the secret to which an action of the plan rotates it."""
 
 
+@dataclass(frozen=True, slots=True)
+class AcknowledgedEvent:
+    """An event of a publisher whose publication was acknowledged."""
+
+    publisher: str
+    principal: str
+    event_id: str
+    is_repeated: bool
+    """It had been acknowledged before."""
+    is_new: bool
+    """Whether the response says that the log did not have it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ObservedReads:
+    """What one reader of a log has got."""
+
+    seqs: list[int] = field(default_factory=list[int])
+    arrivals: list[tuple[int, float, float]] = field(default_factory=list[tuple[int, float, float]])
+    """Of events that a stream sent after its first page: the position, and the seconds of the arrival and of the first page."""
+
+
 @dataclass(slots=True)
 class History:
     get_time: Callable[[], float]
@@ -142,6 +164,14 @@ class History:
     """Leases of others that a node has ended, and callbacks that it sent without one."""
     log_reads: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     """The positions of the events that a reader of each principal's log got, in their order."""
+    reads: dict[PlannedReader, ObservedReads] = field(default_factory=dict[PlannedReader, ObservedReads])
+    published: list[AcknowledgedEvent] = field(default_factory=list[AcknowledgedEvent])
+    wrong_keys: list[str] = field(default_factory=list[str])
+    """Keys that were refused although they are valid, or accepted although they are not."""
+    left_keys: list[str] = field(default_factory=list[str])
+    """Stored values that the key before a rotation has sealed, at the end."""
+    deaf_times: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    """From when until when a node had no listener, in seconds."""
     wide_tokens: list[str] = field(default_factory=list[str])
     """Resume tokens that opened what they must not."""
     crowds: list[str] = field(default_factory=list[str])

@@ -15,13 +15,13 @@ no `finally` of it can write.
 
 import asyncio
 import hashlib
-import heapq
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from enum import Enum, auto
+from heapq import heappop, heappush
 from random import Random
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -39,13 +39,20 @@ class ProcessState(Enum):
     DEAD = auto()
 
 
+_RUNNING: Final = ProcessState.RUNNING
+_DEAD: Final = ProcessState.DEAD
+"""Read at every callback: the member of an enumeration takes two look-ups."""
+
+
 class SimulatedProcess:
     """A process on the loop: its callbacks that are ready, and whether they may run."""
 
-    __slots__ = ("abandoned", "callbacks_left", "is_listed", "name", "number", "on_countdown", "ready", "state")
+    __slots__ = ("abandoned", "callbacks_left", "is_listed", "mark", "name", "number", "on_countdown", "ready", "state")
 
     def __init__(self, number: int, name: str) -> None:
         self.number = number
+        self.mark = number & 255
+        """Stands for the process in the trace."""
         self.name = name
         self.state = ProcessState.RUNNING
         self.ready: deque[ScheduledCallback] = deque()
@@ -200,19 +207,20 @@ class SimulationLoop(asyncio.BaseEventLoop):
             events._set_running_loop(None)  # noqa: SLF001
 
     def _run_until_done(self, task: "asyncio.Task[Any]") -> None:
-        runnable, draw, trace = self._runnable, self._draw, self._trace
+        runnable, draw, note_process, has_ended = self._runnable, self._draw, self._trace.append, task.done
         callbacks_at_once = 0
-        while not task.done():
+        while not has_ended():
             if not runnable:
                 self._advance_clock()
                 callbacks_at_once = 0
                 continue
             process = runnable[int(draw() * len(runnable))] if len(runnable) > 1 else runnable[0]
-            callback = process.ready.popleft()
-            if not process.ready:
+            ready = process.ready
+            callback = ready.popleft()
+            if not ready:
                 process.is_listed = False
                 runnable.remove(process)
-            trace.append(process.number & 255)
+            note_process(process.mark)
             callbacks_at_once += 1
             if callbacks_at_once > CALLBACKS_AT_ONCE_MAX:
                 raise StuckSimulation(f"{process.name} runs without an end at {self._now:.3f} s.")
@@ -232,21 +240,27 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
     def _advance_clock(self) -> None:
         """Move the clock to the next timer, and make all callbacks ready that are due then."""
-        timers, now, has_moved = self._timers, self._now, False
-        while timers and (not has_moved or timers[0][0] <= now):
-            when, _, callback = heapq.heappop(timers)
-            process = callback.process
-            if callback.is_cancelled or process.state is ProcessState.DEAD:
-                continue
-            if not has_moved:
-                has_moved, now = True, max(now, when)
-                self._now = now
-            process.ready.append(callback)
-            if not process.is_listed and process.state is ProcessState.RUNNING:
-                process.is_listed = True
-                self._runnable.append(process)
-        if not has_moved:
-            raise StuckSimulation(f"Nothing is left to run at {now:.3f} s.")
+        timers = self._timers
+        while timers:
+            when, _, callback = heappop(timers)
+            if self._make_ready(callback):
+                break
+        else:
+            raise StuckSimulation(f"Nothing is left to run at {self._now:.3f} s.")
+        self._now = max(self._now, when)
+        while timers and timers[0][0] <= self._now:
+            self._make_ready(heappop(timers)[2])
+
+    def _make_ready(self, callback: ScheduledCallback) -> bool:
+        """Append the callback of a timer to its process. False if it is cancelled, or its process is dead."""
+        process = callback.process
+        if callback.is_cancelled or process.state is _DEAD:
+            return False
+        process.ready.append(callback)
+        if not process.is_listed and process.state is _RUNNING:
+            process.is_listed = True
+            self._runnable.append(process)
+        return True
 
     def _close_everything(self) -> None:
         """Close all coroutines that have not ended. Whatever their `finally` blocks schedule is dropped."""
@@ -291,27 +305,32 @@ class SimulationLoop(asyncio.BaseEventLoop):
             context = copy_context()
         process = context[_PROCESS]
         scheduled = ScheduledCallback(callback, args, context, process, self._now)
-        if process.state is not ProcessState.DEAD and not self._has_ended:
-            process.ready.append(scheduled)
-            if not process.is_listed and process.state is ProcessState.RUNNING:
-                process.is_listed = True
-                self._runnable.append(process)
+        if not self._has_ended:
+            self._make_ready(scheduled)
         return scheduled
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> ScheduledCallback:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        if context is None:
+            context = copy_context()
+        return self.schedule(self._now + delay, callback, args, context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> ScheduledCallback:
         if context is None:
             context = copy_context()
+        return self.schedule(when, callback, args, context)
+
+    def schedule(
+        self, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: Context
+    ) -> ScheduledCallback:
+        """`call_at` for those that have the arguments as a tuple."""
         scheduled = ScheduledCallback(callback, args, context, context[_PROCESS], when)
-        if scheduled.process.state is not ProcessState.DEAD and not self._has_ended:
+        if not self._has_ended and scheduled.process.state is not _DEAD:
             self._timer_count += 1
-            heapq.heappush(self._timers, (when, self._timer_count, scheduled))
+            heappush(self._timers, (when, self._timer_count, scheduled))
         return scheduled
 
     def create_task(  # type: ignore[override]

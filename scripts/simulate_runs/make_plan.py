@@ -6,7 +6,6 @@ from typing import Final, TypeVar
 
 from ringback.domain.call import RerunPolicy
 from scripts.simulate_runs.plan import (
-    ERASURES,
     HAPPENING_SECONDS,
     ActionKind,
     FaultKind,
@@ -15,9 +14,12 @@ from scripts.simulate_runs.plan import (
     PlannedCall,
     PlannedFault,
     PlannedLogin,
+    PlannedPublisher,
+    PlannedReader,
     PlannedReceiver,
     PlannedTrouble,
     PlannedWebhook,
+    ReaderKind,
     ReceiverTrouble,
     ToolEnd,
     UpstreamKind,
@@ -39,12 +41,16 @@ class PlanSize:
     calls: int = 4
     webhooks: int = 2
     faults: int = 4
+    actors: float = 1.0
+    """How often others act beside the clients of the calls (operators, subscribers, readers, publishers), as a fraction of how
+    often they do in a medium plan."""
 
 
+TINY: Final = PlanSize(calls=1, webhooks=1, faults=1, actors=0.2)
 SMALL: Final = PlanSize(calls=2, webhooks=1, faults=2)
 MEDIUM: Final = PlanSize()
 LARGE: Final = PlanSize(calls=12, webhooks=5, faults=10)
-SIZES: Final = {"small": SMALL, "medium": MEDIUM, "large": LARGE}
+SIZES: Final = {"tiny": TINY, "small": SMALL, "medium": MEDIUM, "large": LARGE}
 
 
 def make_plan(seed: int, *, nodes: int = 2, size: PlanSize = MEDIUM) -> Plan:
@@ -62,7 +68,7 @@ def make_plan(seed: int, *, nodes: int = 2, size: PlanSize = MEDIUM) -> Plan:
             draw.webhook(number, receivers) for number in range(draw.count(draw.one_of(0, 1, 1), size.webhooks))
         ),
         faults=tuple(draw.fault(nodes, calls) for _ in range(draw.count(0, size.faults))),
-        followed=draw.one_of((), (), (), PRINCIPALS[:1], PRINCIPALS),
+        followed=draw.one_of(PRINCIPALS[:1], PRINCIPALS) if draw.happens(0.4 * size.actors) else (),
         reruns=draw.one_of(0.0, 0.0, 0.05, 0.2),
         lost_notifications=draw.one_of(0.0, 0.0, 0.1, 1.0),
         open_calls_max=draw.one_of(100, 100, 1, 2),
@@ -70,10 +76,13 @@ def make_plan(seed: int, *, nodes: int = 2, size: PlanSize = MEDIUM) -> Plan:
         pauses=draw.one_of(0.0, 0.0, 0.3, 1.0),
         capacity=draw.one_of(4, 4, 1, 2),
         removes_old_rows=draw.happens(0.2),
+        resealed_at_seconds=draw.moment() if draw.happens(0.1 * size.actors) else None,
     )
-    if draw.happens(0.5):
+    if draw.happens(0.5 * size.actors):
         plan = draw.with_operators(plan)
-    return draw.with_subscriptions(plan) if draw.happens(0.3) else plan
+    if draw.happens(0.2 * size.actors):
+        plan = draw.with_publishers(plan)
+    return draw.with_subscriptions(plan) if draw.happens(0.3 * size.actors) else plan
 
 
 class _Draw:
@@ -205,11 +214,41 @@ class _Draw:
         is_closed = [each for each in actions if each.kind in {ActionKind.PAUSE, ActionKind.DRAIN}]
         if len({each.upstream for each in is_closed}) < len(is_closed):
             actions = actions[:1]  # one operator would end what the other one has begun
-        return replace(
-            plan,
-            actions=actions,
-            logins=logins,
-            removes_old_rows=plan.removes_old_rows or any(each.kind in ERASURES for each in actions),
+        return replace(plan, actions=actions, logins=logins)
+
+    def with_publishers(self, plan: Plan) -> Plan:
+        """The plan with clients that publish events, and others that read the log."""
+        publishers = tuple(self.publisher(number) for number in range(self.count(1, 2)))
+        principals = [each.principal for each in (*publishers, *plan.calls)]
+        readers = tuple(
+            PlannedReader(kind=kind, principal=self.one_of(*principals), at_seconds=self.one_of(0.0, self.moment()))
+            for kind in self.one_of((ReaderKind.POLL,), (ReaderKind.STREAM,), tuple(ReaderKind))
+        )
+        webhooks = tuple(replace(each, hears_published=self.happens(0.5)) for each in plan.webhooks)
+        plan = replace(plan, publishers=publishers, readers=readers, webhooks=webhooks)
+        return self.with_lost_listener(plan) if self.happens(0.3) else plan
+
+    def with_lost_listener(self, plan: Plan) -> Plan:
+        """The plan with one fault, which may only make others wait: a node without a listener while events are published."""
+        moment = min(each.at_seconds for each in plan.publishers)
+        fault = PlannedFault(
+            kind=FaultKind.LOSE_LISTENER,
+            node=self.count(0, plan.nodes - 1),
+            at_seconds=round(max(0.0, moment - self.chance.uniform(0.0, 5.0)), 3),
+            lasts_seconds=round(self.chance.uniform(2.0, 12.0), 3),
+        )
+        return replace(plan, faults=(fault,), lost_notifications=0.0, resealed_at_seconds=None)
+
+    def publisher(self, number: int) -> PlannedPublisher:
+        events = self.count(1, 5)
+        return PlannedPublisher(
+            name=f"publisher-{number}",
+            principal=self.principal(),
+            at_seconds=self.moment(),
+            events=events,
+            pause_seconds=self.one_of(0.0, 0.1, 2.0),
+            repeats=self.happens(0.4),
+            rotates_after=self.count(0, events - 1) if self.happens(0.4) else None,
         )
 
     def with_subscriptions(self, plan: Plan) -> Plan:

@@ -1,6 +1,7 @@
 """A bug put in on purpose: functions of Ringback that are replaced while it is applied."""
 
-from collections.abc import Callable, Generator, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,3 +22,13 @@ class Mutant:
             for target, name, replacement in self.make_patches():
                 stack.enter_context(patch.object(target, name, replacement))
             yield
+
+
+_kept_tasks: set[asyncio.Task[Any]] = set()
+
+
+def keep_task(work: Coroutine[Any, Any, Any]) -> None:
+    """Let this go on after the function that began it has returned."""
+    task = asyncio.get_running_loop().create_task(work)
+    _kept_tasks.add(task)
+    task.add_done_callback(_kept_tasks.discard)

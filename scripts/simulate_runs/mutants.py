@@ -36,8 +36,9 @@ from ringback.storage.rows.calls import SqlCallQueue
 from ringback.storage.rows.deliveries import SqlWebhookDeliveries
 from ringback.storage.rows.delivery_queue import SqlDeliveryQueue
 from ringback.storage.rows.events import SqlEvents
-from scripts.simulate_runs.mutant import Mutant, Patch
+from scripts.simulate_runs.mutant import Mutant, Patch, keep_task
 from scripts.simulate_runs.mutants_of_actions import MUTANTS_OF_ACTIONS
+from scripts.simulate_runs.mutants_of_logs import MUTANTS_OF_LOGS
 from scripts.simulate_runs.node_store import NodeSignals, NodeStore
 from scripts.simulate_runs.sessions import NodeSessions
 
@@ -292,15 +293,6 @@ def _lease_beyond_capacity() -> Sequence[Patch]:
     return [(NodeSessions, "get_capacity", get_more)]
 
 
-_kept_tasks: set[asyncio.Task[None]] = set()
-
-
-def keep_task(work: Any) -> None:
-    task = asyncio.get_running_loop().create_task(work)
-    _kept_tasks.add(task)
-    task.add_done_callback(_kept_tasks.discard)
-
-
 MUTANTS: Final = (
     Mutant("unfenced end", "an end is recorded without its lease token", _unfence_completions),
     Mutant("unfenced dispatch", "a call is dispatched without a look at its lease", _unfence_dispatch),
@@ -322,4 +314,5 @@ MUTANTS: Final = (
     Mutant("no order", "an ordered webhook gets several deliveries at once", _ignore_order),
     Mutant("no capacity", "a runner leases one call more than its upstream takes", _lease_beyond_capacity),
     *MUTANTS_OF_ACTIONS,
+    *MUTANTS_OF_LOGS,
 )

@@ -7,8 +7,6 @@ from typing import Final
 from ringback.admission import AdmissionGate
 from ringback.domain.ids import IdGenerator
 from ringback.janitor import Janitor, JanitorConfig, Retention
-from ringback.janitor.config import MaintenanceTask
-from ringback.janitor.removal import RemovalTasks
 from ringback.notifier.catch_up import CatchUpWorker
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.payload import PayloadBuilder
@@ -16,6 +14,7 @@ from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.notifier.verifier import Verifier
 from ringback.post_commit import CallHandoff
+from ringback.resealing import Resealer
 from ringback.runner.drivers import BoundDriverProvider
 from ringback.runner.leasing import RunnerConfig
 from ringback.runner.runner import Runner
@@ -32,6 +31,7 @@ from scripts.simulate_runs.node_store import NodeStore
 from scripts.simulate_runs.plan import Plan
 from scripts.simulate_runs.receivers import NodeSender
 from scripts.simulate_runs.sessions import NodeSessions
+from scripts.simulate_runs.upkeep import choose_tasks
 
 RETENTION: Final = Retention()
 TOKEN_KEY: Final = b"k" * 32
@@ -111,6 +111,8 @@ class Node:
             workers.append(self._build_verifier())
         if any(webhook.hears_past or webhook.refresh_seconds for webhook in self._plan.webhooks):
             workers.append(CatchUpWorker(store=self.store, catch_ups=self._recorder.catch_ups, clock=self._clock))
+        if self._plan.resealed_at_seconds is not None:
+            workers.append(Resealer(store=self.store, sleep=self._clock.sleep))
         return [*workers, self.dispatcher, self._build_janitor()]
 
     def _build_runner(self) -> Runner:
@@ -157,8 +159,7 @@ class Node:
             clock=self._clock,
             config=JanitorConfig(retention=RETENTION, interval_seconds=JANITOR_SECONDS),
         )
-        if not self._plan.removes_old_rows:
-            janitor._tasks = [task for task in janitor._tasks if not _is_removal(task)]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - a service runs all of them
+        janitor._tasks = choose_tasks(janitor._tasks, self._plan)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - a service runs all of them
         return janitor
 
     def _build_services(self) -> NodeServices:
@@ -177,10 +178,6 @@ class Node:
                 login_waits=self._login_waits,
             )
         )
-
-
-def _is_removal(task: MaintenanceTask) -> bool:
-    return isinstance(getattr(task, "__self__", None), RemovalTasks)
 
 
 def make_node_clock(loop: SimulationLoop, chance: Random, *, wall_offset_seconds: float) -> NodeClock:

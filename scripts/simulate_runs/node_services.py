@@ -19,17 +19,22 @@ from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
 from ringback.protocol.mcp_events.grants import TtlPolicy
+from ringback.services.api_keys import ApiKeys
 from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.calls import Calls
 from ringback.services.cancellation import BulkCancellations
 from ringback.services.erasures import Erasures
+from ringback.services.event_polls import EventPolls
+from ringback.services.event_publishing import EventPublishing
+from ringback.services.event_streams import EventStreams
 from ringback.services.event_subscriptions import EventSubscriptions
 from ringback.services.event_types import EventTypes
 from ringback.services.events import Events
 from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.log_tails import LogTails
 from ringback.services.login_tokens import LoginRevocations
 from ringback.services.login_waits import LoginWaits
 from ringback.services.quotas import QuotaEnforcer
@@ -111,12 +116,17 @@ class NodeParts:
 class NodeServices:
     """The use cases that the clients and operators of a simulation call."""
 
+    api_keys: ApiKeys
     calls: Calls
     input_answers: InputAnswers
     reports: CallReports
     registrations: WebhookRegistrations
     webhooks: Webhooks
     events: Events
+    event_polls: EventPolls
+    event_streams: EventStreams
+    event_publishing: EventPublishing
+    event_types: EventTypes
     event_subscriptions: EventSubscriptions
     resumption: CallResumption
     upstream_controls: UpstreamControls
@@ -141,7 +151,9 @@ def build_node_services(parts: NodeParts) -> NodeServices:
     webhook_parts = _build_webhook_parts(parts, shared, catalog, attempts)
     registrations = WebhookRegistrations(**webhook_parts, clock=parts.clock, recorder=parts.recorder)
     requested_deliveries = RequestedDeliveries(ids=parts.ids)
+    of_log: dict[str, Any] = {"store": parts.store, "clock": parts.clock, "lifecycle": parts.lifecycle}
     return NodeServices(
+        api_keys=ApiKeys(store=parts.store, ids=parts.ids),
         calls=Calls(
             **shared,
             clock=parts.clock,
@@ -157,7 +169,17 @@ def build_node_services(parts: NodeParts) -> NodeServices:
         reports=CallReports(**shared, recorder=parts.recorder, tokens=parts.tokens, registrations=registrations),
         registrations=registrations,
         webhooks=Webhooks(**webhook_parts, recorder=parts.recorder, requested_deliveries=requested_deliveries),
-        events=Events(store=parts.store, clock=parts.clock, lifecycle=parts.lifecycle),
+        events=Events(**of_log),
+        event_polls=EventPolls(**of_log),
+        event_streams=EventStreams(**of_log, quotas=parts.quotas, tails=LogTails(parts.store)),
+        event_publishing=EventPublishing(
+            store=parts.store,
+            recorder=parts.recorder,
+            quotas=parts.quotas,
+            lifecycle=parts.lifecycle,
+            payload_schemas=JsonPayloadSchemas(),
+        ),
+        event_types=webhook_parts["event_types"],
         event_subscriptions=_build_subscriptions(parts, webhook_parts),
         resumption=CallResumption(store=parts.store, clock=parts.clock, tokens=parts.tokens, lifecycle=parts.lifecycle),
         upstream_controls=controls,

@@ -9,20 +9,19 @@ the second one ends, the unit is committed and the node never learns it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
+from ringback.storage.signals import LocalSignals
 from ringback.storage.units import UnitOfWork, complete_units
-from ringback.waits import LocalWaiter
 from scripts.simulate_runs.clock import NodeClock
-from scripts.simulate_runs.database import LeaseEnd, SharedDatabase
+from scripts.simulate_runs.database import LeaseEnd, NodeConnection, SharedDatabase
 from scripts.simulate_runs.loop import SimulationLoop
 from scripts.simulate_runs.steps import STEP_SECONDS_MAX, SteppedUnit
 
@@ -50,54 +49,32 @@ class StoreFaults:
     """The fraction of units that pause around their statements."""
     lost_notifications: float = 0.0
     """The fraction of notifications of other nodes that do not arrive."""
+    is_deaf: bool = False
+    """No notification of other nodes arrives: the node has lost its listener, and knows it."""
     latency_seconds: float = 0.002
     """The longest time between the node and the database, in each direction. Each time is drawn."""
 
 
-class NodeSignals:
-    """Implements `domain.signals.Signals`. Subscribers are notified in the order in which they began to listen."""
+class NodeSignals(LocalSignals):
+    """The signals of a process. Subscribers are notified in the order in which they began to listen: sets have none."""
 
-    def __init__(self) -> None:
-        self._subscriptions: dict[str, dict[int, Callable[[], None]]] = {}
-        self._count = 0
-
-    @contextmanager
-    def listen(self, *topics: str) -> Generator[LocalWaiter]:
-        waiter = LocalWaiter()
-        with self.subscribe(waiter.notify, *topics):
-            yield waiter
-
-    @contextmanager
-    def subscribe(
-        self,
-        callback: Callable[[], None],
-        *topics: str,
-        also_after_losses: bool = True,  # noqa: ARG002 - a node that loses notifications does not notice
-    ) -> Generator[None]:
-        self._count += 1
-        number = self._count
+    def _add(self, waiter: Any, topics: Collection[str]) -> None:
         for topic in topics:
-            self._subscriptions.setdefault(topic, {})[number] = callback
-        try:
-            yield
-        finally:
-            for topic in set(topics):
-                self._unsubscribe(topic, number)
-
-    def notify(self, topics: Iterable[str]) -> None:
-        for topic in topics:
-            for callback in tuple(self._subscriptions.get(topic, {}).values()):
-                callback()
+            self._waiters_by_topic.setdefault(topic, cast("set[Any]", _OrderedSet())).add(waiter)
 
     @property
     def topics(self) -> Sequence[str]:
-        return list(self._subscriptions)
+        return list(self._waiters_by_topic)
 
-    def _unsubscribe(self, topic: str, number: int) -> None:
-        subscribed = self._subscriptions[topic]
-        del subscribed[number]
-        if not subscribed:
-            del self._subscriptions[topic]
+
+class _OrderedSet(dict[Any, None]):
+    """As much of a set as `LocalSignals` uses."""
+
+    def add(self, value: Any) -> None:
+        self[value] = None
+
+    def discard(self, value: Any) -> None:
+        self.pop(value, None)
 
 
 class NodeStore:
@@ -110,13 +87,14 @@ class NodeStore:
         *,
         clock: NodeClock,
         context: Context,
+        sealing_key: str,
         on_lease_end: Callable[[LeaseEnd], None],
     ) -> None:
         self.faults = StoreFaults()
         self._on_lease_end = on_lease_end
         self._database = database
         self._loop = loop
-        self._clock = clock
+        self._seams = NodeConnection(clock, database.chance, sealing_key=sealing_key)
         self._context = context
         self._signals = NodeSignals()
         self._draw = database.chance.random
@@ -153,8 +131,13 @@ class NodeStore:
 
     def receive_notifications(self, topics: Sequence[str]) -> None:
         """Called by the database for units of other nodes."""
-        if self._draw() >= self.faults.lost_notifications and not self.faults.is_away:
+        is_lost = self.faults.is_away or self.faults.is_deaf
+        if self._draw() >= self.faults.lost_notifications and not is_lost:
             self._call_after_latency(self._signals.notify, topics)
+
+    def listen_again(self) -> None:
+        """The node has a listener again. What was notified meanwhile is lost, so everybody who waits reads the store."""
+        self._call_after_latency(self._signals.notify_all)
 
     # -- at the database, and on the way to it --
 
@@ -168,9 +151,9 @@ class NodeStore:
         if self._database.is_held:
             self._after_release(self._run_unit, unit, run)
         elif self.faults.pauses and self._draw() < self.faults.pauses:
-            self._step(unit, run, self._database.begin_steps(unit, self._clock, self), has_database=False)
+            self._step(unit, run, self._database.begin_steps(unit, self._seams, self), has_database=False)
         else:
-            self._database.run_unit(unit, self._clock)
+            self._database.run_unit(unit, self._seams)
             self._end_run(unit, run)
 
     def _step(self, unit: UnitOfWork, run: int, steps: SteppedUnit, *, has_database: bool) -> None:
@@ -219,7 +202,7 @@ class NodeStore:
             self._after_release(self._run_read, work, done)
             return
         try:
-            value = self._database.read(work, self._clock)
+            value = self._database.read(work, self._seams)
         except Exception as error:  # noqa: BLE001 - boundary: the error is its caller's
             self._call_after_latency(_set_exception, done, error)
         else:
@@ -234,14 +217,16 @@ class NodeStore:
             self._database.publish(unit.topics, self)
 
     def _after_step(self, callback: Callable[..., None], *args: Any) -> None:
-        self._loop.call_later(self._draw() * STEP_SECONDS_MAX, callback, *args, context=self._context)
+        loop = self._loop
+        loop.schedule(loop.time() + self._draw() * STEP_SECONDS_MAX, callback, args, self._context)
 
     def _after_release(self, callback: Callable[..., None], *args: Any) -> None:
         """Go on after a step once no other unit holds the database."""
         self._database.on_release(partial(self._after_step, callback, *args))
 
     def _call_after_latency(self, callback: Callable[..., None], *args: Any) -> None:
-        self._loop.call_later(self._draw() * self.faults.latency_seconds, callback, *args, context=self._context)
+        loop = self._loop
+        loop.schedule(loop.time() + self._draw() * self.faults.latency_seconds, callback, args, self._context)
 
 
 def _set_result(done: "asyncio.Future[Any]", value: Any) -> None:

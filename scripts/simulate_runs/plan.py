@@ -10,6 +10,10 @@ HAPPENING_SECONDS: Final = 30.0
 """Calls start within this time."""
 
 
+PUBLISHED_EVENT: Final = "order.shipped"
+"""The name of all events that publishers publish."""
+
+
 class UpstreamKind(StrEnum):
     """How an upstream runs its tools. Each kind uses another driver, and `REPORTED` none."""
 
@@ -105,6 +109,8 @@ class PlannedWebhook:
     """Filters by the upstream of the call."""
     outcomes: tuple[str, ...] | None = None
     hears_progress: bool = False
+    hears_published: bool = False
+    """The webhook also receives the events that publishers publish."""
     hears_past: bool = False
     """The webhook starts at the beginning of the log."""
     removed_at_seconds: float | None = None
@@ -123,6 +129,8 @@ class FaultKind(StrEnum):
     """Units are committed, and the node gets an error."""
     SLOW_STORE = "slow_store"
     LOSE_NOTIFICATIONS = "lose_notifications"
+    LOSE_LISTENER = "lose_listener"
+    """The node gets no notifications of other nodes until it listens again, and knows that it has lost some."""
     UPSTREAM_CRASH = "upstream_crash"
     UPSTREAM_HANG = "upstream_hang"
 
@@ -195,6 +203,36 @@ class PlannedLogin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPublisher:
+    """A client with an API key of its own, which publishes events one after the other, and rotates its key in between."""
+
+    name: str
+    principal: str
+    at_seconds: float
+    events: int = 3
+    pause_seconds: float = 1.0
+    """Between two events."""
+    repeats: bool = False
+    """Each acknowledged event is published again with its id."""
+    rotates_after: int | None = None
+    """The key is rotated after so many events."""
+
+
+class ReaderKind(StrEnum):
+    POLL = "poll"
+    """events/poll for the events that publishers publish."""
+    STREAM = "stream"
+    """A stream of the whole log, as over SSE. Its client connects again with its cursor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedReader:
+    kind: ReaderKind
+    principal: str
+    at_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     seed: int
     nodes: int = 1
@@ -207,6 +245,10 @@ class Plan:
     """At most one for an upstream."""
     followed: tuple[str, ...] = ()
     """Principals whose event log a reader follows."""
+    publishers: tuple[PlannedPublisher, ...] = ()
+    readers: tuple[PlannedReader, ...] = ()
+    resealed_at_seconds: float | None = None
+    """From then on processes seal with another key. The nodes restart one after the other, and reseal what is stored."""
     reruns: float = 0.0
     """The fraction of units of work that the database makes run again."""
     lost_notifications: float = 0.0
@@ -217,11 +259,11 @@ class Plan:
     open_calls_max: int = 100
     """The quota of open calls of each principal."""
     removes_old_rows: bool = True
-    """The janitors also remove what has expired. Without erasures no row of a plan is that old."""
+    """The janitors run all their tasks, also those that have nothing to do in this plan (`upkeep`)."""
     wall_offsets: tuple[float, ...] = field(default_factory=tuple)
     """Seconds by which the wall clock of each node is wrong."""
 
     @property
     def step_count(self) -> int:
-        parts = (self.calls, self.webhooks, self.faults, self.actions, self.logins)
+        parts = (self.calls, self.webhooks, self.faults, self.actions, self.logins, self.publishers, self.readers)
         return sum(map(len, parts)) + sum(len(each.troubles) for each in self.receivers)

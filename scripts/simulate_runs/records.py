@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import orjson
 
-from scripts.simulate_runs.database import SharedDatabase
+from ringback.signing.sealing import sealed_value_header
+from scripts.simulate_runs.database import SECOND_SEALING_KEY, SharedDatabase
 
 KEPT_COLUMNS: Final = frozenset(
     {
@@ -119,6 +120,16 @@ def read_records(database: SharedDatabase, *, erased: Iterable[str] = ()) -> Sto
     )
 
 
+def find_left_keys(database: SharedDatabase) -> list[str]:
+    """The resealed columns that have values which the second key has not sealed."""
+    header = sealed_value_header(SECOND_SEALING_KEY)
+    left = {
+        column: sum(not row["sealed"].startswith(header) for row in database.query(query))
+        for column, query in _SEALED.items()
+    }
+    return [f"{count} values of {column} are sealed with the first key" for column, count in left.items() if count]
+
+
 def _columns_kept_for(name: str) -> frozenset[str]:
     return KEPT_COLUMNS if name.startswith("call_") else KEPT_NAME_COLUMNS
 
@@ -129,6 +140,11 @@ def _read_call(row: dict[str, Any]) -> StoredCall:
     return StoredCall(result=text, **row)
 
 
+_SEALED: Final = {
+    "webhooks.secrets": "SELECT secrets AS sealed FROM webhooks",
+    "bodies.body": "SELECT body AS sealed FROM bodies",
+    "upstream_tokens.secrets": "SELECT secrets AS sealed FROM upstream_tokens",
+}
 _CALLS = """
     SELECT id, principal, idempotency_key, correlation_id, upstream, client_session_id, status, outcome, phase, runs,
         lease_owner, cancel_requested, created_at, finished_at, deadline_at, body

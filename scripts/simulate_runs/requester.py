@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from ringback.domain.errors import Unavailable
 from ringback.domain.principal import ALL_SCOPES, Caller, Principal
-from scripts.simulate_runs.cluster import Cluster, ConnectionLost
+from scripts.simulate_runs.cluster import Cluster, Connection, ConnectionLost
 from scripts.simulate_runs.node_services import NodeServices
 
 T = TypeVar("T")
@@ -36,6 +36,9 @@ class Requester:
             except (ConnectionLost, Unavailable):
                 await asyncio.sleep(RETRY_SECONDS)
         raise Unreachable
+
+    def open_connection(self, on_message: Callable[[Any], None]) -> Connection:
+        return self._cluster.open_connection(on_message)
 
     async def send(
         self, request: Request[T], *, timeout_seconds: float = REQUEST_TIMEOUT_SECONDS, place: int | None = None

@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from scripts.simulate_runs.client import Clients
+from scripts.simulate_runs.actors import Actors
 from scripts.simulate_runs.cluster import Cluster
 from scripts.simulate_runs.database import EmptyDatabase, SharedDatabase
 from scripts.simulate_runs.faults import Faults
 from scripts.simulate_runs.history import History, Subject
 from scripts.simulate_runs.loop import SimulationLoop, StuckSimulation
-from scripts.simulate_runs.operators import Operators
 from scripts.simulate_runs.plan import Plan, UpstreamKind
 from scripts.simulate_runs.receivers import SimulatedReceivers
-from scripts.simulate_runs.records import StoredRecords, read_records
+from scripts.simulate_runs.records import StoredRecords, find_left_keys, read_records
 from scripts.simulate_runs.requester import Requester
-from scripts.simulate_runs.subscribers import Subscribers
 from scripts.simulate_runs.upstreams import SimulatedUpstream
 
 SETTLE_CHECK_SECONDS: Final = 2.0
 QUIET_CHECKS: Final = 2
+RESEAL_SECONDS: Final = 15.0
+"""How long the nodes that have started last may take to reseal all values, with one step that fails."""
 SETTLE_SECONDS_MAX: Final = 4000.0
 """Longer than every time-out and schedule of a plan: what is open then will never end."""
 STOP_SECONDS_MAX: Final = 60.0
@@ -71,6 +71,8 @@ class Simulation:
     def run(self) -> SimulationResult:
         leaks = self.loop.run_simulation(self._run_plan())
         self.history.second_lives.update(row["target"] for row in self.database.query(_SECOND_LIVES))
+        if self.plan.resealed_at_seconds is not None:
+            self.history.left_keys += find_left_keys(self.database)
         return SimulationResult(
             plan=self.plan,
             history=self.history,
@@ -124,39 +126,34 @@ class Simulation:
             loop=self.loop,
             context=self._world,
         )
-        requester = Requester(cluster)
-        clients = Clients(self.plan, requester=requester, history=self.history, loop=self.loop)
-        operators = Operators(
-            self.plan, requester=requester, upstreams=self.upstreams, history=self.history, loop=self.loop
+        actors = Actors(
+            self.plan,
+            requester=Requester(cluster),
+            faults=faults,
+            upstreams=self.upstreams,
+            history=self.history,
+            loop=self.loop,
         )
-        has_settled = asyncio.Event()
-        readers = [asyncio.create_task(clients.follow_log(principal, has_settled)) for principal in self.plan.followed]
-        subscribers = Subscribers(self.plan, requester=requester, history=self.history, loop=self.loop)
-        subscriptions = [each for each in self.plan.webhooks if each.refresh_seconds is not None]
-        readers += [asyncio.create_task(subscribers.keep_subscription(each, has_settled)) for each in subscriptions]
-        async with asyncio.TaskGroup() as group:
-            for fault in self.plan.faults:
-                group.create_task(faults.inflict(fault))
-            for webhook in self.plan.webhooks:
-                if webhook.refresh_seconds is None:
-                    group.create_task(clients.keep_webhook(webhook))
-            for call in self.plan.calls:
-                group.create_task(clients.carry_out(call))
-            for action in self.plan.actions:
-                group.create_task(operators.carry_out(action))
-            for login in self.plan.logins:
-                group.create_task(operators.sign_in(login))
-        faults.end_all()
-        await self._settle(operators)
-        granted = [each for each in subscriptions if each.name in self.history.webhooks]
-        if lasting := [each for each in granted if each.removed_at_seconds is None]:
-            await asyncio.gather(*(subscribers.subscribe(each) for each in lasting))
-            await self._settle(operators)
-        has_settled.set()
-        await asyncio.gather(*readers, clients.try_tokens())
+        await self._let_act(actors, faults)
         return await self._stop_all(cluster)
 
-    async def _settle(self, operators: Operators) -> None:
+    async def _let_act(self, actors: Actors, faults: Faults) -> None:
+        """Let everything happen that the plan contains, and what follows from it."""
+        has_settled = asyncio.Event()
+        readers = [asyncio.create_task(each) for each in actors.follow_until(has_settled)]
+        async with asyncio.TaskGroup() as group:
+            for act in actors.act():
+                group.create_task(act)
+        faults.end_all()
+        await self._settle(actors)
+        if await actors.renew_subscriptions():
+            await self._settle(actors)
+        has_settled.set()
+        if self.plan.resealed_at_seconds is not None:
+            await asyncio.sleep(RESEAL_SECONDS)
+        await asyncio.gather(*readers, actors.clients.try_tokens())
+
+    async def _settle(self, actors: Actors) -> None:
         """Wait until no call and no delivery is open, twice in a row: a thawed node may still have requests to carry out."""
         give_up_at = self.loop.time() + SETTLE_SECONDS_MAX
         quiet_checks = 0
@@ -166,7 +163,7 @@ class Simulation:
                 return
             await asyncio.sleep(SETTLE_CHECK_SECONDS)
             for row in self.database.query("SELECT upstream FROM upstream_controls"):
-                await operators.resume_upstream(row["upstream"])  # a late request of a node that had been frozen
+                await actors.operators.resume_upstream(row["upstream"])  # a late request of a node that had been frozen
             quiet_checks = 0 if self.database.query(_OPEN_WORK)[0][0] else quiet_checks + 1
 
     async def _stop_all(self, cluster: Cluster) -> list[str]:

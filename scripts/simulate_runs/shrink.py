@@ -8,7 +8,7 @@ from scripts.simulate_runs.plan import Plan, PlannedCall, PlannedWebhook
 
 RUNS_MAX: Final = 400
 """Runs that the shrinking of one plan may take: some seconds."""
-_LISTS: Final = ("faults", "actions", "logins", "webhooks", "calls", "receivers")
+_LISTS: Final = ("faults", "actions", "logins", "publishers", "readers", "webhooks", "calls", "receivers")
 
 
 def shrink_plan(plan: Plan, still_fails: Callable[[Plan], bool], *, runs_max: int = RUNS_MAX) -> Plan:

@@ -18,11 +18,16 @@ from scripts.simulate_runs.history import Disturbance
 from scripts.simulate_runs.make_plan import MEDIUM, make_plan
 from scripts.simulate_runs.mutants import MUTANTS
 from scripts.simulate_runs.plan import (
+    FaultKind,
     Plan,
     PlannedCall,
+    PlannedFault,
+    PlannedPublisher,
+    PlannedReader,
     PlannedReceiver,
     PlannedTrouble,
     PlannedWebhook,
+    ReaderKind,
     ReceiverTrouble,
     UpstreamKind,
 )
@@ -83,6 +88,38 @@ def test_a_seed_replays_exactly(empty: EmptyDatabase) -> None:
     assert first.history.facts == second.history.facts
 
 
+def test_streams_and_publishers_replay_exactly_and_read_each_event_once(empty: EmptyDatabase) -> None:
+    publisher = PlannedPublisher(name="publisher-0", principal="alice", at_seconds=0.5, events=4, rotates_after=2)
+    readers = tuple(PlannedReader(kind=kind, principal="alice", at_seconds=0.1) for kind in ReaderKind)
+    readers += (PlannedReader(kind=ReaderKind.STREAM, principal="alice", at_seconds=0.2),)
+    kill = PlannedFault(kind=FaultKind.KILL, at_seconds=2.0)
+    plan = replace(QUIET, publishers=(publisher,), readers=readers, faults=(kill,), resealed_at_seconds=4.0)
+
+    first, second = (run_plan(plan, empty) for _ in range(2))
+
+    assert first.trace_hash == second.trace_hash
+    assert find_violations(first) == []
+    assert [len(each.seqs) for each in first.history.reads.values()] == [4, 5, 5]
+    assert len(first.history.published) == publisher.events
+
+
+def test_a_node_that_listens_again_reads_what_it_may_have_missed(empty: EmptyDatabase) -> None:
+    publisher = PlannedPublisher(name="publisher-0", principal="alice", at_seconds=5.0, events=1)
+    deaf = tuple(
+        PlannedFault(kind=FaultKind.LOSE_LISTENER, node=node, at_seconds=4.5, lasts_seconds=6.0) for node in (0, 1)
+    )
+    reader = PlannedReader(kind=ReaderKind.STREAM, principal="alice")
+    plans = [replace(QUIET, seed=seed, publishers=(publisher,), readers=(reader,), faults=deaf) for seed in range(6)]
+    deaf_node = next(mutant for mutant in MUTANTS if mutant.name == "deaf node")
+
+    found = [find_violations(run_plan(plan, empty)) for plan in plans]
+    with deaf_node.applied():
+        found_without = [find_violations(run_plan(plan, empty)) for plan in plans]
+
+    assert found == [[]] * len(plans)
+    assert {each.rule for violations in found_without for each in violations} == {Rule.LATE_EVENTS}
+
+
 def test_a_seed_replays_exactly_in_another_process(empty: EmptyDatabase) -> None:
     code = (
         "from scripts.simulate_runs.run import run_plan, EmptyDatabase\n"
@@ -119,7 +156,9 @@ CHEAP_MUTANTS: Final = (
     "lost cursor",
     "no deduplication",
     "no redelivery",
+    "no revocation",
     "no retry",
+    "second publication",
     "wide token",
 )
 """Mutants that the first few seeds find."""

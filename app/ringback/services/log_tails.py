@@ -83,7 +83,8 @@ class LogTail:
         self.position = LogPosition(0)
         self._store = store
         self._principal = principal
-        self._index: defaultdict[_Selector, set[TailSubscription]] = defaultdict(set)
+        self._index: defaultdict[_Selector, dict[TailSubscription, None]] = defaultdict(dict)
+        """In the order in which the streams began, so that a simulation repeats it."""
         self._count = 0
         self._has_started = asyncio.Event()
         self._task = asyncio.create_task(self._run())
@@ -93,12 +94,12 @@ class LogTail:
         return self._count == 0
 
     def add(self, subscription: TailSubscription) -> None:
-        self._index[_select(subscription.event_filter)].add(subscription)
+        self._index[_select(subscription.event_filter)][subscription] = None
         self._count += 1
 
     def remove(self, subscription: TailSubscription) -> None:
         selector = _select(subscription.event_filter)
-        self._index[selector].discard(subscription)
+        self._index[selector].pop(subscription, None)
         if not self._index[selector]:
             del self._index[selector]
         self._count -= 1
