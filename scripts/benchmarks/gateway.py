@@ -25,7 +25,7 @@ from ringback.bootstrap import Environment, open_application
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
-from ringback.server import SWITCH_SECONDS, build_http_server
+from ringback.server import SWITCH_SECONDS, build_http_server, exempt_startup_objects_from_garbage_collection
 from ringback.settings import Settings
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from scripts.benchmarks.measurement import (
@@ -282,6 +282,7 @@ async def _ringback(folder: Path, upstream: str, watch: Callable[[Store], Store]
         server = build_http_server(app.api)
         group.create_task(app.run(stop))
         group.create_task(server.serve(sockets=[listener]))
+        exempt_startup_objects_from_garbage_collection()  # as `ringback serve` does
         try:
             yield f"http://127.0.0.1:{port}/mcp/{UPSTREAM}"
         finally:

@@ -16,7 +16,7 @@
               ├─ adapter_scenarios       agents that park, are killed, and wake in another process (agent_session), and
               │                          checks without a Ringback (adapter_checks)
               ├─ judge           pure: from what was observed to a judgement
-              └─ report          results.json, and the README's table
+              └─ report          results.json, and the tables of scripts/INTEROP.md
 
 `scripts/interop proxies` runs Ringback behind real proxies: proxies ─▶ proxy_checks ─▶ proxy_stage. `scripts/interop openapi`
 lints the OpenAPI document and runs generated clients: openapi_clients, with its files in the folder `openapi`.

@@ -16,7 +16,7 @@ from scripts.interop_runs.environments import CACHE_VARIABLE, default_cache
 from scripts.interop_runs.event_clients import EventsClient
 from scripts.interop_runs.judge import Row
 from scripts.interop_runs.pins import Ecosystem, LookUpFailed, update_pins
-from scripts.interop_runs.report import read_results, render_table, store_results, write_readme
+from scripts.interop_runs.report import read_results, render_table, store_results, write_page
 from scripts.interop_runs.rows import Entry, RunOptions, find_entries, read_versions, run_row
 from scripts.interop_runs.scenarios import SLOW_SECONDS
 from scripts.interop_runs.servers import Server
@@ -51,8 +51,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     parser.add_argument("--list", action="store_true", help="print the names, the versions, and what each can set")
     parser.add_argument("--update", action="store_true", help="pin the newest versions, and run nothing")
-    parser.add_argument("--table", action="store_true", help="print the README's table from the stored results")
-    parser.add_argument("--write", action="store_true", help="with --table: put it into README.md")
+    parser.add_argument(
+        "--table", action="store_true", help="print the tables of scripts/INTEROP.md from the stored results"
+    )
+    parser.add_argument("--write", action="store_true", help="with --table: put them into that page")
     parser.add_argument("--store", action="store_true", help="store the results for the table")
     parser.add_argument("--full", action="store_true", help="with a tool of 40 s as well")
     parser.add_argument("--only", action="append", default=[], metavar="SCENARIO", help="may be repeated; default: all")
@@ -118,7 +120,7 @@ def _print_table(*, write: bool) -> int:
     table = render_table(read_results())
     print(table)
     if write:
-        write_readme(table)
+        write_page(table)
     return 0
 
 

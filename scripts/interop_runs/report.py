@@ -1,4 +1,4 @@
-"""The stored results, and the README's compatibility table made from them."""
+"""The stored results, and the tables of scripts/INTEROP.md made from them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from scripts.interop_runs.servers import SERVERS, Server
 from scripts.interop_runs.terminal_clients import TERMINAL_CLIENTS, TerminalClient
 
 RESULTS: Final = Path(__file__).with_name("results.json")
-README: Final = Path(__file__).resolve().parents[2] / "README.md"
+PAGE: Final = Path(__file__).resolve().parents[1] / "INTEROP.md"
 BEGIN: Final = "<!-- scripts/interop --table: begin -->"
 END: Final = "<!-- scripts/interop --table: end -->"
 COLUMNS: Final = ("list", "fast", "slow", "progress", "cancel", "rejoin", "callback", "restart", "kill", "beside")
@@ -134,14 +134,14 @@ def _render_rows(
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
-def write_readme(table: str) -> None:
-    """Put the table between its two marks; raises `ValueError` if the README has none."""
-    text = README.read_text(encoding="utf-8")
+def write_page(table: str) -> None:
+    """Put the table between its two marks; raises `ValueError` if the page has none."""
+    text = PAGE.read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"README.md has no {BEGIN} … {END}")
-    README.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}", encoding="utf-8")
+        raise ValueError(f"INTEROP.md has no {BEGIN} … {END}")
+    PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}", encoding="utf-8")
 
 
 def _render_row(entry: Entry, columns: Sequence[str], stored: Stored | None) -> list[str]:

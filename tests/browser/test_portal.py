@@ -51,7 +51,7 @@ async def test_a_named_product_shows_one_session_and_another_site_shows_nothing(
 
     assert hidden.id not in await frame.content()
     assert await frame.get_by_role("button").count() == 0
-    refused = await frame.goto(stage.url(f"/calls/{hidden.id}"))
+    refused = await frame.goto(stage.url(f"/portal/{link.link.id}/calls/{hidden.id}"))
     assert refused is not None
     assert refused.status == 404
     async with serving_site(HOSTILE_HOST) as hostile, open_session(chromium) as other:
@@ -61,10 +61,35 @@ async def test_a_named_product_shows_one_session_and_another_site_shows_nothing(
         assert any("frame-ancestors" in error for error in stranger.errors)
 
 
-async def _find_frame(tab: Tab) -> Frame:
-    """The frame in the page, once it has loaded."""
-    element = await tab.page.wait_for_selector("iframe")
-    assert element is not None
+async def test_two_frames_of_one_page_show_each_its_own_link_also_live(
+    stage: DashboardStage, product: Site, session: BrowserSession
+) -> None:
+    agents = {name: await stage.create_agent(name) for name in ("alice", "bob")}
+    before = {name: (await stage.finish_call(agent, "echo")).id for name, agent in agents.items()}
+    links = [(await agent.create_portal_link()).url for agent in agents.values()]
+    product.html = "".join(f'<iframe src="{url}" width="900" height="600"></iframe>' for url in links)
+
+    tab = await session.open_tab(product.origin)
+    frames = {name: await _find_frame(tab, place) for place, name in enumerate(agents)}
+    for frame in frames.values():
+        await frame.get_by_role("link", name="Calls", exact=True).click()
+        await frame.get_by_role("heading", name="Calls", exact=True).wait_for()
+    later = {name: (await stage.finish_call(agent, "echo")).id for name, agent in agents.items()}
+    for name, frame in frames.items():
+        await frame.get_by_role("link", name=later[name]).wait_for()
+
+    shown = {name: await frame.content() for name, frame in frames.items()}
+    for name, html in shown.items():
+        foreign = next(each for each in agents if each != name)
+        assert [before[name] in html, later[name] in html] == [True, True]
+        assert [before[foreign] in html, later[foreign] in html] == [False, False]
+    assert await tab.list_complaints() == []
+
+
+async def _find_frame(tab: Tab, place: int = 0) -> Frame:
+    """One of the frames in the page, once it has loaded."""
+    await tab.page.wait_for_selector("iframe")
+    element = (await tab.page.query_selector_all("iframe"))[place]
     frame = await element.content_frame()
     assert frame is not None
     await frame.wait_for_load_state()

@@ -24,9 +24,9 @@ from tests.conformance.test_lock_order import held
 from tests.support.builders import make_call, make_delivery, make_event
 from tests.support.clock import FakeClock
 from tests.support.databases import query_rows
-from tests.support.engine import COMPLETED_RESULT
 from tests.support.examples import ALICE
 from tests.support.interleaving import CALLER, Node, Nodes
+from tests.support.stored_work import COMPLETED_RESULT
 
 URL = "http://127.0.0.1:1/callback"
 REPORT = CallReport(key="one", upstream="git", tool="git_log")

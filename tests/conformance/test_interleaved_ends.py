@@ -22,10 +22,11 @@ from ringback.notifier.call_ends import LeasedCompletion
 from ringback.services.registrations import WebhookRegistration
 from tests.support.builders import make_attempt, make_call, make_delivery, make_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import COMPLETED_RESULT, Engine
+from tests.support.engine import Engine
 from tests.support.examples import ALICE, BOB
 from tests.support.interleaving import CALLER, Node, Nodes
 from tests.support.limits import WAIT_SECONDS
+from tests.support.stored_work import COMPLETED_RESULT
 
 URL = "http://127.0.0.1:1/callback"
 

@@ -11,7 +11,7 @@ import pytest
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.call import Call, CallPhase, CallStatus
 from ringback.domain.call_outcome import UNSUCCESSFUL_OUTCOMES, CallOutcome
-from ringback.domain.call_rows import CallFilter
+from ringback.domain.call_rows import CallChange, CallFilter
 from ringback.domain.clock import epoch_milliseconds
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Delivery, DeliveryState
@@ -26,6 +26,9 @@ from tests.support.examples import ALICE, BOB
 ROWS: Final = 24
 SCANNED: Final = 5
 LIMIT: Final = 3
+RUNS: Final = (0, 2, 1, 1, 3, 1, 2)
+TRIES: Final = ((), (1,), (3, 1), (0, 2), (1, 1, 5), (2, 2, 2, 2, 2, 2, 2))
+"""Attempts of the deliveries of a call: also more than one scan visits."""
 ENDS: Final = (None, CallOutcome.RESULT, CallOutcome.TOOL_ERROR, CallOutcome.TIMED_OUT)
 STATES: Final = (DeliveryState.DEAD, DeliveryState.PENDING, DeliveryState.DELIVERED)
 Members = Sequence[dict[str, Any]]
@@ -54,8 +57,21 @@ def make_call_number(number: int) -> Call:
         status=CallStatus.WORKING if outcome is None else status,
         phase=CallPhase.QUEUED if outcome is None else CallPhase.ENDED,
         outcome=outcome,
+        runs=RUNS[number % len(RUNS)],
         created_at=START + timedelta(minutes=number),
     )
+
+
+def make_deliveries_of(call: Call, number: int) -> Sequence[Delivery]:
+    return [
+        replace(
+            make_delivery(id=DeliveryId(make_id("dlv", 100 * number + place))),
+            principal=call.principal,
+            call_id=call.id,
+            attempts=attempts,
+        )
+        for place, attempts in enumerate(TRIES[number % len(TRIES)])
+    ]
 
 
 def make_delivery_number(number: int) -> Delivery:
@@ -122,6 +138,62 @@ async def test_calls_are_filtered_by_outcome_time_and_beginning_of_the_id(store:
         )
 
         assert found == [call.id for call in reversed(calls) if matches(call, owner, where)], (owner, where)
+
+
+async def test_calls_are_filtered_by_their_runs_and_by_the_attempts_of_their_deliveries(store: Store) -> None:
+    calls = [make_call_number(number) for number in range(ROWS)]
+
+    async def insert(tx: Transaction) -> None:
+        for number, call in enumerate(calls):
+            await tx.calls.insert(call)
+            await tx.deliveries.insert(make_deliveries_of(call, number))
+
+    def matches(number: int, owner: Principal | None, where: CallFilter) -> bool:
+        call = calls[number]
+        return (
+            owner in {None, call.principal}
+            and where.client_session_id in {None, call.client_session_id}
+            and where.status in {None, call.status}
+            and (where.outcomes is None or call.outcome in where.outcomes)
+            and call.runs >= where.min_runs
+            and max(TRIES[number % len(TRIES)], default=0) >= where.min_delivery_attempts
+            and is_within(call, where)
+        )
+
+    await store.write(insert)
+    others: Members = (
+        *({}, {"client_session_id": "session-1"}, {"status": CallStatus.FAILED}, {"outcomes": UNSUCCESSFUL_OUTCOMES}),
+        *(
+            {"since": START + timedelta(minutes=5), "until": START + timedelta(minutes=17)},
+            {"id_prefix": calls[9].id[:13]},
+        ),
+    )
+    for owner, runs, attempts, other in product(OWNERS, (0, 1, 2, 3), (0, 2, 3, 6), others):
+        where = CallFilter(min_runs=runs, min_delivery_attempts=attempts, **other)
+        found = await read_ids(
+            store, lambda tx, at, who=owner, which=where: tx.calls.list_page(who, which, position=at, limit=LIMIT)
+        )
+        expected = [calls[number].id for number in reversed(range(ROWS)) if matches(number, owner, where)]
+        assert found == expected, (owner, where)
+
+
+async def test_a_call_is_found_from_its_second_run_on(store: Store) -> None:
+    call, delivery = make_call_number(1), make_deliveries_of(make_call_number(1), 1)[0]
+    ran_again, retried = CallFilter(min_runs=2), CallFilter(min_delivery_attempts=2)
+
+    async def find(where: CallFilter) -> Sequence[str]:
+        return await read_ids(store, lambda tx, at: tx.calls.list_page(ALICE, where, position=at, limit=LIMIT))
+
+    async def insert(tx: Transaction) -> None:
+        await tx.calls.insert(replace(call, runs=1))
+        await tx.deliveries.insert([delivery])
+
+    await store.write(insert)
+    assert (await find(ran_again), await find(retried)) == ([], [])
+
+    again = replace(call, runs=2, dispatched_at=START)
+    await store.write(lambda tx: tx.calls.update(again, CallChange.DISPATCHED, expected=call.status, lease_token=None))
+    assert await find(ran_again) == [call.id]
 
 
 async def test_deliveries_are_filtered_by_category_attempts_time_and_beginning_of_the_id(store: Store) -> None:

@@ -25,9 +25,10 @@ from ringback.storage.rows.unit import SqlRows, UnitContext
 from tests.support.builders import make_attempt, make_call, make_delivery, make_webhook
 from tests.support.clock import FakeClock
 from tests.support.databases import TEST_DATABASES
-from tests.support.engine import COMPLETED_RESULT, Engine
+from tests.support.engine import Engine
 from tests.support.examples import ALICE
 from tests.support.resolvers import PUBLIC_POLICY
+from tests.support.stored_work import COMPLETED_RESULT
 
 FEW, MANY = 2, 64
 DELIVERED_AT_ONCE: Final = {"sqlite": 15, "postgres": 64}

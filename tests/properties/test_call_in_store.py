@@ -38,8 +38,9 @@ from ringback.waits import ObservableFlag
 from tests.properties.call_model import ROUND, CallModel
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
-from tests.support.engine import COMPLETED_RESULT, LEASE_SECONDS, Engine
+from tests.support.engine import Engine
 from tests.support.examples import ALICE
+from tests.support.stored_work import COMPLETED_RESULT, LEASE_SECONDS
 from tests.support.stores import open_test_store
 
 T = TypeVar("T")

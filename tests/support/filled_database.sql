@@ -12,7 +12,7 @@ SELECT printf('call_%09d', n), iif(n % 10, 'alice', 'bob'), 'busy', 'common', 'c
     CASE n % 4 WHEN 0 THEN 'completed' WHEN 3 THEN 'input_required' ELSE 'working' END,
     CASE n % 4 WHEN 0 THEN 'done' WHEN 1 THEN 'queued' WHEN 2 THEN 'running' ELSE 'parked' END,
     iif(n % 2, NULL, json_array('task', json_object('task_id', 'task-' || n))),
-    0, 0, 'never', 0, 0, 'other', 'lease', iif(n % 4 = 2, :future, NULL), 0,
+    0, 0, 'never', 0, 0, 'other', 'lease', iif(n % 4 = 2, :future, NULL), iif(n % 10, 0, 2),
     0, :past, :past, :future, iif(n % 4 = 0, :future, NULL)
 FROM numbers;
 
@@ -43,7 +43,7 @@ SELECT printf('dlv_%09d', n), iif(n % 10, 'alice', 'bob'), 'wh_crowd', 'evt_' ||
     iif(n % 16 = 8, 'progress', 'event'), 'call_talkative', iif(n % 32 = 1, NULL, n), 1,
     CASE n % 8 WHEN 0 THEN 'delivered' WHEN 1 THEN 'pending' WHEN 2 THEN 'held' WHEN 3 THEN 'leased' WHEN 4 THEN 'dead'
         WHEN 5 THEN 'cancelled' WHEN 6 THEN 'pending' ELSE 'delivered' END,
-    0, iif(n % 8 = 6, :past, :future), :future, iif(n % 8 = 1, 'session-' || n, NULL),
+    2, iif(n % 8 = 6, :past, :future), :future, iif(n % 8 = 1, 'session-' || n, NULL),
     iif(n % 8 = 3, 'other', NULL), iif(n % 8 = 3, 'lease', NULL), iif(n % 8 = 3, :future, NULL), :past,
     iif(n % 8 IN (0, 4, 5, 7), :future, NULL)
 FROM numbers;
@@ -137,7 +137,7 @@ INSERT INTO calls (
     token_version, created_at, updated_at, deadline_at, expires_at
 )
 SELECT 'call_' || id, 'alice', 'rare', 'rare', 'rare', 'rare', 'rare-' || id, 'hash', status, phase, NULL,
-    0, 0, 'never', 0, 0, 'me', 'lease-me', iif(phase = 'running', :past, NULL), 0,
+    0, 0, 'never', 0, 0, 'me', 'lease-me', iif(phase = 'running', :past, NULL), iif(id = 'rare', 2, 0),
     0, :past, :past, :past, iif(phase = 'done', :past, NULL)
 FROM (
     SELECT '-1' AS id, 'failed' AS status, 'done' AS phase

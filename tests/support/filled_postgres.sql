@@ -11,7 +11,8 @@ SELECT 'call_' || to_char(n, 'FM000000000'), CASE WHEN n % 10 > 0 THEN 'alice' E
     CASE n % 4 WHEN 0 THEN 'completed' WHEN 3 THEN 'input_required' ELSE 'working' END,
     CASE n % 4 WHEN 0 THEN 'ended' WHEN 1 THEN 'queued' WHEN 2 THEN 'running' ELSE 'parked' END,
     CASE WHEN n % 2 = 0 THEN '["task",{"task_id":"task-' || n || '"}]' END,
-    0, false, 'never', false, false, 'other', 'lease', CASE WHEN n % 4 = 2 THEN :future END, 0,
+    0, false, 'never', false, false, 'other', 'lease', CASE WHEN n % 4 = 2 THEN :future END,
+    CASE WHEN n % 10 = 0 THEN 2 ELSE 0 END,
     0, :past, :past, :future, CASE WHEN n % 4 = 0 THEN :future END
 FROM generate_series(0, :rows - 1) AS n;
 
@@ -39,7 +40,7 @@ SELECT 'dlv_' || to_char(n, 'FM000000000'), CASE WHEN n % 10 > 0 THEN 'alice' EL
     CASE WHEN n % 16 = 8 THEN 'progress' ELSE 'event' END, 'call_talkative', CASE WHEN n % 32 <> 1 THEN n END, 1,
     CASE n % 8 WHEN 0 THEN 'delivered' WHEN 1 THEN 'pending' WHEN 2 THEN 'held' WHEN 3 THEN 'leased' WHEN 4 THEN 'dead'
         WHEN 5 THEN 'cancelled' WHEN 6 THEN 'pending' ELSE 'delivered' END,
-    0, CASE WHEN n % 8 = 6 THEN :past ELSE :future END, :future, CASE WHEN n % 8 = 1 THEN 'session-' || n END,
+    2, CASE WHEN n % 8 = 6 THEN :past ELSE :future END, :future, CASE WHEN n % 8 = 1 THEN 'session-' || n END,
     CASE WHEN n % 8 = 3 THEN 'other' END, CASE WHEN n % 8 = 3 THEN 'lease' END, CASE WHEN n % 8 = 3 THEN :future END, :past,
     CASE WHEN n % 8 IN (0, 4, 5, 7) THEN :future END
 FROM generate_series(0, :rows - 1) AS n;
@@ -119,7 +120,8 @@ INSERT INTO calls (
     token_version, created_at, updated_at, deadline_at, expires_at
 )
 SELECT 'call_' || id, 'alice', 'rare', 'rare', 'rare', 'rare', 'rare-' || id, 'hash', status, phase, NULL,
-    0, false, 'never', false, false, 'me', 'lease-me', CASE WHEN phase = 'running' THEN :past END, 0,
+    0, false, 'never', false, false, 'me', 'lease-me', CASE WHEN phase = 'running' THEN :past END,
+    CASE WHEN id = 'rare' THEN 2 ELSE 0 END,
     0, :past, :past, :past, CASE WHEN phase = 'ended' THEN :past END
 FROM (
     VALUES ('-1', 'failed', 'ended'), ('-2', 'working', 'queued'), ('-3', 'working', 'running'), ('rare', 'working', 'running')

@@ -1,7 +1,7 @@
 """A receiver whose handler records its callbacks."""
 
 from ringback.receiver import Callback, Gap, ReceiverApp, Terminated
-from ringback.receiver.app import SecretSource
+from ringback.receiver.verification import SecretSource
 from tests.support.signed_posts import NOW, SECRET
 
 

@@ -122,10 +122,14 @@ async def wake(
             return None
         if next_input is DROPPED:
             return await _handle_dropped(client, state, on_dropped)
-        values: Any = await graph.ainvoke(next_input, thread, **invoke_options)
-        if is_abandoned(await graph.aget_state(thread)):
-            values = await graph.ainvoke(None, thread, **invoke_options)
-        return values
+        return await _run_thread(graph, next_input, thread, invoke_options)
+
+
+async def _run_thread(graph: Graph, next_input: Any, thread: RunnableConfig, options: Mapping[str, Any]) -> Any:
+    values: Any = await graph.ainvoke(next_input, thread, **options)
+    if is_abandoned(await graph.aget_state(thread)):
+        values = await graph.ainvoke(None, thread, **options)
+    return values
 
 
 async def _handle_dropped(client: RingbackClient, state: CallState, on_dropped: OnDropped | None) -> Any:

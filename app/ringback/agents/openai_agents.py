@@ -155,14 +155,23 @@ class DurableRunner:
             run = await self._runs.find(call.client_session_id, call.correlation_id)
             if run is None or run.is_final:
                 return None
-            options = self._add_session(run.client_session_id, options)
             states = await self._read_states(run)
             if call.correlation_id in states:  # not in those of an earlier turn, whose callback is repeated
                 await ask_person(states[call.correlation_id], ask)
-            if not _are_final(states):
-                return None
-            result = await _resume(agent, run, states, options)
-            return await self._settle(agent, run, result, token, options, deliver=deliver)
+            options = self._add_session(run.client_session_id, options)
+            return await self._continue(agent, run, states, token, options, deliver) if _are_final(states) else None
+
+    async def _continue(
+        self,
+        agent: Agent[Any],
+        run: ParkedRun,
+        states: Mapping[str, CallState],
+        token: str,
+        options: RunOptions[Any],
+        deliver: DeliverResult | None,
+    ) -> RunResult:
+        result = await _resume(agent, run, states, options)
+        return await self._settle(agent, run, result, token, options, deliver=deliver)
 
     async def start_parked_calls(self) -> None:
         """Start the calls of waiting runs that have not started.

@@ -20,7 +20,7 @@ a rule that REST and MCP both need belongs to `ringback.services`.
     status              what `ringback doctor` asks a running service
     metrics             Prometheus' format; metric_families builds the metrics
     authentication      the caller of a request, and strict parsing of its body
-    login_pages         the pages on which a person signs in to an upstream: page_templates, login_cookies
+    login_pages         the pages on which a person signs in to an upstream; login_cookies: which browser began
     browser_forms       forms that browsers send: their origin, their size, the keys in them
     operator_access     what an operator does for other principals, with a line in the audit log
     context             the services and the settings that every request uses

@@ -75,7 +75,7 @@ _EXPOSED_HEADERS: Final = (
     *("mcp-protocol-version", "mcp-session-id", "www-authenticate", REQUEST_ID_HEADER),
 )
 
-_SUMMARY: Final = "Call a tool, hang up, get rung back."
+_SUMMARY: Final = "Start a tool call, disconnect, and get a callback when it ends."
 _DESCRIPTION: Final = (
     "A callback service for MCP: start a tool call on any MCP server, disconnect, and get a signed webhook when it ends. "
     "Every error is a problem document (RFC 9457) whose detail says what to do."

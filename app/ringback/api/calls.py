@@ -216,6 +216,8 @@ async def _mark_unattended_on_disconnect(
 async def answer_call(call_id: CallIdPath, body: AnswerBody, services: ServicesDep, caller: CallerDep) -> AnsweredView:
     """Answer the open questions of a call, all or some of them. The call continues when no question is open.
 
-    Can be repeated. Answers without an open question are ignored and listed.
+    Can be repeated. Answers without an open question are ignored and listed. If an accepted answer does not match the
+    `requestedSchema` of its question, none is taken: the response is a 422 whose `errors` name each place, and the questions
+    stay open.
     """
     return AnsweredView.from_answer(await services.input_answers.answer_input(caller, call_id, body.responses))

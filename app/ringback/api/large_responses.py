@@ -85,6 +85,7 @@ class _LargeResponse:
                         is_last = start + PIECE_BYTES >= len(body)
                         piece: dict[str, Any] = {"body": bytes(body[start : start + PIECE_BYTES]), "more_body": True}
                         await self._send({**message, **(piece if not is_last else {"body": piece["body"]})})
+                        await asyncio.sleep(0)  # the server accepts megabytes before it waits for the client
             except (QuotaExceeded, Unavailable):
                 await self._end_stream()
 

@@ -10,12 +10,15 @@ owner of the key that was entered in the browser that completes it, and the form
 need no script, load nothing, and never show a text of a server.
 """
 
+import hashlib
+from base64 import b64encode
 from collections.abc import Collection
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -30,7 +33,6 @@ from ringback.api.browser_forms import (
 from ringback.api.context import ApiConfig, Services
 from ringback.api.http_errors import OriginNotAllowed, UnknownPath
 from ringback.api.login_cookies import LoginCookies
-from ringback.api.page_templates import render_page
 from ringback.api.problems import problem_response, status_for
 from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
@@ -51,6 +53,32 @@ from ringback.services.upstream_logins import StartedLogin
 
 METADATA_MAX_AGE_SECONDS: Final = 3600
 """How long authorization servers may cache the document. It changes only with the settings."""
+
+
+_TEMPLATES: Final = Environment(
+    loader=PackageLoader("ringback.api"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+)
+_STYLE: Final = _TEMPLATES.get_template("login.css").render()
+_STYLE_HASH: Final = b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_CONTENT_SECURITY_POLICY: Final = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+"""Only the style sheet of the page. A form posts to this service: where a browser goes next is a link of the response."""
+
+PAGE_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": _CONTENT_SECURITY_POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+def render_page(template: str, *, status_code: int = 200, referrer: str = "no-referrer", **values: object) -> Response:
+    """`referrer` is the Referrer-Policy. With `no-referrer`, browsers send `Origin: null` with a form of the page."""
+    html = _TEMPLATES.get_template(template).render(values)
+    headers = {**PAGE_HEADERS, "Referrer-Policy": referrer}
+    return Response(html, status_code=status_code, headers=headers, media_type="text/html")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

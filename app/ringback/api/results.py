@@ -1,7 +1,6 @@
 """Results over REST: the whole result, a range of it, or a check for changes."""
 
 import re
-from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Request, Response
@@ -107,10 +106,7 @@ async def read_result(
 ) -> Response:
     """Read the result. For a call without a result, the response is 409 with the reason."""
     memory = find_response_memory(request.scope["state"])
-    call, result = await services.calls.get_result(
-        caller, call_id, find_held=partial(memory.find_shared, caller.principal)
-    )
-    result = memory.use_shared(caller.principal, call, result)
+    call, result = await services.calls.get_result(caller, call_id, memory=memory)
     services.call_resumes.record_read(call, ResumeSurface.REST_RESULT)
     headers = _result_headers(call.result_sha256)
     if _etag_matches(if_none_match, headers["ETag"]):
@@ -136,11 +132,14 @@ async def head_result(
     call_id: CallIdPath, services: ServicesDep, caller: CallerDep, if_none_match: IfNoneMatch = None
 ) -> Response:
     """Read the size and the ETag of a result, without the result."""
-    call, result = await services.calls.get_result(caller, call_id)
+    call = await services.calls.get_call(caller, call_id)
+    size = call.result_bytes
+    if size is None:  # the reason is in the error that this raises
+        size = len((await services.calls.get_result(caller, call_id))[1])
     headers = _result_headers(call.result_sha256)
     if _etag_matches(if_none_match, headers["ETag"]):
         return Response(status_code=304, headers=headers)
-    return Response(headers={**headers, "Content-Length": str(len(result))}, media_type=JSON_MEDIA_TYPE)
+    return Response(headers={**headers, "Content-Length": str(size)}, media_type=JSON_MEDIA_TYPE)
 
 
 def _result_headers(sha256: str | None) -> dict[str, str]:

@@ -34,8 +34,13 @@ async def resume_call(body: ResumeBody, request: Request, services: ServicesDep,
 
     With `wait_seconds`, the response waits until the call has ended or that time has passed.
     """
-    resumed = await services.call_resumption.resume_call(caller, body.resume_token, wait_seconds=body.wait_seconds)
-    find_response_memory(request.scope["state"]).reserve(caller.principal, len(resumed.result or b""))
+    memory = find_response_memory(request.scope["state"])
+    resumed = await services.call_resumption.resume_call(
+        caller,
+        body.resume_token,
+        wait_seconds=body.wait_seconds,
+        reserve=lambda call: memory.reserve(caller.principal, call.result_bytes or 0),
+    )
     services.call_resumes.record_resume(resumed.call, ResumeSurface.REST_RESUME)
     return build_result_response(ResumedView.from_resumed(resumed), resumed.result)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fastapi import FastAPI
 
-from ringback.api.app import Services, create_app, create_operations_app
+from ringback.api.app import ApiConfig, Services, create_app, create_operations_app
 from ringback.bootstrap.components import Components, open_components
 from ringback.bootstrap.configuration import names_itself_in_callbacks, require_callback_url, require_complete_roles
 from ringback.bootstrap.entrypoints import (
@@ -26,6 +26,7 @@ from ringback.bootstrap.workers import build_workers
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store
 from ringback.domain.roles import Role
+from ringback.identity.issuer_sign_in import IssuerSignIn
 from ringback.janitor import hand_back_leases
 from ringback.mcp_server.server import McpServer
 from ringback.notifier.recorder import Recorder
@@ -76,19 +77,14 @@ async def open_application(
     Raises `StoreUnavailable` when another process serves the same SQLite file. A node without the role `api` serves only
     health, readiness and metrics.
     """
-    require_complete_roles(settings)
-    require_callback_url(settings)
-    if names_itself_in_callbacks(settings):
-        log.warning("service.public_url_missing", extra={"callbacks_name": settings.base_url})
+    _check_settings(settings)
     retention = build_retention(settings)
-    create_api = create_app if Role.API in settings.roles else create_operations_app
     async with open_components(
         settings, upstream_configs, read_configs, environment or Environment(), retention
     ) as components:
         workers = build_workers(components, settings, retention)
-        supervisor = Supervisor(
-            [each for of_role in workers.values() for each in of_role], clock=components.environment.clock
-        )
+        clock = components.environment.clock
+        supervisor = Supervisor([each for of_role in workers.values() for each in of_role], clock=clock)
         services = build_services(components, settings)
         await _resume_waiting_calls(services)
         async with (
@@ -97,16 +93,9 @@ async def open_application(
             open_mcp_server(components, services, settings, authenticator) as mcp,
             open_issuer_sign_in(components, settings) as issuer_sign_in,
         ):
-            config = build_api_config(settings, supervisor, workers, authenticator, mcp, components.environment.clock)
+            config = build_api_config(settings, supervisor, workers, authenticator, mcp, clock)
             yield Application(
-                api=create_api(
-                    services,
-                    config=config,
-                    mcp=mcp,
-                    login_pages=build_login_pages(components, settings),
-                    ui_routes=build_ui_routes(components, services, settings, config, issuer_sign_in),
-                    tracer=components.environment.tracer,
-                ),
+                api=_build_api(components, services, settings, config, mcp, issuer_sign_in),
                 services=services,
                 store=components.store,
                 recorder=components.recorder,
@@ -114,6 +103,32 @@ async def open_application(
                 lifecycle=services.lifecycle,
                 mcp=mcp,
             )
+
+
+def _check_settings(settings: Settings) -> None:
+    require_complete_roles(settings)
+    require_callback_url(settings)
+    if names_itself_in_callbacks(settings):
+        log.warning("service.public_url_missing", extra={"callbacks_name": settings.base_url})
+
+
+def _build_api(
+    components: Components,
+    services: Services,
+    settings: Settings,
+    config: ApiConfig,
+    mcp: McpServer,
+    issuer_sign_in: IssuerSignIn | None,
+) -> FastAPI:
+    create_api = create_app if Role.API in settings.roles else create_operations_app
+    return create_api(
+        services,
+        config=config,
+        mcp=mcp,
+        login_pages=build_login_pages(components, settings),
+        ui_routes=build_ui_routes(components, services, settings, config, issuer_sign_in),
+        tracer=components.environment.tracer,
+    )
 
 
 async def _resume_waiting_calls(services: Services) -> None:

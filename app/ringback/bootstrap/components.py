@@ -97,19 +97,9 @@ async def open_components(
     ring = await load_service_key_ring(settings, clock=environment.clock, random_bytes=environment.random_bytes)
     sealer = build_sealer(ring, settings, random_bytes=environment.random_bytes)
     ids = IdGenerator(environment.clock, random_bytes=environment.random_bytes)
-    tokens = CallResumeTokens(
-        ResumeTokenCodec(derive_token_keys(ring), audience=RESUME_TOKEN_AUDIENCE),
-        result_retention_seconds=retention.result_seconds,
-    )
-    measurements = Measurements()
-    payloads = PayloadBuilder(tokens=tokens, public_url=settings.base_url if environment.announces_api else None)
-    recorder = Recorder(
-        ids=ids,
-        payloads=payloads,
-        result_retention_seconds=retention.result_seconds,
-        measurements=measurements,
-        select_webhooks=environment.select_webhooks,
-    )
+    tokens = _build_resume_tokens(ring, retention)
+    recorder = _build_recorder(settings, environment, retention, ids, tokens)
+    measurements = recorder.measurements
     guard = TargetGuard(build_target_policy(settings), resolver=environment.resolver)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.aclose)
@@ -130,11 +120,7 @@ async def open_components(
             change_stream=stack.enter_context(upstreams.change_notifications.subscribe_changes(principal=None)),
             upstreams=await stack.enter_async_context(upstreams),
             login_flow=_build_login_flow(settings, environment, upstreams, metadata_clients, store),
-            configuration=ConfigurationReloader(
-                UpstreamReloader(upstreams, load_configs=read_configs or (lambda: upstream_configs)),
-                quotas,
-                load_overrides=partial(load_quota_overrides, settings.config, build_quotas(settings)),
-            ),
+            configuration=_build_reloader(settings, upstreams, read_configs or (lambda: upstream_configs), quotas),
             ids=ids,
             owner=ids.new_lease_token(),
             resume_tokens=tokens,
@@ -149,6 +135,34 @@ async def open_components(
             sealer=sealer,
             key_count=len(ring.keys),
         )
+
+
+def _build_resume_tokens(ring: KeyRing, retention: Retention) -> CallResumeTokens:
+    codec = ResumeTokenCodec(derive_token_keys(ring), audience=RESUME_TOKEN_AUDIENCE)
+    return CallResumeTokens(codec, result_retention_seconds=retention.result_seconds)
+
+
+def _build_recorder(
+    settings: Settings, environment: Environment, retention: Retention, ids: IdGenerator, tokens: CallResumeTokens
+) -> Recorder:
+    public_url = settings.base_url if environment.announces_api else None
+    return Recorder(
+        ids=ids,
+        payloads=PayloadBuilder(tokens=tokens, public_url=public_url),
+        result_retention_seconds=retention.result_seconds,
+        measurements=Measurements(),
+        select_webhooks=environment.select_webhooks,
+    )
+
+
+def _build_reloader(
+    settings: Settings, upstreams: UpstreamRegistry, read_configs: ReadConfigs, quotas: QuotaEnforcer
+) -> ConfigurationReloader:
+    return ConfigurationReloader(
+        UpstreamReloader(upstreams, load_configs=read_configs),
+        quotas,
+        load_overrides=partial(load_quota_overrides, settings.config, build_quotas(settings)),
+    )
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ from ringback.mcp_server.elicitation_ids import ElicitationIds
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.server import BackgroundTaskSet, McpServer
 from ringback.notifier.configured_hosts import ConfiguredHosts
-from ringback.notifier.http.target import find_target_error
+from ringback.notifier.http.guard import find_target_error
 from ringback.services.change_demands import ChangeDemands
 from ringback.services.event_lookups import EventLookups
 from ringback.services.event_polls import EventPolls
@@ -37,7 +37,7 @@ from ringback.settings import Settings
 from ringback.supervisor import Supervisor, Worker
 from ringback.ui.context import UiContext
 from ringback.ui.routes import make_ui_routes
-from ringback.upstreams.catalog.argument_schemas import ArgumentSchemas
+from ringback.upstreams.catalog.argument_validation import ArgumentSchemas
 
 
 @asynccontextmanager
@@ -89,7 +89,18 @@ async def open_mcp_server(
     components: Components, services: Services, settings: Settings, authenticator: Authenticator
 ) -> AsyncGenerator[McpServer]:
     workers = BackgroundTaskSet()
-    gateway = Gateway(
+    server = McpServer(_build_gateway(components, services, settings, workers), authenticator=authenticator)
+    async with server.run():
+        try:
+            yield server
+        finally:
+            await workers.aclose()
+
+
+def _build_gateway(
+    components: Components, services: Services, settings: Settings, background_tasks: BackgroundTaskSet
+) -> Gateway:
+    return Gateway(
         config=build_gateway_config(settings),
         calls=services.calls,
         input_answers=services.input_answers,
@@ -124,14 +135,8 @@ async def open_mcp_server(
         sealer=components.sealer,
         ids=components.ids,
         clock=components.environment.clock,
-        background_tasks=workers,
+        background_tasks=background_tasks,
     )
-    server = McpServer(gateway, authenticator=authenticator)
-    async with server.run():
-        try:
-            yield server
-        finally:
-            await workers.aclose()
 
 
 def _build_event_polls(components: Components, services: Services, settings: Settings) -> EventPolls:

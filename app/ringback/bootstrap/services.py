@@ -275,6 +275,26 @@ def _build_event_publishing(
     )
 
 
+def _build_call_resumption(components: Components, settings: Settings, lifecycle: Lifecycle) -> CallResumption:
+    return CallResumption(
+        store=components.store,
+        clock=components.environment.clock,
+        tokens=components.resume_tokens,
+        lifecycle=lifecycle,
+        wait_seconds_max=settings.wait_seconds_max,
+    )
+
+
+def _build_portal_links(components: Components, settings: Settings) -> PortalLinks:
+    portal_url = f"{settings.base_url}{PORTAL_PATH}"
+    return PortalLinks(store=components.store, ids=components.ids, portal_url=portal_url, has_dashboard=settings.ui)
+
+
+def _build_administration(components: Components) -> Administration:
+    catalog = components.upstreams.tool_catalog
+    return Administration(store=components.store, configuration=components.configuration, catalog=catalog)
+
+
 def build_services(components: Components, settings: Settings) -> Services:
     store, clock, lifecycle = components.store, components.environment.clock, Lifecycle()
     quotas = components.quotas
@@ -307,29 +327,16 @@ def build_services(components: Components, settings: Settings) -> Services:
         call_histories=CallHistories(store=store),
         lookups=Lookups(store=store, catalog=components.upstreams.tool_catalog),
         live_lists=LiveLists(store=store, clock=clock, quotas=quotas, lifecycle=lifecycle),
-        call_resumption=CallResumption(
-            store=store,
-            clock=clock,
-            tokens=components.resume_tokens,
-            lifecycle=lifecycle,
-            wait_seconds_max=settings.wait_seconds_max,
-        ),
+        call_resumption=_build_call_resumption(components, settings, lifecycle),
         api_keys=ApiKeys(store=store, ids=components.ids),
         sign_ins=SignIns(store=store, ids=components.ids),
-        portal_links=PortalLinks(
-            store=store,
-            ids=components.ids,
-            portal_url=f"{settings.base_url}{PORTAL_PATH}",
-            has_dashboard=settings.ui,
-        ),
+        portal_links=_build_portal_links(components, settings),
         audit_log=AuditLog(store=store),
         insights=_build_insights(components, settings, lifecycle, upstream_controls),
         upstream_controls=upstream_controls,
         upstream_logins=_build_upstream_logins(components, settings, lifecycle),
         erasures=_build_erasures(components, lifecycle),
-        administration=Administration(
-            store=store, configuration=components.configuration, catalog=components.upstreams.tool_catalog
-        ),
+        administration=_build_administration(components),
         operators=Operators(store=store, clock=clock),
         lifecycle=lifecycle,
     )

@@ -72,6 +72,16 @@ def list_calls(
         datetime | None, typer.Option("--until", formats=TIME_FORMATS, help="Only calls created before this time.")
     ] = None,
     id_prefix: Annotated[str | None, typer.Option("--id", help="Only calls whose id begins so: call_01KAGZ.")] = None,
+    min_runs: Annotated[
+        int | None,
+        typer.Option("--min-runs", min=1, help="Only calls that ran at least this often (2: that ran again)."),
+    ] = None,
+    min_delivery_attempts: Annotated[
+        int | None,
+        typer.Option(
+            "--min-delivery-attempts", min=2, help="Only calls of which a delivery has had at least this many attempts."
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of calls.")] = LIST_LIMIT_DEFAULT,
     principal: ForPrincipal = None,
     all_principals: ForAllPrincipals = False,
@@ -99,6 +109,8 @@ def list_calls(
                 since=with_offset(since),
                 until=with_offset(until),
                 id_prefix=id_prefix,
+                min_runs=min_runs,
+                min_delivery_attempts=min_delivery_attempts,
             ),
             limit=limit,
         )

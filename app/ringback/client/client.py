@@ -234,10 +234,12 @@ class RingbackClient(
         since: datetime | None = None,
         until: datetime | None = None,
         id_prefix: str | None = None,
+        min_runs: int | None = None,
+        min_delivery_attempts: int | None = None,
     ) -> AsyncGenerator[Call]:
         """Your calls, newest first. Finds a call by your own ids.
 
-        `outcome`: calls that ended with one of these. `since` and `until` are about the creation of a call.
+        `outcome`: how calls ended. `since` and `until` are about their creation, `min_delivery_attempts` about one delivery.
         """
         where = {
             "client_session_id": client_session_id,
@@ -249,6 +251,8 @@ class RingbackClient(
             "since": since and since.isoformat(),
             "until": until and until.isoformat(),
             "id_prefix": id_prefix,
+            "min_runs": min_runs,
+            "min_delivery_attempts": min_delivery_attempts,
         }
         async for page in self._iterate_pages(CallPage, "/v1/calls", where):
             for call in page.calls:

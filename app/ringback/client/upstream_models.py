@@ -72,6 +72,8 @@ class Upstream(ClientModel):
     max_concurrent: int = 0
     isolation: str = "shared"
     """Which calls share a session: shared (all) | principal | call"""
+    checks_arguments: bool = True
+    """Whether arguments that a tool's inputSchema refuses are refused before the call."""
     faults: Mapping[str, int] = Field(default_factory=dict[str, int])
     """How many invalid messages it has sent since the service started, by kind."""
 

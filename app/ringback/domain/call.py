@@ -259,8 +259,8 @@ def overdue_completion(call: Call) -> CallCompletion:
         return failed_completion(CallOutcome.TIMED_OUT, "The call's deadline passed before the tool answered.")
     return failed_completion(
         CallOutcome.REJECTED,
-        "The call's deadline passed before the upstream could take it: it was busy, away, or not configured any more. "
-        "The tool did not run.",
+        "The call's deadline passed before it was sent: Ringback was stopped, or the upstream was busy, away, paused or not "
+        "configured any more. The tool did not run.",
     )
 
 
@@ -279,6 +279,16 @@ def is_dispatched_by_lease(call: Call) -> bool:
     A queued call without a handle is not dispatched, and `mark_dispatched` comes later.
     """
     return call.dispatched_at is not None and call.handle is None
+
+
+def is_lease_current(call: Call, *, now: datetime) -> bool:
+    """False after the machine was suspended for longer than the lease: monotonic clocks stand still meanwhile."""
+    return call.lease_until is not None and now < call.lease_until
+
+
+def without_dispatch(call: Call) -> Call:
+    """The call as it was before its dispatch: its request was not sent, or the upstream refused it unread."""
+    return call if call.dispatched_at is None else replace(call, dispatched_at=None, runs=call.runs - 1)
 
 
 def has_no_upstream_state(call: Call) -> bool:

@@ -27,6 +27,10 @@ class CallFilter:
     """Calls that were created at this time or later are left out."""
     id_prefix: str | None = None
     """The beginning of the id."""
+    min_runs: int = 0
+    """How often the call has run, at least. Zero also finds calls that were never dispatched."""
+    min_delivery_attempts: int = 0
+    """How many attempts one of the call's deliveries has had, at least: zero, or two and more."""
 
 
 class CallChange(StrEnum):

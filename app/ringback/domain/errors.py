@@ -10,7 +10,9 @@
     │   └── UnknownTool
     ├── MalformedMessage          an MCP message that is no JSON-RPC, or that two readers would understand differently
     │   ├── UnreadableMessage     … no JSON
-    │   └── UnstorableMessage     … a number or a depth that cannot be written again
+    │   ├── UnstorableMessage     … a number or a depth that cannot be written again
+    │   ├── UnexpectedMediaType   … announced as something else than JSON
+    │   └── NotAcceptable         … whose client does not accept the forms of the response
     ├── Unauthenticated           no key, or none that we know
     ├── Forbidden                 a known key that may not do this
     ├── NotFound                  unknown and foreign alike
@@ -117,6 +119,18 @@ class UnstorableMessage(MalformedMessage):
     """Message has a value that cannot be stored."""
 
     slug = "unstorable-message"
+
+
+class UnexpectedMediaType(MalformedMessage):
+    """Message is not announced as JSON."""
+
+    slug = "unexpected-media-type"
+
+
+class NotAcceptable(MalformedMessage):
+    """Response would not be accepted."""
+
+    slug = "not-acceptable"
 
 
 class Unauthenticated(RingbackError):

@@ -21,6 +21,7 @@ from ringback.domain.call import (
     advance_status,
     enter_phase,
     has_no_upstream_state,
+    without_dispatch,
 )
 from ringback.domain.call_outcome import CallCompletion, CallOutcome, failed_completion
 from ringback.domain.ids import CallId
@@ -57,7 +58,7 @@ def park_for_login(call: Call, *, login_url: str, now: datetime) -> Call:
     """
     if awaits_login(call):
         parked = enter_phase(replace(call, updated_at=now), CallPhase.PARKED, now=now)
-        return parked if call.handle is not None else _without_dispatch(parked)
+        return parked if call.handle is not None else without_dispatch(parked)
     message = (
         f"Sign in to '{call.upstream}' so that the tool '{call.tool}' can run. The call goes on by itself after that. "
         f"On your own machine you can run this in a terminal instead of entering an API key: {login_command(call.upstream)}"
@@ -81,7 +82,7 @@ def park_for_login(call: Call, *, login_url: str, now: datetime) -> Call:
         CallPhase.PARKED,
         now=now,
     )
-    return parked if call.handle is not None else _without_dispatch(parked)
+    return parked if call.handle is not None else without_dispatch(parked)
 
 
 def resume_after_login(call: Call, *, now: datetime) -> Call:
@@ -100,11 +101,6 @@ def unfinished_login_completion(call: Call, *, is_refused: bool) -> CallCompleti
     if is_refused and ran:
         outcome = CallOutcome.UNKNOWN
     return failed_completion(outcome, f"{what} to upstream '{call.upstream}'. {consequence}")
-
-
-def _without_dispatch(call: Call) -> Call:
-    """The call before its request, which the upstream refused unread."""
-    return replace(call, dispatched_at=None, runs=call.runs - (call.dispatched_at is not None))
 
 
 ANY_VERSION: Final = 2**62

@@ -42,6 +42,8 @@ class ToolConfig:
     """Whether the tool may only be called as a task."""
     rerun_policy: RerunPolicy = RerunPolicy.NEVER
     """The policy of calls whose client sets none. MCP clients cannot set one."""
+    checks_arguments: bool = True
+    """Whether arguments that the inputSchema refuses are refused before the call; else the tool alone judges them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +121,8 @@ class UpstreamInfo:
     """Open connections. An upstream with credentials for each principal has one for each that uses it now."""
     trusts_annotations: bool = False
     """Whether the rerun policy uses its tools' annotations (readOnlyHint, idempotentHint)."""
+    checks_arguments: bool = True
+    """Whether arguments are checked before a call."""
     credentials: CredentialsScope | None = None
     """Whose login calls use; None if the upstream uses no login: it is a child process, or has configured credentials."""
     faults: Mapping[str, int] = field(default_factory=dict[str, int])

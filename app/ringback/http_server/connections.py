@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from ringback.http_server.limits import ConnectionPhase, HttpLimits
+from ringback.http_server.request_turns import RequestTurns
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class ConnectionLimiter:
         self._next_stall_check_at = 0.0
         self._next_log_at = 0.0
         self._unlogged: Counter[str] = Counter()
+        self.turns = RequestTurns()
         self.rejection_counts: Counter[str] = Counter()
         """Connections rejected or ended by a limit since the start, by reason."""
 

@@ -10,9 +10,11 @@ the connection is closed after the earlier response.
 """
 
 import asyncio
+from functools import partial
 from typing import Any, Final
 
 import httptools
+from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -215,9 +217,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def _start_next_request(self) -> None:
         """Start the oldest request in the pipeline."""
         self._active_request, app = self.pipeline.pop()
-        task = self.loop.create_task(self._active_request.run_asgi(app))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self._start_asgi_task(self._active_request, app)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Not at once if many requests arrive together (`request_turns`)."""
+        start = partial(super()._start_asgi_task, cycle, app)
+        self._connection_limiter.turns.start_request(self.peer, lambda: None if cycle.disconnected else start())
 
     def on_response_complete(self) -> None:
         """Replaces uvicorn's method, which starts a timer for each connection."""

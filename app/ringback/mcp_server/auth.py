@@ -22,7 +22,7 @@ from ringback.domain import principal
 from ringback.domain.cancel_keys import CANCEL_REQUEST_METHOD
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.protected_resource import parse_bearer_token, resource_for_path
-from ringback.mcp_server.incoming_messages import read_message
+from ringback.mcp_server.incoming_messages import read_message, require_media_types
 from ringback.services.body_admission import BodyAdmission
 
 _CALLER_KEY: Final = "ringback.caller"
@@ -92,6 +92,7 @@ async def authorize_request(
         caller.require_scope(principal.Scope.READ)
     if scope["method"] != "POST":
         return receive
+    require_media_types(scope)
     body = await Request(scope, receive).body()
     await body_admission.admit_body(caller.principal, body)
     message = read_message(body, scope)

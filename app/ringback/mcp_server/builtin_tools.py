@@ -194,8 +194,9 @@ class BuiltinToolHandler:
     async def _resume_call(
         self, caller: Caller, arguments: ResumeCallArguments, reserve: ReserveResult, *, wait_seconds: float
     ) -> dict[str, Any]:
-        resumed = await self._resume.resume_call(caller, arguments.resume_token, wait_seconds=wait_seconds)
-        reserve(resumed.call)
+        resumed = await self._resume.resume_call(
+            caller, arguments.resume_token, wait_seconds=wait_seconds, reserve=reserve
+        )
         self._call_resumes.record_resume(resumed.call, ResumeSurface.TOOL)
         return self._build_call_response(
             caller,

@@ -32,6 +32,9 @@ class ClientPatience:
         self._tracked_clients_max = tracked_clients_max
         self._shortest_waits: OrderedDict[ClientKey, float] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._shortest_waits)
+
     def record_give_up(self, client: ClientKey | None, *, after_seconds: float) -> None:
         if client is None:
             return

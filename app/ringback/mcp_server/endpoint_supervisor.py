@@ -7,10 +7,9 @@ are refused until it runs again, and other endpoints are not affected.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
 
@@ -22,6 +21,8 @@ from ringback.mcp_server.session_manager import BoundedSessionManager
 from ringback.waits import run_with_helper, wait_first
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 START_TIMEOUT_SECONDS: Final = 30.0
 """How long a request waits for its endpoint to start. Starting one takes less than a millisecond."""
@@ -73,9 +74,8 @@ class EndpointSupervisor:
         """The endpoints that are down."""
         return frozenset(state.name for state in self._endpoints.values() if state.is_down)
 
-    @asynccontextmanager
-    async def acquire_manager(self, endpoint: Endpoint) -> AsyncGenerator[BoundedSessionManager]:
-        """The endpoint's manager; when it fails, the request is cancelled and `EndpointUnavailable` is raised."""
+    async def use_manager(self, endpoint: Endpoint, use: Callable[[BoundedSessionManager], Awaitable[T]]) -> T:
+        """Await `use` of the endpoint's manager. If the manager fails, it is cancelled, and `EndpointUnavailable` is raised."""
         state = self._endpoints.get(endpoint) or self._start_endpoint(endpoint)
         if state.manager is None:
             await wait_first(state.start_finished.wait(), timeout_seconds=START_TIMEOUT_SECONDS)
@@ -84,11 +84,10 @@ class EndpointSupervisor:
         with anyio.CancelScope() as scope:
             state.request_scopes.add(scope)
             try:
-                yield state.manager
+                return await use(state.manager)
             finally:
                 state.request_scopes.discard(scope)
-        if scope.cancelled_caught:
-            raise state.unavailable_error()
+        raise state.unavailable_error()
 
     def close(self) -> None:
         for state in self._endpoints.values():

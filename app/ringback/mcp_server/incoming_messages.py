@@ -1,5 +1,7 @@
 """Reads the JSON-RPC message of a POST, once for all that handles it.
 
+    an Accept without one of the two forms           -32600, with the id null and HTTP status 406: the body is not read
+    a Content-Type other than JSON                   the same with 415
     no JSON                                          -32700, with the id null
     no object; two members of one name; an odd id    -32600, with the id null
     a value that cannot be written again             -32602, with HTTP status 200 in a legacy session
@@ -7,22 +9,53 @@
 
 Two readers of one message must not understand two different ones: a filter in front of Ringback may read the first member of a
 name, and most parsers keep the last. A request whose id is neither a string nor an integer would look like a notification to
-the SDK, and its client would wait without end.
+the SDK, and its client would wait without end. The SDK refuses wrong headers too, but with an empty body or plain text, which
+clients do not show.
 """
 
 import json
 from collections.abc import MutableMapping
 from typing import Any, Final, cast
 
+from mcp.server.streamable_http import check_accept_headers
+from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import Scope
 
 from ringback.domain import jsontext
-from ringback.domain.errors import MalformedMessage, UnreadableMessage, UnstorableMessage
+from ringback.domain.errors import (
+    MalformedMessage,
+    NotAcceptable,
+    UnexpectedMediaType,
+    UnreadableMessage,
+    UnstorableMessage,
+)
 from ringback.schemas.jsonrpc_errors import MESSAGE_ID_KEY
 
 _MESSAGE_KEY: Final = "ringback.jsonrpc_message"
 """The key of the message in the ASGI scope's state."""
+_BODY_KEY: Final = "ringback.jsonrpc_body"
+"""The key of the body there."""
 _NOTIFICATION_PREFIX: Final = "notifications/"
+_MEDIA_TYPE: Final = "application/json"
+_USUAL_ACCEPT: Final = "application/json, text/event-stream"
+"""What the SDKs send."""
+
+
+def require_media_types(scope: Scope) -> None:
+    """Check the headers of a POST: its body is JSON, and its client accepts JSON and event streams.
+
+    Raises `NotAcceptable` or `UnexpectedMediaType`.
+    """
+    headers = Headers(scope=scope)
+    if headers.get("accept") != _USUAL_ACCEPT and not all(check_accept_headers(Request(scope))):
+        raise NotAcceptable(
+            f"Send the header 'Accept: {_USUAL_ACCEPT}': a response is one of the two. Its media types must both be accepted."
+        )
+    if not headers.get("content-type", "").lower().startswith(_MEDIA_TYPE):
+        raise UnexpectedMediaType(
+            f"Send the header 'Content-Type: {_MEDIA_TYPE}': the body of a POST is a JSON-RPC message."
+        )
 
 
 def read_message(body: bytes, scope: Scope) -> dict[str, Any]:
@@ -36,6 +69,7 @@ def read_message(body: bytes, scope: Scope) -> dict[str, Any]:
             f"The body has an integer of more than {jsontext.INTEGER_DIGITS_MAX} digits, a number beyond doubles, NaN, an "
             "unpaired surrogate or more than 250 levels. Send such a number as a string."
         )
+    scope["state"][_BODY_KEY] = body
     set_message(scope["state"], message)
     return message
 
@@ -43,6 +77,12 @@ def read_message(body: bytes, scope: Scope) -> dict[str, Any]:
 def set_message(state: MutableMapping[str, Any], message: Any) -> None:
     """Set the message of a request that Ringback makes itself: no body of a client has it."""
     state[_MESSAGE_KEY] = message
+
+
+def get_body(scope: Scope) -> bytes:
+    """The body of this request, which `read_message` has read; empty for another method than POST."""
+    body: bytes = scope["state"].get(_BODY_KEY, b"")
+    return body
 
 
 def get_message(scope: Scope) -> Any:

@@ -7,7 +7,7 @@ what is wrong. For each request the SDK also composes middlewares that serve onl
 copies the result through a model: a tenth of the CPU time of a fast call (measured).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, cast
 
 from mcp.server import _streamable_http_modern as sdk
@@ -35,6 +35,7 @@ from ringback.mcp_server.incoming_messages import get_message
 
 CallHandler = Callable[[ServerRequestContext[Any, Any]], Awaitable[Result]]
 _CONTENT_TYPE: Final = "application/json"
+_PARAM_PREFIX: Final = "mcp-param-"
 _TRANSPORT_KIND: Final = "streamable-http"
 
 
@@ -62,25 +63,28 @@ async def handle_modern_call(
 
 async def _read_call(app: Server[Any], lifespan_state: Any, request: Request) -> ServerRequestContext[Any, Any] | None:
     """The request as its handler gets it; None if the SDK objects to it."""
-    message = _read_request(request)
+    headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.scope["headers"]]
+    message = _read_request(request, headers)
     if message is None:
         return None
     named = {"method": message.method, "params": message.params}
-    route = classify_inbound_request(named, headers=_read_headers(request.scope))
+    route = classify_inbound_request(
+        named, headers=dict(reversed(headers))
+    )  # the first of each name, as the SDK reads it
     if isinstance(route, InboundLadderRejection):
         return None
-    if await sdk._mcp_param_rejection(app, request, message, route, lifespan_state) is not None:  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - no other name
-        return None
+    if _may_violate_schema(message, headers):
+        rejection = await sdk._mcp_param_rejection(app, request, message, route, lifespan_state)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - no other name
+        if rejection is not None:
+            return None
     try:
         return _build_context(message, route, lifespan_state, request)
     except ValidationError:
         return None
 
 
-def _read_request(request: Request) -> JSONRPCRequest | None:
-    if not request.headers.get("content-type", "").lower().startswith(_CONTENT_TYPE):
-        return None
-    if find_duplicated_routing_header(request.headers.items()) is not None:
+def _read_request(request: Request, headers: Sequence[tuple[str, str]]) -> JSONRPCRequest | None:
+    if find_duplicated_routing_header(headers) is not None:
         return None
     try:
         return JSONRPCRequest.model_validate(get_message(request.scope))
@@ -88,9 +92,10 @@ def _read_request(request: Request) -> JSONRPCRequest | None:
         return None
 
 
-def _read_headers(scope: Scope) -> dict[str, str]:
-    """The first header of each name, as the SDK reads them."""
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
+def _may_violate_schema(message: JSONRPCRequest, headers: Sequence[tuple[str, str]]) -> bool:
+    """Whether the SDK compares headers with arguments: there is one or the other."""
+    arguments = None if message.params is None else message.params.get("arguments")
+    return bool(arguments) or any(name.startswith(_PARAM_PREFIX) for name, _ in headers)
 
 
 def _build_context(

@@ -136,8 +136,9 @@ class McpServer:
         response = ResponseTracker(scope, send)
         try:
             with self._count_stream(scope, caller):
-                async with self._endpoints.acquire_manager(endpoint) as manager:
-                    await manager.handle_request(scope, receive, response)
+                await self._endpoints.use_manager(
+                    endpoint, lambda manager: manager.handle_request(scope, receive, response)
+                )
         except EndpointUnavailable:
             if not response.has_started:
                 raise

@@ -31,7 +31,6 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -42,6 +41,7 @@ from ringback.domain.signals import mcp_session_topic
 from ringback.mcp_server.auth import get_request_caller
 from ringback.mcp_server.direct_streams import is_modern_stream_request, serve_direct_stream
 from ringback.mcp_server.gateway import TaskSpawner
+from ringback.mcp_server.incoming_messages import get_body
 from ringback.mcp_server.modern_calls import CallHandler, handle_modern_call
 from ringback.mcp_server.request_context import SESSION_REFUSED_KEY, Endpoint
 from ringback.mcp_server.session_activity import SessionActivity
@@ -49,7 +49,6 @@ from ringback.mcp_server.session_transport import SessionTransport, build_replay
 from ringback.mcp_server.single_responses import (
     asks_for_notifications,
     is_modern_tool_call,
-    make_body_receive,
     send_single_response,
     send_streamed_response,
 )
@@ -133,9 +132,8 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Override the SDK's dispatch by era."""
         if is_modern_tool_call(scope):
-            body = await Request(scope, receive).body()
+            body = get_body(scope)
             if asks_for_notifications(body):
-                receive = make_body_receive(body, receive)
                 await send_streamed_response(super()._handle_request, scope, receive, send)
             else:
                 handle = partial(handle_modern_call, self.app, self._handle_call, self._lifespan_state, body)

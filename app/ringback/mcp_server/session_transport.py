@@ -164,8 +164,7 @@ class SessionTransport(StreamableHTTPServerTransport):
         await self.handle_request(*build_replay(scope, self.session_id, message))
 
     async def _handle_post(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await Request(scope, receive).body()
-        receive, message = _create_receive(body, receive), get_message(scope)
+        message = get_message(scope)
         if await self._store_foreign_answer(scope, message):
             await Response(status_code=HTTPStatus.ACCEPTED)(scope, receive, send)
             return

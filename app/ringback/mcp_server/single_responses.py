@@ -21,11 +21,9 @@ from typing import Any, Final
 
 import anyio
 from mcp.server import _streamable_http_modern as sdk
-from mcp.server.streamable_http import check_accept_headers
 from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
-from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from ringback.waits import run_with_helper, wait_first
@@ -53,13 +51,12 @@ def note_wait(state: MutableMapping[str, Any]) -> None:
 
 
 def is_modern_tool_call(scope: Scope) -> bool:
-    """Whether the headers name a modern tools/call of a client that accepts a JSON body and an event stream."""
+    """Whether the headers name a modern tools/call. Its client accepts both forms of responses (`incoming_messages`)."""
     headers = Headers(scope=scope)
     return (
         scope["method"] == "POST"
         and headers.get(MCP_METHOD_HEADER) == "tools/call"
         and headers.get(MCP_PROTOCOL_VERSION_HEADER) in MODERN_PROTOCOL_VERSIONS
-        and all(check_accept_headers(Request(scope)))
     )
 
 

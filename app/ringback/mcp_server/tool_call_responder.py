@@ -11,8 +11,7 @@ The call continues in every case.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, Final
 
@@ -73,8 +72,12 @@ class ToolCallResponder:
             call.id, log_level=log_level, on_notification=helper.start
         ) as notifications:
             async with helper:
-                with _start_later(helper):
+                # With the first notification, or soon: a call that ends before both needs no helper.
+                timer = asyncio.get_running_loop().call_later(ATTEND_AFTER_SECONDS, helper.start)
+                try:
                     return await wait.wait_for_response(call)
+                finally:
+                    timer.cancel()
 
     async def _relay_until_disconnect(
         self,
@@ -87,16 +90,6 @@ class ToolCallResponder:
             group.create_task(progress_relay.relay_notifications(notifications))
             await context.request_closed.wait()
             await mark_call_unattended(self._gateway, context, call.id)
-
-
-@contextmanager
-def _start_later(helper: LateHelper) -> Generator[None]:
-    """Start the helper with the first notification, or soon: a call that ends before both needs none."""
-    timer = asyncio.get_running_loop().call_later(ATTEND_AFTER_SECONDS, helper.start)
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 class _ResponseWait:

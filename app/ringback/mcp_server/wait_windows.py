@@ -77,7 +77,7 @@ class WaitWindows:
     @contextmanager
     def observe_wait(self, context: RequestContext) -> Generator[None]:
         """Remember it if the client disconnects or cancels its request in this context."""
-        client, started_at = _get_client_key(context), self._gateway.clock.monotonic()
+        started_at = self._gateway.clock.monotonic()
         ended_at: float | None = None
         call_id = None if context.stream_request is None else context.stream_request.call_id
         self._waiting.add(call_id)
@@ -92,7 +92,7 @@ class WaitWindows:
             has_come_back = call_id is not None and call_id not in self._waiting
             self._waiting.discard(call_id)
             if ended_at is not None and not has_come_back and not self._gateway.lifecycle.shutdown_event.is_set():
-                self._patience.record_give_up(client, after_seconds=ended_at - started_at)
+                self._patience.record_give_up(_get_client_key(context), after_seconds=ended_at - started_at)
 
     def forget_give_up(self, context: RequestContext) -> None:
         """Forget what looked as if the client gave up: it lost the stream of this request, and waits for the response again."""
@@ -101,14 +101,16 @@ class WaitWindows:
             self._waiting.discard(context.stream_request.call_id)
 
     def _limit_window(self, context: RequestContext, seconds: float) -> float:
-        shortest_wait = self._patience.get_shortest_wait(_get_client_key(context))
-        return shorten_window(min(seconds, self._config.wait_seconds_max), shortest_wait)
+        return shorten_window(min(seconds, self._config.wait_seconds_max), self._get_shortest_wait(context))
+
+    def _get_shortest_wait(self, context: RequestContext) -> float | None:
+        return self._patience.get_shortest_wait(_get_client_key(context)) if self._patience else None
 
     def _waits_for_progress(self, context: RequestContext) -> bool:
         return (
             context.meta.get("progress_token") is not None
             and get_known_client(context.client_name).progress_restarts_timeout
-            and self._patience.get_shortest_wait(_get_client_key(context)) is None
+            and self._get_shortest_wait(context) is None
         )
 
 

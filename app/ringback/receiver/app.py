@@ -22,15 +22,11 @@ from ringback.receiver.missed_events import FETCHED_EVENT_NAMES, FetchSince, Mis
 from ringback.receiver.sqlite_inbox import InboxUnavailable, SQLiteInbox
 from ringback.receiver.subscription_registry import SubscriptionRegistry
 from ringback.receiver.turns import HandlerTurns
-from ringback.receiver.verification import current_time, verify
-from ringback.signing.standard_webhooks import VerificationError, check_secret
+from ringback.receiver.verification import SecretSource, current_time, fixed_secrets, verify
+from ringback.signing.standard_webhooks import VerificationError
 
 if TYPE_CHECKING:
     from fastapi import APIRouter, FastAPI
-
-SecretSource = str | Sequence[str] | Callable[[str | None], Sequence[str] | Awaitable[Sequence[str]]]
-"""The accepted secrets (`whsec_…`) or public keys (`whpk_…`): fixed ones, or a function of the subscription id that returns
-none for an unknown id."""
 
 HANDLERS_MAX: Final = 16
 """Handlers that run at the same time, each for another session."""
@@ -97,7 +93,7 @@ class ReceiverApp:
         clock: Callable[[], datetime] = current_time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._get_secrets = secrets if callable(secrets) else _fixed_secrets(secrets)
+        self._get_secrets = secrets if callable(secrets) else fixed_secrets(secrets)
         if not handler_timeout_seconds > 0:
             raise ValueError("handler_timeout_seconds must be more than 0: the longest run of a handler, in seconds.")
         self._on_callback = on_callback
@@ -110,17 +106,7 @@ class ReceiverApp:
         )
         self._handling = self._create_handling(inbox, start_cursor, order_key, handlers_max, turn_wait_seconds, sleep)
         self._registry = secrets if isinstance(secrets, SubscriptionRegistry) else None
-        self._missed = None
-        if fetch_since is not None or recover is not None:
-            self._missed = MissedEvents(
-                fetch_since,
-                self._handling,
-                recover=recover,
-                names=fetched_names,
-                order_key=order_key,
-                get_time=lambda: self._clock().timestamp(),
-                sleep=sleep,
-            )
+        self._missed = self._create_missed(fetch_since, recover, fetched_names, order_key, sleep)
         self._fetching: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._is_open = False
@@ -284,6 +270,26 @@ class ReceiverApp:
 
     # -- handling --
 
+    def _create_missed(
+        self,
+        fetch_since: FetchSince | None,
+        recover: Recover | None,
+        names: Collection[str],
+        order_key: OrderKey,
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> MissedEvents | None:
+        if fetch_since is None and recover is None:
+            return None
+        return MissedEvents(
+            fetch_since,
+            self._handling,
+            recover=recover,
+            names=names,
+            order_key=order_key,
+            get_time=lambda: self._clock().timestamp(),
+            sleep=sleep,
+        )
+
     def _create_handling(
         self,
         inbox: SQLiteInbox | None,
@@ -334,13 +340,3 @@ class ReceiverApp:
 
     def _forget_waitable(self, number: int) -> None:
         self._handling.forget_waitable(number)
-
-
-def _fixed_secrets(secrets: str | Sequence[str]) -> Callable[[str | None], Sequence[str]]:
-    """Fixed secrets, checked now, so that an invalid one fails at the start and not at the first callback."""
-    fixed = [secrets] if isinstance(secrets, str) else list(secrets)
-    if not fixed:
-        raise ValueError("A receiver needs at least one webhook secret.")
-    for secret in fixed:
-        check_secret(secret)
-    return lambda _: fixed

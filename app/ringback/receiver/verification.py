@@ -1,12 +1,16 @@
 """Verification with this machine's clock, and the public keys of a published JSON Web Key Set."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 from ringback.signing import ed25519, standard_webhooks
-from ringback.signing.standard_webhooks import TOLERANCE_SECONDS, VerifiedMessage
+from ringback.signing.standard_webhooks import TOLERANCE_SECONDS, VerifiedMessage, check_secret
+
+SecretSource = str | Sequence[str] | Callable[[str | None], Sequence[str] | Awaitable[Sequence[str]]]
+"""The accepted secrets (`whsec_…`) or public keys (`whpk_…`): fixed ones, or a function of the subscription id that returns
+none for an unknown id."""
 
 JWKS_KEYS_MAX: Final = 32
 """A service publishes one key, and two while it rotates them."""
@@ -58,3 +62,13 @@ def public_keys_from_jwks(document: bytes | str | Mapping[str, Any]) -> list[str
 
 def current_time() -> datetime:
     return datetime.now(UTC)  # noqa: TID251 - the library's default clock; parameters replace it
+
+
+def fixed_secrets(secrets: str | Sequence[str]) -> Callable[[str | None], Sequence[str]]:
+    """Fixed secrets, checked now, so that an invalid one fails at the start and not at the first callback."""
+    fixed = [secrets] if isinstance(secrets, str) else list(secrets)
+    if not fixed:
+        raise ValueError("A receiver needs at least one webhook secret.")
+    for secret in fixed:
+        check_secret(secret)
+    return lambda _: fixed

@@ -237,14 +237,20 @@ class CallExecution:
                 return _UNREADABLE_COMPLETION
             await self._leased_call.mark_dispatched(trusts_lease=self._clock.monotonic() < self.trusted_until)
             note_dispatch(self.call)
-            async with self._leased_call.write_progress_during():
-                self._outcome = await session.run_call(self._leased_call)
-                return self._outcome
+            return await self._run_call(session)
         except LeaseLost:
             await self._forward_cancellation()
             raise
         finally:
             self._session = None
+
+    async def _run_call(self, session: BoundDriverPort) -> Outcome:
+        self._leased_call.begin_run()
+        try:
+            self._outcome = await session.run_call(self._leased_call)
+        finally:
+            await self._leased_call.end_run()
+        return self._outcome
 
     # -- stopping early --
 
@@ -286,6 +292,7 @@ class CallExecution:
         """
         if reason is _StopReason.PAST_DEADLINE and not self._cancel_request.is_delivered:
             await self._cancel_in_session()
+        self._leased_call.give_up_run()
         task.cancel()
         await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_SECONDS)
         if self._outcome is not None or (task.done() and not task.cancelled()):

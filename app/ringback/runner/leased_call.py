@@ -5,12 +5,12 @@ whatever the clocks say. A driver's changes (`drivers.CallContext`) are also ref
 completion is not refused: it was observed, and while the row carries this token no other process works on the call.
 """
 
-import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from datetime import datetime
+from typing import Any
 
 from ringback.domain import inputs
 from ringback.domain.call import (
@@ -22,6 +22,8 @@ from ringback.domain.call import (
     awaits_confirmation,
     enter_phase,
     is_dispatched_by_lease,
+    is_lease_current,
+    without_dispatch,
 )
 from ringback.domain.call_completion import recover_call
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
@@ -35,18 +37,17 @@ from ringback.domain.signals import CALL_QUEUED_TOPIC, call_answered_topic, call
 from ringback.notifier.call_ends import LeasedCompletion
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
+from ringback.runner.dispatch_record import LeasedDispatchRecord
 from ringback.runner.drivers import LeaseLost, ParkedCall
 from ringback.runner.lease_writer import LeaseWriter
-from ringback.runner.throttled_writer import ThrottledWriter
+from ringback.runner.progress_record import ProgressRecord
 from ringback.services.login_waits import LoginWaits, RefusedCall, note_login_accepted, write_for_owner
 from ringback.telemetry import call_facts
+from ringback.upstreams.dispatch_records import enter_dispatch_record, leave_dispatch_record
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.waits import ObservableFlag
 
 log = logging.getLogger(__name__)
-
-PROGRESS_INTERVAL_SECONDS: Final = 1.0
-"""One stored progress a second for each call: a reader needs no more, and each costs the store a write."""
 
 
 class LeasedCall:
@@ -67,7 +68,7 @@ class LeasedCall:
         """Once `abort_requested` is set, a write that the store refuses is left to the next process."""
         self._committed = call if is_dispatched_by_lease(call) else None
         """The call as committed, if it was leased as dispatched and its request is not sent yet."""
-        self.call = self._unsent = call if self._committed is None else _without_dispatch(call)
+        self.call = self._unsent = call if self._committed is None else without_dispatch(call)
         self.lease_lost = ObservableFlag()
         """Set once another process holds the lease, or may hold it."""
         self.has_handle = ObservableFlag(is_set=call.handle is not None)
@@ -83,27 +84,32 @@ class LeasedCall:
         )
         self._login_waits = login_waits
         self._poll_requested = ObservableFlag()
-        self._progress = ThrottledWriter(self._record_progress, interval_seconds=PROGRESS_INTERVAL_SECONDS, clock=clock)
-        self._accepts_progress_writes = False
-        self._progress_task: asyncio.Task[None] | None = None
-        """Started by the first progress: most calls report none."""
+        self._progress = ProgressRecord(self._record_progress, clock=clock)
+        self._dispatch_record = LeasedDispatchRecord(self)
+        self.sent_round: Handle | None = None
+        """The handle that `save_handle(None)` removed: a round of the call is sent that continues from it."""
 
     # -- for drivers: `CallContext` --
 
     async def report_progress(self, progress: Progress) -> None:
         self._notification_hub.publish_progress(self.call.id, progress)
         self._progress.update(progress)
-        if self._accepts_progress_writes and self._progress_task is None:
-            self._progress_task = asyncio.create_task(self._progress.run())
 
     async def save_handle(self, handle: Handle | None) -> None:
+        if handle == self.call.handle:
+            return
+        is_accepted = handle is not None and handle != self.sent_round
+
         async def write_handle(tx: Transaction) -> Call:
             leased = await self._read_leased(tx)
             updated = replace(leased, handle=handle, updated_at=tx.now())
             await tx.calls.update(updated, CallChange.HANDLE, expected=leased.status, lease_token=self._lease_token)
-            await note_login_accepted(tx, leased)
+            if is_accepted:
+                await note_login_accepted(tx, leased)
             return updated
 
+        if handle is None or is_accepted:
+            self.sent_round = self.call.handle if handle is None else None
         self.call = await self._writer.write_while_leased(write_handle)
         if handle is not None:
             self.has_handle.set()
@@ -148,18 +154,21 @@ class LeasedCall:
 
     # -- for the execution --
 
-    @asynccontextmanager
-    async def write_progress_during(self) -> AsyncGenerator[None]:
-        """Store progress while this is entered. Later progress is not stored by itself: the completion carries the last."""
-        self._accepts_progress_writes = True
-        try:
-            yield
-        finally:
-            self._accepts_progress_writes = False
-            if (progress_task := self._progress_task) is not None:
-                self._progress_task = None
-                progress_task.cancel()
-                await asyncio.gather(progress_task, return_exceptions=True)
+    def begin_run(self) -> None:
+        """Store progress, and refusals of the call's requests, from now on."""
+        self._dispatch_record = LeasedDispatchRecord(self)
+        enter_dispatch_record(self._dispatch_record)
+        self._progress.begin_writes()
+
+    async def end_run(self) -> None:
+        """Store no further progress by itself, because the completion carries the last, and send no request again."""
+        self.give_up_run()
+        leave_dispatch_record()
+        await self._progress.end_writes()
+
+    def give_up_run(self) -> None:
+        """Let no request of the run be sent from now on, if the upstream refused the last one."""
+        self._dispatch_record.close()
 
     def request_poll(self) -> None:
         """End the driver's wait for answers, so that it polls its upstream now."""
@@ -195,12 +204,22 @@ class LeasedCall:
         `StoreUnavailable`: then no byte was sent.
         """
         committed, self._committed = self._committed, None
-        if committed is None or not trusts_lease or not _is_current_lease(committed, self._clock):
+        if committed is None or not trusts_lease or not is_lease_current(committed, now=self._clock.now()):
             self.call = await self._store.write_for(self.call.principal, self._write_dispatched)
         elif self.call is self._unsent:
             self.call = committed
         else:
             self.call = replace(self.call, dispatched_at=committed.dispatched_at, runs=committed.runs)
+
+    async def retract_dispatch(self) -> None:
+        """Commit that the upstream refused the last tools/call unread. For this process that counts before the commit."""
+        self.call = without_dispatch(self.call)
+        self.call = await self._writer.write_while_leased(lambda tx: self._write_dispatch(tx, at=None))
+
+    async def repeat_dispatch(self) -> None:
+        dispatched = await self._writer.write_while_leased(self._write_dispatched)
+        if self._dispatch_record.is_open:
+            self.call = dispatched
 
     async def finish_call(self, completion: CallCompletion) -> None:
         async def write() -> Call:
@@ -255,12 +274,16 @@ class LeasedCall:
         return call
 
     async def _write_dispatched(self, tx: Transaction) -> Call:
+        return await self._write_dispatch(tx, at=tx.now())
+
+    async def _write_dispatch(self, tx: Transaction, *, at: datetime | None) -> Call:
         call = await self._read_leased(tx)
         if call.handle is not None:
             return call
-        dispatched = replace(call, dispatched_at=tx.now(), updated_at=tx.now(), runs=self.call.runs + 1)
-        await tx.calls.update(dispatched, CallChange.DISPATCHED, expected=call.status, lease_token=self._lease_token)
-        return dispatched
+        runs = self.call.runs + (at is not None)
+        changed = replace(call, dispatched_at=at, runs=runs, updated_at=tx.now())
+        await tx.calls.update(changed, CallChange.DISPATCHED, expected=call.status, lease_token=self._lease_token)
+        return changed
 
     def _leased_completion(self, completion: CallCompletion) -> LeasedCompletion:
         return LeasedCompletion(
@@ -326,13 +349,3 @@ class LeasedCall:
             return  # the next progress is another attempt, and the completion carries the last one
         if not leased:
             self.lease_lost.set()
-
-
-def _without_dispatch(call: Call) -> Call:
-    """The call that was leased as dispatched, as it is until `mark_dispatched`: nothing is sent."""
-    return replace(call, dispatched_at=None, runs=call.runs - 1)
-
-
-def _is_current_lease(leased: Call, clock: Clock) -> bool:
-    """False after the machine was suspended for longer than the lease; the monotonic clock stands still meanwhile."""
-    return leased.lease_until is not None and clock.now() < leased.lease_until

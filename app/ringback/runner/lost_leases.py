@@ -6,10 +6,9 @@ nothing was sent. This process knows it.
 """
 
 import logging
-from dataclasses import replace
 from typing import Final
 
-from ringback.domain.call import Call
+from ringback.domain.call import Call, without_dispatch
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Store, Transaction
 from ringback.notifier.recorder import Recorder
@@ -52,6 +51,4 @@ class LostLeases:
 
 def _without_dispatch(call: Call) -> Call:
     """A lease may mark a new call as dispatched in advance; the execution that would have sent it never began."""
-    if call.handle is not None or call.dispatched_at is None:
-        return call
-    return replace(call, dispatched_at=None, runs=call.runs - 1)
+    return call if call.handle is not None else without_dispatch(call)

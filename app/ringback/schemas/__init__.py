@@ -7,7 +7,7 @@ without a value. Only `OmittedIfNone` members can be absent, because a response 
     fields               types of members, with their limits
     validation_errors    describes errors without the rejected values
     jsonrpc_errors       errors as JSON-RPC errors, with which the MCP endpoints refuse requests
-    calls, call_requests, reports, webhooks, webhook_requests, retries, deliveries, open_deliveries, events,
+    calls, call_requests, reports, webhooks, webhook_requests, retries, deliveries, events,
     published_events, upstreams, upstream_logins, call_histories, keys, portal_links, audit, usage, insights, erasures,
     operations           the requests and responses of one noun each
     examples             examples of the OpenAPI document; a test validates them against these models; administration_examples:

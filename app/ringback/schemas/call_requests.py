@@ -31,6 +31,8 @@ from ringback.services.registrations import WebhookRegistration
 
 JOIN_CALLS_MAX: Final = 100
 """Calls in one wait: as many as on one page."""
+REPEATS_FILTER_MAX: Final = 1_000_000
+"""More runs or attempts than a call or a delivery can have."""
 
 
 OptionalCallback = Annotated[
@@ -131,6 +133,14 @@ class CallListQuery(PrincipalQueryParams):
     id_prefix: Annotated[
         str | None, Field(pattern=CALL_ID_PREFIX, description="The beginning of the id, such as `call_01KAGZ`.")
     ] = None
+    min_runs: Annotated[int, Field(ge=1, le=REPEATS_FILTER_MAX)] | None = Field(
+        default=None,
+        description="Calls that were sent to their upstream at least this often; `2`: calls that ran more than once.",
+    )
+    min_delivery_attempts: Annotated[int, Field(ge=2, le=REPEATS_FILTER_MAX)] | None = Field(
+        default=None,
+        description="Calls of which one delivery has had at least this many attempts; `2`: calls with a retried callback.",
+    )
     limit: PageSize = PAGE_SIZE_DEFAULT
     cursor: Cursor | None = None
 
@@ -145,6 +155,8 @@ class CallListQuery(PrincipalQueryParams):
             since=self.since,
             until=self.until,
             id_prefix=self.id_prefix,
+            min_runs=self.min_runs or 0,
+            min_delivery_attempts=self.min_delivery_attempts or 0,
         )
 
 

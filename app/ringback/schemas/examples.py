@@ -271,6 +271,7 @@ UPSTREAM: Final[dict[str, Any]] = {
     "signed_in_owners": None,
     "max_concurrent": 16,
     "isolation": "shared",
+    "checks_arguments": True,
     "faults": {"repaired": 2},
 }
 HOSTED_UPSTREAM: Final[dict[str, Any]] = {

@@ -41,6 +41,10 @@ class UpstreamView(ResponseBody):
         description="For an operator: how many principals are signed in with credentials of their own, up to 10,000; else null"
     )
     isolation: str = Field(description="Which calls share a session with it: shared (all calls), principal or call")
+    checks_arguments: bool = Field(
+        description="Whether arguments that a tool's inputSchema refuses are refused before the call; `check_arguments` in the "
+        "configuration"
+    )
     faults: dict[str, int] = Field(
         description="Protocol faults of the upstream since the service started: unreadable, oversized, unmatched, repaired, "
         "dropped_notifications, slowed, list_cut, stalled, replaced. Kinds with a count of 0 are left out."

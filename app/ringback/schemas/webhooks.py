@@ -9,8 +9,8 @@ from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.retry import RetryProfile
 from ringback.domain.webhook import DeliveryCondition, Webhook, WebhookOrigin, WebhookState
 from ringback.domain.webhook_text import describe_webhook
+from ringback.schemas.deliveries import OpenDeliveriesView, deliveries_members
 from ringback.schemas.fields import OWNER_DESCRIPTION, Instant, OmittedIfNone, ResponseBody
-from ringback.schemas.open_deliveries import OpenDeliveriesView, deliveries_members
 from ringback.schemas.retries import OwnRetriesView
 from ringback.services.registrations import RegisteredWebhook
 from ringback.services.replays import ReplayResult

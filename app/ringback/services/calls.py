@@ -1,7 +1,7 @@
 """Calls: start, read, list, join and cancel them; wait for them; read their results."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 
@@ -28,6 +28,8 @@ from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
 from ringback.services.new_calls import StartedCall, log_started_calls
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistrations
+from ringback.services.result_reads import ResultReader, is_large
+from ringback.services.unread_responses import ResponseMemory
 from ringback.services.upstream_controls import UpstreamControls
 from ringback.telemetry.spans import link_current_span
 
@@ -57,6 +59,7 @@ class Calls:
     ) -> None:
         """`wait_seconds_max` bounds every wait, however long the client asks to wait."""
         self._store = store
+        self._results = ResultReader(store=store)
         self._clock = clock
         self._recorder = recorder
         self._attended_calls = recorder.attended_calls
@@ -199,7 +202,7 @@ class Calls:
             return call, None
         if (end := self._attended_calls.find_end(call.id)) is not None:
             return call, end.result
-        return call, await self._store.read(lambda tx: tx.call_completions.get_result(call.id))
+        return call, await self._results.read_result(call)
 
     async def join_calls(
         self, caller: Caller, call_ids: Sequence[str], mode: JoinMode, *, wait_seconds: float
@@ -235,24 +238,20 @@ class Calls:
         )
 
     async def get_result(
-        self, caller: Caller, call_id: str, *, find_held: Callable[[Call], bytes | None] | None = None
+        self, caller: Caller, call_id: str, *, memory: ResponseMemory | None = None
     ) -> tuple[Call, bytes]:
-        """Return the call and its stored CallToolResult as JSON.
-
-        `find_held` returns the result if it is in memory, and may refuse the read of one that is not.
-        """
+        """Return the call and its stored CallToolResult as JSON. `memory` may have it, or refuse to read a large one."""
         caller.require_scope(Scope.READ)
 
-        async def read(tx: Transaction) -> tuple[Call, bytes]:
+        async def read(tx: Transaction) -> tuple[Call, bytes | None]:
             call = await get_own_call(tx, caller.principal, call_id)
-            if find_held is not None and (held := find_held(call)) is not None:
-                return call, held
-            result = await tx.call_completions.get_result(call.id)
-            if result is None:
-                raise ResultNotReady(_no_result_detail(call), call_id=call.id, call_status=str(call.status))
-            return call, result
+            return call, None if is_large(call) else await tx.call_completions.get_result(call.id)
 
         call, result = await self._store.read(read)
+        if is_large(call):
+            result = await self._results.read_large_result(call, memory)
+        if result is None:
+            raise ResultNotReady(_no_result_detail(call), call_id=call.id, call_status=str(call.status))
         link_current_span(call.id, call.traceparent)
         return call, result
 

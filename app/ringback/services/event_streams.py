@@ -94,7 +94,7 @@ class EventStreams:
     ) -> AsyncGenerator[StreamPage]:
         """Follow the log for MCP: yield the start at once, then pages of events, and heartbeats.
 
-        A heartbeat follows each `heartbeat_seconds` without events.
+        A heartbeat comes every `heartbeat_seconds`, between events too.
 
         Ends when the service shuts down, or after `FOLLOW_SECONDS_MAX`. Raises `QuotaExceeded` before the first page.
         """
@@ -185,15 +185,16 @@ class _Stream:
         heartbeat_at = self._clock.monotonic() + heartbeat_seconds
         while not self._lifecycle.shutdown_flag.is_set() and (now := self._clock.monotonic()) < ends_at:
             page = await self._read_next()
-            if page is None and now >= heartbeat_at:
-                page = StreamPage(position=self._position)
-            if page is None:
+            if page is not None:
+                yield page
+                if page.is_store_unavailable:
+                    await self._clock.sleep(RETRY_SECONDS)
+            # Events do not postpone it: MCP asks for periodic heartbeats, and clients may count on them.
+            if now >= heartbeat_at:
+                yield StreamPage(position=self._position)
+                heartbeat_at = self._clock.monotonic() + heartbeat_seconds
+            elif page is None:
                 await subscription.waiter.wait(min(heartbeat_at, ends_at) - now)
-                continue
-            yield page
-            if page.is_store_unavailable:
-                await self._clock.sleep(RETRY_SECONDS)
-            heartbeat_at = self._clock.monotonic() + heartbeat_seconds
 
     async def _read_next(self) -> StreamPage | None:
         """The next page; None if there is nothing to send."""

@@ -126,7 +126,11 @@ class LoginCompletion:
             await self._waits.resume_calls(tx, tokens)
             return tokens
 
-        tokens = await write_for_owner(self._store, login.owner, save)
+        try:
+            tokens = await write_for_owner(self._store, login.owner, save)
+        except BaseException:
+            self._revocations.revoke_unsaved(self._store, login, granted)
+            raise
         if replaced is not None and ends_grant_of(tokens, replaced):
             self._revocations.revoke_later(replaced)
         return tokens

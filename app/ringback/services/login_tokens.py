@@ -6,11 +6,13 @@ account, and each node replaces the connection of the owner.
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ringback.domain.clock import epoch_milliseconds, seconds
-from ringback.domain.ports import Transaction
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import upstream_tokens_topic
 from ringback.domain.upstream_logins import SHARED_OWNER, GrantedTokens, LoginFlow, UpstreamLogin, UpstreamTokens
@@ -88,14 +90,35 @@ class LoginRevocations:
         self._flow = flow
         self._running: set[asyncio.Task[None]] = set()
 
+    def revoke_unsaved(self, store: Store, login: UpstreamLogin, granted: GrantedTokens) -> None:
+        """Revoke the tokens of a login whose unit failed, unless they are stored after all. Call it after the unit."""
+        self._start(self._revoke_unsaved(store, login, granted), login.upstream)
+
     def revoke_later(self, tokens: UpstreamTokens) -> None:
         """Call it after the unit that removed the tokens is committed."""
+        self._start(self._flow.revoke_tokens(tokens), tokens.upstream)
+
+    def _start(self, revocation: Coroutine[Any, Any, None], upstream: str) -> None:
         if len(self._running) >= REVOCATIONS_MAX:
-            log.warning("login.not_revoked", extra={"upstream": tokens.upstream, "failure": "busy"})
+            revocation.close()
+            log.warning("login.not_revoked", extra={"upstream": upstream, "failure": "busy"})
             return
-        task = asyncio.create_task(self._flow.revoke_tokens(tokens), name="login-revocation")
+        task = asyncio.create_task(revocation, name="login-revocation")
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+
+    async def _revoke_unsaved(self, store: Store, login: UpstreamLogin, granted: GrantedTokens) -> None:
+        async def read(tx: Transaction) -> tuple[UpstreamTokens | None, UpstreamTokens]:
+            unsaved = _make_tokens(login, granted, None, now=tx.now())
+            return await tx.upstream_tokens.get(login.upstream, login.owner), unsaved
+
+        try:
+            stored, unsaved = await store.read(read)
+        except StoreUnavailable:  # the commit may have been lost, and the tokens be stored
+            log.warning("login.not_revoked", extra={"upstream": login.upstream, "failure": "store_unavailable"})
+            return
+        if stored is None or ends_grant_of(stored, unsaved):
+            await self._flow.revoke_tokens(unsaved)
 
 
 def ends_grant_of(replacement: UpstreamTokens, replaced: UpstreamTokens) -> bool:

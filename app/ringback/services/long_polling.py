@@ -1,11 +1,10 @@
 """Long polling: read the store, wait for a signal, and read again, until a condition holds or the time is over."""
 
-from collections.abc import Awaitable, Callable, Collection, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final, TypeVar
 
 from ringback.domain.clock import Clock
-from ringback.domain.signals import Signals, Waiter
+from ringback.domain.signals import Signals
 from ringback.services.lifecycle import Lifecycle
 
 T = TypeVar("T")
@@ -34,19 +33,14 @@ async def poll_until(
     `known` is what `read` would return now, if the caller is sure of it; the first read is then left out.
     """
     ends_at = clock.monotonic() + min(wait_seconds, LONG_POLL_SECONDS_MAX)
-    with signals.listen(*topics) as waiter, _notify_at_shutdown(waiter, lifecycle):
-        while True:
-            value, known = (await read() if known is None else known), None
-            left = ends_at - clock.monotonic()
-            if is_done(value) or left <= 0 or lifecycle.shutdown_flag.is_set():
-                return value
-            await waiter.wait(min(left, POLL_INTERVAL_SECONDS))
-
-
-@contextmanager
-def _notify_at_shutdown(waiter: Waiter, lifecycle: Lifecycle) -> Generator[None]:
-    lifecycle.shutdown_flag.add_callback(waiter.notify)
-    try:
-        yield
-    finally:
-        lifecycle.shutdown_flag.remove_callback(waiter.notify)
+    with signals.listen(*topics) as waiter:
+        lifecycle.shutdown_flag.add_callback(waiter.notify)
+        try:
+            while True:
+                value, known = (await read() if known is None else known), None
+                left = ends_at - clock.monotonic()
+                if is_done(value) or left <= 0 or lifecycle.shutdown_flag.is_set():
+                    return value
+                await waiter.wait(min(left, POLL_INTERVAL_SECONDS))
+        finally:
+            lifecycle.shutdown_flag.remove_callback(waiter.notify)

@@ -4,7 +4,7 @@ A resume token names one call; it does not authenticate the caller. The API key 
 same response as a forged one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ringback.domain.call import Call
@@ -24,6 +24,7 @@ from ringback.services.calls import get_own_call
 from ringback.services.events import read_event_page
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
+from ringback.services.result_reads import ResultReader, is_large
 from ringback.signing.resume_token import ExpiredResumeToken, InvalidResumeToken, ResumeClaims
 from ringback.telemetry.spans import link_current_span
 
@@ -55,13 +56,24 @@ class CallResumption:
         wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT,
     ) -> None:
         self._store = store
+        self._results = ResultReader(store=store)
         self._clock = clock
         self._tokens = tokens
         self._lifecycle = lifecycle
         self._wait_seconds_max = wait_seconds_max
 
-    async def resume_call(self, caller: Caller, token: str, *, wait_seconds: float = 0.0) -> ResumedCall:
-        """Return the state of the call; with `wait_seconds`, when it has ended or that time has passed."""
+    async def resume_call(
+        self,
+        caller: Caller,
+        token: str,
+        *,
+        wait_seconds: float = 0.0,
+        reserve: Callable[[Call], None] = lambda _: None,
+    ) -> ResumedCall:
+        """Return the state of the call; with `wait_seconds`, when it has ended or that time has passed.
+
+        `reserve` is called before a large result is read, and may refuse the read.
+        """
         caller.require_scope(Scope.READ)
         claims = self._read_claims(caller, token)
         resumed = await poll_until(
@@ -74,7 +86,10 @@ class CallResumption:
             lifecycle=self._lifecycle,
         )
         link_current_span(resumed.call.id, resumed.call.traceparent)
-        return resumed
+        if not is_large(resumed.call):
+            return resumed
+        reserve(resumed.call)
+        return replace(resumed, result=await self._results.read_large_result(resumed.call))
 
     async def issue_token(self, caller: Caller, call_id: str, *, revoke_previous: bool = False) -> str:
         """Issue a token of the call, placed at the end of the log. With `revoke_previous`, all other tokens become invalid.
@@ -116,7 +131,7 @@ class CallResumption:
         )
         return ResumedCall(
             call=call,
-            result=await tx.call_completions.get_result(call.id) if call.is_final else None,
+            result=await tx.call_completions.get_result(call.id) if call.is_final and not is_large(call) else None,
             events=page.events,
             is_truncated=page.is_log_lost,
             resume_token=self._tokens.issue_token(call, position=page.position),

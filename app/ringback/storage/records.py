@@ -74,12 +74,7 @@ class Records:
             columns={"state": ColumnType(encode=_encode_session_state, decode=_decode_session_state)},
             sealed=("state",),
         )
-        self.upstream_login = RowCodec(
-            UpstreamLogin,
-            types,
-            columns={"request": ColumnType(encode=encode_request, decode=decode_request)},
-            sealed=("request",),
-        )
+        self.upstream_login = _make_login_codec(types)
         self.upstream_tokens = RowCodec(TokensRecord, types, sealed=("secrets",))
         self.oauth_client = RowCodec(ClientRecord, types, sealed=("client",))
 
@@ -104,6 +99,11 @@ def _make_call_codec(types: ColumnTypes) -> RowCodec[Call]:
         stored_apart=("arguments", "meta"),
         sealed=("arguments", "meta"),
     )
+
+
+def _make_login_codec(types: ColumnTypes) -> RowCodec[UpstreamLogin]:
+    request = ColumnType(encode=encode_request, decode=decode_request)
+    return RowCodec(UpstreamLogin, types, columns={"request": request}, sealed=("request",))
 
 
 def _make_webhook_codec(types: ColumnTypes, breaker: RowCodec[CircuitBreaker]) -> RowCodec[Webhook]:

@@ -17,9 +17,8 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     viewers        finds the viewer of a request: viewer_cookies has the secrets of its browser
     access         the caller of a list or of one object, for viewers that are operators
     redirects      sends a browser to another page
-    rendering      templates and their filters; page_headers: the headers of every page
+    rendering      templates, their filters and the sections that a viewer may open; page_headers: the headers of every page
     formats        times, durations, sizes and counts as text
-    navigation     the sections that a viewer may open
     assets         style sheet, scripts and icon
     query_parameters  the filters of lists, with the checks of the REST API; call_filters: those of calls
     contents       arguments and results as text

@@ -14,6 +14,8 @@ from ringback.domain.clock import cut_to_milliseconds
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import PRINCIPAL_LENGTH_MAX
 from ringback.domain.validation import require_printable
+from ringback.schemas.call_requests import REPEATS_FILTER_MAX
+from ringback.services.live import FAILED_OUTCOMES
 from ringback.ui.query_parameters import keep_fields, require_known_filters, with_query
 from ringback.ui.viewer import Viewer
 
@@ -28,6 +30,8 @@ _FIELDS: Final = (
     "correlation_id",
     "since",
     "until",
+    "min_runs",
+    "min_delivery_attempts",
     "id_prefix",
     "principal",
 )
@@ -41,13 +45,15 @@ _LABELS: Final = {
     "correlation_id": "correlation id",
     "since": "time",
     "until": "time",
+    "min_runs": "number of runs",
+    "min_delivery_attempts": "number of attempts",
     "id_prefix": "beginning of an id",
     "principal": "principal",
 }
 FAILURES: Final = "failure"
 """The outcome of calls that ended without a result, or with an error of their tool, and were not cancelled."""
-FAILED_OUTCOMES: Final = frozenset(CallOutcome) - {CallOutcome.RESULT, CallOutcome.CANCELLED}
 _ID_PREFIX: Final = re.compile(r"call_[0-9A-HJKMNP-TV-Z]{0,26}")
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC)
 
@@ -86,6 +92,8 @@ def read_call_query(query: Mapping[str, str], viewer: Viewer) -> CallQuery:
         since=_read_time(fields.get("since")),
         until=_read_time(fields.get("until")),
         id_prefix=_read_id_prefix(fields.get("id_prefix")),
+        min_runs=_read_number(fields.get("min_runs"), least=1),
+        min_delivery_attempts=_read_number(fields.get("min_delivery_attempts"), least=2),
     )
     if viewer.client_session_id is not None:
         viewer.require_client_session(call_filter.client_session_id or viewer.client_session_id)
@@ -145,6 +153,16 @@ def _read_id_prefix(text: str | None) -> str | None:
     if text is not None and not is_id_prefix(text):
         raise InvalidRequest("The id of a call begins with 'call_'.")
     return text
+
+
+def _read_number(text: str | None, *, least: int) -> int:
+    """Zero without a filter."""
+    if text is None:
+        return 0
+    number = int(text) if _NUMBER.fullmatch(text) else 0
+    if not least <= number <= REPEATS_FILTER_MAX:
+        raise InvalidRequest(f"Enter a whole number from {least} to {REPEATS_FILTER_MAX:,}.")
+    return number
 
 
 def _read_time(text: str | None) -> datetime | None:

@@ -1,7 +1,7 @@
 """Routes whose handlers get a viewer. Errors become pages.
 
 page    GET   without a viewer: 303 to the sign-in page, which comes back
-action  POST  without a viewer: 401; with a wrong form token, from another site, or by a portal link: 403
+action  POST  without a viewer: 401; with a wrong form token, or from another site: 403. Portal links have no actions
 """
 
 import hmac
@@ -18,10 +18,10 @@ from ringback.api.browser_forms import is_own_form, read_form_fields
 from ringback.api.problems import status_for
 from ringback.domain.errors import Forbidden, NotFound, RingbackError, Unauthenticated
 from ringback.ui.context import UiContext
-from ringback.ui.redirects import redirect
+from ringback.ui.redirects import PORTAL_PATH, redirect
 from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
-from ringback.ui.viewers import Viewers
+from ringback.ui.viewers import LINK_PARAMETER, Viewers, find_link_id
 
 FORM_FIELDS_MAX: Final = 200
 FORM_TOKEN_FIELD: Final = "form_token"  # noqa: S105 - the name of a field
@@ -51,6 +51,8 @@ class PageRoutes:
         self._context = context
         self._renderer = renderer
         self.viewers = Viewers(context)
+        self.portal_routes: list[Route] = []
+        """Each page once more, below the path of a portal link."""
 
     def page(self, path: str, handler: PageHandler, *, in_session_portal: bool = False) -> Route:
         """`in_session_portal`: a link to one client session shows this page too. Its handler filters by that session."""
@@ -68,6 +70,7 @@ class PageRoutes:
             except RingbackError as problem:
                 return self.show_problem(problem, viewer)
 
+        self.portal_routes.append(Route(f"{PORTAL_PATH}/{{{LINK_PARAMETER}}}{path}", show, methods=["GET"]))
         return Route(f"/ui{path}", show, methods=["GET"])
 
     def action(self, path: str, handler: ActionHandler) -> Route:
@@ -77,8 +80,6 @@ class PageRoutes:
                 viewer = await self.viewers.find_viewer(request)
                 if viewer is None:
                     raise Unauthenticated("You are signed out. Sign in and try again.")
-                if viewer.is_portal:
-                    raise Forbidden("A link only shows pages. Sign in with an API key to change anything.")
                 form = await read_form(request)
                 self._require_own_form(request, viewer, form)
                 return await handler(request, viewer, form)
@@ -106,20 +107,27 @@ class PageRoutes:
             raise Forbidden("This form was not sent from a page of the dashboard. Open the page again and repeat it.")
 
     def _refuse_stranger(self, request: Request) -> Response:
-        """In the frame of a product, the sign-in page cannot be shown. Elsewhere, an ended link is not in its way."""
-        has_link = self.viewers.has_portal_cookie(request)
-        if has_link and request.headers.get("sec-fetch-dest") in _FRAMES:
+        """In the frame of a product, the sign-in page cannot be shown. Elsewhere, who can sign in sees the page."""
+        link_id = find_link_id(request)
+        if link_id is None:
+            return self._send_to_sign_in(request)
+        if request.headers.get("sec-fetch-dest") in _FRAMES:
             return self.show_problem(ENDED_LINK, None, in_portal=True)
-        response = self._send_to_sign_in(request)
-        if has_link:
-            self.viewers.cookies.portal.delete(response)
+        response = redirect(_find_place(request).removeprefix(f"/portal/{link_id}"))
+        if self.viewers.cookies.portal.read_secret(request.cookies) is not None:
+            self.viewers.cookies.portal.delete(response, link_id)
         return response
 
     def _send_to_sign_in(self, request: Request) -> Response:
-        query = f"?{request.url.query}" if request.url.query else ""
-        place = f"{request.url.path.removeprefix('/ui')}{query}"
+        place = _find_place(request)
         back = f"?next={quote(place, safe='')}" if len(place) <= NEXT_LENGTH_MAX else ""
         return redirect(f"/sign-in{back}")
+
+
+def _find_place(request: Request) -> str:
+    """The path of a page and its query, below the dashboard's path."""
+    query = f"?{request.url.query}" if request.url.query else ""
+    return f"{request.url.path.removeprefix('/ui')}{query}"
 
 
 _FRAMES: Final = frozenset({"iframe", "frame"})

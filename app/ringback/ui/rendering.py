@@ -1,8 +1,8 @@
-"""Templates, their filters, and the headers of every page."""
+"""Templates, their filters, the sections of the dashboard, and the headers of every page."""
 
 import asyncio
-from collections.abc import Callable, Collection
-from typing import Any, Final
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import Response
@@ -19,7 +19,6 @@ from ringback.ui.formats import (
     session_path,
     shorten_text,
 )
-from ringback.ui.navigation import list_sections
 from ringback.ui.page_headers import PAGE_HEADERS, PageHeaders
 from ringback.ui.viewer import Viewer
 
@@ -48,6 +47,34 @@ _FILTERS: Final[dict[str, Callable[..., Any]]] = {
 _TEMPLATES.filters.update(_FILTERS)
 
 
+class Section(NamedTuple):
+    label: str
+    """Also the title of the section's list. The handler of another page names its section: section="Calls"."""
+    path: str
+    """Below the dashboard's path; empty for the first page."""
+
+
+_SECTIONS: Final = (
+    Section("Overview", ""),
+    Section("Calls", "/calls"),
+    Section("Sessions", "/sessions"),
+    Section("Webhooks", "/webhooks"),
+    Section("Deliveries", "/deliveries"),
+    Section("Upstreams", "/upstreams"),
+    Section("Events", "/events"),
+)
+_AUDIT: Final = Section("Audit", "/audit")
+
+
+def list_sections(viewer: Viewer | None) -> Sequence[Section]:
+    """The sections that this viewer may open. A portal link does not show who changed what."""
+    if viewer is None:
+        return ()
+    if viewer.client_session_id is not None:
+        return (Section("Session", session_path(viewer.client_session_id)), Section("Calls", "/calls"))
+    return _SECTIONS if viewer.is_portal else (*_SECTIONS, _AUDIT)
+
+
 def _compile_templates() -> None:
     for name in _TEMPLATES.list_templates(extensions=["html"]):
         _TEMPLATES.get_template(name)
@@ -57,7 +84,7 @@ class Renderer:
     """Renders pages whose links begin with the path of the public URL."""
 
     def __init__(self, *, public_path: str, portal_origins: Collection[str] = ()) -> None:
-        self.ui_path = f"{public_path}/ui"
+        self._ui_path = f"{public_path}/ui"
         self.headers = PageHeaders(portal_origins)
         self._is_prepared = False
 
@@ -83,7 +110,7 @@ class Renderer:
             viewer=viewer,
             in_portal=in_portal,
             title=title,
-            ui=self.ui_path,
+            ui=self.find_path(viewer),
             asset=self._asset_url,
             sections=list_sections(viewer),
             version=__version__,
@@ -91,9 +118,13 @@ class Renderer:
         headers = self.headers.portal if in_portal else self.headers.for_viewer(viewer)
         return Response(html, status_code=status_code, headers=headers, media_type="text/html")
 
-    def render_fragment(self, template: str, **values: object) -> str:
-        """A part of a page that is the same for all its viewers."""
-        return _TEMPLATES.get_template(template).render(values, ui=self.ui_path)
+    def render_fragment(self, template: str, *, path: str, **values: object) -> str:
+        """A part of a page that is the same for all its viewers; `path` as `find_path` returns it."""
+        return _TEMPLATES.get_template(template).render(values, ui=path)
+
+    def find_path(self, viewer: Viewer | None) -> str:
+        """What the paths of a viewer's pages begin with."""
+        return self._ui_path if viewer is None else f"{self._ui_path}{viewer.pages_path}"
 
     def _asset_url(self, name: str) -> str:
-        return f"{self.ui_path}{asset_path(name)}"
+        return f"{self._ui_path}{asset_path(name)}"

@@ -34,11 +34,11 @@ def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] =
     """`random_bytes`: for the idempotency keys of forms."""
     renderer = Renderer(public_path=read_public_path(context.config.public_url), portal_origins=context.portal_origins)
     pages = PageRoutes(context, renderer)
-    return [
+    portal = PortalPages(context, renderer, pages).make_routes(pages)
+    own: list[BaseRoute] = [
         *ASSET_ROUTES,
         *SignInPages(context, renderer, pages).make_routes(pages),
         *IssuerPages(context, pages).make_routes(pages),
-        *PortalPages(context, renderer, pages).make_routes(pages),
         *HomePages(context, renderer).make_routes(pages),
         *LivePages(context, renderer).make_routes(pages),
         *CallPages(context, renderer).make_routes(pages),
@@ -55,3 +55,4 @@ def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] =
         *EventPages(context, renderer).make_routes(pages),
         *MissingPages().make_routes(pages),
     ]
+    return [*portal, *pages.portal_routes, *own]

@@ -24,6 +24,11 @@ class Viewer:
         return self.portal_link_id is not None
 
     @property
+    def pages_path(self) -> str:
+        """Below the dashboard's path: what the paths of this viewer's pages begin with. Empty but for a portal link."""
+        return "" if self.portal_link_id is None else f"/portal/{self.portal_link_id}"
+
+    @property
     def is_operator(self) -> bool:
         """Whether the viewer sees the rows of all principals."""
         return Scope.ADMIN in self.caller.scopes

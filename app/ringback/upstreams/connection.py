@@ -12,10 +12,9 @@ the session any more). New requests wait for the next session. Requests in fligh
 """
 
 import logging
-import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import anyio
 import anyio.abc
@@ -25,11 +24,8 @@ from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.liveness import Liveness
 from ringback.domain.principal import Principal
-from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.upstreams import Listing, ToolConfig, ToolInfo, UpstreamChange, UpstreamInfo
 from ringback.log_context import leave_log_context
-from ringback.notifier.configured_hosts import LookUp
-from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
 from ringback.telemetry.spans import leave_span
 from ringback.upstreams.call_session import CallSession
 from ringback.upstreams.catalog.catalog_cache import OwnerCaches
@@ -42,7 +38,6 @@ from ringback.upstreams.errors import ConnectionReplaced
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.handshake import open_session
 from ringback.upstreams.handshake_order import HandshakeOrder, get_later_probe
-from ringback.upstreams.instances import InstanceIds
 from ringback.upstreams.login_gate import LoginGate
 from ringback.upstreams.oauth.token_source import TokenSource
 from ringback.upstreams.running_calls import RunningCalls
@@ -51,7 +46,6 @@ from ringback.upstreams.session_ports import PredictDriverName
 from ringback.upstreams.session_selection import SessionSelection
 from ringback.upstreams.session_starter import SessionStarter
 from ringback.upstreams.transports.child_process import ChildProcess
-from ringback.upstreams.transports.child_records import ChildRecords
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +57,19 @@ STABLE_AFTER_SECONDS: Final = 10.0
 """After a session that lasted this long, the next attempt follows without a pause."""
 
 
+class CreateStarter(Protocol):
+    def __call__(
+        self, *, lists: UpstreamLists, faults: FaultCounter, token_source: TokenSource | None
+    ) -> SessionStarter: ...
+
+
 class UpstreamConnection:
+    """The shared session of one upstream, which is opened anew whenever it ends, and the sessions beside it.
+
+    `owner` is the owner of the credentials. The connection closes `token_source`. `on_login_change` is called when another
+    login, or none, has taken the place of the one that opened sessions.
+    """
+
     def __init__(
         self,
         config: UpstreamConfig,
@@ -72,21 +78,13 @@ class UpstreamConnection:
         random_fraction: Callable[[], float],
         predict_driver_name: PredictDriverName,
         caches: OwnerCaches,
-        connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
-        random_bytes: Callable[[int], bytes] = os.urandom,
-        look_up: LookUp,
-        authorities: TrustedAuthorities = USUAL_AUTHORITIES,
-        token_source: TokenSource | None = None,
-        child_records: ChildRecords | None = None,
-        owner: Principal = SHARED_OWNER,
-        faults: FaultCounter | None = None,
-        instances: InstanceIds | None = None,
-        on_login_change: Callable[["UpstreamConnection"], None] = lambda _: None,
+        connect_timeout_seconds: float,
+        token_source: TokenSource | None,
+        owner: Principal,
+        faults: FaultCounter,
+        create_starter: CreateStarter,
+        on_login_change: Callable[["UpstreamConnection"], None],
     ) -> None:
-        """`owner` is the owner of the credentials. The connection closes `token_source`.
-
-        `on_login_change` is called when another login, or none, has taken the place of the one that opened sessions.
-        """
         self.config = config
         self.owner = owner
         self.catalog_cache = caches.common
@@ -95,41 +93,28 @@ class UpstreamConnection:
         self._random_fraction = random_fraction
         self._predict_driver_name = predict_driver_name
         self._connect_timeout_seconds = connect_timeout_seconds
-        self.faults = faults or FaultCounter(config.name, clock=clock)
+        self.faults = faults
         self._status = ConnectionStatus(config.name)
         self._login_gate = LoginGate(token_source, upstream=config.name, clock=clock)
         self._handshake_order = HandshakeOrder()
         self._shared_session: UpstreamSession | None = None
         self._running_calls = RunningCalls(clock)
         self._on_login_change = on_login_change
-        if token_source is not None and config.takes_login:
-            token_source.login.on_change = self._handle_login_change
-            caches.keep_to_login(token_source.login)
+        self._follow_login(token_source, caches)
         self.replaced = anyio.Event()
         """Set when this connection takes no further calls, because the configuration replaced or removed it."""
         self.lists = UpstreamLists(
-            self,
-            caches.common,
-            caches.eliciting,
-            upstream=config.name,
-            clock=clock,
-            faults=self.faults,
-            replaced=self.replaced,
+            self, caches, upstream=config.name, clock=clock, faults=faults, replaced=self.replaced
         )
-        self._starter = SessionStarter(
-            config,
-            lists=self.lists,
-            faults=self.faults,
-            look_up=look_up,
-            authorities=authorities,
-            token_source=token_source,
-            child_records=child_records,
-            instances=instances,
-            random_bytes=random_bytes,
-        )
+        self._starter = create_starter(lists=self.lists, faults=faults, token_source=token_source)
         self._session_selection = SessionSelection(
             self, config, clock=clock, connect_timeout_seconds=connect_timeout_seconds
         )
+
+    def _follow_login(self, token_source: TokenSource | None, caches: OwnerCaches) -> None:
+        if token_source is not None and self.config.takes_login:
+            token_source.login.on_change = self._handle_login_change
+            caches.keep_to_login(token_source.login)
 
     def get_info(self) -> UpstreamInfo:
         return UpstreamInfo(
@@ -145,6 +130,7 @@ class UpstreamConnection:
             max_concurrent=self.config.max_concurrent,
             isolation=str(self.config.isolation),
             trusts_annotations=self.config.trusts_annotations,
+            checks_arguments=self.config.checks_arguments,
             credentials=self.config.credentials if self.config.takes_login else None,
             faults=self.faults.counts,
         )

@@ -15,6 +15,7 @@ from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.instances import InstanceIds
 from ringback.upstreams.oauth.token_source import TokenSources
 from ringback.upstreams.session_ports import PredictDriverName
+from ringback.upstreams.session_starter import SessionStarter
 from ringback.upstreams.transports.child_records import ChildRecords
 
 RestoreCatalog = Callable[[], Awaitable[None]]
@@ -72,10 +73,14 @@ class ConnectionFactory:
             random_fraction=self._random_fraction,
             predict_driver_name=self._predict_driver_name,
             connect_timeout_seconds=self._connect_timeout_seconds,
-            child_records=self._child_records,
-            instances=self._instances,
-            look_up=self._hosts.look_up_for(config.name),
-            authorities=self._authorities,
-            faults=faults,
+            create_starter=partial(
+                SessionStarter,
+                config,
+                look_up=self._hosts.look_up_for(config.name),
+                authorities=self._authorities,
+                child_records=self._child_records,
+                instances=self._instances,
+            ),
+            faults=faults or FaultCounter(config.name, clock=self._clock),
             on_login_change=self._on_login_change,
         )

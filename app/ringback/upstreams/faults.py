@@ -62,8 +62,8 @@ class FaultCounter:
     def counts(self) -> Mapping[str, int]:
         return {str(fault): count for fault, count in sorted(self._counts.items())}
 
-    def increment(self, fault: Fault) -> None:
-        self._counts[fault] += 1
+    def increment(self, fault: Fault, count: int = 1) -> None:
+        self._counts[fault] += count
         if fault in _FLOODS:
             if self._is_warning_due(FLOODING):
                 log.warning("upstream.flooding", extra={"upstream": self._upstream, "count": self._counts[fault]})

@@ -205,5 +205,6 @@ def merge_infos(config: UpstreamConfig, infos: Sequence[UpstreamInfo], *, faults
         max_concurrent=config.max_concurrent,
         isolation=str(config.isolation),
         trusts_annotations=config.trusts_annotations,
+        checks_arguments=config.checks_arguments,
         faults=faults,
     )

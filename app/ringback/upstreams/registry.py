@@ -51,6 +51,13 @@ class UpstreamRegistry:
     """The connections of the configured upstreams, and what other packages use of them.
 
     Entering it starts every connection and waits for none: an upstream that is down must not prevent the start of the service.
+
+    `random_fraction` is uniform in [0, 1). The store keeps the lists of upstreams for times when they are away; without it they
+    are lost with the process. `children_folder` records the child processes, so that the next start can kill processes that
+    are left over. `hosts` resolves the host names of upstreams; the registry closes it. `authorities` sign their certificates,
+    besides the usual ones. `token_sources` makes the access tokens of connections; without it, no upstream has a login.
+    `judge_config` may skip an upstream whose entry is valid. `own_id` identifies this installation, so that an upstream
+    that leads back to it is found.
     """
 
     def __init__(
@@ -69,15 +76,7 @@ class UpstreamRegistry:
         judge_config: JudgeConfig = lambda _: None,
         own_id: str = "",
     ) -> None:
-        """`random_fraction` is uniform in [0, 1). Raises `ConfigError` if two upstreams have the same name.
-
-        The store keeps the lists of upstreams for times when they are away; without it they are lost with the process.
-        `children_folder` records the child processes, so that the next start can kill processes that are left over.
-        `hosts` resolves the host names of upstreams; the registry closes it. `authorities` sign their certificates, besides
-        the usual ones. `token_sources` makes the access tokens of connections; without it, no upstream has a login.
-        `judge_config` may skip an upstream whose entry is valid. `own_id` identifies this installation, so that an upstream
-        that leads back to it is found.
-        """
+        """Raises `ConfigError` if two upstreams have the same name."""
         self._hosts = hosts or ConfiguredHosts()
         self._clock = clock
         self._connect_timeout_seconds = connect_timeout_seconds
@@ -87,26 +86,7 @@ class UpstreamRegistry:
         self.notification_hub = NotificationHub()
         self._catalog_caches = CatalogCaches(clock=clock, changes=self.change_notifications, store=store)
         self._tasks = ConnectionTasks()
-        self._factory = ConnectionFactory(
-            clock=clock,
-            random_fraction=random_fraction,
-            predict_driver_name=predict_driver_name,
-            connect_timeout_seconds=connect_timeout_seconds,
-            catalog_caches=self._catalog_caches,
-            child_records=self._child_records,
-            instances=self.instances,
-            hosts=self._hosts,
-            authorities=authorities,
-            token_sources=token_sources
-            or TokenSourceFactory(
-                self._hosts,
-                MetadataClients(self._hosts, authorities=authorities),
-                clock=clock,
-                store=None,
-                authorities=authorities,
-            ),
-            on_login_change=self._replace_connection,
-        )
+        self._factory = self._create_factory(random_fraction, predict_driver_name, authorities, token_sources)
         self._configs: dict[str, UpstreamConfig] = {}
         self._skipped = SkippedEntries(judge_config)
         self.connections = ConnectionDirectory()
@@ -116,11 +96,40 @@ class UpstreamRegistry:
             self.connections, self._tasks.draining, skipped=self._skipped
         )
         self.event_catalog = UpstreamEventCatalog(self.connections.shared)
-        self.proxy: UpstreamProxyPort = UpstreamProxy(
+        self.proxy: UpstreamProxyPort = self._create_proxy()
+
+    def _create_factory(
+        self,
+        random_fraction: Callable[[], float],
+        predict_driver_name: PredictDriverName,
+        authorities: TrustedAuthorities,
+        token_sources: TokenSources | None,
+    ) -> ConnectionFactory:
+        return ConnectionFactory(
+            clock=self._clock,
+            random_fraction=random_fraction,
+            predict_driver_name=predict_driver_name,
+            connect_timeout_seconds=self._connect_timeout_seconds,
+            catalog_caches=self._catalog_caches,
+            child_records=self._child_records,
+            instances=self.instances,
+            hosts=self._hosts,
+            authorities=authorities,
+            token_sources=token_sources or self._create_sources_without_logins(authorities),
+            on_login_change=self._replace_connection,
+        )
+
+    def _create_sources_without_logins(self, authorities: TrustedAuthorities) -> TokenSources:
+        clients = MetadataClients(self._hosts, authorities=authorities)
+        return TokenSourceFactory(self._hosts, clients, clock=self._clock, store=None, authorities=authorities)
+
+    def _create_proxy(self) -> UpstreamProxy:
+        changes = self.change_notifications
+        return UpstreamProxy(
             self.connections,
-            change_notifications=self.change_notifications,
+            change_notifications=changes,
             resource_subscriptions=ResourceSubscriptions(
-                self.connections, change_notifications=self.change_notifications, clock=clock
+                self.connections, change_notifications=changes, clock=self._clock
             ),
         )
 

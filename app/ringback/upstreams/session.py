@@ -16,7 +16,6 @@ import mcp_types
 from mcp import ClientSession, MCPError
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ringback import __version__
 from ringback.domain.clock import Clock
@@ -54,7 +53,11 @@ _LISTEN_METHOD: Final = "subscriptions/listen"
 
 
 class UpstreamSession:
-    """An open session. After it is closed to new requests, the requests in flight still end on it."""
+    """An open session. After it is closed to new requests, the requests in flight still end on it.
+
+    An HTTP session has a `transport`, a stdio session a `child`; the other one is None. `forwards_meta_key` decides which
+    `_meta` keys the upstream receives. `SessionOptions` documents the rest.
+    """
 
     def __init__(
         self,
@@ -69,18 +72,11 @@ class UpstreamSession:
         request_id_prefix: str,
         upstream: str,
     ) -> None:
-        """An HTTP session has a `transport`, a stdio session a `child`; the other one is None.
-
-        `forwards_meta_key` decides which `_meta` keys the upstream receives. `SessionOptions` documents the rest.
-        """
         self.profile = profile
         self._upstream = upstream
         self.child = child
         self._forwards_meta_key = forwards_meta_key
         self._session = session
-        self._is_stdio = transport is None
-        self._is_modern = session.protocol_version in MODERN_PROTOCOL_VERSIONS
-        self._keeps_cancelled_requests = transport is not None and not self._is_modern
         self._cancelled_count = 0
         self._dispatcher = dispatcher
         self._in_flight = 0
@@ -101,11 +97,8 @@ class UpstreamSession:
             is_dedicated=is_dedicated,
             request_id_prefix=request_id_prefix,
         )
-        capabilities = session.server_capabilities
-        self.protocol = NegotiatedProtocol(
-            protocol_version=session.protocol_version or "",
-            capabilities={} if capabilities is None else capabilities.model_dump(by_alias=True, exclude_none=True),
-        )
+        self.protocol = _read_protocol(session)
+        self._keeps_cancelled_requests = transport is not None and not self.protocol.is_modern
 
     @property
     def protocol_version(self) -> str | None:
@@ -152,7 +145,7 @@ class UpstreamSession:
         """Receive log messages of the request made in this block, or of the whole session if it is dedicated."""
         # On a pipe, a modern upstream sends log messages only for requests that ask for them.
         return self._dispatcher.receive_log_messages(
-            on_message, includes_unrelated=is_dedicated or (self._is_stdio and self.protocol.is_modern)
+            on_message, includes_unrelated=is_dedicated or (self.child is not None and self.protocol.is_modern)
         )
 
     @asynccontextmanager
@@ -221,10 +214,12 @@ class UpstreamSession:
         return await end_with_response(span, self._send_untraced(method, stamped, options))
 
     def _describe_peer(self) -> UpstreamPeer:
-        return UpstreamPeer(name=self._upstream, protocol_version=self.protocol_version or "", is_stdio=self._is_stdio)
+        return UpstreamPeer(
+            name=self._upstream, protocol_version=self.protocol_version or "", is_stdio=self.child is not None
+        )
 
     async def _send_untraced(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
-        if self._is_modern:  # it asks in its response, and not with a request of its own
+        if self.protocol.is_modern:  # it asks in its response, and not with a request of its own
             return await self._send_once(method, stamped, options)
         with self._dispatcher.elicitation_router.track_request(method, stamped) as note_result:
             result = await self._send_once(method, stamped, options)
@@ -313,3 +308,11 @@ class UpstreamSession:
         return {
             key: value for key, value in meta.items() if self._forwards_meta_key(key) and not is_reserved_meta_key(key)
         }
+
+
+def _read_protocol(session: ClientSession) -> NegotiatedProtocol:
+    capabilities = session.server_capabilities
+    return NegotiatedProtocol(
+        protocol_version=session.protocol_version or "",
+        capabilities={} if capabilities is None else capabilities.model_dump(by_alias=True, exclude_none=True),
+    )

@@ -121,13 +121,7 @@ class SessionDispatcher(JSONRPCDispatcher):
         task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
         def intercept(method: str, params: Mapping[str, Any] | None) -> bool:
-            if method == _CANCELLED_METHOD:
-                self._end_stream(params)
-            elif method == EventNotification.LIST_CHANGED and not self._is_on_stream(params):
-                self.on_event_types_changed()
-                return True
-            elif (stream := self._find_stream(method, params)) is not None and params is not None:
-                stream.put_notification(method, params)
+            if self._take_notification(method, params):
                 return True
             return on_notify_intercept is not None and on_notify_intercept(method, params)
 
@@ -143,18 +137,26 @@ class SessionDispatcher(JSONRPCDispatcher):
         async def on_notification(
             context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
         ) -> None:
-            if (
-                method == _LOG_MESSAGE_METHOD
-                and params is not None
-                and (on_message := self._find_log_listener()) is not None
-            ):
-                on_message(params)
+            if method == _LOG_MESSAGE_METHOD and params is not None and (listener := self._find_log_listener()):
+                listener(params)
             await on_notify(context, method, params)
 
         try:
             await super().run(handle, on_notification, intercept, task_status=task_status)
         finally:
             self.ended.set()
+
+    def _take_notification(self, method: str, params: Mapping[str, Any] | None) -> bool:
+        """Whether the notification is handled here and the SDK does not get it."""
+        if method == _CANCELLED_METHOD:
+            self._end_stream(params)
+        elif method == EventNotification.LIST_CHANGED and not self._is_on_stream(params):
+            self.on_event_types_changed()
+            return True
+        elif (stream := self._find_stream(method, params)) is not None and params is not None:
+            stream.put_notification(method, params)
+            return True
+        return False
 
     async def send_raw_request(
         self,

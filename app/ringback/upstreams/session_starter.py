@@ -20,6 +20,7 @@ from ringback.protocol.errors import LoginRequired
 from ringback.upstreams.catalog.upstream_lists import UpstreamLists
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.connection_problems import classify_problem, find_cause
+from ringback.upstreams.dispatch_records import leave_dispatch_record
 from ringback.upstreams.elicitation_router import leave_call_context
 from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
 from ringback.upstreams.faults import FaultCounter
@@ -41,9 +42,9 @@ class SessionStarter:
         faults: FaultCounter,
         look_up: LookUp,
         authorities: TrustedAuthorities,
-        token_source: TokenSource | None = None,
-        child_records: ChildRecords | None = None,
-        instances: InstanceIds | None = None,
+        token_source: TokenSource | None,
+        child_records: ChildRecords,
+        instances: InstanceIds,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.tasks: anyio.abc.TaskGroup | None = None
@@ -53,8 +54,8 @@ class SessionStarter:
         self._faults = faults
         self._look_up = look_up
         self._authorities = authorities
-        self._child_records = child_records or ChildRecords(None)
-        self._instances = instances or InstanceIds()
+        self._child_records = child_records
+        self._instances = instances
         self._random_bytes = random_bytes
         self._token_source = token_source
 
@@ -100,6 +101,7 @@ class SessionStarter:
         self, options: SessionOptions, *, task_status: anyio.abc.TaskStatus[UpstreamSession]
     ) -> None:
         leave_call_context()
+        leave_dispatch_record()
         leave_log_context()
         started = False
         sessions: list[UpstreamSession] = []

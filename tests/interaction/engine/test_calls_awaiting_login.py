@@ -23,10 +23,11 @@ from ringback.services.login_waits import RESUMED_BATCH_SIZE, continue_resumptio
 from ringback.upstreams.catalog.requested_schemas import RequestedSchemas
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
-from tests.support.engine import COMPLETED_RESULT, PUBLIC_URL, Engine, OnProgress, ScriptedUpstreams
+from tests.support.engine import PUBLIC_URL, Engine, OnProgress, ScriptedUpstreams
 from tests.support.examples import ALICE
 from tests.support.executions import lease_call_with_handle, lease_new_call, run_execution
 from tests.support.logins import TOKENS, make_tokens, read_waiting, sign_in
+from tests.support.stored_work import COMPLETED_RESULT
 
 LOGIN_URL = f"{PUBLIC_URL}/login/git"
 CALLER = Caller(principal=ALICE, scopes=frozenset({Scope.CALLS}), upstreams=None, key_id=None)

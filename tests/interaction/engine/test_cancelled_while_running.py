@@ -15,7 +15,8 @@ from ringback.domain.signals import call_cancel_topic
 from ringback.runner.drivers import CallContext
 from ringback.runner.execution import CallExecution
 from tests.support.builders import make_call
-from tests.support.engine import COMPLETED_RESULT, WAIT_SECONDS, BlockingTool, Engine, OnProgress, ScriptedUpstreams
+from tests.support.engine import WAIT_SECONDS, BlockingTool, Engine, OnProgress, ScriptedUpstreams
+from tests.support.stored_work import COMPLETED_RESULT
 
 
 async def lease_new_call(engine: Engine) -> Call:

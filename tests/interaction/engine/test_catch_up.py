@@ -20,7 +20,8 @@ from tests.support.catch_ups import (
     start_catch_up,
 )
 from tests.support.clock import FakeClock
-from tests.support.engine import RESULT, Engine
+from tests.support.engine import Engine
+from tests.support.stored_work import RESULT
 
 
 async def test_a_new_webhook_gets_the_events_after_its_cursor_only(still: Engine) -> None:

@@ -145,6 +145,9 @@ async def test_an_honest_pause_ends_everything_some_minutes_late_and_after_an_at
     assert (await engine.read_delivery(stage.delivery)).state is DeliveryState.DEAD
     assert (await engine.read_webhook(stage.webhook.id)).state is WebhookState.SUSPENDED
     assert (await stage.run_call(stage.open)).outcome is CallOutcome.REJECTED
+    scheduled = await engine.read_call(stage.next_week)
+    assert scheduled.outcome is CallOutcome.REJECTED, "the tool did not run"
+    assert "Ringback was stopped" in str(scheduled.error)
 
 
 async def test_calls_of_the_first_minutes_keep_their_own_deadlines_and_results(stage: Stage) -> None:

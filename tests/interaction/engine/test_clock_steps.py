@@ -19,8 +19,9 @@ from ringback.janitor import LEASE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
 from ringback.services.calls import get_own_call
 from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.clock import WallClockSteps
-from tests.support.engine import LEASE_SECONDS, Engine
+from tests.support.engine import Engine
 from tests.support.examples import ALICE
+from tests.support.stored_work import LEASE_SECONDS
 from tests.support.stores import StoreWrapper, open_test_store
 
 T = TypeVar("T")

@@ -20,8 +20,9 @@ from ringback.notifier.completion_batcher import CompletionBatcher
 from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.clock import START
 from tests.support.counting_store import CommitCountingStore
-from tests.support.engine import COMPLETED_RESULT, Engine
+from tests.support.engine import Engine
 from tests.support.examples import ALICE, BOB
+from tests.support.stored_work import COMPLETED_RESULT
 from tests.support.stores import FOREVER, FailingStore
 
 LEASE = "lease_1"

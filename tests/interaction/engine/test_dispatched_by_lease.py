@@ -17,17 +17,10 @@ from ringback.runner.shutdown_signal import ShutdownSignal
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
 from tests.support.counting_store import CommitCountingStore
-from tests.support.engine import (
-    COMPLETED_RESULT,
-    LEASE_SECONDS,
-    BlockingTool,
-    Engine,
-    OnProgress,
-    ScriptedUpstreams,
-    wait_until,
-)
+from tests.support.engine import BlockingTool, Engine, OnProgress, ScriptedUpstreams, wait_until
 from tests.support.executions import assert_queued_again, executing, replace_lease, run_execution
 from tests.support.limits import WAIT_SECONDS
+from tests.support.stored_work import COMPLETED_RESULT, LEASE_SECONDS
 
 pytestmark = pytest.mark.requirement("R35")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringback.domain.clock import SystemClock
+from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.cursor import LogPosition, encode_log_position
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.principal import DEFAULT_SCOPES, Caller
@@ -19,6 +19,7 @@ from ringback.services.lifecycle import Lifecycle
 from ringback.services.log_tails import PENDING_EVENTS_MAX, LogTails
 from ringback.services.quotas import QuotaEnforcer, Quotas
 from tests.support.builders import make_call
+from tests.support.clock import ManualClock
 from tests.support.engine import Engine
 from tests.support.examples import ALICE
 from tests.support.limits import WAIT_SECONDS
@@ -28,9 +29,9 @@ CALLER = Caller(principal=ALICE, scopes=DEFAULT_SCOPES)
 
 
 class StreamStage:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, clock: Clock | None = None) -> None:
         self.engine = engine
-        self.clock = SystemClock()
+        self.clock = clock or SystemClock()
         self.tails = LogTails(engine.store)
         self.streams = EventStreams(
             store=engine.store,
@@ -100,6 +101,20 @@ async def test_a_slow_stream_misses_nothing(stage: StreamStage) -> None:
             seqs += [event.seq for event in (await read_page(pages)).events]
 
     assert seqs == list(range(1, count + 2))
+
+
+async def test_a_busy_stream_has_heartbeats_too(still: Engine) -> None:
+    clock, sizes = ManualClock(), list[int]()
+    async with StreamStage(still, clock).open() as pages:
+        await read_page(pages)
+        for number in range(1, 5):
+            await still.finish_call(make_call())
+            while sum(sizes) < number:
+                sizes.append(len((await read_page(pages)).events))
+            clock.advance(WAIT_SECONDS * 0.6)
+
+    assert sizes.count(0) > 0
+    assert sizes.count(1) == 4
 
 
 @pytest.mark.parametrize("cursor", ["no-cursor-of-ours", encode_log_position(LogPosition(99))])

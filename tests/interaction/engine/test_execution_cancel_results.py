@@ -8,7 +8,8 @@ from ringback.domain.call import Call
 from ringback.domain.call_outcome import CallCompletion, CallOutcome, completion_from_upstream_error, failed_completion
 from tests.support.builders import make_call
 from tests.support.calls import request_cancel
-from tests.support.engine import COMPLETED_RESULT, WAIT_SECONDS, Engine, OnProgress, ScriptedUpstreams
+from tests.support.engine import WAIT_SECONDS, Engine, OnProgress, ScriptedUpstreams
+from tests.support.stored_work import COMPLETED_RESULT
 
 CANCEL_RESPONSES = [
     (COMPLETED_RESULT, CallOutcome.RESULT),

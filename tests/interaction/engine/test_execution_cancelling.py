@@ -7,16 +7,9 @@ import pytest
 from ringback.domain.call import Call
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from tests.support.calls import request_cancel
-from tests.support.engine import (
-    COMPLETED_RESULT,
-    RESULT,
-    WAIT_SECONDS,
-    BlockingTool,
-    Engine,
-    OnProgress,
-    ScriptedUpstreams,
-)
+from tests.support.engine import WAIT_SECONDS, BlockingTool, Engine, OnProgress, ScriptedUpstreams
 from tests.support.executions import executing, lease_call_with_handle, lease_new_call, run_execution
+from tests.support.stored_work import COMPLETED_RESULT, RESULT
 
 
 @pytest.mark.requirement("R33")

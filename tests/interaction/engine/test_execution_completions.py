@@ -12,8 +12,9 @@ from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.event import EventName
 from ringback.runner.drivers import BoundDriverPort
 from ringback.upstreams.errors import UpstreamUnreachable
-from tests.support.engine import COMPLETED_RESULT, RESULT, Engine, OnProgress, ScriptedUpstreams
+from tests.support.engine import Engine, OnProgress, ScriptedUpstreams
 from tests.support.executions import lease_new_call, run_execution
+from tests.support.stored_work import COMPLETED_RESULT, RESULT
 
 
 async def test_a_call_ends_with_the_result_of_its_tool(engine: Engine) -> None:

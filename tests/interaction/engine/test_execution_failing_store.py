@@ -9,17 +9,9 @@ from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.runner.shutdown_signal import ShutdownSignal
 from tests.support.calls import make_calls
 from tests.support.clock import OffsetClock
-from tests.support.engine import (
-    COMPLETED_RESULT,
-    RESULT,
-    WAIT_SECONDS,
-    BlockingTool,
-    Engine,
-    OnProgress,
-    ScriptedUpstreams,
-    wait_until,
-)
+from tests.support.engine import WAIT_SECONDS, BlockingTool, Engine, OnProgress, ScriptedUpstreams, wait_until
 from tests.support.executions import assert_queued_again, lease_new_call, run_execution
+from tests.support.stored_work import COMPLETED_RESULT, RESULT
 from tests.support.stores import FOREVER, FailingStore
 
 

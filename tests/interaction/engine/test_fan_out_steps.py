@@ -19,7 +19,8 @@ from ringback.signing.sealing import AesGcmSealer
 from ringback.storage.rows import webhooks
 from tests.support.builders import make_call, make_verified_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import CANCELLED_COMPLETION, COMPLETED_RESULT, Engine, running_dispatcher, wait_until
+from tests.support.engine import CANCELLED_COMPLETION, Engine, running_dispatcher, wait_until
+from tests.support.stored_work import COMPLETED_RESULT
 
 WEBHOOKS: Final = 5 * DELIVERIES_AT_ONCE + 1
 

@@ -17,8 +17,9 @@ from tests.interaction.engine.test_janitor import insert_dispatched_call
 from tests.support.builders import make_call
 from tests.support.calls import make_calls
 from tests.support.clock import ManualClock
-from tests.support.engine import LEASE_SECONDS, BlockingTool, Engine, ScriptedUpstreams, wait_until
+from tests.support.engine import BlockingTool, Engine, ScriptedUpstreams, wait_until
 from tests.support.executions import replace_lease
+from tests.support.stored_work import LEASE_SECONDS
 from tests.support.stores import FailingStore, open_test_store
 
 pytestmark = pytest.mark.requirement("R35")

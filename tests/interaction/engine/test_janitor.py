@@ -27,8 +27,9 @@ from ringback.janitor import (
 from ringback.services.calls import get_own_call
 from tests.support.builders import make_attempt, make_call, make_delivery, make_webhook
 from tests.support.clock import START, FakeClock
-from tests.support.engine import LEASE_SECONDS, WAIT_SECONDS, Engine
+from tests.support.engine import WAIT_SECONDS, Engine
 from tests.support.examples import ALICE
+from tests.support.stored_work import LEASE_SECONDS
 from tests.support.stores import FailingStore, StoreWrapper
 
 T = TypeVar("T")

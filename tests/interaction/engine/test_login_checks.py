@@ -13,9 +13,10 @@ from ringback.runner.leased_call import LeasedCall
 from ringback.services.login_waits import RESUMED_BATCH_SIZE, check_next_login, continue_resumption
 from ringback.waits import ObservableFlag
 from tests.support.clock import FakeClock
-from tests.support.engine import COMPLETED_RESULT, Engine, OnProgress, ScriptedUpstreams
+from tests.support.engine import Engine, OnProgress, ScriptedUpstreams
 from tests.support.executions import lease_new_call, run_execution
 from tests.support.logins import read_waiting, sign_in
+from tests.support.stored_work import COMPLETED_RESULT
 
 
 class Tool:

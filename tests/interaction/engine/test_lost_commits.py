@@ -15,9 +15,10 @@ from tests.interaction.engine.test_dispatched_by_lease import granting_leases, s
 from tests.support.builders import make_call, make_delivery, make_verified_webhook
 from tests.support.calls import make_calls
 from tests.support.clock import ManualClock, OffsetClock
-from tests.support.engine import OWNER, BlockingTool, Engine, ScriptedUpstreams, running_dispatcher, wait_until
+from tests.support.engine import BlockingTool, Engine, ScriptedUpstreams, running_dispatcher, wait_until
 from tests.support.lost_commits import LosingStore
 from tests.support.scripted_receiver import ScriptedReceiver
+from tests.support.stored_work import OWNER
 
 HEARTBEAT_SECONDS = RunnerConfig(owner=OWNER).heartbeat_seconds
 LEASE_UNIT = "_lease_queued_calls"

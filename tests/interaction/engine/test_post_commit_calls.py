@@ -13,8 +13,9 @@ from ringback.post_commit import CallLeases
 from tests.interaction.engine.test_dispatched_by_lease import granting_leases
 from tests.support.builders import make_call
 from tests.support.counting_store import CommitCountingStore
-from tests.support.engine import OWNER, BlockingTool, Engine, ScriptedUpstreams
+from tests.support.engine import BlockingTool, Engine, ScriptedUpstreams
 from tests.support.examples import ALICE, BOB
+from tests.support.stored_work import OWNER
 
 FAR_DEADLINE = {"poll_seconds": 3600.0}
 """Polling never helps: each call must be leased at its start or by a notification."""

@@ -12,9 +12,10 @@ from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import WebhookState
 from tests.support.builders import make_call, make_delivery, make_verified_webhook, make_webhook
-from tests.support.engine import COMPLETED_RESULT, WAIT_SECONDS, Engine, running_dispatcher, wait_until
+from tests.support.engine import WAIT_SECONDS, Engine, running_dispatcher, wait_until
 from tests.support.examples import ALICE
 from tests.support.receivers_by_host import ReceiversByHost
+from tests.support.stored_work import COMPLETED_RESULT
 from tests.support.stores import FailingStore
 
 AGENT = "agent.example"

@@ -9,11 +9,12 @@ from ringback.domain.call import Call, Progress
 from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.event import EventName
 from ringback.domain.ports import Transaction
-from ringback.runner.leased_call import PROGRESS_INTERVAL_SECONDS
+from ringback.runner.progress_record import PROGRESS_INTERVAL_SECONDS
 from ringback.runner.throttled_writer import ThrottledWriter
 from tests.support.builders import make_call, make_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import COMPLETED_RESULT, WAIT_SECONDS, Engine, OnProgress, ScriptedUpstreams
+from tests.support.engine import WAIT_SECONDS, Engine, OnProgress, ScriptedUpstreams
+from tests.support.stored_work import COMPLETED_RESULT
 from tests.support.stores import FailingStore
 
 

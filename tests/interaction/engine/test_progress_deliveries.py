@@ -8,8 +8,9 @@ from ringback.domain.delivery import Delivery, DeliveryKind, DeliveryState
 from ringback.domain.event import EventName
 from tests.support.builders import make_call, make_verified_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import COMPLETED_RESULT, Engine
+from tests.support.engine import Engine
 from tests.support.receivers_by_host import ReceiversByHost
+from tests.support.stored_work import COMPLETED_RESULT
 
 AGENT = "agent.example"
 BOTH = frozenset({EventName.CALL_PROGRESS, EventName.CALL_FINISHED})

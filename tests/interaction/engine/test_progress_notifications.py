@@ -6,7 +6,8 @@ from ringback.domain.call import Call, Progress
 from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.event import EventName
 from tests.support.builders import make_call
-from tests.support.engine import COMPLETED_RESULT, Engine, OnProgress, ScriptedUpstreams
+from tests.support.engine import Engine, OnProgress, ScriptedUpstreams
+from tests.support.stored_work import COMPLETED_RESULT
 from tests.support.upstreams import WAIT_SECONDS
 
 STEPS = 20

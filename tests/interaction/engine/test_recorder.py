@@ -20,8 +20,9 @@ from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.payload import PayloadBuilder
 from tests.support.builders import make_call, make_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import COMPLETED_RESULT, PUBLIC_URL, RESULT, WAIT_SECONDS, Engine
+from tests.support.engine import PUBLIC_URL, WAIT_SECONDS, Engine
 from tests.support.examples import ALICE, BOB
+from tests.support.stored_work import COMPLETED_RESULT, RESULT
 
 
 async def finish(engine: Engine, call: Call) -> Call | None:

@@ -16,18 +16,9 @@ from ringback.runner import runner
 from ringback.runner.leasing import RunnerConfig
 from tests.support.calls import make_calls
 from tests.support.clock import ManualClock, OffsetClock
-from tests.support.engine import (
-    COMPLETED_RESULT,
-    LEASE_SECONDS,
-    OWNER,
-    WAIT_SECONDS,
-    BlockingTool,
-    Engine,
-    OnProgress,
-    ScriptedUpstreams,
-    wait_until,
-)
+from tests.support.engine import WAIT_SECONDS, BlockingTool, Engine, OnProgress, ScriptedUpstreams, wait_until
 from tests.support.executions import replace_lease
+from tests.support.stored_work import COMPLETED_RESULT, LEASE_SECONDS, OWNER
 from tests.support.stores import FOREVER, FailingStore, StoreWrapper
 
 QUICK = {"heartbeat_seconds": 0.01}

@@ -53,7 +53,7 @@ class PausingStore:
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         assert self.store is not None
-        if work.__qualname__.startswith("Calls.wait_for_call.<locals>"):
+        if work.__qualname__.startswith("ResultReader.read_result.<locals>"):
             self.ended.set()
             await self.may_continue.wait()
         return await self.store.read(work)

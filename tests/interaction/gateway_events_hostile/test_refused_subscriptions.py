@@ -92,6 +92,7 @@ WRONG_URLS: Final = (
         "https://agent.example\\",
     ),
     "https://agent.example/" + "x" * 10_000,
+    *("https://10.0.0.1/", "https://169.254.169.254/", "https://[fd00::1]/"),
 )
 PRIVATE_URLS: Final = tuple(url for url in BLOCKED_URLS if "127.0.0.1" not in url)[::7]
 """Some of those that callbacks over REST must not open a socket for; the tests' own receivers are on 127.0.0.1."""

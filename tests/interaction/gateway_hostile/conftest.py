@@ -4,7 +4,7 @@ import gc
 import json
 import logging
 import math
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +12,12 @@ from typing import Any, Final, cast
 
 import httpx
 import pytest
+from mcp.server.streamable_http import StreamableHTTPServerTransport
 
 import ringback
 from ringback.domain.clock import seconds
 from ringback.mcp_server.request_context import Endpoint
+from ringback.mcp_server.session_manager import BoundedSessionManager
 from ringback.services.mcp_sessions import EXTEND_SECONDS, IDLE_SECONDS
 from tests.interaction.gateway.conftest import GatewayHarness, running_gateway
 from tests.support.databases import query_rows
@@ -114,8 +116,11 @@ class HostileClient:
 async def let_sessions_become_idle(gate: GatewayHarness, upstream: str = "paint") -> int:
     """Half an hour passes for the sessions at this endpoint, in memory and in the store. Returns how many were in memory."""
     endpoints = gate.ringback.app.mcp._endpoints  # pyright: ignore[reportPrivateUsage]
-    async with endpoints.acquire_manager(Endpoint(upstream=upstream)) as manager:
-        transports = list(manager._server_instances.values())  # pyright: ignore[reportPrivateUsage]
+
+    async def list_transports(manager: BoundedSessionManager) -> Sequence[StreamableHTTPServerTransport]:
+        return list(manager._server_instances.values())  # pyright: ignore[reportPrivateUsage]
+
+    transports = await endpoints.use_manager(Endpoint(upstream=upstream), list_transports)
     for transport in transports:
         assert transport.idle_scope is not None
         assert transport.idle_scope.deadline < math.inf

@@ -67,8 +67,11 @@ class RunningRingback:
 
     async def find_manager(self, upstream: str) -> BoundedSessionManager:
         endpoints = self.application.app.mcp._endpoints  # pyright: ignore[reportPrivateUsage]
-        async with endpoints.acquire_manager(Endpoint(upstream=upstream)) as manager:
+
+        async def find(manager: BoundedSessionManager) -> BoundedSessionManager:
             return manager
+
+        return await endpoints.use_manager(Endpoint(upstream=upstream), find)
 
     async def wait_until_ended(self) -> None:
         """Wait until no call runs."""

@@ -24,6 +24,7 @@ from tests.support.application import (
     running_application,
     serving_callbacks,
 )
+from tests.support.engine import wait_until
 from tests.support.login_peers.account_server import AccountServer
 from tests.support.login_peers.browser import Browser
 from tests.support.login_peers.kinds import PEERS
@@ -206,6 +207,16 @@ async def test_a_login_that_the_user_denies_leaves_the_call_waiting(stage: Stage
     assert await stage.wait_for_text(call) == "bob"
 
 
+async def wait_until_revoked(peer: LoginPeer) -> None:
+    """Wait until the server accepts none of the tokens that it granted."""
+
+    async def is_revoked() -> bool:
+        return not peer.access_tokens and not peer.refresh_tokens
+
+    assert peer.token_requests
+    await wait_until(is_revoked)
+
+
 @pytest.mark.parametrize("unit", ["take_login", "_save_tokens"])
 async def test_a_login_that_finds_the_disk_full_stores_no_tokens_and_the_user_signs_in_again(
     tmp_path: Path, tools: AccountServer, unit: str
@@ -228,6 +239,8 @@ async def test_a_login_that_finds_the_disk_full_stores_no_tokens_and_the_user_si
         assert await disks[0].read(lambda tx: tx.upstream_tokens.get("files", SHARED_OWNER)) is None
         assert (await stage.operator.call(call.id)).status == "input_required"
 
+        if unit == "_save_tokens":
+            await wait_until_revoked(peer)
         disks[0].full_at = None
         await stage.sign_in(account="bob")
 

@@ -1,6 +1,8 @@
 """What a principal whose connections hold many unread bytes gets, over REST and in a response to a start."""
 
-from collections.abc import Generator
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
 
 import httpx
 import pytest
@@ -44,3 +46,29 @@ async def test_reads_of_large_results_wait_until_earlier_ones_are_read_and_start
     assert (part.status_code, part.content) == (206, LARGE_RESULT[5:600_005])
     assert jsontext.dumps((await alice.post("/v1/resume", json=token)).json()["result"]) == LARGE_RESULT
     assert "result" in (await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)).json()
+
+
+async def test_requests_for_one_large_result_at_once_read_it_once_beside_the_event_loop_and_refused_ones_do_not(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, unread: UnreadResponses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = (await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)).json()
+    ended = await service.finish_call(started["call_id"], completion_from_result(LARGE_RESULT, is_error=False))
+    path, token = f"/v1/calls/{ended.id}/result", {"resume_token": started["resume_token"]}
+    scanning, scan = list[str](), service.store.scan
+
+    async def count_scan(principal: Any, work: Callable[[Any], Awaitable[Any]]) -> Any:
+        scanning.append(principal)
+        return await scan(principal, work)
+
+    monkeypatch.setattr(service.store, "scan", count_scan)
+    answers = await asyncio.gather(*(alice.get(path) for _ in range(30)))
+    assert {(answer.status_code, answer.content == LARGE_RESULT) for answer in answers} == {(200, True)}
+    assert (await alice.head(path)).headers["content-length"] == str(len(LARGE_RESULT))
+    assert len(scanning) == 1
+
+    unread.reserve_bytes(ended.principal, PRINCIPAL_UNREAD_BYTES_MAX)
+    assert (await alice.get(path)).status_code == (await alice.post("/v1/resume", json=token)).status_code == 429
+    assert len(scanning) == 1
+    unread.release_bytes(ended.principal, PRINCIPAL_UNREAD_BYTES_MAX)
+    assert (await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)).json()["result"]
+    assert scanning == [ended.principal] * 2

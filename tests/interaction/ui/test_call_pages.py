@@ -12,9 +12,10 @@ from ringback.domain.call import Progress
 from ringback.domain.call_outcome import CallOutcome, completion_from_result, failed_completion
 from ringback.domain.call_rows import CallChange
 from ringback.domain.delivery import DeliveryState
-from ringback.domain.ids import CallId
+from ringback.domain.delivery_rows import DeliveryFilter
+from ringback.domain.ids import CallId, DeliveryId
 from ringback.domain.ports import Transaction
-from ringback.domain.principal import Scope
+from ringback.domain.principal import Principal, Scope
 from ringback.ui.pages.calls import GROWTH_SECONDS, SETTLED_AFTER
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 from tests.support.viewer_browser import sign_in
@@ -82,6 +83,9 @@ async def test_the_list_is_filtered_paged_and_searched_without_a_script(service:
         {"tool": "x" * 257},
         {"upstream": "a\x00b"},
         {"id_prefix": "call_é"},
+        {"min_runs": "0"},
+        {"min_delivery_attempts": "1"},
+        {"min_delivery_attempts": "two"},
         {"cursor": "odd"},
         {"principal": "a\nb"},
     ],
@@ -93,6 +97,41 @@ async def test_a_filter_that_no_call_can_have_is_refused_with_a_sentence(
 
     assert refused.status_code == 422
     assert 'role="alert"' in refused.text
+
+
+async def test_calls_that_ran_again_and_calls_with_retried_callbacks_are_listed(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    calls = [await start(alice, callback={"url": CALLBACK_URL}) for _ in range(3)]
+    for call_id in calls:
+        await service.finish_call(call_id)
+
+    async def repeat(tx: Transaction) -> None:
+        (call,) = await tx.calls.get_many([CallId(calls[0])])
+        ran_again = replace(call, runs=2)
+        await tx.calls.update(ran_again, CallChange.DISPATCHED, expected=ran_again.status, lease_token=None)
+        (delivery,) = await tx.deliveries.list_page(
+            Principal("alice"), DeliveryFilter(call_id=CallId(calls[1])), position=None, limit=9
+        )
+        await tx.deliveries.insert([replace(delivery, id=DeliveryId("dlv_retried"), generation=2, attempts=3)])
+
+    await service.store.write(repeat)
+    browser, found = await sign_in(service, "alice"), dict[str, list[str]]()
+    for query in ("min_runs=2", "min_runs=3", "min_delivery_attempts=3", "min_delivery_attempts=4", "min_runs=1"):
+        listed = (await alice.get(f"/v1/calls?{query}")).json()["calls"]
+        page = (await browser.open("/calls", **dict([query.split("=")]))).text
+        found[query] = [each["id"] for each in listed]
+        assert [call_id in page for call_id in calls] == [call_id in found[query] for call_id in calls]
+    refused = await alice.get("/v1/calls", params={"min_delivery_attempts": 1})
+
+    assert found == {
+        "min_runs=2": [calls[0]],
+        "min_runs=3": [],
+        "min_runs=1": [calls[0]],
+        "min_delivery_attempts=3": [calls[1]],
+        "min_delivery_attempts=4": [],
+    }
+    assert "ran 2 times" in (await browser.open("/calls")).text
+    assert refused.status_code == 422
 
 
 async def test_the_page_of_a_call_shows_its_way_from_the_start_to_the_return_of_the_client(

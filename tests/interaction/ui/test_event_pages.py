@@ -75,9 +75,10 @@ async def test_a_link_to_one_session_shows_the_deliveries_of_its_calls_only(serv
     await browser.http.get(link.url[link.url.index("/ui/") :])
     by_call = {str(each.call_id): each.id for each in await service.read_deliveries("alice")}
 
-    shown = await browser.open("/deliveries", call_id=inside)
+    portal = f"/portal/{link.link.id}"
+    shown = await browser.open(f"{portal}/deliveries", call_id=inside)
     statuses = [
-        (await browser.http.get(f"/ui{path}")).status_code
+        (await browser.http.get(f"/ui{portal}{path}")).status_code
         for path in (
             f"/deliveries/{by_call[inside]}",
             f"/deliveries/{by_call[outside]}",

@@ -14,7 +14,7 @@ from ringback.domain.call_rows import CallFilter
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.ids import PortalLinkId
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
-from ringback.services.live import budget, lists
+from ringback.services.live import HomeContent, HomeListing, budget, lists
 from ringback.services.live.listings import CallListing, ListedCalls
 from ringback.services.live.lists import LINK_STREAMS_MAX, LIVE_LISTS_MAX, PORTAL_LISTS_MAX, LiveContent
 from ringback.services.live.pools import LiveListPool
@@ -161,7 +161,7 @@ async def test_the_page_of_a_portal_link_counts_as_its_own(service: ServiceUnder
         return end()
 
     service.services.live_lists.follow_list = follow_nothing  # type: ignore[method-assign]
-    await browser.get("/ui/calls/live")
+    await browser.get(f"/ui/portal/{link['id']}/calls/live")
 
     assert limits == [link["id"]]
 
@@ -193,7 +193,7 @@ async def test_a_browser_gets_the_rows_as_escaped_html_until_its_stream_ends(
     assert stranger.status_code == 303
 
 
-async def test_the_lists_of_deliveries_and_the_page_of_a_session_are_live_and_above_the_limit_they_are_read_again_later(
+async def test_lists_and_the_pages_of_sessions_and_home_are_live_and_above_the_limit_they_are_read_again_later(
     service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ringback.ui.pages.live.STREAM_SECONDS_MIN", 0.5)
@@ -203,7 +203,11 @@ async def test_the_lists_of_deliveries_and_the_page_of_a_session_are_live_and_ab
     call_id = (await alice.post("/v1/calls", json=body)).json()["call"]["id"]
     await service.finish_call(call_id)
     (delivery,) = await service.read_deliveries("alice")
-    pages = [await browser.open("/deliveries", state="pending"), await browser.open("/session", client_session_id="..")]
+    pages = [
+        await browser.open("/deliveries", state="pending"),
+        await browser.open("/session", client_session_id=".."),
+        *[await browser.open(path) for path in ("", "/webhooks", "/events")],
+    ]
     paths = [unescape(found[1]) for page in pages if (found := re.search('sse-connect="/ui([^"]+)"', page.text))]
     listed = (await browser.open("/calls")).text
 
@@ -212,13 +216,16 @@ async def test_the_lists_of_deliveries_and_the_page_of_a_session_are_live_and_ab
     monkeypatch.setattr(service.services.live_lists, "_own", full)
     limited = [await browser.http.get(f"/ui{path}") for path in paths]
 
-    assert paths == ["/deliveries/live?state=pending", "/session/live?client_session_id=.."]
+    assert paths == [
+        *("/deliveries/live?state=pending", "/session/live?client_session_id=.."),
+        *("/live?hours=24", "/webhooks/live", "/events/live"),
+    ]
     assert "/ui/session?client_session_id=.." in listed
     for responses, retry in ((live, "retry: 1000"), (limited, "retry: 20000")):
-        assert [response.status_code for response in responses] == [200, 200]
-        assert all(response.text.startswith(retry) for response in responses)
-        assert all("event: rows\n" in response.text and delivery.id in response.text for response in responses)
-        assert call_id in responses[1].text
+        assert [response.status_code for response in responses] == [200] * len(paths)
+        assert all(response.text.startswith(retry) and "event: rows\n" in response.text for response in responses)
+        shown = [delivery.id, call_id, call_id, delivery.webhook_id, call_id]
+        assert [text in response.text for text, response in zip(shown, responses, strict=True)] == [True] * len(paths)
 
 
 async def test_a_stream_that_begins_at_the_shutdown_ends_at_once(service: ServiceUnderTest) -> None:
@@ -228,3 +235,24 @@ async def test_a_stream_that_begins_at_the_shutdown_ends_at_once(service: Servic
     live = await browser.open("/calls/live")
 
     assert (live.status_code, live.text) == (200, "retry: 1000\n\n")
+
+
+async def test_the_live_home_page_changes_with_what_it_shows_and_not_with_the_time(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    insights = service.services.insights
+    listing = HomeListing(insights=insights, hours=24, upstreams=tuple(insights.list_usable_upstreams(ALICE)))
+
+    async def read() -> HomeContent:
+        service.clock.advance(4)  # the counts of new rows are read again after three seconds
+        return await service.services.live_lists.read_list(ALICE, listing)
+
+    before, later = await read(), await read()
+    call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+    started = await read()
+    await service.finish_call(call_id)
+
+    assert before == later
+    assert before.as_of < later.as_of
+    assert started != later
+    assert started != await read()
+    assert [marks.call.id for marks in started.lists.newest_calls] == [call_id]

@@ -1,6 +1,7 @@
 """Portal links: who may make them, what they show, where they may be embedded, and how they end."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,24 @@ from tests.support.viewer_browser import FORM_HEADERS, sign_in
 PRODUCT = "https://app.example.com"
 
 
-async def open_link(service: ServiceUnderTest, url: str) -> tuple[httpx.AsyncClient, httpx.Response]:
-    browser = await service.create_anonymous_client()
-    return browser, await browser.get(url)
+@dataclass(frozen=True, slots=True)
+class OpenedLink:
+    """A portal link in a browser."""
+
+    browser: httpx.AsyncClient
+    opened: httpx.Response
+    path: str
+    """Of its pages."""
+
+    async def get(self, path: str, **options: Any) -> httpx.Response:
+        return await self.browser.get(f"{self.path}{path}", **options)
+
+
+async def open_link(
+    service: ServiceUnderTest, link: dict[str, Any], browser: httpx.AsyncClient | None = None
+) -> OpenedLink:
+    browser = browser or await service.create_anonymous_client()
+    return OpenedLink(browser, await browser.get(link["url"]), f"/ui/portal/{link['id']}")
 
 
 async def create_link(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
@@ -37,17 +53,20 @@ async def test_a_link_shows_the_pages_of_its_principal_read_only_and_in_frames_o
         foreign = (await bob.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
         link = await create_link(alice)
 
-        browser, opened = await open_link(service, link["url"])
-        page = await browser.get("/ui/calls")
-        audit = await browser.get("/ui/audit")
+        shown = await open_link(service, link)
+        page = await shown.get("/calls")
+        audit = await shown.get("/audit")
+        outside = await shown.browser.get("/ui/calls")
         signed_in = await (await sign_in(service, "alice")).open("/calls")
 
-    assert opened.headers["location"] == "/ui"
+    assert shown.opened.headers["location"] == shown.path
     assert re.fullmatch(
-        r"__Host-ringback-portal=[\w-]{43}; Max-Age=3(600|599); Path=/; HttpOnly; Secure; SameSite=None; Partitioned",
-        opened.headers["set-cookie"],
+        rf"__Secure-ringback-portal=[\w-]{{43}}; Max-Age=3(600|599); Path={shown.path}; HttpOnly; Secure; SameSite=None; "
+        "Partitioned",
+        shown.opened.headers["set-cookie"],
     )
-    assert opened.headers["referrer-policy"] == "no-referrer"
+    assert shown.opened.headers["referrer-policy"] == "no-referrer"
+    assert outside.headers["location"].startswith("/ui/sign-in")
     assert own in page.text
     assert foreign not in page.text
     assert 'method="post"' not in page.text
@@ -64,12 +83,13 @@ async def test_a_link_to_one_session_shows_nothing_else(service: ServiceUnderTes
     webhook = (await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})).json()["id"]
     link = await create_link(alice, client_session_id="session-1")
 
-    browser, opened = await open_link(service, link["url"])
-    page = (await browser.get("/ui/calls")).text
+    shown = await open_link(service, link)
+    page = (await shown.get("/calls")).text
     hidden = ["/webhooks", f"/webhooks/{webhook}", "/upstreams", "/audit", "/events", f"/calls/{other}"]
-    statuses = {path: (await browser.get(f"/ui{path}")).status_code for path in hidden}
+    statuses = {path: (await shown.get(path)).status_code for path in hidden}
+    first = await shown.get("")
 
-    assert opened.headers["location"] == "/ui/sessions/session-1"
+    assert shown.opened.headers["location"] == first.headers["location"] == f"{shown.path}/sessions/session-1"
     assert own in page
     assert other not in page
     assert set(statuses.values()) == {404}, statuses
@@ -79,46 +99,47 @@ async def test_links_to_a_session_end_with_its_erasure_and_others_stay(service: 
     alice = await service.create_client("alice")
     ended = await create_link(alice, client_session_id="session-1")
     stays = [(await create_link(alice, **body))["id"] for body in ({}, {"client_session_id": "session-2"})]
-    browser, _ = await open_link(service, ended["url"])
+    shown = await open_link(service, ended)
     await alice.post("/v1/calls", json=CALL_BODY)
 
     await alice.delete("/v1/sessions/session-1")
-    refused = (await browser.get("/ui/calls")).status_code
+    refused = (await shown.get("/calls")).status_code
     await alice.delete("/v1/sessions/session-1", params={"cancel": True})
     links = (await alice.get("/v1/portal-links")).json()["portal_links"]
 
     assert refused == 200, "a request that is refused, as the call has not ended, deletes nothing"
     assert {link["id"] for link in links} == set(stays)
-    assert (await browser.get("/ui/calls")).status_code != 200
+    assert (await shown.get("/calls")).status_code != 200
 
 
 async def test_a_link_of_a_key_for_some_upstreams_shows_what_the_key_reads(service: ServiceUnderTest) -> None:
     alice = await service.create_client("alice")
     call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
     narrow = await service.create_client("alice", upstreams=frozenset({"other"}))
-    browser, _ = await open_link(service, (await create_link(narrow))["url"])
+    shown = await open_link(service, await create_link(narrow))
 
     read = [each["id"] for each in (await narrow.get("/v1/calls")).json()["calls"]]
-    upstreams = [(await each.get("/ui/upstreams")).text for each in (browser, (await sign_in(service, "alice")).http)]
+    upstreams = [await shown.get("/upstreams"), await (await sign_in(service, "alice")).open("/upstreams")]
 
     assert read == [call_id]
-    assert call_id in (await browser.get("/ui/calls")).text
-    assert ["/ui/upstreams/git" in text for text in upstreams] == [False, True]
+    assert call_id in (await shown.get("/calls")).text
+    assert ["/upstreams/git" in page.text for page in upstreams] == [False, True]
 
 
 async def test_a_link_acts_on_nothing(service: ServiceUnderTest) -> None:
     alice = await service.create_client("alice")
     link = await create_link(alice)
-    browser, _ = await open_link(service, link["url"])
+    shown = await open_link(service, link)
 
     answers = [
-        await browser.post(f"/ui{path}", data={"form_token": token}, headers=FORM_HEADERS)
+        await shown.browser.post(f"{base}{path}", data={"form_token": token}, headers=FORM_HEADERS)
+        for base in ("/ui", shown.path)
         for path in ("/sign-out", "/webhooks/wh_1/test")
         for token in ("", "anonymous")
     ]
 
-    assert {answer.status_code for answer in answers} <= {403, 404, 405}
-    assert (await browser.get("/v1/calls")).status_code == 401
+    assert {answer.status_code for answer in answers} <= {401, 403, 404, 405}
+    assert (await shown.browser.get("/v1/calls")).status_code == 401
 
 
 @pytest.mark.parametrize("end", ["expiry", "deletion", "revocation of its key", "erasure of its principal"])
@@ -128,8 +149,8 @@ async def test_a_link_ends_at_once_in_browsers_that_have_opened_it(service: Serv
     )
     alice = await service.create_anonymous_client(headers={"Authorization": f"Bearer {text}"})
     link = await create_link(alice, expires_in_seconds=600)
-    browser, _ = await open_link(service, link["url"])
-    before = await browser.get("/ui/calls")
+    shown = await open_link(service, link)
+    before = await shown.get("/calls")
 
     if end == "expiry":
         service.clock.advance(601)
@@ -140,15 +161,15 @@ async def test_a_link_ends_at_once_in_browsers_that_have_opened_it(service: Serv
     else:
         root = await service.create_client("root", scopes=frozenset({Scope.ADMIN}))
         assert (await root.delete("/v1/principals/alice")).status_code == 200
-    after = await browser.get("/ui/calls", headers={"Sec-Fetch-Dest": "iframe"})
-    outside = await browser.get("/ui/calls", headers={"Sec-Fetch-Dest": "document"})
-    again = (await open_link(service, link["url"]))[1]
+    after = await shown.get("/calls?status=working", headers={"Sec-Fetch-Dest": "iframe"})
+    outside = await shown.get("/calls?status=working", headers={"Sec-Fetch-Dest": "document"})
+    again = (await open_link(service, link)).opened
 
     assert before.status_code == 200
     assert after.status_code == again.status_code == 404
     assert "This link has expired" in after.text
     assert "set-cookie" not in again.headers
-    assert outside.headers["location"].startswith("/ui/sign-in")
+    assert outside.headers["location"] == "/ui/calls?status=working"
     assert "Max-Age=0" in outside.headers["set-cookie"]
 
 
@@ -179,17 +200,70 @@ async def test_expired_links_and_sign_ins_are_removed(service: ServiceUnderTest)
     assert (counts["portal_links"], counts["sign_ins"]) == (0, 0)
 
 
-async def test_a_person_who_is_signed_in_keeps_the_own_pages(service: ServiceUnderTest) -> None:
-    mallory = await service.create_client("mallory")
-    link = await create_link(mallory)
-    alice = await sign_in(service, "alice")
+async def test_one_browser_shows_several_links_and_a_sign_in_side_by_side(service: ServiceUnderTest) -> None:
+    owners = ("alice", "mallory", "bob")
+    clients = {owner: await service.create_client(owner) for owner in owners}
+    calls = {
+        owner: (await client.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+        for owner, client in clients.items()
+    }
+    person = await sign_in(service, "bob")
+    links = {owner: await create_link(clients[owner]) for owner in ("alice", "mallory")}
 
-    opened = await alice.http.get(link["url"])
-    page = await alice.open("/calls")
+    shown = {owner: await open_link(service, link, person.http) for owner, link in links.items()}
+    pages = {owner: (await link.get("/calls")).text for owner, link in shown.items()}
+    pages["bob"] = (await person.open("/calls")).text
 
-    assert opened.status_code == 409
-    assert "set-cookie" not in opened.headers
-    assert 'title="alice"' in page.text
+    assert {owner: [call for call in calls.values() if call in page] for owner, page in pages.items()} == {
+        owner: [call] for owner, call in calls.items()
+    }
+
+
+async def test_every_link_of_a_page_stays_below_the_path_of_its_portal_link(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    body = CALL_BODY | {"client_session_id": "s/1", "callback": {"url": CALLBACK_URL}}
+    calls = [(await alice.post("/v1/calls", json=body)).json()["call"]["id"] for _ in range(51)]
+    await service.finish_call(calls[0])
+    (delivery,) = await service.read_deliveries("alice")
+    shown = await open_link(service, await create_link(alice))
+    paths = (
+        "",
+        "/calls",
+        f"/calls/{calls[0]}",
+        f"/calls/{calls[1]}/state",
+        "/sessions",
+        "/sessions/s%2F1",
+        "/webhooks",
+    )
+    others = (
+        f"/webhooks/{delivery.webhook_id}",
+        "/deliveries",
+        f"/deliveries/{delivery.id}",
+        "/upstreams",
+        "/events",
+        "/x",
+    )
+
+    pages = {path: await shown.get(path) for path in (*paths, *others)}
+    searched = [await shown.get(f"/{path}?q={calls[0]}") for path in ("calls", "lookup")]
+
+    assert {path: page.status_code for path, page in pages.items()} == dict.fromkeys(pages, 200) | {"/x": 404}
+    html = "".join(page.text for page in pages.values())
+    places = set(re.findall(r'(?:href|action|hx-get|sse-connect)="(/[^"]*)"', html))
+    assert {place for place in places if not place.startswith((shown.path, "/ui/assets/"))} == set()
+    assert {page.headers["location"] for page in searched} == {f"{shown.path}/calls/{calls[0]}"}
+
+
+async def test_the_secret_of_one_link_opens_no_page_of_another(service: ServiceUnderTest) -> None:
+    """Another host of the site may set a cookie for any path."""
+    alice, mallory = await service.create_client("alice"), await service.create_client("mallory")
+    own, foreign = await create_link(alice), await create_link(mallory)
+    secret = foreign["url"].split("link=")[1]
+
+    browser = await service.create_anonymous_client(headers={"Cookie": f"__Secure-ringback-portal={secret}"})
+    answers = [await browser.get(f"/ui/portal/{link['id']}/calls") for link in (own, foreign)]
+
+    assert [answer.status_code for answer in answers] == [303, 200]
 
 
 @pytest.mark.parametrize(

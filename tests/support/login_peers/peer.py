@@ -1,5 +1,6 @@
 """What tests know of a server that requires a login, and what they do to it."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,6 +36,12 @@ class McpRequest:
     """The status of its response."""
 
 
+def _make_set_event() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
 @dataclass(slots=True, kw_only=True)
 class LoginPeer:
     """An MCP server and its authorization server."""
@@ -43,6 +50,8 @@ class LoginPeer:
     """The MCP endpoint."""
     issuer: str
     provider: IssuedTokens
+    issues_tokens: asyncio.Event = field(default_factory=_make_set_event)
+    """While it is not set, the token endpoint does not answer."""
     tool_scopes: dict[str, str] = field(default_factory=dict[str, str])
     """The scope that a tool requires besides `READ`; without it the server responds 403 `insufficient_scope`."""
     received: list[McpRequest] = field(default_factory=list[McpRequest])
@@ -125,6 +134,7 @@ class PeerFront:
             form = dict(parse_qsl(body.decode()))
             peer.token_requests.append(form)
             peer.secrets |= {form[name] for name in ("code", "code_verifier", "refresh_token") if name in form}
+            await peer.issues_tokens.wait()
 
         async def recording(sent: Message) -> None:
             if sent["type"] == "http.response.body" and scope["path"] in {"/token", "/register"}:

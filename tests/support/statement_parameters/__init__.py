@@ -45,6 +45,8 @@ COMMON_PARAMETERS: Final[dict[str, Any]] = {
     "outcomes": None,
     "category": None,
     "min_attempts": 0,
+    "min_runs": 0,
+    "min_delivery_attempts": 0,
     "latest": 0,
     "after": "",
     "status": None,

@@ -1,4 +1,4 @@
-"""The compatibility table of the README, made from stored results."""
+"""The tables of scripts/INTEROP.md, made from stored results."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from scripts.interop_runs.report import (
     read_results,
     render_table,
     store_results,
-    write_readme,
+    write_page,
 )
 from scripts.interop_runs.servers import SERVERS
 
@@ -36,7 +36,7 @@ JUDGEMENTS = {
 @pytest.fixture(autouse=True)
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "RESULTS", tmp_path / "results.json")
-    monkeypatch.setattr(report, "README", tmp_path / "README.md")
+    monkeypatch.setattr(report, "PAGE", tmp_path / "INTEROP.md")
 
 
 def line_of(title: str) -> list[str]:
@@ -128,12 +128,12 @@ def test_a_new_result_replaces_only_its_own_row() -> None:
 
 
 def test_the_table_is_put_between_its_marks_and_nowhere_else(tmp_path: Path) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
+    page = tmp_path / "INTEROP.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
 
-    write_readme("| new |")
+    write_page("| new |")
 
-    assert readme.read_text(encoding="utf-8") == f"before\n{BEGIN}\n\n| new |\n\n{END}\nafter\n"
-    readme.write_text("no marks", encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == f"before\n{BEGIN}\n\n| new |\n\n{END}\nafter\n"
+    page.write_text("no marks", encoding="utf-8")
     with pytest.raises(ValueError, match="has no"):
-        write_readme("| new |")
+        write_page("| new |")

@@ -31,10 +31,12 @@ async def test_a_request_after_the_end_of_its_endpoint_gets_503() -> None:
     supervisor = EndpointSupervisor(
         lambda _: cast("BoundedSessionManager", FakeManager()), list_upstreams=lambda: ["git"], clock=FakeClock()
     )
-    async with supervisor.acquire_manager(GIT):
-        pass
+
+    async def use(manager: BoundedSessionManager) -> BoundedSessionManager:
+        return manager
+
+    assert await supervisor.use_manager(GIT, use) is not None
     await supervisor.aclose()
 
     with pytest.raises(EndpointUnavailable):
-        async with supervisor.acquire_manager(GIT):
-            pass
+        await supervisor.use_manager(GIT, use)

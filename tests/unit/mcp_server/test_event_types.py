@@ -12,7 +12,7 @@ from ringback.domain.event import Event, EventName, build_call_event, build_upst
 from ringback.domain.ids import EventId
 from ringback.mcp_server.event_types import build_own_descriptors, to_event_filter
 from ringback.protocol.mcp_events.backend import Interest
-from ringback.upstreams.catalog.argument_schemas import ArgumentSchemas
+from ringback.upstreams.catalog.argument_validation import ArgumentSchemas
 from tests.support.builders import make_call
 from tests.support.clock import START
 from tests.support.examples import ALICE

@@ -185,13 +185,10 @@ async def test_a_disconnect_cancels_the_handler(monkeypatch: pytest.MonkeyPatch)
         (make_scope("GET"), False),
         (make_scope(mcp_method="tools/list"), False),
         (make_scope(mcp_protocol_version="2025-11-25"), False),
-        (make_scope(accept="application/json"), False),
     ],
-    ids=["a call", "a GET", "another method", "a legacy client", "a client that reads no streams"],
+    ids=["a call", "a GET", "another method", "a legacy client"],
 )
-def test_only_modern_tool_calls_of_clients_that_accept_both_are_served_this_way(
-    scope: Scope, *, expected: bool
-) -> None:
+def test_only_modern_tool_calls_are_served_this_way(scope: Scope, *, expected: bool) -> None:
     assert is_modern_tool_call(scope) is expected
 
 

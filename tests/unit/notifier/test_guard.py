@@ -5,10 +5,10 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from ringback.domain.errors import InvalidCallbackUrl
-from ringback.notifier.http.guard import BlockedAddress, TargetGuard
+from ringback.notifier.http.guard import BlockedAddress, TargetGuard, find_target_error
 from ringback.notifier.http.target import URL_LENGTH_MAX, TargetPolicy, parse_target
 from tests.support.resolvers import LOOPBACK_POLICY, PUBLIC_POLICY, FakeResolver
-from tests.support.ssrf import ALLOWED_URLS, BLOCKED_NAMES, BLOCKED_URLS
+from tests.support.ssrf import ALLOWED_URLS, BLOCKED_IPV4, BLOCKED_IPV6, BLOCKED_NAMES, BLOCKED_URLS
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,13 @@ async def test_a_blocked_url_cannot_be_registered(url: str) -> None:
     guard = TargetGuard(PUBLIC_POLICY, resolver=FakeResolver({**BLOCKED_NAMES, "no-address.test": ["0.0.0.0"]}))
     with pytest.raises(InvalidCallbackUrl):
         await guard.check_url(url)
+
+
+def test_a_blocked_address_in_a_url_is_found_without_a_lookup_unless_the_operator_opened_its_network() -> None:
+    for host in (*BLOCKED_IPV4, *(f"[{address}]" for address in BLOCKED_IPV6)):
+        assert find_target_error(PUBLIC_POLICY, f"https://{host}/hook"), host
+    assert find_target_error(LOOPBACK_POLICY, "https://127.0.0.1/hook") is None
+    assert [url for url in ALLOWED_URLS if find_target_error(PUBLIC_POLICY, url)] == []
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from ringback.notifier.payload import BODY_BYTES_MAX, PayloadBuilder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.signing.resume_token import ResumeTokenCodec
 from tests.support.clock import START
-from tests.support.engine import RESULT
 from tests.support.examples import CALL, WEBHOOK
+from tests.support.stored_work import RESULT
 
 TOKENS = CallResumeTokens(ResumeTokenCodec([b"k" * 32], audience="ringback"), result_retention_seconds=7 * 86400)
 PAYLOAD_BUILDER = LogPosition(6)

@@ -32,6 +32,45 @@ def test_a_repeated_name_is_refused() -> None:
         parse_statements(TEXT + TEXT)
 
 
+def test_a_fragment_stands_for_its_line_with_the_indent_of_that_line() -> None:
+    text = """\
+-- fragment: filters
+WHERE a = :a
+    AND b = 1
+
+-- name: all
+SELECT 1 FROM t
+-- include: filters
+ORDER BY a;
+
+-- name: nested
+SELECT * FROM (
+    SELECT 1 FROM t
+    -- include: filters
+);
+"""
+
+    assert parse_statements(text) == {
+        "all": "SELECT 1 FROM t\nWHERE a = :a\n    AND b = 1\nORDER BY a;",
+        "nested": "SELECT * FROM (\n    SELECT 1 FROM t\n    WHERE a = :a\n        AND b = 1\n);",
+    }
+
+
+def test_a_fragment_of_another_file_is_named_with_its_noun() -> None:
+    others = {"hooks": "-- fragment: filters\nWHERE a = 1\n-- name: not_this\nSELECT 2;"}
+
+    statements = parse_statements("-- name: one\nSELECT 1\n-- include: filters of hooks", others.__getitem__)
+
+    assert statements == {"one": "SELECT 1\nWHERE a = 1"}
+
+
+def test_a_missing_or_repeated_fragment_is_refused() -> None:
+    with pytest.raises(ValueError, match="'filters'"):
+        parse_statements("-- name: one\nSELECT 1\n-- include: filters")
+    with pytest.raises(ValueError, match="fragments are named 'a'"):
+        parse_statements("-- fragment: a\n1\n-- fragment: a\n2\n-- name: one\n-- include: a")
+
+
 def test_statements_are_found_inside_the_package_and_cannot_be_changed() -> None:
     statements = load_statements("ringback.storage.sqlite", "sql/call_webhooks.sql", RECORDS.by_name())
 

@@ -90,8 +90,8 @@ WHOLE_TABLE_ON_PURPOSE = {
 }
 
 BOUNDED = (
-    r"waiting|upstreams|webhook_ids|keys|sets|json_each|wanted|counted|updated|ended|found|dead|halves|scanned|CONSTANT ROW|"
-    r"\(subquery"
+    r"waiting|upstreams|webhook_ids|keys|sets|json_each|wanted|counted|updated|ended|found|dead|halves|scanned|retried|"
+    r"CONSTANT ROW|\(subquery"
 )
 """Rows of no table: those of a list in the parameters, or of a query within the statement that a parameter bounds."""
 

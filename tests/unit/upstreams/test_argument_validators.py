@@ -6,8 +6,8 @@ from weakref import WeakSet
 
 import pytest
 
-from ringback.domain.errors import InvalidArguments
-from ringback.domain.upstreams import CheckWork, ToolInfo
+from ringback.domain.errors import InvalidArguments, UnknownTool
+from ringback.domain.upstreams import CheckWork, ToolConfig, ToolInfo
 from ringback.upstreams.catalog import tool_catalog as catalog_module
 from ringback.upstreams.catalog.argument_validation import ArgumentValidator
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
@@ -78,3 +78,24 @@ async def test_the_checks_of_one_request_share_the_steps_of_one_check() -> None:
     await check({}, work)
     with pytest.raises(InvalidArguments):
         await check({}, None)
+
+
+class LaxConnection(RenamingConnection):
+    """Its server converts arguments itself."""
+
+    def get_tool_config(self, tool: str) -> ToolConfig:
+        del tool
+        return ToolConfig(checks_arguments=False)
+
+
+async def test_arguments_of_an_upstream_that_checks_them_itself_are_accepted_but_an_unknown_tool_is_not() -> None:
+    connections = {"git": RenamingConnection(), "lax": LaxConnection()}
+    catalog = UpstreamToolCatalog(
+        ConnectionDirectory({name: cast("UpstreamConnection", each) for name, each in connections.items()})
+    )
+    with pytest.raises(InvalidArguments, match='"check_arguments": false'):
+        await catalog.check_call("git", "first", {}, visible_upstreams=None, principal=ALICE)
+
+    await catalog.check_call("lax", "first", {}, visible_upstreams=None, principal=ALICE)
+    with pytest.raises(UnknownTool):
+        await catalog.check_call("lax", "second", {}, visible_upstreams=None, principal=ALICE)

@@ -106,6 +106,15 @@ def test_the_rerun_policy_is_read_for_an_upstream_and_for_single_tools() -> None
     assert parse_one({"command": "uvx"}).get_tool_config("any").rerun_policy == "never"
 
 
+def test_the_check_of_arguments_can_be_left_to_the_tools_of_an_upstream() -> None:
+    lax = parse_one({"url": "https://mcp.example/mcp", "ringback": {"check_arguments": False}})
+
+    assert [each.get_tool_config("any").checks_arguments for each in (lax, parse_one({"command": "uvx"}))] == [
+        False,
+        True,
+    ]
+
+
 def test_tools_that_are_called_as_tasks_only_are_read() -> None:
     config = parse_one({"command": "uvx", "ringback": {"tools": {"slow": {"task_only": True}, "x": {}}}})
 

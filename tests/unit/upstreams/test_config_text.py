@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationInfo
 
 from ringback.upstreams.config.expansion import expand_placeholders
-from ringback.upstreams.config.json_comments import strip_json_comments
+from ringback.upstreams.config.loader import strip_json_comments
 
 REPEATS = 400_000
 """A search that begins again at each place would take hours; one that reads each character once takes milliseconds."""

@@ -1,7 +1,7 @@
 """Floods of one upstream: how many of its messages are decoded in a second of the clock, and what its calls still get."""
 
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import nullcontext
 from itertools import pairwise
 from types import SimpleNamespace
@@ -20,6 +20,7 @@ from ringback.upstreams.transports.event_stream import CheckedEventStream
 from ringback.upstreams.transports.guarded_http import GuardedTransport
 from ringback.upstreams.transports.large_results import LargeResults
 from ringback.upstreams.transports.paced_streams import PacedStreams
+from ringback.upstreams.transports.progress_floods import leave_out_outdated
 from tests.support.clock import FakeClock
 
 FLOOD = 15_000
@@ -112,10 +113,61 @@ async def test_a_progress_flood_is_coalesced_and_its_call_ends_with_the_latest_p
     assert all(earlier < later for earlier, later in pairwise(numbers))
     limit = message_flow.STREAM_FORWARD_LIMIT
     assert len(numbers) <= limit.burst + limit.per_second * upstream.clock.monotonic() + 2
-    assert upstream.faults.counts == {
-        str(Fault.DROPPED): FLOOD - len(numbers),
-        str(Fault.SLOWED): upstream.faults.counts["slowed"],
-    }
+    assert upstream.faults.counts == {str(Fault.DROPPED): FLOOD - len(numbers)}
+
+
+HUNDRED_THOUSAND = 100_000
+
+
+def short_progress(number: int) -> bytes:
+    params = {"progressToken": 7, "progress": number}
+    return encode({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+
+
+def frame_plainly(event: bytes) -> bytes:
+    return event
+
+
+def frame_with_crlf(event: bytes) -> bytes:
+    return b"event: message\r\n" + event.replace(b"\n", b"\r\n")
+
+
+def frame_with_id(event: bytes) -> bytes:
+    return b"id: 12_5\nevent: message\n" + event
+
+
+@pytest.mark.parametrize("frame", [frame_plainly, frame_with_crlf, frame_with_id])
+async def test_a_result_waits_neither_for_the_clock_nor_for_decoding_behind_a_hundred_thousand_progress_messages(
+    frame: Callable[[bytes], bytes],
+) -> None:
+    upstream = Upstream()
+    events = [*map(short_progress, range(HUNDRED_THOUSAND)), log_message(1), encode(RESULT)]
+    received = [event async for event in upstream.open_stream(map(frame, events))]
+
+    *earlier, last_progress, log, result = [json.loads(event.partition(b"data: ")[2]) for event in received]
+    assert (last_progress["params"]["progress"], log["method"], result) == (
+        HUNDRED_THOUSAND - 1,
+        "notifications/message",
+        RESULT,
+    )
+    assert upstream.clock.monotonic() < 2
+    limit = message_flow.STREAM_FORWARD_LIMIT
+    assert len(earlier) <= limit.burst + 2 * limit.per_second
+    assert upstream.faults.counts[str(Fault.DROPPED)] == HUNDRED_THOUSAND - len(earlier) - 1
+
+
+async def test_outdated_progress_of_one_token_leaves_that_of_another_and_all_log_messages() -> None:
+    def other_progress(number: int) -> bytes:
+        return short_progress(number).replace(b'"progressToken": 7', b'"progressToken": 8')
+
+    events = [
+        event for number in range(20) for event in (short_progress(number), other_progress(number), log_message(number))
+    ]
+    rest, count = leave_out_outdated(b"".join([b"data: the end of an event\n\n", *events, b"data: the begin"]))
+
+    expected = [*map(log_message, range(19)), short_progress(19), other_progress(19), log_message(19)]
+    assert rest == b"".join([b"data: the end of an event\n\n", *expected, b"data: the begin"])
+    assert count == 2 * 19
 
 
 @pytest.mark.parametrize("make", [log_message, odd_notification])

@@ -97,10 +97,12 @@ class SyncCallMethods(SyncMethods):
         since: datetime | None = None,
         until: datetime | None = None,
         id_prefix: str | None = None,
+        min_runs: int | None = None,
+        min_delivery_attempts: int | None = None,
     ) -> Iterator[Call]:
         """Your calls, newest first. Finds a call by your own ids.
 
-        `outcome`: calls that ended with one of these. `since` and `until` are about the creation of a call.
+        `outcome`: how calls ended. `since` and `until` are about their creation, `min_delivery_attempts` about one delivery.
         """
         return self._loop_thread.iterate(
             self._client.calls(
@@ -113,6 +115,8 @@ class SyncCallMethods(SyncMethods):
                 since=since,
                 until=until,
                 id_prefix=id_prefix,
+                min_runs=min_runs,
+                min_delivery_attempts=min_delivery_attempts,
             )
         )
 

@@ -19,7 +19,7 @@ from ringback.extension.events.log_backend import LogBackend
 from ringback.extension.events.principals import EventCaller
 from ringback.extension.events.shared_log import Audience, SharedLogStore
 from ringback.extension.events.subscription_index import SubscriptionIndex
-from ringback.notifier.http.target import find_target_error
+from ringback.notifier.http.guard import find_target_error
 from ringback.protocol.mcp_events.descriptors import EventDescriptor
 from ringback.protocol.mcp_events.endpoint import EndpointPolicy, EventEndpoint
 from ringback.services.event_polls import EventPolls

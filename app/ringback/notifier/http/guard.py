@@ -1,6 +1,7 @@
 """The guard: checks the addresses of a callback's host at registration, and again at every connection.
 
     TargetGuard.check_url      URL  ──▶ Target, or InvalidCallbackUrl     at registration
+    find_target_error          URL  ──▶ what is wrong with it, or None    of a subscription, before its callback is called
     TargetGuard.resolve_host   host ──▶ addresses, or BlockedAddress      before each new connection
     require_allowed_address    the one address that a socket connects to  right before it connects
 
@@ -75,6 +76,16 @@ class TargetGuard:
     async def aclose(self) -> None:
         """Cancel the lookups in flight."""
         await self._resolver.aclose()
+
+
+def find_target_error(policy: TargetPolicy, url: str) -> str | None:
+    """What is wrong with a callback URL, and what to do; None if the policy allows it. Names are not resolved."""
+    try:
+        literal = parse_address_literal(parse_target(url, policy).host)
+    except InvalidCallbackUrl as problem:
+        return problem.detail
+    special = None if literal is None else find_forbidden_range(literal, allowed_networks=policy.private_cidrs)
+    return None if special is None else _blocked_address_detail(special)
 
 
 def _blocked_address_detail(special: SpecialRange) -> str:

@@ -92,15 +92,6 @@ def parse_target(url: str, policy: TargetPolicy) -> Target:
     return Target(url=url, scheme=scheme, host=host, port=port, path=path, origin=_format_origin(scheme, host, port))
 
 
-def find_target_error(policy: TargetPolicy, url: str) -> str | None:
-    """What is wrong with a callback URL, and what to do; None if the policy allows it."""
-    try:
-        parse_target(url, policy)
-    except InvalidCallbackUrl as problem:
-        return problem.detail
-    return None
-
-
 def _parse_request_path(path: str, query: str) -> str:
     target = path if query == "?" else path + query  # clients disagree on whether to send an empty query
     if not target.isascii():

@@ -33,9 +33,9 @@ Where Ringback differs from the specification or goes beyond it, and why:
                              A changed schema of such a type ends no subscription
     events/poll              waits if `timeoutMs` or `waitMs` says so. Each is in one draft only
     events/stream            has no SSE comments, which the official scenarios count as a fault, and the SDK would send after
-                             15 s
-    the final result         of a stream has `resultType` and `_meta` (SEP-3415). The official scenarios expect `_meta` alone,
-                             as the sketch has it: this is a known conflict, and one of their checks can therefore fail
+                             15 s. Its heartbeats come between events too
+    the final result         of a stream has `resultType` and `_meta` (SEP-3415); the sketch has `_meta` alone. The official
+                             scenarios allow both
     events/subscribe         takes an absent `mode` for `webhook`; it takes base64 with and without padding
     verification             is the handshake only. A receiver's well-known document is one of several allowed ways and is not
                              read

@@ -137,8 +137,9 @@ class EventBackend(Protocol[CallerT_contra]):
         """Yield pages until the server ends the stream. Closing the generator ends it too.
 
         The first page comes at once and has no occurrences: its `cursor` is where the stream begins. A page with `truncated`
-        has none either. Any other page without occurrences is a heartbeat; the backend yields one when nothing has matched for
-        `endpoint.HEARTBEAT_SECONDS`. An `EventError` before the first page refuses the stream; later it ends the subscription.
+        has none either. Any other page without occurrences is a heartbeat; the backend yields one every
+        `endpoint.HEARTBEAT_SECONDS`, between occurrences too. An `EventError` before the first page refuses the stream; later
+        it ends the subscription.
         """
         ...
 

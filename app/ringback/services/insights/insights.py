@@ -11,7 +11,7 @@ from ringback.domain.cursor import Page
 from ringback.domain.errors import NotFound, Unavailable
 from ringback.domain.insights import ClientSession, InsightsOverview
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.principal import Caller, Scope
+from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.upstream_logins import CredentialsScope
 from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.upstreams import SkippedUpstream, ToolCatalog, ToolInfo, UpstreamInfo
@@ -24,6 +24,7 @@ from ringback.services.insights.sessions import SESSION_PAGE_SIZE, SessionInsigh
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.login_states import NO_LOGIN, LoginState, read_login_states
 from ringback.services.quotas import QuotaEnforcer
+from ringback.services.scans import Scan, scan_for
 from ringback.services.upstream_controls import UpstreamControls
 
 SIGNED_IN_OWNERS_MAX: Final = 10_000
@@ -246,8 +247,19 @@ class Insights:
         `OVERVIEW_HOURS_MAX`. The upstreams are those that the caller may use.
         """
         caller.require_scope(Scope.READ)
-        upstreams = [info.name for info in self._catalog.list_upstreams() if caller.may_use_upstream(info.name)]
-        overview = await self._overviews.read_overview(caller, hours=hours, upstreams=upstreams)
+        scan = scan_for(self._store, caller.principal)
+        upstreams = self.list_usable_upstreams(caller)
+        return await self.scan_overview(scan, caller.listed_principal, hours=hours, upstreams=upstreams)
+
+    def list_usable_upstreams(self, caller: Caller) -> Sequence[str]:
+        """The names of the upstreams that the caller may use."""
+        return [info.name for info in self._catalog.list_upstreams() if caller.may_use_upstream(info.name)]
+
+    async def scan_overview(
+        self, scan: Scan, principal: Principal | None, *, hours: int, upstreams: Sequence[str]
+    ) -> InsightsOverview:
+        """The same for a caller that was checked, on its scans. None: of all principals."""
+        overview = await self._overviews.scan_overview(scan, principal, hours=hours, upstreams=upstreams)
         intakes = await self._upstream_controls.read_intakes()
         paused = sorted(name for name in upstreams if intakes.get(name) is UpstreamIntake.PAUSED)
         return replace(overview, paused_upstreams=paused)

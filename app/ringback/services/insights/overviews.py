@@ -24,6 +24,7 @@ from ringback.domain.insights import (
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import ALL_PRINCIPALS, Caller, Principal
 from ringback.services.insights.tails import CountedTail, Tail
+from ringback.services.scans import Scan, scan_for
 
 UPSTREAM_HOURS_MAX: Final = 24
 """The hours that the counts of upstreams cover at most: one row an hour for each upstream."""
@@ -39,20 +40,21 @@ class OverviewReader:
         self._tail = CountedTail(store=store, clock=clock)
 
     async def read_overview(self, caller: Caller, *, hours: int, upstreams: Sequence[str]) -> InsightsOverview:
+        scan = scan_for(self._store, caller.principal)
+        return await self.scan_overview(scan, caller.listed_principal, hours=hours, upstreams=upstreams)
+
+    async def scan_overview(
+        self, scan: Scan, principal: Principal | None, *, hours: int, upstreams: Sequence[str]
+    ) -> InsightsOverview:
         if not 1 <= hours <= OVERVIEW_HOURS_MAX:
             raise InvalidRequest(f"'hours' must be between 1 and {OVERVIEW_HOURS_MAX}.")
-        principal = caller.listed_principal
         tail = None
         for _ in range(READS_MAX):
             tail = await self._tail.count(outdated=tail)
-            found = await self._store.scan(
-                caller.principal, partial(_read_matching, principal, tail, hours=hours, upstreams=upstreams)
-            )
+            found = await scan(partial(_read_matching, principal, tail, hours=hours, upstreams=upstreams))
             if found is not None:
                 return found
-        return await self._store.scan(
-            caller.principal, lambda tx: _read_overview(tx, principal, None, hours=hours, upstreams=upstreams)
-        )
+        return await scan(lambda tx: _read_overview(tx, principal, None, hours=hours, upstreams=upstreams))
 
 
 async def _read_matching(

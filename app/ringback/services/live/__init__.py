@@ -7,26 +7,35 @@ the next read waits until a small part of this process's time has paid for it: w
 load, each list is read less often.
 
     lists     the lists that viewers follow
-    listings  what a list shows: calls, deliveries, or a client session
+    listings  what a list shows: calls, deliveries, webhooks, events, or a client session; home_listing: the first page
     budget    the CPU time of all lists together, and whose turn it is
     pools     how many lists and pages one principal or one portal link has open
 """
 
+from ringback.services.live.home_listing import FAILED_OUTCOMES, HomeContent, HomeListing, WaitingAges
 from ringback.services.live.listings import (
     CallListing,
     DeliveryListing,
+    EventListing,
     ListedDeliveries,
     SessionContent,
     SessionListing,
+    WebhookListing,
 )
 from ringback.services.live.lists import LiveContent, LiveLists
 
 __all__ = [
+    "FAILED_OUTCOMES",
     "CallListing",
     "DeliveryListing",
+    "EventListing",
+    "HomeContent",
+    "HomeListing",
     "ListedDeliveries",
     "LiveContent",
     "LiveLists",
     "SessionContent",
     "SessionListing",
+    "WaitingAges",
+    "WebhookListing",
 ]

@@ -2,20 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ringback.domain.call import Call
 from ringback.domain.call_histories import CallMarks
 from ringback.domain.call_rows import CallFilter
+from ringback.domain.cursor import Page
 from ringback.domain.delivery import Delivery
-from ringback.domain.delivery_rows import DeliveryFilter
-from ringback.domain.ids import DeliveryId
+from ringback.domain.delivery_rows import DeliveryFilter, UndeliveredCounts
+from ringback.domain.event import Event
+from ringback.domain.event_rows import EventFilter
+from ringback.domain.ids import DeliveryId, WebhookId
 from ringback.domain.insights import SessionCounts
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
+from ringback.domain.webhook import Webhook, WebhookHealth, WebhookState
 from ringback.services.call_histories import read_marks
-from ringback.services.deliveries import find_latest_generations
+from ringback.services.deliveries import UNDELIVERED_COUNTED_MAX, find_latest_generations
+from ringback.services.events import LAST_SEQ
 from ringback.services.insights import SESSION_CALLS_COUNTED_MAX
+from ringback.services.scans import Scan
 
 Shown_co = TypeVar("Shown_co", covariant=True)
 
@@ -23,7 +29,7 @@ Shown_co = TypeVar("Shown_co", covariant=True)
 class LiveListing(Protocol[Shown_co]):
     """Hashable: equal listings of one principal are one list."""
 
-    async def read(self, tx: Transaction, principal: Principal | None) -> Shown_co:
+    async def read(self, scan: Scan, principal: Principal | None) -> Shown_co:
         """What the list shows now, as a value that can be compared. None: of all principals."""
         ...
 
@@ -41,7 +47,10 @@ class CallListing:
     call_filter: CallFilter
     limit: int
 
-    async def read(self, tx: Transaction, principal: Principal | None) -> ListedCalls:
+    async def read(self, scan: Scan, principal: Principal | None) -> ListedCalls:
+        return await scan(lambda tx: self._read(tx, principal))
+
+    async def _read(self, tx: Transaction, principal: Principal | None) -> ListedCalls:
         page = await tx.calls.list_page(principal, self.call_filter, position=None, limit=self.limit)
         return ListedCalls(calls=list(page), has_more=page.next_position is not None)
 
@@ -61,10 +70,62 @@ class DeliveryListing:
     delivery_filter: DeliveryFilter
     limit: int
 
-    async def read(self, tx: Transaction, principal: Principal | None) -> ListedDeliveries:
+    async def read(self, scan: Scan, principal: Principal | None) -> ListedDeliveries:
+        return await scan(lambda tx: self._read(tx, principal))
+
+    async def _read(self, tx: Transaction, principal: Principal | None) -> ListedDeliveries:
         page = await tx.deliveries.list_page(principal, self.delivery_filter, position=None, limit=self.limit)
         latest = await find_latest_generations(tx, list(page))
         return ListedDeliveries(deliveries=list(page), latest=latest, has_more=page.next_position is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedWebhooks:
+    webhooks: Sequence[Webhook]
+    counts: Mapping[WebhookId, UndeliveredCounts]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookListing:
+    """The newest webhooks that match, with what was not delivered to them."""
+
+    health: WebhookHealth | None
+    state: WebhookState | None
+    limit: int
+
+    async def read(self, scan: Scan, principal: Principal | None) -> ListedWebhooks:
+        return await scan(lambda tx: self._read(tx, principal))
+
+    async def _read(self, tx: Transaction, principal: Principal | None) -> ListedWebhooks:
+        page = await tx.webhooks.list_page(principal, self.health, state=self.state, position=None, limit=self.limit)
+        counts = await tx.deliveries.count_undelivered([each.id for each in page], limit=UNDELIVERED_COUNTED_MAX)
+        return ListedWebhooks(webhooks=list(page), counts=counts, has_more=page.next_position is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedEvents:
+    events: Sequence[Event]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventListing:
+    """The newest events that match."""
+
+    event_filter: EventFilter
+    limit: int
+
+    async def read(self, scan: Scan, principal: Principal | None) -> ListedEvents:
+        return await scan(lambda tx: self._read(tx, principal))
+
+    async def _read(self, tx: Transaction, principal: Principal | None) -> ListedEvents:
+        page: Page[Event, Any]
+        if principal is None:
+            page = await tx.events.list_latest(self.event_filter, position=None, limit=self.limit)
+        else:
+            page = await tx.event_log.list_before(principal, LAST_SEQ, self.event_filter, limit=self.limit)
+        return ListedEvents(events=list(page), has_more=page.next_position is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +144,10 @@ class SessionListing:
     client_session_id: str
     limit: int
 
-    async def read(self, tx: Transaction, principal: Principal | None) -> SessionContent:
+    async def read(self, scan: Scan, principal: Principal | None) -> SessionContent:
+        return await scan(lambda tx: self._read(tx, principal))
+
+    async def _read(self, tx: Transaction, principal: Principal | None) -> SessionContent:
         where = CallFilter(client_session_id=self.client_session_id)
         page = await tx.calls.list_page(principal, where, position=None, limit=self.limit)
         counts = None

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -19,6 +19,7 @@ from ringback.services.live.budget import CpuBudget, Measured
 from ringback.services.live.listings import LiveListing
 from ringback.services.live.pools import LiveListPool
 from ringback.services.quotas import QuotaEnforcer
+from ringback.services.scans import Scan, scan_for
 from ringback.waits import LocalWaiter, end_tasks
 
 log = logging.getLogger(__name__)
@@ -107,8 +108,7 @@ class LiveLists:
     async def read_list(self, caller: Caller, listing: LiveListing[Shown]) -> Shown:
         """What the list shows now, for a viewer that cannot follow it."""
         caller.require_scope(Scope.READ)
-        principal = caller.listed_principal
-        return await self._store.scan(caller.principal, lambda tx: listing.read(tx, principal))
+        return await listing.read(scan_for(self._store, caller.principal), caller.listed_principal)
 
     async def _read_contents(
         self, followed: "_LiveList", waiter: LocalWaiter, seconds: float
@@ -176,16 +176,26 @@ class _LiveList:
 
     async def _read(self) -> object:
         principal, listing = self._key
-        loop_thread, spent = threading.get_ident(), 0.0
-
-        def add(cpu_seconds: float) -> None:
-            nonlocal spent
-            spent += cpu_seconds if threading.get_ident() != loop_thread else 0.0  # `measure` counts this thread
-
-        shown = await self._store.scan(principal, lambda tx: _measure_read(listing, tx, principal, add))
-        self._budget.spend(principal, spent)
+        scans = _MeasuredScans(scan_for(self._store, principal))
+        shown = await listing.read(scans.scan, principal)
+        self._budget.spend(principal, scans.spent)
         return shown
 
 
-async def _measure_read(listing: LiveListing[T], tx: Transaction, principal: Principal | None, add: Any) -> T:
-    return await Measured(listing.read(tx, principal), add)
+class _MeasuredScans:
+    """Scans whose CPU time on other threads is counted. `CpuBudget.measure` counts that of the thread that asks."""
+
+    def __init__(self, scan: Scan) -> None:
+        self.spent = 0.0
+        self._scan = scan
+        self._asking_thread = threading.get_ident()
+
+    async def scan(self, work: Callable[[Transaction], Awaitable[T]], /) -> T:
+        async def measure(tx: Transaction) -> T:
+            return await Measured(work(tx), self._add)
+
+        return await self._scan(measure)
+
+    def _add(self, cpu_seconds: float) -> None:
+        if threading.get_ident() != self._asking_thread:
+            self.spent += cpu_seconds

@@ -76,6 +76,7 @@ class PostgresLogAppends(SqlRows, noun="log_appends"):
                 [[*encode_for_matching(each, each.seq), each.name in SUPERSEDING_EVENTS] for each in events]
             ),
             now=instant_to_column(self._unit.now),
+            catching_up=False,
         )
         places = [(each.principal, each.seq) for each in events]
         receivers = Receivers(await read_candidates(rows, places, self._unit.webhook_reader), {}, {})

@@ -102,6 +102,8 @@ class SqlCalls(SqlCallReader, noun="calls"):
             upstream=where.upstream,
             tool=where.tool,
             outcomes=None if where.outcomes is None else self._sql.array(sorted(where.outcomes)),
+            min_runs=where.min_runs,
+            min_delivery_attempts=where.min_delivery_attempts,
             **encode_id_range(
                 "call", position=position, since=where.since, until=where.until, id_prefix=where.id_prefix
             ),
@@ -119,18 +121,36 @@ class SqlCalls(SqlCallReader, noun="calls"):
 
 def _page_statement(principal: Principal | None, call_filter: CallFilter) -> str:
     """The statement whose index fits best. The client's own ids come first: by them a client finds a call that it lost."""
-    is_unsuccessful = call_filter.outcomes is not None and call_filter.outcomes <= UNSUCCESSFUL_OUTCOMES
     if principal is None:
-        if call_filter.status is CallStatus.INPUT_REQUIRED:
-            return "page_of_all_awaiting_input"
-        return "page_of_all_unsuccessful" if is_unsuccessful else "page_of_all"
+        return _page_of_all(call_filter)
     if call_filter.client_session_id is not None:
         return "page_of_session"
     if call_filter.correlation_id is not None:
         return "page_of_correlation"
-    if is_unsuccessful:
+    if (repeated := _page_of_repeated(call_filter)) is not None:
+        return f"page_of_{repeated}"
+    if _is_unsuccessful(call_filter):
         return "page_of_unsuccessful"
     return "page" if call_filter.status in {None, CallStatus.COMPLETED} else "page_of_status"
+
+
+def _page_of_all(call_filter: CallFilter) -> str:
+    if (repeated := _page_of_repeated(call_filter)) is not None:
+        return f"page_of_all_{repeated}"
+    if call_filter.status is CallStatus.INPUT_REQUIRED:
+        return "page_of_all_awaiting_input"
+    return "page_of_all_unsuccessful" if _is_unsuccessful(call_filter) else "page_of_all"
+
+
+def _page_of_repeated(call_filter: CallFilter) -> str | None:
+    """The index of calls that ran again is the smaller one."""
+    if call_filter.min_runs > 1:
+        return "rerun"
+    return "retried" if call_filter.min_delivery_attempts > 1 else None
+
+
+def _is_unsuccessful(call_filter: CallFilter) -> bool:
+    return call_filter.outcomes is not None and call_filter.outcomes <= UNSUCCESSFUL_OUTCOMES
 
 
 class SqlCallCompletions(SqlRows, noun="call_completions"):
@@ -139,7 +159,7 @@ class SqlCallCompletions(SqlRows, noun="call_completions"):
     async def end_many(self, ends: Sequence[EndedCall]) -> Collection[CallId]:
         if not ends:
             return ()
-        return {row["id"] for row in await self._sql.fetch_all("end_many", rows=encode_ends(ends))}
+        return {row["id"] for row in await self._sql.fetch_all("end_many", ends=encode_ends(ends))}
 
     async def put_results(self, results: Mapping[CallId, bytes]) -> None:
         sealer = self._unit.sealer

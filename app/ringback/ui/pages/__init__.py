@@ -2,7 +2,7 @@
 
 home           the first page; home_cards: its numbers
 calls          the list of calls, the page of one call
-live           lists of calls and deliveries and the page of a session, as server-sent events
+live           what lists, the first page and the page of a session show, as server-sent events
 sessions       the client sessions, the page of one
 webhooks       the webhooks; webhook_actions: the buttons of one; webhook_form: changes one
 deliveries     the deliveries; redelivery: sends all again that match a filter

@@ -36,7 +36,7 @@ class AuditPages:
             caller, position=decode_number_cursor(CursorList.AUDIT, cursor), limit=PAGE_SIZE
         )
         end, principal = page.next_position, request.query_params.get("principal")
-        path = f"{self._renderer.ui_path}/audit"
+        path = f"{self._renderer.find_path(viewer)}/audit"
         newest = with_query(path, {"principal": principal})
         return self._renderer.render_page(
             "audit.html",

@@ -66,7 +66,7 @@ class CallPages:
         services = self._context.services
         search = request.query_params.get("q", "").strip()
         if search:
-            return redirect(_search_path(search))
+            return redirect(f"{viewer.pages_path}{_search_path(search)}")
         try:
             query = read_call_query(request.query_params, viewer)
         except InvalidRequest as refused:

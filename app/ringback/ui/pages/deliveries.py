@@ -63,7 +63,7 @@ class DeliveryPages:
         latest = await services.deliveries.find_latest(caller, deliveries)
         hook = query.webhook_id
         pause_end = None if hook is None else await services.webhooks.find_pause_end(caller, hook)
-        path, filters = f"{self._renderer.ui_path}/deliveries", list_filters(query)
+        path, filters = f"{self._renderer.find_path(viewer)}/deliveries", list_filters(query)
         following = deliveries.next_position
         cursor = None if following is None else encode_cursor(CursorList.DELIVERIES, following)
         return self._renderer.render_page(
@@ -109,7 +109,7 @@ class DeliveryPages:
         """The page that counts what matches, and then sends it again; None if the filter allows no bulk redelivery."""
         if not viewer.may_change_webhooks or not is_redeliverable(self._context, viewer, query):
             return None
-        return with_query(f"{self._renderer.ui_path}/deliveries/redeliver", filters)
+        return with_query(f"{self._renderer.find_path(viewer)}/deliveries/redeliver", filters)
 
     async def show_delivery(self, request: Request, viewer: Viewer) -> Response:
         services = self._context.services

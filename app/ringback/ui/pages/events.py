@@ -50,13 +50,14 @@ class EventPages:
         caller = view_rows(self._context.services.operators, viewer, request, operation="ui_list_events")
         sees_all = caller.sees_all_principals and shows_owner(self._context, viewer)
         events, older = await (self._read_all if sees_all else self._read_own)(caller, query)
-        path, filters = f"{self._renderer.ui_path}/events", list_filters(query)
+        path, filters = f"{self._renderer.find_path(viewer)}/events", list_filters(query)
         return self._render_list(
             viewer,
             filters,
             events=events,
             older=None if older is None else with_query(path, {**filters, "cursor": older}),
             newest=with_query(path, filters) if query.cursor else None,
+            live_path=None if query.cursor else with_query(f"{path}/live", filters),
         )
 
     def _render_list(
@@ -67,6 +68,7 @@ class EventPages:
         events: Sequence[Event] = (),
         older: str | None = None,
         newest: str | None = None,
+        live_path: str | None = None,
         problem: str | None = None,
     ) -> Response:
         """`problem`: why the filter was refused. The page then has the form and no rows."""
@@ -76,6 +78,7 @@ class EventPages:
             title="Events",
             status_code=HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY,
             problem=problem,
+            live_path=live_path,
             events=[show_event(event) for event in events],
             shows_owner=shows_owner(self._context, viewer),
             filters=filters,

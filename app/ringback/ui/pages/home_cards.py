@@ -8,7 +8,7 @@ from ringback.domain.call import CallStatus
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.insight_rows import OPEN_COUNTED_MAX
 from ringback.domain.insights import InsightsOverview
-from ringback.services.insights import ServiceStatus
+from ringback.services.live import WaitingAges
 from ringback.ui.formats import format_duration
 
 LATE_SECONDS: Final = 60.0
@@ -29,10 +29,9 @@ class Card:
     """`warn`, `bad`, or empty."""
 
 
-def draw_cards(overview: InsightsOverview, status: ServiceStatus | None) -> Sequence[Card]:
-    """`status` for viewers that see all principals: how long the oldest call and the oldest delivery wait."""
-    queued_age = status.oldest_queued_age_seconds if status is not None else 0.0
-    due_age = status.oldest_due_age_seconds if status is not None else 0.0
+def draw_cards(overview: InsightsOverview, ages: WaitingAges | None) -> Sequence[Card]:
+    """`ages` for viewers that see all principals: how long the oldest call and the oldest delivery wait."""
+    queued_age, due_age = (0.0, 0.0) if ages is None else (ages.queued, ages.due)
     return [*_draw_call_cards(overview, queued_age), *_draw_delivery_cards(overview, due_age)]
 
 

@@ -20,14 +20,35 @@ from starlette.types import Send
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.principal import Caller
 from ringback.schemas.deliveries import DeliveryListQuery
-from ringback.services.live import CallListing, DeliveryListing, LiveContent, LiveLists, SessionListing
-from ringback.services.live.listings import ListedCalls, ListedDeliveries, LiveListing, SessionContent
+from ringback.schemas.events import EventStreamQuery
+from ringback.schemas.webhook_requests import WebhookListQuery
+from ringback.services.live import (
+    CallListing,
+    DeliveryListing,
+    EventListing,
+    HomeContent,
+    LiveContent,
+    LiveLists,
+    SessionListing,
+    WebhookListing,
+)
+from ringback.services.live.listings import (
+    ListedCalls,
+    ListedDeliveries,
+    ListedEvents,
+    ListedWebhooks,
+    LiveListing,
+    SessionContent,
+)
 from ringback.ui.access import shows_owner, view_rows
 from ringback.ui.call_filters import read_call_query
 from ringback.ui.context import UiContext
 from ringback.ui.page_routes import PageRoutes
 from ringback.ui.pages.deliveries import require_session_of_call
+from ringback.ui.pages.events import show_event
+from ringback.ui.pages.home import describe_home, make_home_listing
 from ringback.ui.pages.sessions import describe_session, require_session_name
+from ringback.ui.pages.webhooks import describe_webhooks
 from ringback.ui.query_parameters import list_filters, read_query
 from ringback.ui.rendering import PAGE_HEADERS, Renderer
 from ringback.ui.viewer import Viewer
@@ -55,6 +76,8 @@ class _View(Generic[Shown]):
     """The values of the template."""
     variant: tuple[object, ...]
     """What `describe` depends on besides the content: viewers with equal variants see the same HTML."""
+    path: str
+    """What the links begin with: viewers of a portal link have their own."""
 
 
 class LivePages:
@@ -66,10 +89,70 @@ class LivePages:
 
     def make_routes(self, pages: PageRoutes) -> list[Route]:
         return [
+            pages.page("/live", self.follow_home),
+            pages.page("/events/live", self.follow_events),
+            pages.page("/webhooks/live", self.follow_webhooks),
             pages.page("/calls/live", self.follow_calls, in_session_portal=True),
             pages.page("/deliveries/live", self.follow_deliveries, in_session_portal=True),
             pages.page("/session/live", self.follow_session, in_session_portal=True),
         ]
+
+    async def follow_home(self, request: Request, viewer: Viewer) -> Response:
+        caller = view_rows(self._context.services.operators, viewer, request, operation="ui_follow_home", repeats=True)
+        listing = make_home_listing(self._context, request, caller)
+
+        def describe(shown: HomeContent) -> Mapping[str, Any]:
+            return describe_home(shown, caller, hours=listing.hours)
+
+        variant = (caller.operator is not None and not caller.sees_all_principals,)
+        view = _View(
+            listing=listing,
+            template="home_state.html",
+            describe=describe,
+            variant=variant,
+            path=self._renderer.find_path(viewer),
+        )
+        return await self._respond(view, caller, viewer)
+
+    async def follow_webhooks(self, request: Request, viewer: Viewer) -> Response:
+        query = read_query(request, WebhookListQuery)
+        caller = view_rows(
+            self._context.services.operators, viewer, request, operation="ui_follow_webhooks", repeats=True
+        )
+        variant = viewer.caller.principal, shows_owner(self._context, viewer)
+
+        def describe(shown: ListedWebhooks) -> Mapping[str, Any]:
+            values = describe_webhooks(shown.webhooks, shown.counts, query, reader=variant[0], shows_owner=variant[1])
+            return {**values, "older": shown.has_more}
+
+        view = _View(
+            listing=WebhookListing(health=query.health, state=query.state, limit=LIVE_PAGE_SIZE),
+            template="webhook_rows.html",
+            describe=describe,
+            variant=variant,
+            path=self._renderer.find_path(viewer),
+        )
+        return await self._respond(view, caller, viewer)
+
+    async def follow_events(self, request: Request, viewer: Viewer) -> Response:
+        query = read_query(request, EventStreamQuery)
+        caller = view_rows(
+            self._context.services.operators, viewer, request, operation="ui_follow_events", repeats=True
+        )
+        variant = (shows_owner(self._context, viewer),)
+
+        def describe(shown: ListedEvents) -> Mapping[str, Any]:
+            events = [show_event(event) for event in shown.events]
+            return {"events": events, "older": shown.has_more, "shows_owner": variant[0]}
+
+        view = _View(
+            listing=EventListing(event_filter=query.to_filter(), limit=LIVE_PAGE_SIZE),
+            template="event_rows.html",
+            describe=describe,
+            variant=variant,
+            path=self._renderer.find_path(viewer),
+        )
+        return await self._respond(view, caller, viewer)
 
     async def follow_calls(self, request: Request, viewer: Viewer) -> Response:
         query = read_call_query(request.query_params, viewer)
@@ -80,7 +163,13 @@ class LivePages:
 
         listing = CallListing(call_filter=query.call_filter, limit=LIVE_PAGE_SIZE)
         caller = view_rows(self._context.services.operators, viewer, request, operation="ui_follow_calls", repeats=True)
-        view = _View(listing=listing, template="call_rows.html", describe=describe, variant=variant)
+        view = _View(
+            listing=listing,
+            template="call_rows.html",
+            describe=describe,
+            variant=variant,
+            path=self._renderer.find_path(viewer),
+        )
         return await self._respond(view, caller, viewer)
 
     async def follow_deliveries(self, request: Request, viewer: Viewer) -> Response:
@@ -103,7 +192,13 @@ class LivePages:
             }
 
         listing = DeliveryListing(delivery_filter=query.to_filter(), limit=LIVE_PAGE_SIZE)
-        view = _View(listing=listing, template="delivery_rows.html", describe=describe, variant=variant)
+        view = _View(
+            listing=listing,
+            template="delivery_rows.html",
+            describe=describe,
+            variant=variant,
+            path=self._renderer.find_path(viewer),
+        )
         return await self._respond(view, caller, viewer)
 
     async def follow_session(self, request: Request, viewer: Viewer) -> Response:
@@ -119,7 +214,13 @@ class LivePages:
             )
 
         listing = SessionListing(client_session_id=name, limit=LIVE_PAGE_SIZE)
-        view = _View(listing=listing, template="session_state.html", describe=describe, variant=variant)
+        view = _View(
+            listing=listing,
+            template="session_state.html",
+            describe=describe,
+            variant=variant,
+            path=self._renderer.find_path(viewer),
+        )
         return await self._respond(view, caller, viewer)
 
     async def _respond(self, view: _View[Shown], caller: Caller, viewer: Viewer) -> Response:
@@ -145,12 +246,15 @@ class LivePages:
 
     def _get_frame(self, view: _View[Shown], content: LiveContent[Shown]) -> bytes:
         frames = self._frames.setdefault(content, {})
-        if view.variant not in frames:
-            frames[view.variant] = self._render(view, content.shown)
-        return frames[view.variant]
+        key = (view.path, *view.variant)
+        if key not in frames:
+            frames[key] = self._render(view, content.shown)
+        return frames[key]
 
     def _render(self, view: _View[Shown], shown: Shown) -> bytes:
-        return _write_event("rows", self._renderer.render_fragment(view.template, **view.describe(shown)))
+        return _write_event(
+            "rows", self._renderer.render_fragment(view.template, path=view.path, **view.describe(shown))
+        )
 
 
 class LiveResponse(StreamingResponse):

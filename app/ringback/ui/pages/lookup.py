@@ -39,7 +39,7 @@ class LookupPages:
             caller = view_rows(services.operators, viewer, request, operation="ui_look_up")
             result = await services.lookups.find(caller, text)
             if len(result.found) == 1:
-                return redirect(_path(result.found[0]))
+                return redirect(f"{viewer.pages_path}{_path(result.found[0])}")
         return self._renderer.render_page(
             "lookup.html",
             viewer,

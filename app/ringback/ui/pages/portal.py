@@ -1,4 +1,7 @@
-"""Opens a portal link: its secret moves from the URL into a cookie, and the browser goes on to the pages of the link."""
+"""Opens a portal link: its secret moves from the URL into a cookie, and the browser goes on to the pages of the link.
+
+These are below a path of their own, so that a browser has several links open, and a sign-in beside them.
+"""
 
 import logging
 
@@ -6,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ringback.domain.errors import Conflict, RingbackError
+from ringback.domain.errors import RingbackError
 from ringback.services.portal_links import PortalCaller
 from ringback.ui.context import UiContext
 from ringback.ui.formats import session_path
@@ -33,12 +36,6 @@ class PortalPages:
             found = await self._context.services.portal_links.find_caller(secret)
             if found is None:
                 raise ENDED_LINK
-            viewer = await self._pages.viewers.find_viewer(request)
-            if viewer is not None and not viewer.is_portal and self._context.requires_key:
-                raise Conflict(
-                    f"You are signed in as {viewer.caller.principal} in this browser, so the link is not opened. Sign out "
-                    "first, or open the link in a private window."
-                )
         except RingbackError as problem:
             return self._pages.show_problem(problem, None, in_portal=True)
         return self._send_to_pages(found, secret)
@@ -46,10 +43,10 @@ class PortalPages:
     def _send_to_pages(self, found: PortalCaller, secret: str) -> Response:
         session = found.client_session_id
         log.info("portal_link.opened", extra={"principal": found.caller.principal, "client_session_id": session})
-        path = "" if session is None else session_path(session)
+        path = f"/portal/{found.link_id}{'' if session is None else session_path(session)}"
         # The URL has the secret, so no page learns it as the referrer.
         headers = {**self._renderer.headers.portal, "Referrer-Policy": "no-referrer"}
         response = redirect(path, headers=headers)
         left = (found.expires_at - self._context.clock.now()).total_seconds()
-        self._pages.viewers.cookies.portal.set_secret(response, secret, max_age_seconds=left)
+        self._pages.viewers.cookies.portal.set_secret(response, found.link_id, secret, max_age_seconds=left)
         return response

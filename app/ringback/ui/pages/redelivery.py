@@ -76,7 +76,7 @@ class RedeliveryPages:
             filters=filters,
             cursor=body.cursor,
             sent=read_number(request.query_params.get("sent", "")),
-            list_path=with_query(f"{self._renderer.ui_path}/deliveries", filters),
+            list_path=with_query(f"{self._renderer.find_path(viewer)}/deliveries", filters),
         )
 
     async def redeliver_matching(self, request: Request, viewer: Viewer, form: Form) -> Response:

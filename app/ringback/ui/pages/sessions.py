@@ -58,11 +58,11 @@ class SessionPages:
             counted_max=LISTED_CALLS_COUNTED_MAX,
             principal=principal,
             is_first=cursor is None,
-            older=with_query(f"{self._renderer.ui_path}/sessions", link) if older else None,
+            older=with_query(f"{self._renderer.find_path(viewer)}/sessions", link) if older else None,
         )
 
     async def show_session(self, request: Request, viewer: Viewer) -> Response:
-        services, ui_path = self._context.services, self._renderer.ui_path
+        services, ui_path = self._context.services, self._renderer.find_path(viewer)
         given = request.path_params.get("client_session_id") or request.query_params.get("client_session_id", "")
         name = require_session_name(viewer, given)
         principal = read_principal(request.query_params) if viewer.is_operator else ""

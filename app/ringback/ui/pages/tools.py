@@ -116,7 +116,7 @@ class ToolPages:
 
     def _render_form(self, request: Request, viewer: Viewer, tool: ToolInfo, form: _TypedForm) -> Response:
         upstream = request.path_params["name"]
-        own_path = f"{self._renderer.ui_path}/upstreams/{quote(upstream)}/tools/{quote(tool.name, safe='')}"
+        own_path = f"{self._renderer.find_path(viewer)}/upstreams/{quote(upstream)}/tools/{quote(tool.name, safe='')}"
         return self._renderer.render_page(
             "tool.html",
             viewer,

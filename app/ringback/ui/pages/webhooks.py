@@ -1,6 +1,6 @@
 """The webhooks: the list, the page of one webhook, and the form that registers one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -11,10 +11,11 @@ from starlette.routing import Route
 
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
-from ringback.domain.delivery_rows import DeliveryFilter
+from ringback.domain.delivery_rows import DeliveryFilter, UndeliveredCounts
 from ringback.domain.errors import InvalidRequest, RingbackError
 from ringback.domain.event import EventName
-from ringback.domain.principal import Scope
+from ringback.domain.ids import WebhookId
+from ringback.domain.principal import Principal, Scope
 from ringback.domain.webhook import DEFAULT_EVENTS, Webhook, WebhookHealth, WebhookState
 from ringback.domain.webhook_health import SUSPEND_AFTER_SECONDS
 from ringback.domain.webhook_text import describe_webhook
@@ -68,24 +69,26 @@ class WebhookPages:
         following = (
             None if webhooks.next_position is None else encode_cursor(CursorList.WEBHOOKS, webhooks.next_position)
         )
-        path = f"{self._renderer.ui_path}/webhooks"
+        path = f"{self._renderer.find_path(viewer)}/webhooks"
         filters = {"health": query.health, "state": query.state, "principal": query.principal}
         return self._renderer.render_page(
             "webhooks.html",
             viewer,
             title="Webhooks",
-            shows_owner=shows_owner(self._context, viewer),
-            webhooks=webhooks,
-            counts=await services.deliveries.count_undelivered(caller, webhooks),
-            counted_max=UNDELIVERED_COUNTED_MAX,
-            describe=partial(describe_webhook, reader=viewer.caller.principal),
-            query=query,
             failing=WebhookHealth.FAILING,
             states=[state.value for state in WebhookState],
             of_principal=with_query("", {"principal": query.principal}).replace("?", "&"),
             older=None if following is None else with_query(path, {**filters, "cursor": following}),
             newest=with_query(path, filters) if query.cursor else None,
+            live_path=None if query.cursor else with_query(f"{path}/live", filters),
             done=find_notice(request),
+            **describe_webhooks(
+                webhooks,
+                await services.deliveries.count_undelivered(caller, webhooks),
+                query,
+                reader=viewer.caller.principal,
+                shows_owner=shows_owner(self._context, viewer),
+            ),
         )
 
     async def show_webhook(self, request: Request, viewer: Viewer) -> Response:
@@ -163,6 +166,25 @@ class WebhookPages:
             event_names=[str(name) for name in EventName],
             outcomes=[str(outcome) for outcome in CallOutcome],
         )
+
+
+def describe_webhooks(
+    webhooks: Sequence[Webhook],
+    counts: Mapping[WebhookId, UndeliveredCounts],
+    query: WebhookListQuery,
+    *,
+    reader: Principal,
+    shows_owner: bool,
+) -> dict[str, Any]:
+    """The values of `webhook_rows.html`, besides the link to older webhooks."""
+    return {
+        "webhooks": webhooks,
+        "counts": counts,
+        "counted_max": UNDELIVERED_COUNTED_MAX,
+        "describe": partial(describe_webhook, reader=reader),
+        "query": query,
+        "shows_owner": shows_owner,
+    }
 
 
 def may_rotate_secret(viewer: Viewer, webhook: Webhook) -> bool:

@@ -149,12 +149,58 @@
     if (!document.hidden && window.htmx) window.htmx.trigger(document.body, "page-visible");
   }
 
+  // New rows replace the old ones. What was unfolded stays so, wide charts stay scrolled, and the keyboard stays where it was.
+  const keyOf = (element) => element.dataset.key || element.getAttribute("href") || element.getAttribute("aria-label");
+  const kept = new WeakMap();
+
+  function findByKey(root, selector, key) {
+    return key && [...root.querySelectorAll(selector)].find((each) => keyOf(each) === key);
+  }
+
+  function nameFocused(root) {
+    const focused = document.activeElement;
+    if (!focused || !root.contains(focused)) return null;
+    const fold = focused.matches("summary") && focused.closest("details");
+    return fold ? ["details", keyOf(fold)] : [focused.localName, keyOf(focused)];
+  }
+
+  function keepPlaces(event) {
+    const root = event.target;
+    kept.set(root, {
+      unfolded: [...root.querySelectorAll("details[open]")].map(keyOf),
+      scrolled: [...root.querySelectorAll("[role=region]")].filter((each) => each.scrollLeft).map((each) => [keyOf(each), each.scrollLeft]),
+      focused: nameFocused(root),
+    });
+  }
+
+  function restorePlaces(root) {
+    const places = kept.get(root);
+    if (!places) return;
+    kept.delete(root);
+    places.unfolded.forEach((key) => {
+      const fold = findByKey(root, "details", key);
+      if (fold) fold.open = true;
+    });
+    places.scrolled.forEach(([key, left]) => {
+      const region = findByKey(root, "[role=region]", key);
+      if (region) region.scrollLeft = left;
+    });
+    const [tag, key] = places.focused || [];
+    const found = tag && findByKey(root, tag, key);
+    if (found) (found.querySelector("summary") || found).focus({ preventScroll: true });
+  }
+
   if (window.htmx) window.htmx.createEventSource = (url) => new PausingEventSource(url);
   document.addEventListener("submit", askFirst, true);
   document.addEventListener("visibilitychange", refreshOnReturn);
   document.addEventListener("htmx:beforeRequest", pauseRequests);
   // At the swap, because htmx:load comes 20 ms later: the times of a live list would flash in UTC.
-  document.addEventListener("htmx:afterSwap", (event) => showTimes(event.target));
+  document.addEventListener("htmx:sseBeforeMessage", keepPlaces);
+  document.addEventListener("htmx:beforeSwap", keepPlaces);
+  document.addEventListener("htmx:afterSwap", (event) => {
+    showTimes(event.target);
+    restorePlaces(event.target);
+  });
   document.addEventListener("htmx:load", (event) => showTimes(event.target));
   setInterval(() => {
     if (!document.hidden) document.querySelectorAll("time[data-age]").forEach(showTime);

@@ -1,4 +1,4 @@
-"""Checks arguments against the inputSchema of a tool, in bounded time.
+"""Checks arguments against the inputSchema of a tool or an event type, in bounded time.
 
 The schema comes from an upstream: it may be invalid, have unresolvable references, or be recursive without end. Such a schema
 rejects nothing, and the tool itself decides. So it does about arguments that take more steps than a validation may have, or
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ringback.domain import jsontext
 from ringback.upstreams.json_schema.evaluation import SchemaError
-from ringback.upstreams.json_schema.schema import BoundedSchema
+from ringback.upstreams.json_schema.schema import BoundedSchema, SchemaCache
 from ringback.upstreams.json_schema.steps import StepCounter
 
 log = logging.getLogger(__name__)
@@ -20,6 +20,18 @@ log = logging.getLogger(__name__)
 ERRORS_MAX: Final = 5
 """A caller can correct about this many at once."""
 ERROR_LENGTH_MAX: Final = 200
+
+
+class ArgumentSchemas:
+    """Keeps the compiled schemas that were used last."""
+
+    def __init__(self) -> None:
+        self._validators = SchemaCache(lambda schema: ArgumentValidator(schema, upstream="", tool=""))
+
+    def find_error(self, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
+        """The errors in one sentence; None if the arguments are valid."""
+        errors = self._validators.get(schema).find_errors(arguments)
+        return "; ".join(f"{error['pointer']}: {error['detail']}" for error in errors) or None
 
 
 class ArgumentValidator:

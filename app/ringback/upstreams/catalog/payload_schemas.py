@@ -7,8 +7,7 @@ from typing import Any
 from ringback.domain import jsontext
 from ringback.services.event_types import DeclaredPayload
 from ringback.upstreams.catalog.argument_validation import ERROR_LENGTH_MAX, ERRORS_MAX
-from ringback.upstreams.json_schema.cache import SchemaCache
-from ringback.upstreams.json_schema.schema import BoundedSchema
+from ringback.upstreams.json_schema.schema import BoundedSchema, SchemaCache
 from ringback.upstreams.json_schema.steps import SchemaUnusable, StepCounter, StepLimitExceeded
 
 log = logging.getLogger(__name__)

@@ -9,9 +9,8 @@ from typing import Any
 from ringback.domain import jsontext
 from ringback.services.input_answers import AnswerContent
 from ringback.upstreams.catalog.argument_validation import ERROR_LENGTH_MAX, ERRORS_MAX
-from ringback.upstreams.json_schema.cache import SchemaCache
 from ringback.upstreams.json_schema.evaluation import SchemaError
-from ringback.upstreams.json_schema.schema import BoundedSchema
+from ringback.upstreams.json_schema.schema import BoundedSchema, SchemaCache
 from ringback.upstreams.json_schema.steps import StepCounter
 
 

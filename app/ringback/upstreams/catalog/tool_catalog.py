@@ -38,6 +38,9 @@ FIRST_LIST_TIMEOUT_SECONDS: Final = 2.0
 LIST_TOOLS_TIMEOUT_SECONDS: Final = 5.0
 """How long a request for the list waits for it."""
 _NAME_LENGTH_MAX: Final = 64
+_UNCHECKED_ADVICE: Final = (
+    'If the tool accepts them nevertheless, the operator can leave the check to it ("check_arguments": false).'
+)
 
 
 class CatalogConnection(Protocol):
@@ -175,6 +178,8 @@ class UpstreamToolCatalog:
         def find_error(tools: Mapping[str, ToolInfo], *, can_elicit: bool) -> InvalidRequest | None:
             if tool not in tools:
                 return UnknownTool(_unknown_tool_message(upstream, tool, tools), tool=tool)
+            if not self._connections.get_tool_config(upstream, tool).checks_arguments:
+                return None
             validators = self._get_validators(connection, upstream, tools, can_elicit=can_elicit)
             return _find_invalid_arguments(validators.get_validator(tool), upstream, tool, arguments, work)
 
@@ -285,7 +290,8 @@ def _find_invalid_arguments(
         return None
     detail = "; ".join(f"{error['pointer']}: {error['detail']}" for error in errors)
     return InvalidArguments(
-        f"The arguments do not match the inputSchema of '{tool}': {detail}. See it: GET /v1/upstreams/{upstream}/tools",
+        f"The arguments do not match the inputSchema of '{tool}': {detail}. {_UNCHECKED_ADVICE} "
+        f"See it: GET /v1/upstreams/{upstream}/tools",
         tool=tool,
         errors=errors,
     )

@@ -15,7 +15,7 @@ import anyio
 
 from ringback.domain.clock import Clock
 from ringback.domain.upstreams import Listing, ToolInfo, UpstreamChange
-from ringback.upstreams.catalog.catalog_cache import CatalogCache
+from ringback.upstreams.catalog.catalog_cache import CatalogCache, OwnerCaches
 from ringback.upstreams.catalog.catalog_refresher import LIST_TIMEOUT_SECONDS, CatalogRefresher
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.faults import FaultCounter
@@ -45,8 +45,7 @@ class UpstreamLists:
     def __init__(
         self,
         sessions: ListingSessions,
-        cache: CatalogCache,
-        eliciting_cache: CatalogCache,
+        caches: OwnerCaches,
         *,
         upstream: str,
         clock: Clock,
@@ -54,9 +53,9 @@ class UpstreamLists:
         replaced: anyio.Event,
     ) -> None:
         """Once `replaced` is set, a newer connection writes to the caches and this one stops."""
-        self.cache = cache
+        self.cache = caches.common
         self._sessions = sessions
-        self._eliciting_cache = eliciting_cache
+        self._eliciting_cache = caches.eliciting
         self._announcing_session: UpstreamSession | None = None
         """The session declaring elicitation that last announced a change of its tools. It may be closed."""
 
@@ -75,9 +74,9 @@ class UpstreamLists:
                 client_capabilities=capabilities,
             )
 
-        self.refresher = make_refresher(cache, self._open_shared_session, None)
+        self.refresher = make_refresher(caches.common, self._open_shared_session, None)
         self._eliciting_refresher = make_refresher(
-            eliciting_cache, self._open_eliciting_session, ELICITATION_CAPABILITY
+            caches.eliciting, self._open_eliciting_session, ELICITATION_CAPABILITY
         )
 
     def get_cached_tool(self, name: str) -> ToolInfo | None:

@@ -7,7 +7,7 @@
                          expansion        ${VARIABLE} placeholders
 
 An entry that cannot be served is skipped (`SkippedUpstream`), with the reason and what to do, and the others are served. A
-document that is no mcpServers file is an error. `json_comments` reads the JSON of hosts that allow comments.
+document that is no mcpServers file is an error. Comments and trailing commas are allowed.
 
 Nothing here starts or connects to an upstream. The caller passes the environment in. Its values may be secret: an error names
 the variable and the upstream but never a value, and the `repr` of a configuration hides its secrets.

@@ -1,5 +1,6 @@
 """Loads configurations from an `mcpServers` file or from an option `--upstream NAME=COMMAND_OR_URL`."""
 
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +9,6 @@ from typing import Any, Final, cast
 from ringback.domain import jsontext
 from ringback.domain.upstreams import SkippedUpstream
 from ringback.protocol.upstream_logins import UPSTREAM_NAME_PATTERN
-from ringback.upstreams.config.json_comments import strip_json_comments
 from ringback.upstreams.config.models import ConfigError, LoadedUpstreams, UpstreamConfig, UpstreamEntry
 from ringback.upstreams.config.names import NAME_RULE, assign_names, clean_name, map_name, skip_entry
 from ringback.upstreams.config.server_entry import EntryRefused, parse_server_entry
@@ -18,6 +18,25 @@ CONFIG_BYTES_MAX: Final = 1024 * 1024
 UPSTREAMS_MAX: Final = 200
 """Each upstream has its own connection, and most have a child process."""
 _SERVER_KEYS: Final = ("mcpServers", "servers")  # Claude and most hosts; VS Code
+
+
+_STRING: Final = r'"(?:[^"\\]|\\.|\\\Z)*+(?:"|\Z)'
+"""Also one that is not closed: it ends with the text, so that the time is linear however many quotes follow."""
+_COMMENT: Final = re.compile(rf"{_STRING}|//[^\n\r]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_TRAILING_COMMA: Final = re.compile(rf"{_STRING}|,(?=[ \t\n\r]*[}}\]])", re.DOTALL)
+_BYTE_ORDER_MARK: Final = "\N{ZERO WIDTH NO-BREAK SPACE}"
+"""Some editors of Windows begin a file with it."""
+
+
+def strip_json_comments(text: str) -> str:
+    """The text as JSON: comments and trailing commas become spaces, so that every other character keeps its line and column."""
+    without_comments = _COMMENT.sub(_blank, text.removeprefix(_BYTE_ORDER_MARK))
+    return _TRAILING_COMMA.sub(_blank, without_comments)
+
+
+def _blank(match: re.Match[str]) -> str:
+    found = match[0]
+    return found if found.startswith('"') else re.sub(r"[^\n\r]", " ", found)
 
 
 def load_upstreams(path: Path, environment: Mapping[str, str] | None) -> LoadedUpstreams:

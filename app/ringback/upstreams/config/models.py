@@ -101,6 +101,8 @@ class UpstreamConfig:
     max_concurrent: int
     trusts_annotations: bool = False
     """Whether readOnlyHint and idempotentHint of its tools permit a second run of a call."""
+    checks_arguments: bool = True
+    """False for a server that converts arguments itself, such as `"5"` for an integer (FastMCP)."""
     isolation: Isolation = Isolation.SHARED
     """On a legacy child, a tool that runs beside other calls can send elicitations only with `CALL`."""
     inline_wait_seconds: float | None = None
@@ -138,6 +140,7 @@ class UpstreamConfig:
             pending=self.tool_pending.get(tool, self.pending),
             is_task_only=tool in self.task_only_tools,
             rerun_policy=self.tool_rerun_policy.get(tool, self.rerun_policy),
+            checks_arguments=self.checks_arguments,
         )
 
     def forwards_meta_key(self, key: str) -> bool:

@@ -116,6 +116,7 @@ class RingbackSettings(OwnSettings):
     ] = 0
     """0 stands for the default of the transport."""
     trust_annotations: Bool = False
+    check_arguments: Bool = True
     isolation: Annotated[Isolation, must_be(f"one of {', '.join(Isolation)}")] = Isolation.SHARED
     inline_wait_seconds: Seconds = None
     on_disconnect: OnDisconnect = None

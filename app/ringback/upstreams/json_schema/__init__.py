@@ -1,7 +1,6 @@
 """Validates values against JSON Schemas of strangers, in bounded time.
 
-    schema       a compiled schema: the entry point
-    cache        keeps the compiled schemas that were used last
+    schema       a compiled schema: the entry point, and the cache of those that were used last
     dialects     the drafts 4, 6, 7, 2019-09 and 2020-12: which keyword has which meaning and which form
     document     reads a schema once: the form of its keywords, its ids and anchors, and what a reference refers to
     evaluation   one validation: its steps, its errors, its place in the value

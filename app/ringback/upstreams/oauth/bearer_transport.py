@@ -4,6 +4,9 @@
                     ▲   └── 401: another token ──▶ the request is sent once more ──▶ 401 ──▶ `TokenSource.explain_refusal`
                     └── 403 insufficient_scope ───────────────────────────────────────────▶ "
 
+Before a refusal of a tools/call is answered with anything that takes long, the store says that the tool did not run
+(`upstreams.dispatch_records`); before the request is sent again, that it was sent.
+
 Only requests to the origin of the upstream get a token. A redirect to another origin gets none.
 """
 
@@ -14,6 +17,7 @@ from typing import Any, Final, cast
 import httpx2
 
 from ringback.domain import jsontext
+from ringback.upstreams.dispatch_records import DISPATCH_RECORD, DispatchRecord
 from ringback.upstreams.oauth.challenge import Refusal, parse_refusal
 from ringback.upstreams.oauth.token_source import TokenSource
 
@@ -39,6 +43,7 @@ class BearerTokenTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Raises what `TokenSource` raises, besides the errors of the transport."""
         if _get_origin(request.url) != self._origin:
+            await _record_dispatch(request)
             return await self._inner.handle_async_request(request)
         token = await self._tokens.get_token()
         response = await self._send(request, token)
@@ -55,6 +60,7 @@ class BearerTokenTransport(httpx2.AsyncBaseTransport):
         try:
             if refused is None and await self._tokens.read_version() is None:
                 return refused, response
+            await _record_refusal(request)
             refusal = await _parse_refusal(request, response)
             token = await self._tokens.get_token(other_than=refused, refusal=refusal)
         except BaseException:
@@ -68,6 +74,8 @@ class BearerTokenTransport(httpx2.AsyncBaseTransport):
     async def _raise_refusal(self, request: httpx2.Request, response: httpx2.Response, token: str | None) -> None:
         try:
             refusal = await _parse_refusal(request, response)
+            if refusal.requires_scope or refusal.status_code == HTTPStatus.UNAUTHORIZED:
+                await _record_refusal(request)
             failure = await self._tokens.explain_refusal(refusal, token=token)
         except BaseException:
             await response.aclose()
@@ -81,7 +89,22 @@ class BearerTokenTransport(httpx2.AsyncBaseTransport):
             request.headers[_AUTHORIZATION] = f"Bearer {token}"
         elif _AUTHORIZATION in request.headers:
             del request.headers[_AUTHORIZATION]
+        await _record_dispatch(request)
         return await self._inner.handle_async_request(request)
+
+
+async def _record_refusal(request: httpx2.Request) -> None:
+    if (record := _get_record(request)) is not None:
+        await record.record_refusal()
+
+
+async def _record_dispatch(request: httpx2.Request) -> None:
+    if (record := _get_record(request)) is not None:
+        await record.record_dispatch()
+
+
+def _get_record(request: httpx2.Request) -> DispatchRecord | None:
+    return request.extensions.get(DISPATCH_RECORD)
 
 
 async def _parse_refusal(request: httpx2.Request, response: httpx2.Response) -> Refusal:

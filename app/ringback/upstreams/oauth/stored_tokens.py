@@ -35,7 +35,7 @@ from ringback.upstreams.oauth.metadata_http import MetadataHttp
 from ringback.upstreams.oauth.scopes import SCOPES_MAX, parse_scope, split_scope, unite_scopes
 from ringback.upstreams.oauth.token_renewal import TokenRenewal, end_claim
 from ringback.upstreams.oauth.token_store import TokenStore
-from ringback.upstreams.oauth.token_validity import is_fresh, is_valid, keeps_refused
+from ringback.upstreams.oauth.token_validity import end_access, is_fresh, is_valid, keeps_refused
 
 log = logging.getLogger(__name__)
 
@@ -96,10 +96,13 @@ class StoredTokenSource:
         self._changed = asyncio.Event()
         self._subscriptions = ExitStack()
         if signals is not None:
-            topic = upstream_tokens_topic(config.name, owner)
-            self._subscriptions.enter_context(signals.subscribe(self.notify_changed, topic))
-            erased = owner_erased_topic(owner)
-            self._subscriptions.enter_context(signals.subscribe(self.end_login, erased, also_after_losses=False))
+            self._subscribe(signals)
+
+    def _subscribe(self, signals: Signals) -> None:
+        topic = upstream_tokens_topic(self.config.name, self._owner)
+        self._subscriptions.enter_context(signals.subscribe(self.notify_changed, topic))
+        erased = owner_erased_topic(self._owner)
+        self._subscriptions.enter_context(signals.subscribe(self.end_login, erased, also_after_losses=False))
 
     # -- tokens for requests --
 
@@ -289,7 +292,7 @@ class StoredTokenSource:
             return TokenReplaced("The token of the upstream was replaced in the meantime. Try again.")
         if tokens is not None and tokens.access_token == token and refusal.rejects_token:
             log.warning("upstream.login_ended", extra={"upstream": self.config.name, "failure": "token_refused"})
-            await self._write(tokens, _end_access)
+            await self._write(tokens, end_access)
         return self._require_login(parse_scope(refusal.scope))
 
     async def _explain_scope(self, refusal: Refusal, token: str) -> RequestNotSent:
@@ -343,7 +346,3 @@ class StoredTokenSource:
         self._subscriptions.close()
         if self._refreshing is not None:
             await asyncio.wait({self._refreshing}, timeout=DRAIN_SECONDS)
-
-
-def _end_access(tokens: UpstreamTokens) -> UpstreamTokens:
-    return replace(tokens, access_token=None)

@@ -1,5 +1,6 @@
 """Whether stored tokens are used, replaced early, or kept although a request was refused. Pure."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -35,3 +36,7 @@ def keeps_refused(tokens: UpstreamTokens, refusal: Refusal | None, *, now: datet
         return False
     is_replaced = tokens.refresh_token is not None and now - tokens.obtained_at >= seconds(REFUSED_AGE_SECONDS)
     return is_valid(tokens, now=now) and not refusal.rejects_token and not is_replaced
+
+
+def end_access(tokens: UpstreamTokens) -> UpstreamTokens:
+    return replace(tokens, access_token=None)

@@ -1,10 +1,11 @@
 """Bytes to and from upstreams.
 
 HTTP    SDK ──▶ direct_posts ──▶ legacy_session_transport ──▶ guarded_http ──▶ bearer tokens ──▶ cookies ──▶ http_pool
-        `event_stream` checks responses that are event streams. `http_connection` is one connection of the pool.
+        `event_stream` checks responses that are event streams, and leaves outdated progress out of them (`progress_floods`).
+        `http_connection` is one connection of the pool.
 stdio   SDK ──▶ stdio ──▶ child_process
         `child_input` queues and writes messages. `child_records` finds the processes that an earlier service left.
         `notification_buffer` limits notifications.
 both    `line_splitter` and `message_decoder` bound lines and messages. `large_results` passes big results around the SDK.
-`paced_streams` lets an event stream wait for its reader. `chunk_reader` reads with time limits.
+`paced_streams` lets an event stream wait for its reader.
 """

@@ -19,6 +19,7 @@ from ringback.domain import jsontext
 from ringback.protocol.http_failures import MESSAGE
 from ringback.protocol.legacy_session_transport import LegacySessionTransport
 from ringback.upstreams.transports.guarded_http import DIRECT_REQUEST
+from ringback.upstreams.transports.http_pool import set_ascii_encoding
 
 _HEADERS: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 """What the SDK sends with every request."""
@@ -61,13 +62,15 @@ class DirectPosts(httpx2.AsyncBaseTransport):
         if self._timeout is None:
             raise RuntimeError("`use` was not called")
         body = jsontext.dumps({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
+        all_headers = [*self._merge_headers(headers), (_CONTENT_LENGTH, b"%d" % len(body))]
         request = httpx2.Request(
             "POST",
             self._url,
-            headers=[*self._merge_headers(headers), (_CONTENT_LENGTH, b"%d" % len(body))],
+            headers=all_headers,
             stream=httpx2.ByteStream(body),
             extensions={"timeout": self._timeout, DIRECT_REQUEST: (request_id, method)},
         )
+        set_ascii_encoding(request.headers, all_headers)
         return await self._inner.handle_async_request(request)
 
     def _merge_headers(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:

@@ -5,11 +5,12 @@ message, or a response to another request, becomes an error of ours, which ends 
 dropped.
 
 In a flood of notifications only the newest of each kind is decoded (`notification_buffer`), and the stream is read more slowly
-(`message_flow`). The events of a stream that is paced by its reader are all kept.
+(`message_flow`), except progress that is outdated when it is read (`progress_floods`). The events of a stream that is paced by
+its reader are all kept.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
 import httpx2
@@ -18,12 +19,13 @@ from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCRespo
 
 from ringback.domain.rate_limiter import RateLimit, TokenBucket
 from ringback.upstreams.faults import Fault, FaultCounter
-from ringback.upstreams.transports.chunk_reader import ChunkReader
+from ringback.upstreams.message_flow import BYTES_PER_UNIT
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
 from ringback.upstreams.transports.line_splitter import LineSplitter, OversizedLine
 from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UndecodedMessage, decode_messages
 from ringback.upstreams.transports.notification_buffer import NotificationBuffer, is_plain_notification
 from ringback.upstreams.transports.paced_streams import PacedStreams
+from ringback.upstreams.transports.progress_floods import leave_out_outdated
 
 EVENT_LIMIT: Final = RateLimit(per_second=500, burst=2000)
 """For the notifications of a stream that is paced by its reader."""
@@ -32,6 +34,35 @@ LINES_AT_ONCE: Final = 64
 _EVENT_ENDS: Final = frozenset({b"", b"\r"})
 _FIELD_BYTES: Final = 4096
 """For the name and id of an event, beside its data."""
+
+
+_NOTHING: Final = b""
+
+
+class ChunkReader:
+    def __init__(self, stream: AsyncIterable[bytes]) -> None:
+        self._chunks = aiter(stream)
+        self._reading: asyncio.Task[bytes | None] | None = None
+
+    async def read_chunk(self, timeout_seconds: float | None) -> bytes | None:
+        """The next chunk; empty if none arrives in time, None at the end. What the stream raises is passed on."""
+        if timeout_seconds is None and self._reading is None:
+            return await anext(self._chunks, None)
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read())
+        done, _ = await asyncio.wait({self._reading}, timeout=timeout_seconds)
+        if not done:
+            return _NOTHING
+        reading, self._reading = self._reading, None
+        return reading.result()
+
+    async def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def _read(self) -> bytes | None:
+        return await anext(self._chunks, None)
 
 
 class CheckedEventStream(httpx2.AsyncByteStream):
@@ -73,6 +104,8 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         try:
             while (chunk := await chunks.read_chunk(self._notifications.wait_seconds())) is not None:
                 line_count = 0
+                if self._notifications.is_limiting:
+                    chunk = await self._leave_out_outdated(chunk)
                 for line in splitter.feed(chunk):
                     if not self._keep_inner_line(line):
                         for text in await self._add_line(line):
@@ -91,6 +124,16 @@ class CheckedEventStream(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+    async def _leave_out_outdated(self, chunk: bytes) -> bytes:
+        """In a flood, leave out progress that the same chunk replaces. It costs its bytes."""
+        if self._paced_streams.is_paced(self._request_id):
+            return chunk
+        rest, count = leave_out_outdated(chunk)
+        if count:
+            self._faults.increment(Fault.DROPPED, count)
+            self._note_wait(has_waited=await self._flow.take_in((len(chunk) - len(rest)) // BYTES_PER_UNIT))
+        return rest
 
     def _keep_inner_line(self, line: bytes | OversizedLine) -> bool:
         """Keep the line and return True, unless it ends its event or exceeds the limit."""

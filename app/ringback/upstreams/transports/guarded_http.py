@@ -47,6 +47,7 @@ from ringback.protocol.transport_errors import (
     too_large_message,
 )
 from ringback.upstreams.config import UpstreamConfig
+from ringback.upstreams.dispatch_records import DISPATCH_RECORD, get_dispatch_record
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.message_flow import encode_refusal
 from ringback.upstreams.oauth.bearer_transport import BearerTokenTransport
@@ -74,6 +75,7 @@ _CODE_BY_ERROR: Final[Mapping[type[Exception], TransportErrorCode]] = {
 _BODY_HEADERS: Final = frozenset({"content-length", "transfer-encoding", "content-type", "accept", "last-event-id"})
 REFUSAL_SECONDS_MAX: Final = 1.0
 """For sending the refusal of a request. The stream is not read meanwhile."""
+_TOOL_CALL: Final = "tools/call"
 _NO_BODY: Final = httpx2.ByteStream(b"")
 
 
@@ -141,6 +143,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             )
         try:
             request_id, method = request.extensions.get(DIRECT_REQUEST) or _parse_request(await request.aread())
+            if method == _TOOL_CALL:
+                request.extensions[DISPATCH_RECORD] = get_dispatch_record()
             response = await self._inner.handle_async_request(
                 request if request_id is not None else _with_read_timeout(request)
             )

@@ -18,7 +18,7 @@ import httpx2
 
 from ringback.notifier.configured_hosts import LookUp
 from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
-from ringback.upstreams.transports.http_connection import UpstreamHttpConnection
+from ringback.upstreams.transports.http_connection import ResponseHead, UpstreamHttpConnection
 
 IDLE_CONNECTIONS_MAX: Final = 64
 IDLE_SECONDS: Final = 1.0
@@ -66,7 +66,7 @@ class PooledHttpTransport(httpx2.AsyncBaseTransport):
                 message, write_seconds=timeout.get("write"), read_seconds=timeout.get("read")
             )
             body = _ResponseBody(self, origin, connection, read_seconds=timeout.get("read"))
-            return httpx2.Response(head.status_code, headers=_make_headers(head.headers), stream=body)
+            return _make_response(head, body)
         except BaseException:
             connection.close()
             self._open.discard(connection)
@@ -206,10 +206,16 @@ def _is_header_name(name: bytes) -> bool:
     return _HEADER_NAME.fullmatch(name) is not None
 
 
-def _make_headers(headers: list[tuple[bytes, bytes]]) -> httpx2.Headers:
-    """With the encoding of headers that are ASCII, as nearly all are: httpx2 finds it out by decoding every header."""
-    is_ascii = all(value.isascii() for _, value in headers)
-    return httpx2.Headers(headers, encoding="ascii" if is_ascii else None)
+def _make_response(head: ResponseHead, body: httpx2.AsyncByteStream) -> httpx2.Response:
+    response = httpx2.Response(head.status_code, headers=head.headers, stream=body)
+    set_ascii_encoding(response.headers, head.headers)
+    return response
+
+
+def set_ascii_encoding(headers: httpx2.Headers, raw: Iterable[tuple[bytes, bytes]]) -> None:
+    """Set the encoding of headers that are ASCII, as nearly all are: httpx2 finds it out by decoding every header."""
+    if b"".join([part for header in raw for part in header]).isascii():
+        headers.encoding = "ascii"
 
 
 def _enable_keepalive(connected: socket.socket | None) -> None:

@@ -26,8 +26,9 @@ _SUBJECT: Final = re.compile(
     rb'"(progressToken|uri|taskId|io\.modelcontextprotocol/subscriptionId)"\s*:\s*("[^"\\]{0,512}"|[0-9]{1,18})'
 )
 """The subject of a notification: notifications that differ in one of these members are all kept."""
+_PROGRESS_METHOD: Final = b"notifications/progress"
 _REPLACEABLE: Final = (
-    b"notifications/progress",
+    _PROGRESS_METHOD,
     b"notifications/tasks",
     b"notifications/resources/",
     b"notifications/tools/",
@@ -64,6 +65,11 @@ class NotificationBuffer:
 
     def __len__(self) -> int:
         return len(self._buffered) + len(self._loss_markers)
+
+    @property
+    def is_limiting(self) -> bool:
+        """Whether the next notification would be buffered."""
+        return bool(self._buffered) or self._bucket.wait_seconds(self._now()) > 0
 
     def buffer_if_limited(self, line: bytes, event: bytes | None = None) -> bool:
         """Buffer the line if it is a notification above the rate limit; False if it must be forwarded now.
@@ -115,6 +121,12 @@ class NotificationBuffer:
         """The dropped frames were the oldest, so their markers come before all that is buffered."""
         while self._loss_markers:
             yield self._loss_markers.popitem()[0]
+
+
+def read_progress_key(line: bytes) -> object | None:
+    """What the subject of this progress is: of two with the same key, the newer one replaces the older. None if it is none."""
+    found = _METHOD.match(line)
+    return None if found is None or found[1] != _PROGRESS_METHOD else _deduplication_key(found[1], line)
 
 
 def is_plain_notification(line: bytes) -> bool:

@@ -24,8 +24,9 @@ from ringback.notifier.call_ends import LeasedCompletion
 from ringback.storage.postgres.store import PostgresStore
 from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import COMPLETED_RESULT, Engine, wait_until
+from tests.support.engine import Engine, wait_until
 from tests.support.limits import WAIT_SECONDS
+from tests.support.stored_work import COMPLETED_RESULT
 from tests.support.stores import make_sealer
 
 T = TypeVar("T")

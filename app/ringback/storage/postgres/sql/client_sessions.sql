@@ -1,32 +1,38 @@
 -- A session is listed at its newest call. Visits the next `scan` calls at most; `end_of_…` returns where that scan ended, and no row
 -- if the list ended before.
 
+-- fragment: session_columns
+found.id, found.principal, found.client_session_id, found.created_at AS last_call_at,
+(
+    SELECT first.created_at FROM calls AS first
+    WHERE first.principal = found.principal AND first.client_session_id = found.client_session_id
+    ORDER BY first.id LIMIT 1
+) AS first_call_at,
+(
+    SELECT count(*) FROM (
+        SELECT 1 FROM calls AS each
+        WHERE each.principal = found.principal AND each.client_session_id = found.client_session_id
+        LIMIT :counted
+    ) AS counted
+) AS calls
+
+-- fragment: newest_calls
+WHERE client_session_id IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM calls AS newer
+    WHERE newer.principal = scanned.principal AND newer.client_session_id = scanned.client_session_id
+        AND newer.id > scanned.id
+)
+
 -- name: page
 SELECT
-    found.id, found.principal, found.client_session_id, found.created_at AS last_call_at,
-    (
-        SELECT first.created_at FROM calls AS first
-        WHERE first.principal = found.principal AND first.client_session_id = found.client_session_id
-        ORDER BY first.id LIMIT 1
-    ) AS first_call_at,
-    (
-        SELECT count(*) FROM (
-            SELECT 1 FROM calls AS each
-            WHERE each.principal = found.principal AND each.client_session_id = found.client_session_id
-            LIMIT :counted
-        ) AS counted
-    ) AS calls
+    -- include: session_columns
 FROM (
     SELECT id, principal, client_session_id, created_at FROM (
         SELECT id, principal, client_session_id, created_at FROM calls
         WHERE principal = :principal AND id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
-    WHERE client_session_id IS NOT NULL AND NOT EXISTS (
-        SELECT 1 FROM calls AS newer
-        WHERE newer.principal = scanned.principal AND newer.client_session_id = scanned.client_session_id
-            AND newer.id > scanned.id
-    )
+    -- include: newest_calls
     ORDER BY id DESC LIMIT :limit
 ) AS found
 ORDER BY found.id DESC;
@@ -34,30 +40,14 @@ ORDER BY found.id DESC;
 -- Of all principals, along the primary key.
 -- name: page_of_all
 SELECT
-    found.id, found.principal, found.client_session_id, found.created_at AS last_call_at,
-    (
-        SELECT first.created_at FROM calls AS first
-        WHERE first.principal = found.principal AND first.client_session_id = found.client_session_id
-        ORDER BY first.id LIMIT 1
-    ) AS first_call_at,
-    (
-        SELECT count(*) FROM (
-            SELECT 1 FROM calls AS each
-            WHERE each.principal = found.principal AND each.client_session_id = found.client_session_id
-            LIMIT :counted
-        ) AS counted
-    ) AS calls
+    -- include: session_columns
 FROM (
     SELECT id, principal, client_session_id, created_at FROM (
         SELECT id, principal, client_session_id, created_at FROM calls
         WHERE id < coalesce(:before::text, '~')
         ORDER BY id DESC LIMIT :scan
     ) AS scanned
-    WHERE client_session_id IS NOT NULL AND NOT EXISTS (
-        SELECT 1 FROM calls AS newer
-        WHERE newer.principal = scanned.principal AND newer.client_session_id = scanned.client_session_id
-            AND newer.id > scanned.id
-    )
+    -- include: newest_calls
     ORDER BY id DESC LIMIT :limit
 ) AS found
 ORDER BY found.id DESC;

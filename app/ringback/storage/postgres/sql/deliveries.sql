@@ -21,6 +21,12 @@ SELECT {delivery in whole_deliveries} FROM whole_deliveries WHERE id = :id;
 -- `end_of_…` returns where that scan ended, and no row if the list ended before. '~' sorts after every id. All deliveries of a
 -- call have one principal, and so have all of a webhook: `owner_of_…` returns it.
 
+-- fragment: of_latest_generation
+AND (NOT :latest::boolean OR NOT EXISTS (
+    SELECT 1 FROM deliveries
+    WHERE event_id = scanned.event_id AND webhook_id || '' = scanned.webhook_id AND generation > scanned.generation
+))
+
 -- name: page
 SELECT {delivery in whole_deliveries}
 FROM (
@@ -65,10 +71,7 @@ FROM (
         AND (:webhook_id::text IS NULL OR webhook_id = :webhook_id)
         AND (:category::text IS NULL OR last_category = :category)
         AND attempts >= :min_attempts
-        AND (NOT :latest::boolean OR NOT EXISTS (
-            SELECT 1 FROM deliveries
-            WHERE event_id = scanned.event_id AND webhook_id || '' = scanned.webhook_id AND generation > scanned.generation
-        ))
+        -- include: of_latest_generation
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -124,10 +127,7 @@ FROM (
     ) AS scanned
     WHERE (:category::text IS NULL OR last_category = :category)
         AND attempts >= :min_attempts
-        AND (NOT :latest::boolean OR NOT EXISTS (
-            SELECT 1 FROM deliveries
-            WHERE event_id = scanned.event_id AND webhook_id || '' = scanned.webhook_id AND generation > scanned.generation
-        ))
+        -- include: of_latest_generation
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -148,10 +148,7 @@ FROM (
     ) AS scanned
     WHERE (:category::text IS NULL OR last_category = :category)
         AND attempts >= :min_attempts
-        AND (NOT :latest::boolean OR NOT EXISTS (
-            SELECT 1 FROM deliveries
-            WHERE event_id = scanned.event_id AND webhook_id || '' = scanned.webhook_id AND generation > scanned.generation
-        ))
+        -- include: of_latest_generation
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -173,10 +170,7 @@ FROM (
     WHERE (:principal::text IS NULL OR principal = :principal)
         AND (:category::text IS NULL OR last_category = :category)
         AND attempts >= :min_attempts
-        AND (NOT :latest::boolean OR NOT EXISTS (
-            SELECT 1 FROM deliveries
-            WHERE event_id = scanned.event_id AND webhook_id || '' = scanned.webhook_id AND generation > scanned.generation
-        ))
+        -- include: of_latest_generation
     ORDER BY id DESC LIMIT :limit
 ) AS found
 JOIN whole_deliveries ON whole_deliveries.id = found.id

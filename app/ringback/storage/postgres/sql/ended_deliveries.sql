@@ -2,6 +2,22 @@
 -- `scan` deliveries of its index at most, however few of them match; `end_of_…` returns where that scan ended. An event's session
 -- and correlation are read from the log, by its key.
 
+-- fragment: matching
+WHERE principal = :principal AND state = :state AND kind = 'event' AND seq IS NOT NULL AND created_at < :until
+    AND (:category::text IS NULL OR last_category = :category)
+    AND (:call_id::text IS NULL OR call_id = :call_id)
+    AND (:client_session_id::text IS NULL OR :client_session_id = (
+        SELECT client_session_id FROM events WHERE events.principal = ended.principal AND events.seq = ended.seq
+    ))
+    AND (:correlation_id::text IS NULL OR :correlation_id = (
+        SELECT correlation_id FROM events WHERE events.principal = ended.principal AND events.seq = ended.seq
+    ))
+    AND NOT EXISTS (
+        SELECT 1 FROM deliveries
+        WHERE event_id = ended.event_id AND webhook_id || '' = ended.webhook_id AND generation > ended.generation
+    )
+ORDER BY id LIMIT :limit
+
 -- name: dead_of_webhook
 SELECT {delivery in whole_deliveries}
 FROM (
@@ -11,20 +27,7 @@ FROM (
         WHERE webhook_id = :webhook_id AND state = 'dead' AND id > :after
         ORDER BY id LIMIT :scan
     ) AS ended
-    WHERE principal = :principal AND state = :state AND kind = 'event' AND seq IS NOT NULL AND created_at < :until
-        AND (:category::text IS NULL OR last_category = :category)
-        AND (:call_id::text IS NULL OR call_id = :call_id)
-        AND (:client_session_id::text IS NULL OR :client_session_id = (
-            SELECT client_session_id FROM events WHERE events.principal = ended.principal AND events.seq = ended.seq
-        ))
-        AND (:correlation_id::text IS NULL OR :correlation_id = (
-            SELECT correlation_id FROM events WHERE events.principal = ended.principal AND events.seq = ended.seq
-        ))
-        AND NOT EXISTS (
-            SELECT 1 FROM deliveries
-            WHERE event_id = ended.event_id AND webhook_id || '' = ended.webhook_id AND generation > ended.generation
-        )
-    ORDER BY id LIMIT :limit
+    -- include: matching
 ) AS found
 JOIN whole_deliveries ON whole_deliveries.id = found.id
 ORDER BY whole_deliveries.id;
@@ -43,20 +46,7 @@ FROM (
         WHERE principal = :principal AND state = 'dead' AND id > :after
         ORDER BY id LIMIT :scan
     ) AS ended
-    WHERE principal = :principal AND state = :state AND kind = 'event' AND seq IS NOT NULL AND created_at < :until
-        AND (:category::text IS NULL OR last_category = :category)
-        AND (:call_id::text IS NULL OR call_id = :call_id)
-        AND (:client_session_id::text IS NULL OR :client_session_id = (
-            SELECT client_session_id FROM events WHERE events.principal = ended.principal AND events.seq = ended.seq
-        ))
-        AND (:correlation_id::text IS NULL OR :correlation_id = (
-            SELECT correlation_id FROM events WHERE events.principal = ended.principal AND events.seq = ended.seq
-        ))
-        AND NOT EXISTS (
-            SELECT 1 FROM deliveries
-            WHERE event_id = ended.event_id AND webhook_id || '' = ended.webhook_id AND generation > ended.generation
-        )
-    ORDER BY id LIMIT :limit
+    -- include: matching
 ) AS found
 JOIN whole_deliveries ON whole_deliveries.id = found.id
 ORDER BY whole_deliveries.id;
@@ -75,20 +65,7 @@ FROM (
         WHERE webhook_id = :webhook_id AND id > :after
         ORDER BY id LIMIT :scan
     ) AS ended
-    WHERE principal = :principal AND state = :state AND kind = 'event' AND seq IS NOT NULL AND created_at < :until
-        AND (:category::text IS NULL OR last_category = :category)
-        AND (:call_id::text IS NULL OR call_id = :call_id)
-        AND (:client_session_id::text IS NULL OR :client_session_id = (
-            SELECT client_session_id FROM events WHERE events.principal = ended.principal AND events.seq = ended.seq
-        ))
-        AND (:correlation_id::text IS NULL OR :correlation_id = (
-            SELECT correlation_id FROM events WHERE events.principal = ended.principal AND events.seq = ended.seq
-        ))
-        AND NOT EXISTS (
-            SELECT 1 FROM deliveries
-            WHERE event_id = ended.event_id AND webhook_id || '' = ended.webhook_id AND generation > ended.generation
-        )
-    ORDER BY id LIMIT :limit
+    -- include: matching
 ) AS found
 JOIN whole_deliveries ON whole_deliveries.id = found.id
 ORDER BY whole_deliveries.id;
@@ -107,20 +84,7 @@ FROM (
         WHERE principal = :principal AND id > :after
         ORDER BY id LIMIT :scan
     ) AS ended
-    WHERE principal = :principal AND state = :state AND kind = 'event' AND seq IS NOT NULL AND created_at < :until
-        AND (:category::text IS NULL OR last_category = :category)
-        AND (:call_id::text IS NULL OR call_id = :call_id)
-        AND (:client_session_id::text IS NULL OR :client_session_id = (
-            SELECT client_session_id FROM events WHERE events.principal = ended.principal AND events.seq = ended.seq
-        ))
-        AND (:correlation_id::text IS NULL OR :correlation_id = (
-            SELECT correlation_id FROM events WHERE events.principal = ended.principal AND events.seq = ended.seq
-        ))
-        AND NOT EXISTS (
-            SELECT 1 FROM deliveries
-            WHERE event_id = ended.event_id AND webhook_id || '' = ended.webhook_id AND generation > ended.generation
-        )
-    ORDER BY id LIMIT :limit
+    -- include: matching
 ) AS found
 JOIN whole_deliveries ON whole_deliveries.id = found.id
 ORDER BY whole_deliveries.id;

@@ -44,6 +44,13 @@ ORDER BY coalesce(topic, '') LIMIT 1;
 
 -- Backwards in one log. Each visits the next `scan` events of its index at most; `end_of_…` returns where that scan ended, and no row
 -- if the log ended before.
+-- fragment: of_name_session_and_tool
+AND (:name::text IS NULL OR name = :name)
+AND (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
+AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
+AND (:upstream::text IS NULL OR upstream = :upstream)
+AND (:tool::text IS NULL OR tool = :tool)
+
 -- name: before
 SELECT {event in events}
 FROM (
@@ -53,11 +60,7 @@ FROM (
         ORDER BY seq DESC LIMIT :scan
     ) AS scanned
     WHERE principal = :principal
-        AND (:name::text IS NULL OR name = :name)
-        AND (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
-        AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
+        -- include: of_name_session_and_tool
     ORDER BY seq DESC LIMIT :limit
 ) AS found
 JOIN events ON events.principal = found.principal AND events.seq = found.seq
@@ -77,11 +80,7 @@ FROM (
         ORDER BY seq DESC LIMIT :scan
     ) AS scanned
     WHERE principal = :principal
-        AND (:name::text IS NULL OR name = :name)
-        AND (:client_session_id::text IS NULL OR client_session_id = :client_session_id)
-        AND (:correlation_id::text IS NULL OR correlation_id = :correlation_id)
-        AND (:upstream::text IS NULL OR upstream = :upstream)
-        AND (:tool::text IS NULL OR tool = :tool)
+        -- include: of_name_session_and_tool
     ORDER BY seq DESC LIMIT :limit
 ) AS found
 JOIN events ON events.principal = found.principal AND events.seq = found.seq

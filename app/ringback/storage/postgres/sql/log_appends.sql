@@ -36,93 +36,17 @@ ON CONFLICT (principal) DO UPDATE SET
     END)
 RETURNING principal, seq, last_at;
 
--- An event is [principal, seq, name, upstream, tool, call, client session, correlation, URI, topic, outcomes, supersedes progress].
+-- An event is a row as `found_by_events` reads it, and whether it supersedes progress.
 --
---   sets       the sets of filters that a principal's webhooks for this event use, from one to the next of the 256 possible sets
---   keys       the keys by which events find webhooks, once each (compare `rows.webhook_matching` and the view webhook_match_keys)
---   found      registered webhooks by key, then those that belong to calls, then those that calls name
 --   cancelled  deliveries of progress that an event supersedes; here, so that the lowest open ones are counted without them
 --
--- Places are texts, because the driver asks the server about `bigint[]` when a connection first sees it, which takes 10 ms.
--- Each LIMIT and OFFSET, and each empty text, keeps PostgreSQL from reading a whole table while it believes that the table is
--- empty.
+-- The places of events are texts, and LIMIT and OFFSET are there, for the reasons that `found_by_events` has.
 -- name: find_receivers
-WITH RECURSIVE happened AS MATERIALIZED (
-    SELECT
-        event.row ->> 0 AS principal, (event.row ->> 1)::bigint AS seq, event.row ->> 2 AS name, event.row ->> 3 AS upstream,
-        event.row ->> 4 AS tool, event.row ->> 5 AS call_id, event.row ->> 6 AS client_session_id,
-        event.row ->> 7 AS correlation_id, event.row ->> 8 AS uri, event.row ->> 9 AS topic, event.row -> 10 AS outcomes,
-        (event.row ->> 11)::boolean AS supersedes
-    FROM json_array_elements(:events::json) AS event (row)
-),
+WITH RECURSIVE
+-- include: found_by_events of webhooks
+,
 logs AS MATERIALIZED (
     SELECT principal, min(seq) AS first_seq FROM happened GROUP BY principal
-),
-sets (principal, event_name, fields) AS (
-    SELECT names.principal, names.name, (
-        SELECT fields FROM webhook_matches
-        WHERE webhook_matches.principal = names.principal AND webhook_matches.event_name = names.name
-        ORDER BY fields LIMIT 1
-    )
-    FROM (SELECT DISTINCT principal, name FROM happened) AS names
-    UNION ALL
-    SELECT sets.principal, sets.event_name, (
-        SELECT fields FROM webhook_matches
-        WHERE webhook_matches.principal = sets.principal AND webhook_matches.event_name = sets.event_name
-            AND webhook_matches.fields > sets.fields
-        ORDER BY fields LIMIT 1
-    )
-    FROM sets WHERE sets.fields IS NOT NULL
-),
-keys AS MATERIALIZED (
-    SELECT principal, event_name, fields, match_key, array_agg(seq::text) AS seqs
-    FROM (
-        SELECT happened.seq, happened.principal, sets.event_name, sets.fields, hashtextextended((
-            CASE WHEN sets.fields & 1 > 0 THEN upstream || E'\x1f' ELSE '' END
-            || CASE WHEN sets.fields & 2 > 0 THEN tool || E'\x1f' ELSE '' END
-            || CASE WHEN sets.fields & 4 > 0 THEN call_id || E'\x1f' ELSE '' END
-            || CASE WHEN sets.fields & 8 > 0 THEN client_session_id || E'\x1f' ELSE '' END
-            || CASE WHEN sets.fields & 16 > 0 THEN correlation_id || E'\x1f' ELSE '' END
-            || coalesce(uri || E'\x1f', '') || coalesce(accepted.outcome || E'\x1f', '') || coalesce(topic || E'\x1f', '')
-        ) COLLATE "C", 0) AS match_key
-        FROM sets
-        JOIN happened ON happened.principal = sets.principal AND happened.name = sets.event_name
-        LEFT JOIN LATERAL json_array_elements_text(
-            CASE WHEN sets.fields & 64 > 0 THEN happened.outcomes END
-        ) AS accepted (outcome) ON true
-        WHERE (sets.fields & 32 > 0) = (uri IS NOT NULL) AND (sets.fields & 128 > 0) = (topic IS NOT NULL)
-    ) AS key
-    WHERE match_key IS NOT NULL  -- an event without one of the values matches none of these webhooks
-    GROUP BY principal, event_name, fields, match_key
-),
-of_calls AS MATERIALIZED (
-    SELECT principal, call_id, array_agg(seq::text) AS seqs FROM happened WHERE call_id IS NOT NULL GROUP BY principal, call_id
-),
-found AS MATERIALIZED (
-    SELECT keys.principal, keys.seqs, NULL AS of_call, matching.webhook_id
-    FROM keys
-    CROSS JOIN LATERAL (
-        SELECT webhook_id FROM webhook_matches
-        WHERE webhook_matches.principal = keys.principal AND webhook_matches.event_name = keys.event_name
-            AND webhook_matches.fields = keys.fields AND webhook_matches.match_key = keys.match_key AND ends_at > :now
-        OFFSET 0
-    ) AS matching
-    WHERE (SELECT true FROM catch_ups WHERE catch_ups.webhook_id = matching.webhook_id) IS NULL
-    UNION ALL
-    SELECT of_calls.principal, of_calls.seqs, of_calls.call_id, own.id
-    FROM of_calls
-    CROSS JOIN LATERAL (
-        SELECT id FROM webhooks
-        WHERE principal || '' = of_calls.principal AND call_id = of_calls.call_id AND origin = 'call' AND state <> 'disabled'
-        OFFSET 0
-    ) AS own
-    UNION ALL
-    SELECT of_calls.principal, of_calls.seqs, of_calls.call_id, named.id
-    FROM of_calls
-    CROSS JOIN LATERAL (SELECT webhook_id FROM call_webhooks WHERE call_id = of_calls.call_id OFFSET 0) AS naming
-    CROSS JOIN LATERAL (SELECT id, state FROM webhooks WHERE id = naming.webhook_id LIMIT 1) AS named
-    WHERE named.state <> 'disabled'
-        AND (SELECT true FROM catch_ups WHERE catch_ups.webhook_id = naming.webhook_id) IS NULL
 ),
 waiting AS MATERIALIZED (
     SELECT id FROM deliveries
@@ -152,17 +76,7 @@ LEFT JOIN LATERAL (
 -- `ends` as in `end_many` of call_completions, `deliveries` as in `insert` of deliveries; the other rows are arrays of columns.
 -- name: write
 WITH ended AS (
-    UPDATE calls SET
-        status = ended.row ->> 1, phase = ended.row ->> 2, outcome = ended.row ->> 3, progress = ended.row ->> 4,
-        error = ended.row ->> 5, result_bytes = (ended.row ->> 6)::bigint, result_sha256 = ended.row ->> 7,
-        handle = ended.row ->> 8, input_requests = ended.row ->> 9, input_responses = ended.row ->> 10,
-        cancel_requested = cancel_requested OR (ended.row ->> 11)::boolean, lease_owner = NULL, lease_token = NULL,
-        lease_until = NULL, updated_at = (ended.row ->> 12)::bigint, finished_at = (ended.row ->> 13)::bigint,
-        expires_at = (ended.row ->> 14)::bigint
-    FROM json_array_elements(:ends::json) AS ended (row)
-    WHERE calls.id = ended.row ->> 0 AND calls.status = ended.row ->> 15
-        AND (ended.row ->> 16 IS NULL OR lease_token = ended.row ->> 16)
-    RETURNING calls.id
+    -- include: end_calls of call_completions
 ),
 stored_results AS (
     INSERT INTO results (call_id, body, key_id)

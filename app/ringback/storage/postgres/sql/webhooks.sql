@@ -60,13 +60,22 @@ ORDER BY webhooks.id DESC;
 -- name: end_of_page_of_state_of_all
 SELECT id FROM webhooks WHERE id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
--- As `find_receivers` of log_appends, which says more, but without locks, for units that read, and also with webhooks that catch up.
--- name: candidates
-WITH RECURSIVE happened AS MATERIALIZED (
+-- An event is [principal, seq, name, upstream, tool, call, client session, correlation, URI, topic, outcomes, …].
+--
+--   sets   the sets of filters that a principal's webhooks for this event use, from one to the next of the 256 possible sets
+--   keys   the keys by which events find webhooks, once each (compare `rows.webhook_matching` and the view webhook_match_keys)
+--   found  registered webhooks by key, then those that belong to calls, then those that calls name
+--
+-- Places are texts, because the driver asks the server about `bigint[]` when a connection first sees it, which takes 10 ms.
+-- Each LIMIT and OFFSET, and each empty text, keeps PostgreSQL from reading a whole table while it believes that the table is
+-- empty.
+-- fragment: found_by_events
+happened AS MATERIALIZED (
     SELECT
         event.row ->> 0 AS principal, (event.row ->> 1)::bigint AS seq, event.row ->> 2 AS name, event.row ->> 3 AS upstream,
         event.row ->> 4 AS tool, event.row ->> 5 AS call_id, event.row ->> 6 AS client_session_id,
-        event.row ->> 7 AS correlation_id, event.row ->> 8 AS uri, event.row ->> 9 AS topic, event.row -> 10 AS outcomes
+        event.row ->> 7 AS correlation_id, event.row ->> 8 AS uri, event.row ->> 9 AS topic, event.row -> 10 AS outcomes,
+        (event.row ->> 11)::boolean AS supersedes
     FROM json_array_elements(:events::json) AS event (row)
 ),
 sets (principal, event_name, fields) AS (
@@ -137,6 +146,11 @@ found AS MATERIALIZED (
             :catching_up::boolean OR (SELECT true FROM catch_ups WHERE catch_ups.webhook_id = naming.webhook_id) IS NULL
         )
 )
+
+-- As `find_receivers` of log_appends, but without locks, for units that read, and also with webhooks that catch up.
+-- name: candidates
+WITH RECURSIVE
+-- include: found_by_events
 SELECT {webhook in webhooks}, found.principal AS log, found.seqs, found.of_call
 FROM found
 CROSS JOIN LATERAL (SELECT * FROM webhooks WHERE id = found.webhook_id LIMIT 1) AS webhooks;

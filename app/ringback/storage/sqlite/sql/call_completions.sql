@@ -6,7 +6,7 @@ UPDATE calls SET
     input_requests = ended.value ->> 9, input_responses = ended.value ->> 10,
     cancel_requested = max(cancel_requested, ended.value ->> 11), lease_owner = NULL, lease_token = NULL, lease_until = NULL,
     updated_at = ended.value ->> 12, finished_at = ended.value ->> 13, expires_at = ended.value ->> 14
-FROM json_each(:rows) AS ended
+FROM json_each(:ends) AS ended
 WHERE calls.id = ended.value ->> 0 AND calls.status = ended.value ->> 15
     AND (ended.value ->> 16 IS NULL OR lease_token = ended.value ->> 16)
 RETURNING calls.id;

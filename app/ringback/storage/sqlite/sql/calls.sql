@@ -18,18 +18,27 @@ SELECT {call in whole_calls} FROM whole_calls WHERE principal = :principal AND i
 -- ends the innermost SELECT at its own LIMIT, and stops it once enough calls have matched. '~' sorts after every id. A statement
 -- `end_of_…` returns where such a scan ended, from the index alone, and no row if the list ended before.
 
+-- Of rows of calls, with the name `scanned`.
+-- fragment: of_upstream_tool_outcomes_and_attempts
+AND (:upstream IS NULL OR upstream = :upstream)
+AND (:tool IS NULL OR tool = :tool)
+AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+AND runs >= :min_runs
+AND (
+    :min_delivery_attempts = 0
+    OR (SELECT max(attempts) FROM deliveries WHERE call_id = scanned.id AND attempts > 1) >= :min_delivery_attempts
+)
+
 -- name: page
 SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
-        SELECT id, status, outcome, upstream, tool FROM calls
+        SELECT id, status, outcome, upstream, tool, runs FROM calls
         WHERE principal = :principal AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
-    )
+    ) AS scanned
     WHERE (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -40,16 +49,14 @@ ORDER BY whole_calls.id DESC;
 SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
-        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool FROM calls
+        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs FROM calls
         WHERE id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
-    )
+    ) AS scanned
     WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
         AND (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -59,15 +66,13 @@ ORDER BY whole_calls.id DESC;
 SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
-        SELECT id, correlation_id, status, outcome, upstream, tool FROM calls
+        SELECT id, correlation_id, status, outcome, upstream, tool, runs FROM calls
         WHERE principal = :principal AND client_session_id = :client_session_id AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
-    )
+    ) AS scanned
     WHERE (:correlation_id IS NULL OR correlation_id = :correlation_id)
         AND (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -77,14 +82,12 @@ ORDER BY whole_calls.id DESC;
 SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
-        SELECT id, status, outcome, upstream, tool FROM calls
+        SELECT id, status, outcome, upstream, tool, runs FROM calls
         WHERE principal = :principal AND correlation_id = :correlation_id AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
-    )
+    ) AS scanned
     WHERE (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -94,13 +97,12 @@ ORDER BY whole_calls.id DESC;
 SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
-        SELECT id, outcome, upstream, tool FROM calls
+        SELECT id, outcome, upstream, tool, runs FROM calls
         WHERE principal = :principal AND status = :status AND status <> 'completed' AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
-    )
-    WHERE (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+    ) AS scanned
+    WHERE TRUE
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -111,14 +113,12 @@ ORDER BY whole_calls.id DESC;
 SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
-        SELECT id, status, outcome, upstream, tool FROM calls
+        SELECT id, status, outcome, upstream, tool, runs FROM calls
         WHERE principal = :principal AND outcome <> 'result' AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
-    )
+    ) AS scanned
     WHERE (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -128,16 +128,14 @@ ORDER BY whole_calls.id DESC;
 SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
-        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool FROM calls
+        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs FROM calls
         WHERE outcome <> 'result' AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
-    )
+    ) AS scanned
     WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
         AND (:status IS NULL OR status = :status)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -147,15 +145,98 @@ ORDER BY whole_calls.id DESC;
 SELECT {call in whole_calls}
 FROM (
     SELECT id FROM (
-        SELECT id, client_session_id, correlation_id, outcome, upstream, tool FROM calls
+        SELECT id, client_session_id, correlation_id, outcome, upstream, tool, runs FROM calls
         WHERE status = 'input_required' AND id >= :first_id AND id < coalesce(:before, '~')
         ORDER BY id DESC LIMIT :scan
-    )
+    ) AS scanned
     WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
         AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
-        AND (:outcomes IS NULL OR outcome IN (SELECT value FROM json_each(:outcomes)))
+        -- include: of_upstream_tool_outcomes_and_attempts
+    LIMIT :limit
+) AS found
+CROSS JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
+-- Calls that ran more than once.
+-- name: page_of_rerun
+SELECT {call in whole_calls}
+FROM (
+    SELECT id FROM (
+        SELECT id, status, outcome, upstream, tool, runs FROM calls
+        WHERE principal = :principal AND is_rerun AND id >= :first_id AND id < coalesce(:before, '~')
+        ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE (:status IS NULL OR status = :status)
+        -- include: of_upstream_tool_outcomes_and_attempts
+    LIMIT :limit
+) AS found
+CROSS JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
+-- name: page_of_all_rerun
+SELECT {call in whole_calls}
+FROM (
+    SELECT id FROM (
+        SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs FROM calls
+        WHERE is_rerun AND id >= :first_id AND id < coalesce(:before, '~')
+        ORDER BY id DESC LIMIT :scan
+    ) AS scanned
+    WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
+        AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
+        AND (:status IS NULL OR status = :status)
+        -- include: of_upstream_tool_outcomes_and_attempts
+    LIMIT :limit
+) AS found
+CROSS JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
+-- Calls of which a delivery was tried again. Each step of the recursion finds the next older one in the index, so a call with
+-- thousands of deliveries is one step, too.
+-- name: page_of_retried
+WITH RECURSIVE retried (call_id, number) AS (
+    SELECT max(call_id), 1 FROM deliveries
+    WHERE principal = :principal AND attempts > 1 AND call_id >= :first_id AND call_id < coalesce(:before, '~')
+    UNION ALL
+    SELECT (
+        SELECT max(call_id) FROM deliveries
+        WHERE principal = :principal AND attempts > 1 AND call_id >= :first_id AND call_id < retried.call_id
+    ), number + 1
+    FROM retried WHERE retried.call_id IS NOT NULL AND number < :scan
+)
+SELECT {call in whole_calls}
+FROM (
+    SELECT id FROM (
+        SELECT calls.id, status, outcome, upstream, tool, runs
+        FROM retried CROSS JOIN calls ON calls.id = retried.call_id
+    ) AS scanned
+    WHERE (:status IS NULL OR status = :status)
+        -- include: of_upstream_tool_outcomes_and_attempts
+    LIMIT :limit
+) AS found
+CROSS JOIN whole_calls ON whole_calls.id = found.id
+ORDER BY whole_calls.id DESC;
+
+-- name: page_of_all_retried
+WITH RECURSIVE retried (call_id, number) AS (
+    SELECT max(call_id), 1 FROM deliveries
+    WHERE attempts > 1 AND call_id >= :first_id AND call_id < coalesce(:before, '~')
+    UNION ALL
+    SELECT (
+        SELECT max(call_id) FROM deliveries
+        WHERE attempts > 1 AND call_id >= :first_id AND call_id < retried.call_id
+    ), number + 1
+    FROM retried WHERE retried.call_id IS NOT NULL AND number < :scan
+)
+SELECT {call in whole_calls}
+FROM (
+    SELECT id FROM (
+        SELECT calls.id, client_session_id, correlation_id, status, outcome, upstream, tool, runs
+        FROM retried CROSS JOIN calls ON calls.id = retried.call_id
+    ) AS scanned
+    WHERE (:client_session_id IS NULL OR client_session_id = :client_session_id)
+        AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
+        AND (:status IS NULL OR status = :status)
+        -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_calls ON whole_calls.id = found.id
@@ -196,6 +277,40 @@ ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 -- name: end_of_page_of_all_awaiting_input
 SELECT id FROM calls WHERE status = 'input_required' AND id >= :first_id AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
+
+-- name: end_of_page_of_rerun
+SELECT id FROM calls WHERE principal = :principal AND is_rerun AND id >= :first_id AND id < coalesce(:before, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
+
+-- name: end_of_page_of_all_rerun
+SELECT id FROM calls WHERE is_rerun AND id >= :first_id AND id < coalesce(:before, '~')
+ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
+
+-- name: end_of_page_of_retried
+WITH RECURSIVE retried (call_id, number) AS (
+    SELECT max(call_id), 1 FROM deliveries
+    WHERE principal = :principal AND attempts > 1 AND call_id >= :first_id AND call_id < coalesce(:before, '~')
+    UNION ALL
+    SELECT (
+        SELECT max(call_id) FROM deliveries
+        WHERE principal = :principal AND attempts > 1 AND call_id >= :first_id AND call_id < retried.call_id
+    ), number + 1
+    FROM retried WHERE retried.call_id IS NOT NULL AND number < :scan
+)
+SELECT call_id AS id FROM retried WHERE number = :scan AND call_id IS NOT NULL;
+
+-- name: end_of_page_of_all_retried
+WITH RECURSIVE retried (call_id, number) AS (
+    SELECT max(call_id), 1 FROM deliveries
+    WHERE attempts > 1 AND call_id >= :first_id AND call_id < coalesce(:before, '~')
+    UNION ALL
+    SELECT (
+        SELECT max(call_id) FROM deliveries
+        WHERE attempts > 1 AND call_id >= :first_id AND call_id < retried.call_id
+    ), number + 1
+    FROM retried WHERE retried.call_id IS NOT NULL AND number < :scan
+)
+SELECT call_id AS id FROM retried WHERE number = :scan AND call_id IS NOT NULL;
 
 -- One statement for each kind of change. It writes the columns that the change decides, and no other. It changes nothing if the
 -- call has another status or, with a token, another lease.

@@ -20,6 +20,12 @@ SELECT {delivery in whole_deliveries} FROM whole_deliveries WHERE id = :id;
 -- `end_of_…` returns where that scan ended, and no row if the list ended before. '~' sorts after every id. All deliveries of a
 -- call have one principal, and so have all of a webhook: `owner_of_…` returns it.
 
+-- fragment: of_latest_generation
+AND (NOT :latest OR NOT EXISTS (
+    SELECT 1 FROM deliveries
+    WHERE event_id = scanned.event_id AND webhook_id = scanned.webhook_id AND generation > scanned.generation
+))
+
 -- name: page
 SELECT {delivery in whole_deliveries}
 FROM (
@@ -64,10 +70,7 @@ FROM (
         AND (:webhook_id IS NULL OR webhook_id = :webhook_id)
         AND (:category IS NULL OR last_category = :category)
         AND attempts >= :min_attempts
-        AND (NOT :latest OR NOT EXISTS (
-            SELECT 1 FROM deliveries
-            WHERE event_id = scanned.event_id AND webhook_id = scanned.webhook_id AND generation > scanned.generation
-        ))
+        -- include: of_latest_generation
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -123,10 +126,7 @@ FROM (
     ) AS scanned
     WHERE (:category IS NULL OR last_category = :category)
         AND attempts >= :min_attempts
-        AND (NOT :latest OR NOT EXISTS (
-            SELECT 1 FROM deliveries
-            WHERE event_id = scanned.event_id AND webhook_id = scanned.webhook_id AND generation > scanned.generation
-        ))
+        -- include: of_latest_generation
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -147,10 +147,7 @@ FROM (
     ) AS scanned
     WHERE (:category IS NULL OR last_category = :category)
         AND attempts >= :min_attempts
-        AND (NOT :latest OR NOT EXISTS (
-            SELECT 1 FROM deliveries
-            WHERE event_id = scanned.event_id AND webhook_id = scanned.webhook_id AND generation > scanned.generation
-        ))
+        -- include: of_latest_generation
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
@@ -172,10 +169,7 @@ FROM (
     WHERE (:principal IS NULL OR principal = :principal)
         AND (:category IS NULL OR last_category = :category)
         AND attempts >= :min_attempts
-        AND (NOT :latest OR NOT EXISTS (
-            SELECT 1 FROM deliveries
-            WHERE event_id = scanned.event_id AND webhook_id = scanned.webhook_id AND generation > scanned.generation
-        ))
+        -- include: of_latest_generation
     LIMIT :limit
 ) AS found
 CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id

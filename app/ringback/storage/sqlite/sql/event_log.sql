@@ -40,6 +40,13 @@ ORDER BY coalesce(topic, '') LIMIT 1;
 
 -- Backwards in one log. Each visits the next `scan` events of its index at most; `end_of_…` returns where that scan ended, and no row
 -- if the log ended before.
+-- fragment: of_name_session_and_tool
+AND (:name IS NULL OR name = :name)
+AND (:client_session_id IS NULL OR client_session_id = :client_session_id)
+AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
+AND (:upstream IS NULL OR upstream = :upstream)
+AND (:tool IS NULL OR tool = :tool)
+
 -- name: before
 SELECT {event in events}
 FROM (
@@ -49,11 +56,7 @@ FROM (
         ORDER BY seq DESC LIMIT :scan
     )
     WHERE principal = :principal
-        AND (:name IS NULL OR name = :name)
-        AND (:client_session_id IS NULL OR client_session_id = :client_session_id)
-        AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
+        -- include: of_name_session_and_tool
     LIMIT :limit
 ) AS found
 CROSS JOIN events ON events.principal = found.principal AND events.seq = found.seq
@@ -73,11 +76,7 @@ FROM (
         ORDER BY seq DESC LIMIT :scan
     )
     WHERE principal = :principal
-        AND (:name IS NULL OR name = :name)
-        AND (:client_session_id IS NULL OR client_session_id = :client_session_id)
-        AND (:correlation_id IS NULL OR correlation_id = :correlation_id)
-        AND (:upstream IS NULL OR upstream = :upstream)
-        AND (:tool IS NULL OR tool = :tool)
+        -- include: of_name_session_and_tool
     LIMIT :limit
 ) AS found
 CROSS JOIN events ON events.principal = found.principal AND events.seq = found.seq

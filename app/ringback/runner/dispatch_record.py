@@ -1,0 +1,66 @@
+"""Records under the lease that the upstream refused the request of a call, and that the request is sent again."""
+
+from typing import Protocol
+
+from ringback.domain.call import Call, Handle
+from ringback.runner.drivers import LeaseLost
+
+
+class DispatchWriter(Protocol):
+    """What this module needs of a leased call. The methods commit, and raise `LeaseLost` if the lease is lost."""
+
+    call: Call
+    sent_round: Handle | None
+    """The handle from which the request that is sent now continues (MRTR); None if it begins the call."""
+
+    async def retract_dispatch(self) -> None: ...
+
+    async def repeat_dispatch(self) -> None: ...
+
+    async def save_handle(self, handle: Handle | None) -> None: ...
+
+
+class LeasedDispatchRecord:
+    """Implements `upstreams.dispatch_records.DispatchRecord`.
+
+    The transport may send in a task of its own, which goes on for a moment after the execution has given the call up. Then
+    `close` has been called, and nothing is sent again: another run of the call may have begun.
+    """
+
+    def __init__(self, writer: DispatchWriter) -> None:
+        self._writer = writer
+        self.is_open = True
+        self._is_retracted = False
+
+    async def record_refusal(self) -> None:
+        self._require_open()
+        if not self._is_retracted:
+            self._is_retracted = True
+            await self._retract()
+
+    async def record_dispatch(self) -> None:
+        self._require_open()
+        if self._is_retracted:
+            await self._repeat()
+            self._is_retracted = False
+            self._require_open()
+
+    def close(self) -> None:
+        self.is_open = False
+
+    async def _retract(self) -> None:
+        """The call is as it was before its last tools/call: between two rounds, or not sent."""
+        if self._writer.sent_round is not None:
+            await self._writer.save_handle(self._writer.sent_round)
+        elif self._writer.call.handle is None:
+            await self._writer.retract_dispatch()
+
+    async def _repeat(self) -> None:
+        if self._writer.sent_round is not None:
+            await self._writer.save_handle(None)
+        elif self._writer.call.handle is None:
+            await self._writer.repeat_dispatch()
+
+    def _require_open(self) -> None:
+        if not self.is_open:
+            raise LeaseLost
