@@ -118,7 +118,8 @@ async def test_calls_that_ran_again_and_calls_with_retried_callbacks_are_listed(
     browser, found = await sign_in(service, "alice"), dict[str, list[str]]()
     for query in ("min_runs=2", "min_runs=3", "min_delivery_attempts=3", "min_delivery_attempts=4", "min_runs=1"):
         listed = (await alice.get(f"/v1/calls?{query}")).json()["calls"]
-        page = (await browser.open("/calls", **dict([query.split("=")]))).text
+        name, value = query.split("=")
+        page = (await browser.open("/calls", **{name: value})).text
         found[query] = [each["id"] for each in listed]
         assert [call_id in page for call_id in calls] == [call_id in found[query] for call_id in calls]
     refused = await alice.get("/v1/calls", params={"min_delivery_attempts": 1})
