@@ -17,8 +17,8 @@ def choose_tasks(tasks: Sequence[MaintenanceTask], plan: Plan) -> list[Maintenan
 
 def _has_work(task: MaintenanceTask, plan: Plan) -> bool:
     name = getattr(task, "__name__", "")
-    if name in _NEEDS:
-        return _NEEDS[name](plan)
+    if name in NEEDS:
+        return NEEDS[name](plan)
     return not isinstance(getattr(task, "__self__", None), RemovalTasks)
 
 
@@ -43,7 +43,7 @@ def _never(_plan: Plan) -> bool:
     return False
 
 
-_NEEDS: Final[Mapping[str, Callable[[Plan], bool]]] = {
+NEEDS: Final[Mapping[str, Callable[[Plan], bool]]] = {
     "_erase": _has_erasures,
     "check_next_login": _has_logins,
     "continue_resumption": _has_logins,
@@ -54,3 +54,4 @@ _NEEDS: Final[Mapping[str, Callable[[Plan], bool]]] = {
     "_terminate_abandoned_subscriptions": _never,
     "_probe_suspended_webhooks": _never,
 }
+"""What a plan must contain for a task to have work. Other removals never have any, and all other tasks may."""

@@ -197,7 +197,12 @@ class Dispatcher:
             return LeasedBatch([], has_more=False)
 
     async def _wait_for_work(self, waiter: Waiter, stop: asyncio.Event) -> None:
-        """Wait until a delivery is due, a waiting webhook may get a permit, or the poll interval is over."""
+        """Wait until a delivery is due, a waiting webhook may get a permit, or the poll interval is over.
+
+        What was notified during the last lease is leased at once: reading when to wake is three round trips to PostgreSQL.
+        """
+        if self._permit_released.is_set() or await waiter.wait(0.0):
+            return
         await wait_first(waiter.wait(await self._seconds_until_due()), self._permit_released.wait(), stop.wait())
 
     async def _seconds_until_due(self) -> float:

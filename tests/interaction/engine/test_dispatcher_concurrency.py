@@ -8,7 +8,9 @@ import pytest
 
 from ringback.domain.delivery import Delivery, DeliveryState
 from ringback.domain.ports import Transaction
+from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook
+from ringback.notifier.leasing import LeasedBatch
 from tests.support.builders import make_call, make_delivery, make_verified_webhook, make_webhook
 from tests.support.clock import OffsetClock
 from tests.support.engine import Engine, running_dispatcher, wait_until
@@ -187,6 +189,37 @@ async def test_deliveries_that_become_due_between_two_leases_are_leased_at_once(
     waits = [await look() for _ in range(3)]
 
     assert waits == [0.0, 3600.0, 3600.0], "claimed for once more; a delivery that no claim takes is waited for"
+
+
+async def test_a_delivery_that_becomes_due_during_a_lease_is_leased_before_the_store_is_read_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dispatcher, steps = engine.make_dispatcher(ScriptedReceiver(204), poll_seconds=3600.0), list[str]()
+    lease, look = dispatcher._lease_due_or_nothing, dispatcher._seconds_until_due  # pyright: ignore[reportPrivateUsage] - as above
+
+    async def notify(tx: Transaction) -> None:
+        tx.notify(DELIVERY_DUE_TOPIC)
+
+    async def lease_and_notify() -> LeasedBatch:
+        steps.append("lease")
+        if steps == ["lease"]:
+            await engine.store.write(notify)
+        return await lease()
+
+    async def note_look() -> float:
+        steps.append("read")
+        return await look()
+
+    monkeypatch.setattr(dispatcher, "_lease_due_or_nothing", lease_and_notify)
+    monkeypatch.setattr(dispatcher, "_seconds_until_due", note_look)
+
+    async def has_read() -> bool:
+        return "read" in steps
+
+    async with running_dispatcher(dispatcher):
+        await wait_until(has_read)
+
+    assert steps[:3] == ["lease", "lease", "read"]
 
 
 async def test_a_store_that_cannot_be_written_for_a_while_delays_and_loses_nothing(
