@@ -29,15 +29,15 @@ class ResumedCalls:
         self._starting: dict[CallId, asyncio.Event] = {}
 
     @contextmanager
-    def track_start(self, context: RequestContext) -> Generator[CallId | None]:
-        """The id for the call that this request starts; None leaves the choice to the service."""
+    def track_start(self, context: RequestContext) -> Generator[None]:
+        """While entered, the request may still start its call: `find_call` waits for that."""
         if context.stream_request is None:
-            yield None
+            yield
             return
         call_id = context.stream_request.call_id
         self._starting[call_id] = is_settled = asyncio.Event()
         try:
-            yield call_id
+            yield
         finally:
             del self._starting[call_id]
             is_settled.set()

@@ -13,6 +13,7 @@ import pytest
 from ringback.mcp_server import request_events
 from ringback.mcp_server.event_ids import EVENT_ID_LENGTH_MAX
 from ringback.mcp_server.method_dispatcher import MethodDispatcher
+from ringback.mcp_server.upstream_router import UpstreamRouter
 from ringback.mcp_server.session_transport import RETRY_MILLISECONDS
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, RunningRingback, open_session
 from tests.support.limits import WAIT_SECONDS
@@ -307,6 +308,29 @@ async def assert_is_sent_away(session: LegacyClientSession, event_id: str | None
         await answer.response.aread()
     assert (answer.response.status_code, answer.response.headers["allow"]) == (405, "POST, DELETE")
     assert answer.response.json()["error"]["data"] == {"problem": "stream-ended"}
+
+
+async def test_a_request_that_is_about_to_start_its_call_is_waited_for(
+    files: RestartableRingback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resolving a tool's name can take seconds. A client that read that nothing was started would send the request again."""
+    resolve, may_resolve = UpstreamRouter.resolve_name, asyncio.Event()
+
+    async def resolve_late(*arguments: Any) -> tuple[str, str]:
+        await may_resolve.wait()
+        return await resolve(*arguments)
+
+    monkeypatch.setattr(UpstreamRouter, "resolve_name", resolve_late)
+    async with files.running(**LONG_WAIT) as running:
+        session = await open_session(running)
+        async with post(session, "tools/call", HOLD) as stream:
+            event_id = (await stream.next()).id
+        async with resume(session, event_id) as stream:
+            assert (await stream.next()).data is None
+            may_resolve.set()
+            files.stage.release.set()
+            assert "kept" in (await stream.read_response()).data["result"]["content"][0]["text"]
+    assert [call.name for call in files.stage.calls] == ["hold"]
 
 
 async def test_a_request_that_started_no_call_is_not_answered_with_the_call_of_its_idempotency_key(
