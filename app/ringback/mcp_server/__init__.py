@@ -107,8 +107,8 @@ Where Ringback differs from the specification or goes beyond it, and why:
     logins                   to an upstream are requested by URL elicitation under the name `ringback/login`. An accepted one
                              stays open, because only the login itself lets the call go on; the client waits for it once more
     capabilities             of an upstream are passed on unchanged, but only the methods above are proxied
-    HTTP errors              (401, 403, 404, 405, 406, 413, 415, 421, 422) have JSON-RPC errors as bodies. Ringback's errors name the
-                             problem in `data.problem`, and tools instead of REST paths (`tool_advice`)
+    HTTP errors              (401, 403, 404, 405, 406, 413, 415, 421, 422) have JSON-RPC errors as bodies. Ringback's errors
+                             name the problem in `data.problem`, and tools instead of REST paths (`tool_advice`)
 
 `tasks` and `legacy_tasks` list their differences from the specification of tasks.
 """

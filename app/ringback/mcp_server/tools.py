@@ -220,6 +220,7 @@ class ToolMethods:
                 tool,
                 wait_seconds=window.seconds,
                 is_cancelled=waiting_request.is_cancelled,
+                may_be_given_up=self._gateway.node_signals.has_other_nodes,
             )
             call = (await self._gateway.calls.start_call(context.caller, request)).call
         waiting_request.call_id = call.id
@@ -249,6 +250,7 @@ def _build_start_call(
     *,
     wait_seconds: float,
     is_cancelled: bool,
+    may_be_given_up: bool,
 ) -> StartCallRequest:
     options = read_call_options(context)
     return StartCallRequest(
@@ -267,6 +269,7 @@ def _build_start_call(
         wants_receipt=False,
         call_id=None if context.stream_request is None else context.stream_request.call_id,
         is_cancelled=is_cancelled,
+        may_be_given_up=may_be_given_up,
     )
 
 

@@ -13,8 +13,8 @@ import pytest
 from ringback.mcp_server import request_events
 from ringback.mcp_server.event_ids import EVENT_ID_LENGTH_MAX
 from ringback.mcp_server.method_dispatcher import MethodDispatcher
-from ringback.mcp_server.upstream_router import UpstreamRouter
 from ringback.mcp_server.session_transport import RETRY_MILLISECONDS
+from ringback.mcp_server.upstream_router import UpstreamRouter
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, RunningRingback, open_session
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, LegacyClientSession
@@ -256,7 +256,7 @@ async def test_a_request_whose_call_was_never_stored_starts_nothing_when_resumed
     assert files.stage.calls == []
 
 
-REQUESTS: Final = {
+REQUESTS: Final[dict[str, tuple[str, Json]]] = {
     "result": ("tools/list", {}),
     "error": ("events/subscribe", {"name": "ringback.call", "delivery": {"mode": "unknown"}}),
     "error of a call": ("tools/call", {"name": "missing", "arguments": {}}),

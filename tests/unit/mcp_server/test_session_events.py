@@ -67,7 +67,9 @@ def test_an_id_sealed_with_a_key_that_left_the_ring_is_unknown() -> None:
         make_ids().parse(event_id)
 
 
-@pytest.mark.parametrize("number", ["", ".last", "1.last.last", "1last", "-1", "1.5", "1 ", "x", "\u0661", "9" * EVENT_ID_LENGTH_MAX])
+@pytest.mark.parametrize(
+    "number", ["", ".last", "1.last.last", "1last", "-1", "1.5", "1 ", "x", "\u0661", "9" * EVENT_ID_LENGTH_MAX]
+)
 def test_an_id_with_an_odd_number_is_unknown(number: str) -> None:
     with pytest.raises(InvalidCursor):
         make_ids().parse(f"{make_ids().seal_own_stream(OwnStream(LOG_ID))}.{number}")
