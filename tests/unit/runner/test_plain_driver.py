@@ -139,10 +139,10 @@ async def test_a_result_that_cannot_be_stored_is_no_reason_to_run_the_tool_again
 async def test_a_result_is_stored_if_parsers_read_it_with_ten_levels_around(leaf: Any, is_object: bool) -> None:  # noqa: FBT001
     """The limit of the writer, which decides most cases, must not let one through."""
     for levels in range(RESULT_DEPTH_MAX - 3, RESULT_DEPTH_MAX + 3):
-        nested = leaf
+        nested: Any = leaf
         for _ in range(levels):
             nested = {"a": nested} if is_object else [nested]
-        result = {"content": [], "structuredContent": {"x": nested}}
+        result: dict[str, Any] = {"content": [], "structuredContent": {"x": nested}}
         try:
             from_json(b"[" * 10 + jsontext.dumps(result) + b"]" * 10)
             is_read = True
