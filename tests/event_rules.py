@@ -1,7 +1,9 @@
 """What the specifications of MCP Events demand of a server, and where each demand is shown.
 
 `OFFICIAL_CHECKS` are the checks of the official conformance suite's scenarios for Events, which are not merged, and which no
-published version of the suite has. `SENTENCES` are further demands of the design sketch, of SEP-3415 and of clients in use.
+published version of the suite has. The newest drafts of these scenarios that can be read were run against the gateway and
+against `ringback.extension.Events` in November 2026: what they can observe passes, what they cannot is shown by tests here.
+`SENTENCES` are further demands of the design sketch, of SEP-3415 and of clients in use.
 
 A demand is shown by the case of `ringback check-server` with its id, which runs against the gateway
 (`interaction/gateway/test_event_checks.py`), by the tests that `SHOWN` names, or not at all, for the reason in `DIVERGENCES`.
@@ -157,8 +159,20 @@ OFFICIAL_CHECKS: Final[Mapping[str, Sequence[str]]] = {
         "stream-exempt-from-concurrency-cap",
         "stream-carries-only-event-notifications",
     ),
+    "events-client-no-extension": ("client-no-events-without-extension",),
+    "events-client-poll": (
+        "client-poll-drain-on-has-more",
+        "client-poll-respects-next-poll-ms",
+        "client-poll-floor",
+        "client-truncated-persists-fresh-cursor",
+        "client-relist-on-list-changed",
+        "client-cursor-absent-tolerated",
+    ),
+    "events-client-push": ("client-stream-reconnect-with-cursor", "client-null-cursor-not-replayed"),
+    "events-client-webhook": ("client-refresh-before-expiry",),
 }
-"""By scenario; "no scenario" are rows of the suite's list that no scenario emits."""
+"""By scenario. Those of clients are of Ringback as the client of an upstream, and of `EventSubscriber`. "no scenario" are rows
+of the suite's list that no scenario emits."""
 
 SENTENCES: Final[Mapping[str, str]] = {
     # 1. Capability
@@ -256,7 +270,28 @@ _MODE: Final = f"{_ENDPOINT}an_unknown_event_type_is_not_found_and_a_mode_that_i
 _REVOKED: Final = f"{_ENDS}a_revoked_key_ends_its_subscriptions_and_tells_their_receivers"
 _GATEWAY_CHECKS: Final = f"{_GATEWAY}checks.py::test_the_gateway_passes_every_check_of_a_server_with_events"
 
+_FOLLOWING: Final = "unit/upstreams/test_following.py::test_"
+_POLLS: Final = f"{_FOLLOWING}polls_follow_each_other_as_the_upstream_asks_and_carry_the_cursor_of_the_last_result"
+_SUBSCRIBER: Final = "unit/receiver/test_event_subscriber.py::test_"
+_SILENT: Final = f"{_FOLLOWING}a_stream_whose_heartbeats_end_is_opened_again_at_the_cursor_of_the_last_one"
+
 SHOWN: Final[Mapping[str, Sequence[str]]] = {
+    "client-no-events-without-extension": (
+        "unit/upstreams/test_event_catalog.py::test_an_upstream_that_does_not_declare_events_is_not_asked_for_them",
+    ),
+    "client-poll-drain-on-has-more": (_POLLS,),
+    "client-poll-respects-next-poll-ms": (_POLLS,),
+    "client-poll-floor": (_POLLS,),
+    "client-truncated-persists-fresh-cursor": (_POLLS,),
+    "client-cursor-absent-tolerated": (_POLLS,),
+    "client-relist-on-list-changed": (
+        "interaction/loop/test_upstream_events.py::test_an_event_type_that_an_upstream_adds_is_offered_at_once",
+    ),
+    "client-stream-reconnect-with-cursor": (_SILENT,),
+    "client-null-cursor-not-replayed": (_SILENT, _POLLS),
+    "client-refresh-before-expiry": (
+        f"{_SUBSCRIBER}a_subscription_is_refreshed_at_half_of_its_lifetime_with_the_same_secret",
+    ),
     "list-changed-notification": (
         f"{_TYPE_CHANGES}a_client_that_listens_is_notified_of_the_changed_event_types_of_its_upstream",
     ),

@@ -76,7 +76,7 @@ REQUIREMENTS: Final = (
         DONE,
     ),
     Requirement("R15", "A pending resource can be read, polled and subscribed to, and becomes the result.", DONE),
-    Requirement("R16", "Nobody has to poll: a callback reaches a client that is not connected.", DONE),
+    Requirement("R16", "No client has to poll: a callback reaches a client that is not connected.", DONE),
     Requirement(
         "R17",
         "A webhook can be registered for every kind of notification, an upstream's own included.",
@@ -110,7 +110,7 @@ REQUIREMENTS: Final = (
         "Resume tokens are signed, narrow, expiring, revocable, rotatable, and never replace authentication.",
         DONE,
     ),
-    Requirement("R25", "Everything has an owner; nobody sees or guesses what belongs to another.", DONE),
+    Requirement("R25", "Everything has an owner; no principal sees or guesses what belongs to another.", DONE),
     Requirement(
         "R26",
         "A callback URL is judged when it is connected to, and proven before the first delivery where that is asked for.",
@@ -133,7 +133,7 @@ REQUIREMENTS: Final = (
     ),
     Requirement(
         "R32",
-        "A question of the tool goes out by callback and may be answered hours later, through any door.",
+        "A question of the tool goes out by callback and may be answered hours later, at any endpoint.",
         DONE,
     ),
     Requirement("R33", "Outcomes are truthful, and what has expired says so.", DONE),

@@ -56,7 +56,7 @@ class Resealer:
         log.log(level, "sealed.renewed", extra={"what": str(column), "renewed": resealed, "unreadable": unreadable})
 
     async def _run_step(self, column: SealedColumn, after: str) -> ResealStep | None:
-        """None while the store is unavailable."""
+        """Seal the next values of the column with the newest key; None while the store is unavailable."""
         try:
             return await self._store.write(
                 lambda tx: tx.sealed_values.reseal(column, after=after, limit=RESEAL_BATCH_SIZE)

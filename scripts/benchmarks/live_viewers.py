@@ -1,10 +1,11 @@
-"""What open dashboards cost calls and callbacks: the loop of `full_loop` with a hundred live lists of calls, and without any.
+"""What open dashboards cost calls and callbacks: the loop of `full_loop` with a hundred live pages, and without any.
 
 One service in its own process runs all variants in turns. Each viewer is a browser's connection to the live list: it reads what
 the service sends, and connects again as a browser does. CPU is that of the service's process.
 
-same_list  all viewers see the principal whose calls run
+same_list  all viewers see the list of calls of the principal whose calls run
 own_lists  each viewer is another principal, so the service follows a hundred lists
+same_home, own_homes  the same with the first page
 """
 
 import asyncio
@@ -32,26 +33,30 @@ WARM_UP: Final = 200
 IDLE_SECONDS: Final = 5.0
 QUICK_IDLE_SECONDS: Final = 0.5
 AGENT: Final = "agent"
-NONE, SAME_LIST, OWN_LISTS = "none", "same_list", "own_lists"
-VARIANTS: Final = (NONE, SAME_LIST, OWN_LISTS)
+NONE, SAME_LIST, OWN_LISTS, SAME_HOME, OWN_HOMES = "none", "same_list", "own_lists", "same_home", "own_homes"
+VARIANTS: Final = (NONE, SAME_LIST, OWN_LISTS, SAME_HOME, OWN_HOMES)
+LISTS_PAGE, HOME_PAGE = "/calls", ""
 _STREAM: Final = re.compile(r'sse-connect="([^"]+)"')
 _FRAME_END: Final = b"\n\n"
 
 
 class Viewers:
-    """Browsers whose lists are live. Counts what they got."""
+    """Browsers whose pages are live. Counts what they got."""
 
-    def __init__(self, browsers: Sequence[aiohttp.ClientSession], service: Service) -> None:
+    def __init__(self, browsers: Sequence[aiohttp.ClientSession], service: Service, *, page: str) -> None:
+        """`page`: its path below that of the dashboard."""
         self._browsers = browsers
         self._service = service
+        self._page = page
         self.frames = 0
         self.bytes = 0
 
     @asynccontextmanager
     async def watching(self) -> AsyncGenerator[None]:
-        streams = [await self._connect(browser) for browser in self._browsers]
-        pairs = zip(self._browsers, streams, strict=True)
-        tasks = [asyncio.create_task(self._watch(browser, stream)) for browser, stream in pairs]
+        paths = [await _find_stream(browser, self._service, self._page) for browser in self._browsers]
+        streams = [await self._connect(browser, path) for browser, path in zip(self._browsers, paths, strict=True)]
+        opened = zip(self._browsers, paths, streams, strict=True)
+        tasks = [asyncio.create_task(self._watch(browser, path, stream)) for browser, path, stream in opened]
         try:
             yield
         finally:
@@ -62,26 +67,27 @@ class Viewers:
         for task in failed:
             task.result()
 
-    async def _connect(self, browser: aiohttp.ClientSession) -> aiohttp.ClientResponse:
-        response = await browser.get(f"{self._service.url}{await _find_stream(browser, self._service)}")
+    async def _connect(self, browser: aiohttp.ClientSession, path: str) -> aiohttp.ClientResponse:
+        response = await browser.get(f"{self._service.url}{path}")
         response.raise_for_status()
         return response
 
-    async def _watch(self, browser: aiohttp.ClientSession, stream: aiohttp.ClientResponse) -> None:
+    async def _watch(self, browser: aiohttp.ClientSession, path: str, stream: aiohttp.ClientResponse) -> None:
+        """A browser connects again to the stream alone: the page stays open."""
         while True:
             async with stream:
                 async for chunk in stream.content.iter_any():
                     self.bytes += len(chunk)
                     self.frames += chunk.count(_FRAME_END)
-            stream = await self._connect(browser)
+            stream = await self._connect(browser, path)
 
 
-async def _find_stream(browser: aiohttp.ClientSession, service: Service) -> str:
-    async with browser.get(f"{service.url}/ui/calls") as response:
+async def _find_stream(browser: aiohttp.ClientSession, service: Service, page: str) -> str:
+    async with browser.get(f"{service.url}/ui{page}") as response:
         text = await response.text()
     found = _STREAM.search(text)
     if found is None:
-        raise RuntimeError(f"the list of calls is not live: {text[:2000]}")
+        raise RuntimeError(f"the page is not live: {text[:2000]}")
     return html.unescape(found[1])
 
 
@@ -92,9 +98,13 @@ async def live_viewers(made: Databases, *, rounds: int, seconds: float, quick: b
         callbacks = Callbacks()
         await stack.enter_async_context(callbacks.receiving())
         client = Client(service, await _open_agent(stack, service, operator), callbacks)
+        same = await _open_browsers(stack, service, operator, [AGENT] * count)
+        own = await _open_browsers(stack, service, operator, [f"viewer-{n}" for n in range(count)])
         viewers = {
-            SAME_LIST: await _open_viewers(stack, service, operator, [AGENT] * count),
-            OWN_LISTS: await _open_viewers(stack, service, operator, [f"viewer-{n}" for n in range(count)]),
+            SAME_LIST: Viewers(same, service, page=LISTS_PAGE),
+            OWN_LISTS: Viewers(own, service, page=LISTS_PAGE),
+            SAME_HOME: Viewers(same, service, page=HOME_PAGE),
+            OWN_HOMES: Viewers(own, service, page=HOME_PAGE),
         }
         warm = await client.run_loops(loops=WARM_UP, at_once=CONCURRENCY)
         loops = max(WARM_UP, round(warm.rate * seconds))
@@ -174,10 +184,12 @@ async def _open_agent(stack: AsyncExitStack, service: Service, operator: str) ->
     )
 
 
-async def _open_viewers(stack: AsyncExitStack, service: Service, operator: str, principals: Sequence[str]) -> Viewers:
+async def _open_browsers(
+    stack: AsyncExitStack, service: Service, operator: str, principals: Sequence[str]
+) -> Sequence[aiohttp.ClientSession]:
     """A principal's sign-ins are limited, so its viewers are tabs of one browser."""
     browsers = {each: await _open_browser(stack, service, operator, each) for each in dict.fromkeys(principals)}
-    return Viewers([browsers[principal] for principal in principals], service)
+    return [browsers[principal] for principal in principals]
 
 
 async def _open_browser(

@@ -124,6 +124,8 @@ def _list_pages(call_id: str, delivery: Mapping[str, str]) -> dict[str, str]:
         "calls with a status that none has": "/calls?status=working",
         "calls that failed": "/calls?outcome=failure",
         "calls with a correlation id that all have": "/calls?correlation_id=report-2026-11",
+        "calls that ran more than once": "/calls?min_runs=2",
+        "calls with a retried callback": "/calls?min_delivery_attempts=2",
         "calls of a tool that none has": "/calls?tool=nothing",
         "calls with the beginning of an id": f"/calls?id_prefix={call_id[:12]}",
         "call": f"/calls/{call_id}",

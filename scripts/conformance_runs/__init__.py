@@ -10,8 +10,10 @@ The suite expects certain tools, prompts and resources, which the fixture has. A
 directly (`--direct`) is Ringback's fault.
 
 The suite's scenarios for Events are not merged, and no published version has them (November 2026). `ringback check-server` has
-their checks under the same ids, and `tests/event_rules.py` lists them. A known conflict: a revision of their harness takes only
-`_meta` in the final result of a stream, which has `resultType` as well, as SEP-3415 has it.
+the checks of servers under the same ids, and `tests/event_rules.py` lists all of them. To run them against Ringback once a
+version has them: events-webhook subscribes to callbacks that do not exist, so it needs
+RINGBACK_CALLBACK_ALLOWLIST=https://conformance.invalid/mcp-events; events-webhook-delivery needs a callback that is neither on
+this machine's loopback nor plain http (EVENTS_WEBHOOK_CALLBACK_BASE), because it also checks that loopback is refused.
 
 The suite has no check of a closed stream that shows the difference between `on_disconnect: keep` and `cancel`. Both are run, so
 that neither depends on the other: "The server MUST treat a client disconnect as cancellation of that request" (2026-07-28,

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ PRINCIPAL_BY_KIND: Final = {
     callers.FILTERS: "archive",
     callers.CURSORS: "archive",
 }
+KINDS: Final = (*connections.KINDS, *callers.KINDS, readers.UNREAD_RESULTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +44,15 @@ class HostileSpec:
     port: int
     keys: Mapping[str, str]
     """By principal."""
+    without: Sequence[str] = ()
+    """The kinds that do nothing."""
+
+    def is_active(self, kind: str) -> bool:
+        return kind not in self.without
 
 
 async def main(spec: HostileSpec) -> None:
-    done = {kind: Counter[str]() for kind in (*connections.KINDS, *callers.KINDS, readers.UNREAD_RESULTS)}
+    done = {kind: Counter[str]() for kind in KINDS}
     server = await asyncio.get_running_loop().create_server(_RespondingProtocol, "127.0.0.1", 0)
     receiver_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/callback"
     async with contextlib.AsyncExitStack() as stack:
@@ -60,15 +66,21 @@ async def main(spec: HostileSpec) -> None:
         print("ready", flush=True)
         key = spec.keys[PRINCIPAL_BY_KIND[readers.UNREAD_RESULTS]]
         work = [
-            *(asyncio.create_task(callers.run_hostile_caller(kind, crowd[kind])) for kind in callers.KINDS),
-            asyncio.create_task(readers.read_nothing(paths, key, spec.port, done[readers.UNREAD_RESULTS])),
+            *(
+                asyncio.create_task(callers.run_hostile_caller(kind, crowd[kind]))
+                for kind in filter(spec.is_active, callers.KINDS)
+            ),
+            *(
+                asyncio.create_task(readers.read_nothing(paths, key, spec.port, done[kind]))
+                for kind in filter(spec.is_active, [readers.UNREAD_RESULTS])
+            ),
             *(
                 asyncio.create_task(connections.run_hostile_connections(kind, spec.port, done[kind]))
-                for kind in connections.KINDS
+                for kind in filter(spec.is_active, connections.KINDS)
             ),
         ]
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-        await _wait_for_first_responses(done)
+        await _wait_for_first_responses([done[kind] for kind in filter(spec.is_active, callers.KINDS)])
         for task in work:
             if task.done():
                 task.result()
@@ -77,11 +89,11 @@ async def main(spec: HostileSpec) -> None:
     print(json.dumps(done), flush=True)
 
 
-async def _wait_for_first_responses(done: Mapping[str, Counter[str]]) -> None:
+async def _wait_for_first_responses(done: Sequence[Counter[str]]) -> None:
     """A short run on a busy machine ends before each kind has had a response, and would show nothing of that kind."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(REQUEST_SECONDS):
-            while not all(done[kind]["requests"] for kind in callers.KINDS):  # noqa: ASYNC110 - counters set no event
+            while not all(counts["requests"] for counts in done):  # noqa: ASYNC110 - counters set no event
                 await asyncio.sleep(POLL_SECONDS)
 
 

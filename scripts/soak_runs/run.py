@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -39,9 +39,11 @@ class SoakPlan:
     alone_seconds: float
     beside_seconds: float
     size: history.StoredDataSize = field(default_factory=history.StoredDataSize)
+    without: Sequence[str] = ()
+    """Kinds of hostile clients that do nothing."""
 
 
-def make_plan(minutes: float) -> SoakPlan:
+def make_plan(minutes: float, *, without: Sequence[str] = ()) -> SoakPlan:
     """The time alone is a fifth of the run and at least ten seconds, so that a p99 has a hundred calls."""
     seconds = minutes * 60
     alone = max(10.0, seconds / 5)
@@ -50,7 +52,7 @@ def make_plan(minutes: float) -> SoakPlan:
         if minutes >= FULL_SIZE_MINUTES
         else history.StoredDataSize(archived_calls=5_000, held=1_000)
     )
-    return SoakPlan(alone_seconds=alone, beside_seconds=max(10.0, seconds - alone), size=size)
+    return SoakPlan(alone_seconds=alone, beside_seconds=max(10.0, seconds - alone), size=size, without=without)
 
 
 async def run_soak(plan: SoakPlan) -> SoakMeasurements:
@@ -76,7 +78,7 @@ async def run_phases(plan: SoakPlan, service: Service, spec: ServiceSpec, keys: 
         await quiet.run_phase(1)  # warm-up: connections and imports
         print_progress(f"alone for {plan.alone_seconds:.0f} s")
         alone = await quiet.run_phase(plan.alone_seconds)
-        async with running_hostile_clients(service, spec, keys) as neighbours:
+        async with running_hostile_clients(service, spec, keys, plan.without) as neighbours:
             print_progress(f"beside the hostile clients for {plan.beside_seconds:.0f} s")
             beside = await quiet.run_phase(plan.beside_seconds)
             done = await neighbours.stop()
@@ -106,9 +108,9 @@ class HostileProcess:
 
 @asynccontextmanager
 async def running_hostile_clients(
-    service: Service, spec: ServiceSpec, keys: Mapping[str, str]
+    service: Service, spec: ServiceSpec, keys: Mapping[str, str], without: Sequence[str]
 ) -> AsyncGenerator[HostileProcess]:
-    of_crowd = crowd.HostileSpec(url=service.url, port=spec.port, keys=dict(keys))
+    of_crowd = crowd.HostileSpec(url=service.url, port=spec.port, keys=dict(keys), without=list(without))
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "scripts.soak_runs.hostile_clients", json.dumps(asdict(of_crowd)),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],

@@ -124,7 +124,7 @@ async def test_the_snippets_about_what_happens_are_answered(service_url: str, tm
     overview = json.loads(await run_snippet("sh", "-ec", insights, folder=tmp_path, RINGBACK_URL=service_url))
     link = json.loads(await run_snippet("sh", "-ec", portal, folder=tmp_path, RINGBACK_URL=service_url))
     webhook = json.loads(await run_snippet("sh", "-ec", alerts, folder=tmp_path, RINGBACK_URL=service_url))
-    async with httpx.AsyncClient(base_url=service_url, follow_redirects=True) as browser:
+    async with httpx.AsyncClient(base_url=service_url, follow_redirects=True, timeout=WAIT_SECONDS) as browser:
         pages = [await browser.get(path) for path in ("/ui", "/ui/calls")]
 
     assert len(overview["hours"]) == 24

@@ -1,7 +1,7 @@
 """A minimal authorization server, and an MCP server that accepts only its tokens; both on real sockets.
 
-door = Door()
-async with serving(door) as issuer, serving(door.guarding(stage.app())) as server: …
+authorization = AuthorizationServer()
+async with serving(authorization) as issuer, serving(authorization.guarding(stage.app())) as server: …
 """
 
 import asyncio

@@ -21,6 +21,7 @@ from ringback.protocol.errors import LoginRequired, RequestNotSent
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.oauth.challenge import Refusal
 from ringback.upstreams.oauth.followed_login import FollowedLogin
+from ringback.upstreams.oauth.token_source import OnWait
 from tests.support.library_upstream import LibraryUpstream
 from tests.support.upstreams import App, Context, Message, Receive, Scope, Send, make_legacy_app, send_response
 
@@ -128,8 +129,10 @@ class ScriptedTokens:
     async def check_login(self) -> None:
         """It never changes."""
 
-    async def get_token(self, *, other_than: str | None = None, refusal: Refusal | None = None) -> str | None:
-        del refusal
+    async def get_token(
+        self, *, other_than: str | None = None, refusal: Refusal | None = None, on_wait: OnWait | None = None
+    ) -> str | None:
+        del refusal, on_wait
         if other_than is not None:
             raise LoginRequired("Sign in first.")
         return None if self.owner == SHARED_OWNER else make_token(self.owner)

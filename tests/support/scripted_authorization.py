@@ -142,6 +142,7 @@ class MemoryTokens:
         self.failures = 0
         """How many times the store fails."""
         self.reads = 0
+        self.claims = 0
         self._clock = clock
 
     async def load(self, upstream: str, owner: Principal) -> UpstreamTokens | None:
@@ -151,6 +152,7 @@ class MemoryTokens:
         return self.tokens
 
     async def claim_refresh(self, tokens: UpstreamTokens) -> RefreshClaim:
+        self.claims += 1
         self._fail()
         stored, now = self.tokens, self._clock.now()
         if stored is None or stored.version != tokens.version:

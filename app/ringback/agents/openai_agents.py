@@ -191,7 +191,7 @@ class DurableRunner:
         *,
         deliver: DeliverResult | None = None,
     ) -> ResultT | RunResult:
-        """Save the run and start its calls, until one of them takes its time or the run has finished."""
+        """Save the run, start its calls and resume it, until a call is still working or the run has finished."""
         settled: ResultT | RunResult = result
         while requests := self._find_requests(settled):
             run = replace(run, state=settled.to_state().to_string(), requests=requests)

@@ -14,7 +14,7 @@ from ringback.cli.client_options import (
     collect_first,
     run_with_client,
 )
-from ringback.cli.output import AsJson, exit_on_errors, print_message, print_models, print_table
+from ringback.cli.output import AsJson, exit_on_errors, print_list
 from ringback.client import AuditEntry, RingbackClient
 
 _COLUMNS = ("at", "principal", "key_id", "surface", "operation", "target", "owner", "detail")
@@ -39,9 +39,4 @@ def audit(
         return await collect_first(client.audit_entries(), limit=limit)
 
     entries = run_with_client(url, api_key, read, principal=choose_principal(principal, all_principals))
-    if as_json:
-        print_models(entries)
-    elif entries:
-        print_table(_COLUMNS, (entry.model_dump() for entry in entries))
-    else:
-        print_message("Nothing was changed that the log still has.")
+    print_list(entries, _COLUMNS, as_json=as_json, none="Nothing was changed that the log still has.")

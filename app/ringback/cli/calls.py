@@ -28,10 +28,9 @@ from ringback.cli.output import (
     exit_with_error,
     model_to_json,
     print_json,
+    print_list,
     print_message,
-    print_models,
     print_output,
-    print_table,
 )
 from ringback.client import Call, RingbackClient
 
@@ -116,12 +115,8 @@ def list_calls(
         )
 
     calls = run_with_client(url, api_key, find, principal=owner)
-    if as_json:
-        print_models(calls)
-    elif calls:
-        print_table(columns_for(owner, _COLUMNS), (call.model_dump() for call in calls))
-    else:
-        print_message("There are no such calls. Start one: ringback call UPSTREAM TOOL")
+    none = "There are no such calls. Start one: ringback call UPSTREAM TOOL"
+    print_list(calls, columns_for(owner, _COLUMNS), as_json=as_json, none=none)
 
 
 @app.command("show")

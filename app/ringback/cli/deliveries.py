@@ -23,10 +23,9 @@ from ringback.cli.output import (
     exit_on_errors,
     model_to_json,
     print_json,
+    print_list,
     print_message,
-    print_models,
     print_output,
-    print_table,
 )
 from ringback.cli.webhook_states import print_open_deliveries
 from ringback.client import Delivery, RedeliveryOptions, RingbackClient
@@ -91,12 +90,7 @@ def list_deliveries(
         )
 
     deliveries = run_with_client(url, api_key, newest, principal=owner)
-    if as_json:
-        print_models(deliveries)
-    elif deliveries:
-        print_table(columns_for(owner, _COLUMNS), (delivery.model_dump() for delivery in deliveries))
-    else:
-        print_message("There are no such deliveries.")
+    print_list(deliveries, columns_for(owner, _COLUMNS), as_json=as_json, none="There are no such deliveries.")
 
 
 @app.command("show")

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Annotated, Any, Final, NoReturn, cast
+from typing import Annotated, Any, Final, NoReturn, TypeVar, cast
 
 import typer
 from pydantic import BaseModel
@@ -16,6 +16,8 @@ from rich.text import Text
 
 from ringback.cli.hints import name_commands
 from ringback.client import ClientError
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AlwaysJson = Annotated[bool, typer.Option("--json", help="Print JSON, as without this option.", hidden=True)]
@@ -69,6 +71,23 @@ def print_json_line(value: Any) -> None:
 def print_models(models: Iterable[BaseModel]) -> None:
     """Print a JSON array in the form of the REST API."""
     print_json([model_to_json(model) for model in models])
+
+
+def print_list(
+    models: Sequence[ModelT],
+    columns: Sequence[str],
+    *,
+    as_json: bool,
+    none: str,
+    to_row: Callable[[ModelT], Mapping[str, Any]] = BaseModel.model_dump,
+) -> None:
+    """Print JSON, or a table with a row for each model; without models the message `none`."""
+    if as_json:
+        print_models(models)
+    elif models:
+        print_table(columns, map(to_row, models))
+    else:
+        print_message(none)
 
 
 def model_to_json(model: BaseModel) -> dict[str, Any]:

@@ -11,10 +11,8 @@ from ringback.cli.output import (
     exit_on_errors,
     model_to_json,
     print_json,
-    print_message,
-    print_models,
+    print_list,
     print_output,
-    print_table,
 )
 from ringback.cli.upstream_logins import login, logout
 from ringback.client import UpstreamIntake
@@ -56,12 +54,13 @@ def upstreams(
     if context.invoked_subcommand is not None:
         return
     found = run_with_client(url, api_key, lambda client: client.upstreams())
-    if as_json:
-        print_models(found)
-    elif found:
-        print_table(_UPSTREAM_COLUMNS, ({**upstream.model_dump(), "login": upstream.login.state} for upstream in found))
-    else:
-        print_message("The service has no upstreams. Start it with some: ringback serve --upstream NAME=COMMAND_OR_URL")
+    print_list(
+        found,
+        _UPSTREAM_COLUMNS,
+        as_json=as_json,
+        none="The service has no upstreams. Start it with some: ringback serve --upstream NAME=COMMAND_OR_URL",
+        to_row=lambda upstream: {**upstream.model_dump(), "login": upstream.login.state},
+    )
 
 
 @app.command()
@@ -105,9 +104,4 @@ def tools(
 ) -> None:
     """List the tools of an upstream. With --json also their schemas."""
     found = run_with_client(url, api_key, lambda client: client.tools(upstream))
-    if as_json:
-        print_models(found)
-    elif found:
-        print_table(_TOOL_COLUMNS, (tool.model_dump() for tool in found))
-    else:
-        print_message(f"The upstream '{upstream}' lists no tools.")
+    print_list(found, _TOOL_COLUMNS, as_json=as_json, none=f"The upstream '{upstream}' lists no tools.")

@@ -85,6 +85,6 @@ def check_change_subscription(webhook: Webhook) -> None:
         raise InvalidRequest("events: upstream.changed is about one upstream. Say which: upstream.")
     if webhook.tool or webhook.call_id or webhook.client_session_id or webhook.match_correlation:
         raise InvalidRequest(
-            "events: upstream.changed belongs to no call, so a webhook that hears only some calls (tool, call_id, "
-            "client_session_id, match_correlation) would never hear it. Register one of its own for it."
+            "events: upstream.changed belongs to no call, so a webhook that selects calls (tool, call_id, "
+            "client_session_id, match_correlation) would never receive it. Register another webhook for it."
         )

@@ -90,7 +90,7 @@ def _with_written_integers(value: Any, levels: int) -> Any:
 
 
 def _with_written_items(value: Sequence[Any], levels: int) -> Sequence[Any]:
-    """Lists of numbers can have millions, so each of them takes no call of a function."""
+    """Write the items of a list. A list may have millions of numbers, so a number costs no function call."""
     if set(map(type, value)).isdisjoint(_CONTAINERS):
         return [
             item if type(item) is not int or _INTEGER_64_MIN <= item < _INTEGER_64_END else _write_integer(item)

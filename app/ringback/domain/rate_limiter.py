@@ -47,10 +47,10 @@ class TokenBucket:
         self.consume_permit(now, count)
         return True
 
-    def reserve(self, now: float) -> float:
-        """Consume a permit in any case. The caller waits for the seconds that are returned before it uses the permit."""
+    def reserve(self, now: float, count: int = 1) -> float:
+        """Consume `count` permits in any case. The caller waits for the seconds that are returned before it uses one."""
         wait = self.wait_seconds(now)
-        self.consume_permit(now)
+        self.consume_permit(now, count)
         return wait
 
     def consume_permit(self, now: float, count: int = 1) -> None:

@@ -214,7 +214,7 @@ class UpstreamLoginRows(Protocol):
 
 class UpstreamTokenRows(Protocol):
     async def get(self, upstream: str, owner: Principal) -> UpstreamTokens | None:
-        """In a write transaction the row is locked. None also if no key of the ring unseals it."""
+        """The stored tokens; None also if no key of the ring unseals them. A write transaction locks the row."""
         ...
 
     async def save(self, tokens: UpstreamTokens, *, expected_version: int | None) -> bool:

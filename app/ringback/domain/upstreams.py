@@ -143,7 +143,7 @@ class ToolCatalog(Protocol):
     def has_upstream(self, upstream: str) -> bool: ...
 
     def list_skipped(self) -> Sequence[SkippedUpstream]:
-        """The entries of the configuration that are not served. No other method knows them."""
+        """The entries of the configuration that are not served. No other method returns them."""
         ...
 
     async def list_tools(self, upstream: str, *, principal: Principal) -> Sequence[ToolInfo]:

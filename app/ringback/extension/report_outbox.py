@@ -28,7 +28,7 @@ class RecordedReport:
 
     call_id: str
     has_listeners: bool
-    """Whether a webhook or the call's own callback hears the end of the call."""
+    """Whether a webhook or the call's own callback gets the end of the call."""
 
 
 SendReport = Callable[[ReportJson], Awaitable[RecordedReport]]
@@ -60,8 +60,8 @@ class ReportChannel:
         self._changed = asyncio.Event()
         self._attempted = asyncio.Event()
         self.call_id: str | None = None
-        """The call's id once a report has arrived and while somebody hears the call: from then on the call sends a callback at
-        its end, even if only as `unknown`."""
+        """The call's id once a report has arrived and while a webhook or a callback waits for its end. From then on the call
+        sends a callback at its end, even if only as `unknown`."""
         self.rejection: ReportRejected | None = None
 
     @property

@@ -72,7 +72,7 @@ class ToolCallReporting:
     callback of reported calls. A call without an end `timeout_seconds` after its start ends as `unknown`.
 
     A `ringback/callId` in the `_meta` of a response promises a callback at the end of this call. Without it there is no
-    promise, because no webhook and no callback hears this call, or because the report did not reach Ringback in time; the
+    promise, because no webhook and no callback waits for this call, or because the report did not reach Ringback in time; the
     response is the tool's own in both cases.
     """
 

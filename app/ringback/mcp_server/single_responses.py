@@ -30,7 +30,12 @@ from ringback.waits import run_with_helper, wait_first
 
 AsgiHandler = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 ATTEND_AFTER_SECONDS: Final = 0.05
-"""A call that ends sooner gets a JSON body, and is not watched for a disconnect: cancelling it would save no work."""
+"""A call that ends sooner gets a JSON body, and is not watched for a disconnect: cancelling it would save no work.
+
+On a stream, an error of the upstream has not the HTTP status of its code (400 for -32021), so a busy machine, where a fast
+call takes longer than this, loses it. A later stream would be worse: the SDK's client ends with all its requests if Ringback
+is killed before.
+"""
 _NOTIFICATION_KEYS: Final = (b"progressToken", b"/logLevel")
 """The `_meta` keys with which a request asks for notifications. One in an argument has the SDK's way as its only effect."""
 STREAM_HEADERS: Final = (

@@ -76,7 +76,7 @@ class WaitWindows:
 
     @contextmanager
     def observe_wait(self, context: RequestContext) -> Generator[None]:
-        """Remember it if the client disconnects or cancels its request in this context."""
+        """Record how long the client waited, if it disconnects or cancels its request in this context."""
         started_at = self._gateway.clock.monotonic()
         ended_at: float | None = None
         call_id = None if context.stream_request is None else context.stream_request.call_id

@@ -1,4 +1,4 @@
-"""Records under the lease that the upstream refused the request of a call, and that the request is sent again."""
+"""Records under the lease that the request of a call waits for a token or was refused for it, and that it is sent then."""
 
 from typing import Protocol
 
@@ -32,7 +32,7 @@ class LeasedDispatchRecord:
         self.is_open = True
         self._is_retracted = False
 
-    async def record_refusal(self) -> None:
+    async def record_unsent(self) -> None:
         self._require_open()
         if not self._is_retracted:
             self._is_retracted = True

@@ -237,20 +237,16 @@ class CallExecution:
                 return _UNREADABLE_COMPLETION
             await self._leased_call.mark_dispatched(trusts_lease=self._clock.monotonic() < self.trusted_until)
             note_dispatch(self.call)
-            return await self._run_call(session)
+            self._leased_call.begin_run()
+            self._outcome = await session.run_call(self._leased_call)
         except LeaseLost:
             await self._forward_cancellation()
             raise
+        else:
+            return self._outcome
         finally:
             self._session = None
-
-    async def _run_call(self, session: BoundDriverPort) -> Outcome:
-        self._leased_call.begin_run()
-        try:
-            self._outcome = await session.run_call(self._leased_call)
-        finally:
             await self._leased_call.end_run()
-        return self._outcome
 
     # -- stopping early --
 
@@ -297,12 +293,8 @@ class CallExecution:
         await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_SECONDS)
         if self._outcome is not None or (task.done() and not task.cancelled()):
             outcome = self._outcome or self._task_outcome(task)
-            if not (
-                reason is _StopReason.CANCELLED
-                and self._cancel_request.is_delivered
-                and isinstance(outcome, CallCompletion)
-                and is_upstream_error(outcome)
-            ):
+            is_cancelled = reason is _StopReason.CANCELLED and self._cancel_request.is_delivered
+            if not (is_cancelled and isinstance(outcome, CallCompletion) and is_upstream_error(outcome)):
                 return outcome
         match reason:
             case _StopReason.CANCELLED:

@@ -167,7 +167,7 @@ class LeasedCall:
         await self._progress.end_writes()
 
     def give_up_run(self) -> None:
-        """Let no request of the run be sent from now on, if the upstream refused the last one."""
+        """Let no request of the run be sent from now on, if the last one waits for a token."""
         self._dispatch_record.close()
 
     def request_poll(self) -> None:
@@ -212,14 +212,13 @@ class LeasedCall:
             self.call = replace(self.call, dispatched_at=committed.dispatched_at, runs=committed.runs)
 
     async def retract_dispatch(self) -> None:
-        """Commit that the upstream refused the last tools/call unread. For this process that counts before the commit."""
+        """Commit that the last tools/call did not reach its tool. For this process that counts before the commit."""
         self.call = without_dispatch(self.call)
         self.call = await self._writer.write_while_leased(lambda tx: self._write_dispatch(tx, at=None))
 
     async def repeat_dispatch(self) -> None:
         dispatched = await self._writer.write_while_leased(self._write_dispatched)
-        if self._dispatch_record.is_open:
-            self.call = dispatched
+        self.call = dispatched if self._dispatch_record.is_open else self.call
 
     async def finish_call(self, completion: CallCompletion) -> None:
         async def write() -> Call:
@@ -303,9 +302,8 @@ class LeasedCall:
         if call.cancel_requested:
             return await self._write_completion(tx, CANCELLED_COMPLETION)
         with_handle = replace(self._with_latest_progress(call), handle=parked.handle, input_responses={})
-        updated = enter_phase(
-            inputs.request_input(with_handle, parked.input_requests, now=tx.now()), CallPhase.PARKED, now=tx.now()
-        )
+        asking = inputs.request_input(with_handle, parked.input_requests, now=tx.now())
+        updated = enter_phase(asking, CallPhase.PARKED, now=tx.now())
         await self._recorder.record_input_requests(tx, call, updated, lease_token=self._lease_token)
         await note_login_accepted(tx, call)
         return updated

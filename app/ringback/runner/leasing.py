@@ -106,7 +106,7 @@ class CallLeasing:
         return self._clock.monotonic() + self._config.trust_window_seconds
 
     def release_capacity(self, upstream: str) -> None:
-        """The execution of a call has ended."""
+        """Free the place of a call of this upstream whose execution has ended."""
         self._free(upstream, 1)
         if upstream in self._possibly_queued:
             self._wake_runner()

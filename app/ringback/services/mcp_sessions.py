@@ -107,7 +107,7 @@ class McpSessions:
         return await self._store.read(lambda tx: _find_own_session(tx, caller, session_id, endpoint))
 
     async def end_session(self, caller: Caller, session_id: str, endpoint: str) -> bool:
-        """End the session for good; False if it is none of the caller's."""
+        """End the session for good; False if the caller does not own it."""
         if await self.find_session(caller, session_id, endpoint) is None:
             return False
         return await self._store.write_for(caller.principal, lambda tx: _delete_session(tx, McpSessionId(session_id)))

@@ -181,7 +181,7 @@ class UpstreamLogins:
     # -- checks --
 
     def _require_login(self, caller: Caller, upstream: str) -> CredentialsScope:
-        """Whose tokens the upstream uses. Raises unless the caller may sign in to it."""
+        """The owner of the tokens that the upstream uses. Raises unless the caller may sign in to it."""
         info = self._find_upstream(caller, upstream)
         caller.require_scope(Scope.ADMIN if info.credentials is CredentialsScope.SHARED else Scope.CALLS)
         if info.credentials is None:

@@ -59,5 +59,5 @@ async def update_webhook(
 
 
 def _reach(webhook: Webhook) -> tuple[object, ...]:
-    """What may decide whether the receiver accepts a delivery."""
+    """The settings whose change may let the receiver accept deliveries that it refused before."""
     return webhook.url, webhook.secrets, webhook.headers

@@ -17,6 +17,7 @@ from ringback.storage.codec import RowCodec, fill_in_columns
 
 _BLOCK: Final = re.compile(r"^-- (name|fragment): (.+)$", re.MULTILINE)
 _INCLUDE: Final = re.compile(r"^([^\S\n]*)-- include: (\S+)(?: of (\S+))?[^\S\n]*$", re.MULTILINE)
+_INCLUDE_LIKE: Final = re.compile(r"--[^\S\n]*include\b.*", re.IGNORECASE)
 _NO_CODECS: Final[Mapping[str, RowCodec[Any]]] = MappingProxyType({})
 _COMMENT: Final = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 _PARAMETER: Final = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
@@ -67,7 +68,12 @@ def _include(statement: str, text: str, read_sibling: Callable[[str], str]) -> s
             raise ValueError(f"No fragment is named '{name}'.")
         return textwrap.indent(fragments[name], indent)
 
-    return _INCLUDE.sub(read_fragment, statement)
+    included = _INCLUDE.sub(read_fragment, statement)
+    if (
+        left := _INCLUDE_LIKE.search(included)
+    ) is not None:  # a comment now: the filter that it stands for would be missing
+        raise ValueError(f"'{left[0].strip()}' is not a line of a statement that includes a fragment.")
+    return included
 
 
 def replace_parameters(statement: str, replacement: Callable[[str], str]) -> str:

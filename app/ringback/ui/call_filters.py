@@ -125,7 +125,7 @@ def _read_text(query: Mapping[str, str], name: str) -> str:
     try:
         return require_printable(text)
     except ValueError as error:
-        raise InvalidRequest(f"The {_LABELS[name]} cannot be like this. {error}") from None
+        raise InvalidRequest(f"The {_LABELS[name]} is not valid. {error}") from None
 
 
 def _read_choice(text: str | None, choices: type[E]) -> E | None:

@@ -107,7 +107,7 @@ class PageRoutes:
             raise Forbidden("This form was not sent from a page of the dashboard. Open the page again and repeat it.")
 
     def _refuse_stranger(self, request: Request) -> Response:
-        """In the frame of a product, the sign-in page cannot be shown. Elsewhere, who can sign in sees the page."""
+        """The response to a request without a viewer: the sign-in page, or within a frame that the link has ended."""
         link_id = find_link_id(request)
         if link_id is None:
             return self._send_to_sign_in(request)

@@ -1,7 +1,8 @@
-"""The port through which a transport records that the upstream refused a tools/call for its credentials, and sends it again.
+"""The port through which a transport records that a tools/call waits for its token, or was refused for it.
 
-    tools/call ──▶ 401 ──▶ `record_refusal` ──▶ another token ──▶ `record_dispatch` ──▶ tools/call
-                                          └───▶ none: the call waits for a login
+    the token expires soon ──┐
+    tools/call ──▶ 401 ──────┴──▶ `record_unsent` ──▶ refresh ──▶ `record_dispatch` ──▶ tools/call
+                                             └──────▶ no token: the call waits for a login
 
 A refresh of tokens takes seconds. If the process dies meanwhile, the store says that the tool of this call did not run.
 """
@@ -16,12 +17,12 @@ DISPATCH_RECORD: Final = "ringback/dispatch_record"
 class DispatchRecord(Protocol):
     """Whether the store says that a call was sent. Both methods may raise; the request is then not sent."""
 
-    async def record_refusal(self) -> None:
-        """Commit that the upstream refused the tools/call unread. Call it before anything that takes long."""
+    async def record_unsent(self) -> None:
+        """Commit that the tools/call is not sent yet, or was refused unread. Call it before anything that takes long."""
         ...
 
     async def record_dispatch(self) -> None:
-        """Call it before each tools/call goes out. It commits the dispatch if an earlier request was refused."""
+        """Call it before each tools/call goes out. It commits the dispatch after `record_unsent`."""
         ...
 
 

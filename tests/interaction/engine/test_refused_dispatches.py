@@ -35,7 +35,7 @@ class RefusingTool:
         record = get_dispatch_record()
         assert record is not None
         await record.record_dispatch()
-        await record.record_refusal()
+        await record.record_unsent()
         self.is_refused.set()
         await self.is_refreshed.wait()
         await record.record_dispatch()
@@ -103,10 +103,10 @@ async def test_a_refused_round_goes_back_to_its_handle_and_is_sent_from_there(st
     for step in (
         lambda: leased.save_handle(None),
         record.record_dispatch,
-        record.record_refusal,
+        record.record_unsent,
         lambda: leased.save_handle(handle),  # as the driver does, once it sees the refusal
         record.record_dispatch,
-        record.record_refusal,
+        record.record_unsent,
     ):
         await step()
         stored = await still.read_call(call)

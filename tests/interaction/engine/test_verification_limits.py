@@ -82,7 +82,7 @@ async def test_all_principals_together_have_a_limited_number_of_challenges_of_an
 async def test_a_principal_has_a_limited_number_of_challenges(still: Engine) -> None:
     stage = VerificationHarness(still)
     for number in range(CHALLENGES_PER_PRINCIPAL_MAX):
-        await stage.register_webhook(f"https://door-{number}.example/")
+        await stage.register_webhook(f"https://receiver-{number}.example/")
 
     with pytest.raises(QuotaExceeded) as refused:
         await stage.register_webhook("https://one-more.example/")

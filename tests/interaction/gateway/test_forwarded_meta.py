@@ -79,8 +79,8 @@ def client_meta(meta: Json) -> Json:
 
 
 @pytest.fixture(scope="module")
-async def doors(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[MetaHarness]:
-    folder: Path = tmp_path_factory.mktemp("doors")
+async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[MetaHarness]:
+    folder: Path = tmp_path_factory.mktemp("harness")
     upstreams = {name: serving_recorded() for name in FORWARDED_META}
     passing = {"some": SOME, "some-old": SOME, "none": ()}
     async with AsyncExitStack() as stack:
@@ -108,37 +108,37 @@ def make_app_of_era(name: str, app: App) -> App:
 
 
 @pytest.mark.parametrize("upstream", FORWARDED_META)
-async def test_clients_of_both_eras_pass_on_the_configured_meta_keys(doors: MetaHarness, upstream: str) -> None:
-    modern = doors.make_modern_client(upstream)
-    async with legacy_session(doors.http, modern.url) as session:
+async def test_clients_of_both_eras_pass_on_the_configured_meta_keys(harness: MetaHarness, upstream: str) -> None:
+    modern = harness.make_modern_client(upstream)
+    async with legacy_session(harness.http, modern.url) as session:
         for method, params in INPUT_REQUEST:
             for client in (modern, session):
                 await client.request(method, {**params, "_meta": META})
-            assert doors.forwarded_meta(upstream, method) == [FORWARDED_META[upstream]] * 2, method
+            assert harness.forwarded_meta(upstream, method) == [FORWARDED_META[upstream]] * 2, method
 
 
 @pytest.mark.requirement("R32")
 @pytest.mark.parametrize("upstream", [name for name in FORWARDED_META if not name.endswith("old")])
-async def test_each_input_round_forwards_the_same_meta_on_every_surface(doors: MetaHarness, upstream: str) -> None:
-    modern = doors.make_modern_client(upstream)
+async def test_each_input_round_forwards_the_same_meta_on_every_surface(harness: MetaHarness, upstream: str) -> None:
+    modern = harness.make_modern_client(upstream)
     params: Json = {"name": "test_input_required_result_multi_round", "arguments": {}, "_meta": META}
     first = await modern.request("tools/call", params, declare=ELICITATION_CAPABILITY)
     again = {**params, "requestState": first["requestState"], "inputResponses": {"step1": ALICE}}
     second = await modern.request("tools/call", again, declare=ELICITATION_CAPABILITY)
     call_id = second["_meta"]["ringback/callId"]
-    (key,) = (await doors.http.get(f"{doors.url}/v1/calls/{call_id}")).json()["input_requests"]
-    await doors.http.post(f"{doors.url}/v1/calls/{call_id}/input", json={"responses": {key: BLUE}})
-    waited = await doors.http.get(f"{doors.url}/v1/calls/{call_id}?wait_seconds=60")
+    (key,) = (await harness.http.get(f"{harness.url}/v1/calls/{call_id}")).json()["input_requests"]
+    await harness.http.post(f"{harness.url}/v1/calls/{call_id}/input", json={"responses": {key: BLUE}})
+    waited = await harness.http.get(f"{harness.url}/v1/calls/{call_id}?wait_seconds=60")
 
     assert waited.json()["status"] == "completed"
-    assert doors.forwarded_meta(upstream, "tools/call") == [FORWARDED_META[upstream]] * 3
+    assert harness.forwarded_meta(upstream, "tools/call") == [FORWARDED_META[upstream]] * 3
 
 
 @pytest.mark.parametrize("upstream", FORWARDED_META)
-async def test_a_call_over_rest_forwards_no_client_meta(doors: MetaHarness, upstream: str) -> None:
+async def test_a_call_over_rest_forwards_no_client_meta(harness: MetaHarness, upstream: str) -> None:
     body: Json = {"upstream": upstream, "tool": "test_simple_text", "arguments": {}, "wait_seconds": 30}
     names: Json = {"client_session_id": "s-1", "correlation_id": "c-1"}
-    answer = await doors.http.post(f"{doors.url}/v1/calls", json={**body, **names}, headers=TRACE)
+    answer = await harness.http.post(f"{harness.url}/v1/calls", json={**body, **names}, headers=TRACE)
 
     assert answer.status_code == 200
-    assert doors.forwarded_meta(upstream, "tools/call") == [{}]
+    assert harness.forwarded_meta(upstream, "tools/call") == [{}]

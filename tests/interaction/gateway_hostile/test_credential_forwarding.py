@@ -129,12 +129,12 @@ async def test_a_key_for_one_upstream_gets_unknown_for_every_other(guarded: OAut
     for method in ("tools/list", "resources/list", "resources/templates/list", "prompts/list"):
         assert all("git__" not in text for _, text in await requested(method, {}))
     headers = {"authorization": f"Bearer {key}"}
-    doors: list[tuple[str, str, Json | None]] = [
+    requests: list[tuple[str, str, Json | None]] = [
         ("GET", "/v1/upstreams/{}/tools", None),
         ("POST", "/v1/calls", {"tool": "echo", "arguments": {}}),
         ("POST", "/v1/calls/adopt", {"task_id": "t"}),
     ]
-    for method, path, body in doors:
+    for method, path, body in requests:
         returned: list[tuple[int, str]] = []
         for name in ("git", "gxt"):
             named = None if body is None else {**body, "upstream": name}

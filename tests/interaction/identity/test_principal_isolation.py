@@ -180,8 +180,8 @@ async def test_a_principal_never_reads_another_principals_data(guarded: OAuthSer
     expires = int(SystemClock().now().timestamp()) + TOKEN_SECONDS
     ada = PrincipalClient("ada", guarded.issuer.sign_token(aud=PUBLIC_URL, scope=ALL_SCOPES, exp=expires))
     bob = PrincipalClient("bob", await guarded.create_api_key("bob"))
-    doors = EndpointProbe(guarded, chance)
-    every = doors.list_probes()
+    endpoints = EndpointProbe(guarded, chance)
+    every = endpoints.list_probes()
     responses_with_secret = {ada.name: 0, bob.name: 0}
 
     for _ in range(OPERATIONS_DEEP if deep else OPERATIONS):

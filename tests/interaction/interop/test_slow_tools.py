@@ -39,7 +39,7 @@ class SlowToolEndpoints:
 
 
 @pytest.fixture
-async def doors(tmp_path: Path, *, deep: bool) -> AsyncGenerator[SlowToolEndpoints]:
+async def endpoints(tmp_path: Path, *, deep: bool) -> AsyncGenerator[SlowToolEndpoints]:
     worker = SlowUpstream(SECONDS_DEEP if deep else SECONDS, told_first=len(MODES) + 2)  # and two with tasks
     async with serving(worker.app()) as server:
         config = make_http_config(server.url)
@@ -62,13 +62,13 @@ async def call_with_sdk(url: str, mode: Any) -> Answer:
     return result.content, result.structured_content
 
 
-async def resume_with_sdk(doors: SlowToolEndpoints, mode: Any) -> Answer:
-    async with Client(doors.task_url, mode=mode) as client:
+async def resume_with_sdk(endpoints: SlowToolEndpoints, mode: Any) -> Answer:
+    async with Client(endpoints.task_url, mode=mode) as client:
         first = await client.call_tool("work", {})
         assert first.structured_content is not None
         pending = first.structured_content["ringback_pending"]
         assert pending["status"] == "working"
-        doors.worker.confirm_client_informed()
+        endpoints.worker.confirm_client_informed()
         waited = await client.call_tool("ringback_wait_for_call", {"call_id": pending["call_id"], "wait_seconds": 50})
     assert waited.structured_content is not None
     result = types.CallToolResult.model_validate(waited.structured_content["result"])
@@ -82,11 +82,11 @@ async def call_with_fastmcp(url: str) -> Answer:
     return result.content, result.structured_content
 
 
-async def call_as_fastmcp_task(doors: SlowToolEndpoints, url: str) -> Answer:
+async def call_as_fastmcp_task(endpoints: SlowToolEndpoints, url: str) -> Answer:
     async with FastMCPClient[Any](url) as client:
         task: Any = await _call_tool_task(client, "work", {})
         assert (await task.status()).status == "working"
-        doors.worker.confirm_client_informed()
+        endpoints.worker.confirm_client_informed()
         result = await task
     return result.content, result.structured_content
 
@@ -94,12 +94,12 @@ async def call_as_fastmcp_task(doors: SlowToolEndpoints, url: str) -> Answer:
 @pytest.mark.requirement("R10")
 @pytest.mark.requirement("R14")
 @pytest.mark.requirement("R28")
-async def test_every_client_gets_the_result_that_it_gets_without_ringback(doors: SlowToolEndpoints) -> None:
+async def test_every_client_gets_the_result_that_it_gets_without_ringback(endpoints: SlowToolEndpoints) -> None:
     requested = [
-        *(call_with_sdk(url, mode) for url in (doors.direct, doors.inline_url) for mode in MODES),
-        *(resume_with_sdk(doors, mode) for mode in MODES),
-        *(call_with_fastmcp(url) for url in (doors.direct, doors.inline_url, doors.task_url)),
-        *(call_as_fastmcp_task(doors, url) for url in (doors.inline_url, doors.task_url)),
+        *(call_with_sdk(url, mode) for url in (endpoints.direct, endpoints.inline_url) for mode in MODES),
+        *(resume_with_sdk(endpoints, mode) for mode in MODES),
+        *(call_with_fastmcp(url) for url in (endpoints.direct, endpoints.inline_url, endpoints.task_url)),
+        *(call_as_fastmcp_task(endpoints, url) for url in (endpoints.inline_url, endpoints.task_url)),
     ]
     async with asyncio.timeout(INLINE_WAIT_SECONDS):
         expected, *others = await asyncio.gather(*requested)

@@ -10,6 +10,7 @@ import pytest
 
 from ringback.bootstrap import Environment
 from ringback.domain.ports import Store
+from ringback.services import long_polling
 from tests.support.api_server import serving_api
 from tests.support.application import RunningApplication, running_application
 from tests.support.counting_store import CommitCountingStore
@@ -20,6 +21,12 @@ from tests.support.upstreams import ControlledUpstream, make_http_config, servin
 PARTS_OF_A_CALL = ("Calls.", "LeasedCall.", "CompletionBatcher.")
 ACCEPTED_AND_ENDED = ["Calls.start_call", "CompletionBatcher._record_completions"]
 ACCEPTED_SENT_AND_ENDED = ["Calls.start_call", "LeasedCall._write_dispatched", "CompletionBatcher._record_completions"]
+
+
+@pytest.fixture(autouse=True)
+def only_signals_end_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a call may take longer than the interval at which its waiting client reads it again."""
+    monkeypatch.setattr(long_polling, "POLL_INTERVAL_SECONDS", WAIT_SECONDS)
 
 
 @asynccontextmanager

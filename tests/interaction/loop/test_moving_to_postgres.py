@@ -21,7 +21,7 @@ SQLITE = "ringback.db"
 OWNER = "alice"
 
 
-class ScriptedDoor:
+class ScriptedEndpoint:
     """A receiver that refuses callbacks with `status`, until that is None."""
 
     def __init__(self) -> None:
@@ -50,9 +50,9 @@ async def copy(folder: Path, url: str) -> CopyResult:
 @pytest.mark.sqlite_only  # names its databases itself
 @pytest.mark.requirement("R34")
 async def test_calls_callbacks_cursors_and_tokens_go_on_after_the_move(tmp_path: Path, postgres_url: str) -> None:
-    stage, door = ControlledUpstream(), ScriptedDoor()
+    stage, endpoint = ControlledUpstream(), ScriptedEndpoint()
     sqlite_url = f"sqlite:///{tmp_path / SQLITE}"
-    async with serving(stage.app()) as server, serving(door) as phone:
+    async with serving(stage.app()) as server, serving(endpoint) as phone:
         callback_url = f"http://127.0.0.1:{phone.port}/callbacks"
         upstream = replace(make_http_config(server.url), max_concurrent=1)  # one call runs, and the next one is queued
         async with running_application(tmp_path, upstream, database_url=sqlite_url) as ringback:
@@ -60,13 +60,13 @@ async def test_calls_callbacks_cursors_and_tokens_go_on_after_the_move(tmp_path:
             agent = await ringback.client(api_key=key[1])
             await agent.register_webhook(callback_url, secret=SECRET, client_session_id="s1", retries="minutes")
 
-            door.status = 410
+            endpoint.status = 410
             dead = await agent.start_call("stage", "echo", {"n": 1}, client_session_id="s1", correlation_id="dead")
-            await asyncio.wait_for(door.refused.wait(), WAIT_SECONDS)
-            door.refused.clear()
-            door.status = 503
+            await asyncio.wait_for(endpoint.refused.wait(), WAIT_SECONDS)
+            endpoint.refused.clear()
+            endpoint.status = 503
             late = await agent.start_call("stage", "echo", {"n": 2}, client_session_id="s1", correlation_id="late")
-            await asyncio.wait_for(door.refused.wait(), WAIT_SECONDS)
+            await asyncio.wait_for(endpoint.refused.wait(), WAIT_SECONDS)
             running = await agent.start_call(
                 "stage", "hold", {"n": 3}, client_session_id="s1", correlation_id="running"
             )
@@ -76,16 +76,16 @@ async def test_calls_callbacks_cursors_and_tokens_go_on_after_the_move(tmp_path:
             early = await copy(tmp_path, postgres_url)
         finished = await copy(tmp_path, postgres_url)
         keys = (tmp_path / f"{SQLITE}.key").read_text(encoding="ascii").strip()
-        door.status = None
+        endpoint.status = None
         async with running_application(tmp_path, upstream, database_url=postgres_url, secret_keys=keys) as moved:
             agent = await moved.client(api_key=key[1])
             callbacks = [
-                await door.receiver.wait_for(correlation_id=name, timeout_seconds=WAIT_SECONDS)
+                await endpoint.receiver.wait_for(correlation_id=name, timeout_seconds=WAIT_SECONDS)
                 for name in ("late", "later", "running")
             ]
             (delivery,) = [each async for each in agent.deliveries(state="dead")]
             await agent.redeliver(delivery.id)
-            callbacks.append(await door.receiver.wait_for(correlation_id="dead", timeout_seconds=WAIT_SECONDS))
+            callbacks.append(await endpoint.receiver.wait_for(correlation_id="dead", timeout_seconds=WAIT_SECONDS))
             resumed = await agent.resume(late.resume_token)
             since = await agent.poll_events(cursor=before.cursor)
             ended = await wait_until_ended(agent, later.call)

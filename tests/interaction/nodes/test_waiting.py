@@ -42,15 +42,15 @@ async def http() -> AsyncGenerator[httpx.AsyncClient]:
 async def test_every_kind_of_wait_at_one_node_ends_with_the_call_at_another(
     site: Site, http: httpx.AsyncClient
 ) -> None:
-    door = await site.cluster.start_node(roles="api")
+    api_node = await site.cluster.start_node(roles="api")
     await site.cluster.start_node(roles="runner,dispatcher,janitor")
     key = await site.cluster.create_key("alice")
-    alice, mcp = await door.client(key), ModernClient(http, f"{door.url}/mcp", key=key)
+    alice, mcp = await api_node.client(key), ModernClient(http, f"{api_node.url}/mcp", key=key)
     call = await start_upstream_call(alice, "hold", site.phone)
     await asyncio.wait_for(site.stage.wait_until_held(1), WAIT_SECONDS)
 
     async def follow_events() -> str:
-        async with RingbackClient(door.url, api_key=key) as client, client.stream_events() as events:
+        async with RingbackClient(api_node.url, api_key=key) as client, client.stream_events() as events:
             async for event in events:
                 return event.name
         raise AssertionError
@@ -112,9 +112,9 @@ async def test_without_notifications_a_wait_ends_at_the_next_slow_poll(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(long_polling, "POLL_INTERVAL_SECONDS", 0.05)
-    door = await site.cluster.start_node(roles="api", environment=Environment(wrap_store=DeafStore))
+    api_node = await site.cluster.start_node(roles="api", environment=Environment(wrap_store=DeafStore))
     await site.cluster.start_node(roles="runner,dispatcher,janitor")
-    alice = await door.client(await site.cluster.create_key("alice"))
+    alice = await api_node.client(await site.cluster.create_key("alice"))
     call = await start_upstream_call(alice, "hold", site.phone)
     waiting = asyncio.create_task(alice.wait(call.id))
     await asyncio.wait_for(site.stage.wait_until_held(1), WAIT_SECONDS)
@@ -126,9 +126,9 @@ async def test_without_notifications_a_wait_ends_at_the_next_slow_poll(
 
 @pytest.mark.usefixtures("without_slow_polls")
 async def test_a_cancellation_at_one_node_reaches_the_upstream_of_another(site: Site) -> None:
-    door = await site.cluster.start_node(roles="api")
+    api_node = await site.cluster.start_node(roles="api")
     await site.cluster.start_node(roles="runner,dispatcher,janitor")
-    alice = await door.client(await site.cluster.create_key("alice"))
+    alice = await api_node.client(await site.cluster.create_key("alice"))
     call = await start_upstream_call(alice, "hold", site.phone)
     await asyncio.wait_for(site.stage.wait_until_held(1), WAIT_SECONDS)
 
@@ -143,9 +143,9 @@ async def test_a_runner_that_hears_nothing_notices_a_cancellation_with_its_heart
 ) -> None:
     monkeypatch.setattr(workers, "RunnerConfig", partial(RunnerConfig, poll_seconds=0.05, heartbeat_seconds=0.05))
     monkeypatch.setattr(execution, "REREAD_SECONDS", NEVER)
-    door = await site.cluster.start_node(roles="api")
+    api_node = await site.cluster.start_node(roles="api")
     await site.cluster.start_node(roles="runner", environment=Environment(wrap_store=DeafStore))
-    alice = await door.client(await site.cluster.create_key("alice"))
+    alice = await api_node.client(await site.cluster.create_key("alice"))
     call = await start_upstream_call(alice, "hold", site.phone)
     await asyncio.wait_for(site.stage.wait_until_held(1), WAIT_SECONDS)
 

@@ -250,9 +250,9 @@ async def test_a_token_is_valid_for_its_resource_and_those_below(
     time: bool,
 ) -> None:
     token = issuer.sign_token(aud=audience)
-    doors = {"": rest, "/mcp": joined, "/mcp/git": git, "/mcp/time": time}
+    audiences = {"": rest, "/mcp": joined, "/mcp/git": git, "/mcp/time": time}
 
-    assert {door: await is_valid(tokens, token, door) for door in doors} == doors
+    assert {audience: await is_valid(tokens, token, audience) for audience in audiences} == audiences
 
 
 async def is_valid(tokens: AccessTokenAuthenticator, token: str, resource: str) -> bool:

@@ -71,6 +71,16 @@ def test_a_missing_or_repeated_fragment_is_refused() -> None:
         parse_statements("-- fragment: a\n1\n-- fragment: a\n2\n-- name: one\n-- include: a")
 
 
+@pytest.mark.parametrize(
+    "line", ["--include: filters", "-- Include: filters", "-- include filters", "WHERE true -- include: filters"]
+)
+def test_an_include_that_would_be_a_comment_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match="includes a fragment"):
+        parse_statements(f"-- fragment: filters\nWHERE a = 1\n-- name: one\nSELECT 1 FROM t\n{line}")
+    with pytest.raises(ValueError, match="includes a fragment"):
+        parse_statements(f"-- fragment: outer\n{line}\n-- name: one\nSELECT 1 FROM t\n-- include: outer")
+
+
 def test_statements_are_found_inside_the_package_and_cannot_be_changed() -> None:
     statements = load_statements("ringback.storage.sqlite", "sql/call_webhooks.sql", RECORDS.by_name())
 

@@ -91,6 +91,17 @@ def test_entries_say_in_the_order_of_time_what_happened() -> None:
     ]
 
 
+def test_the_end_of_a_delivery_comes_after_its_last_attempt_although_two_clocks_wrote_them() -> None:
+    history = make_history()
+    (shown,) = history.deliveries
+    dead = replace(shown.delivery, state=DeliveryState.DEAD, finished_at=after(3598.9))
+
+    texts = [entry.text for entry in list_entries(replace(history, deliveries=[replace(shown, delivery=dead)]))]
+
+    attempt, end, _ = texts[-3:]
+    assert (attempt.split(" to ")[0], end.split(" ended: ")[1]) == ("Attempt 2", "dead")
+
+
 def test_a_drawing_shows_seconds_and_hours_and_nothing_outside_its_frame() -> None:
     drawing = draw_timeline(make_history(), now=after(9999))
 

@@ -6,10 +6,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from ringback.domain.clock import Clock
 from ringback.protocol.mcp_events.names import EventNotification
+from ringback.upstreams.events import stream_silence
 from ringback.upstreams.events.event_frames import QUEUED_FRAMES_MAX, EventFrames
 from ringback.upstreams.events.following import Following
 from ringback.upstreams.events.occurrences import EVENTS_PER_PAGE
+from ringback.upstreams.events.stream_silence import INTERVALS_MIN
 from ringback.upstreams.transports.paced_streams import PacedStreams
 from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
@@ -18,7 +21,12 @@ from tests.support.scripted_events import FOLLOWED, ScriptedEvents, make_occurre
 
 @asynccontextmanager
 async def following(
-    events: ScriptedEvents, *, streams: bool = False, cursor: str | None = None, is_resumed: bool = False
+    events: ScriptedEvents,
+    *,
+    streams: bool = False,
+    cursor: str | None = None,
+    is_resumed: bool = False,
+    clock: Clock | None = None,
 ) -> AsyncGenerator[None]:
     running = asyncio.create_task(
         Following(
@@ -29,7 +37,7 @@ async def following(
             connections={"github": events},
             store_page=events.store_page,
             wait_for_turn=events.wait_for_turn,
-            clock=FakeClock(),
+            clock=clock or FakeClock(),
         ).run()
     )
     try:
@@ -52,6 +60,35 @@ async def test_a_result_of_any_length_is_stored_in_pages_with_a_turn_each() -> N
     assert [page.cursor for page in pages] == ["before", "before", "after"]
     assert [page.is_truncated for page in pages] == [True, False, False]
     assert events.params[1]["cursor"] == "after"
+
+
+class RecordedPauses(FakeClock):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await super().sleep(seconds)
+
+
+async def test_polls_follow_each_other_as_the_upstream_asks_and_carry_the_cursor_of_the_last_result() -> None:
+    events, clock = (
+        ScriptedEvents(
+            {"events": make_occurrences(1), "cursor": "1", "hasMore": True, "nextPollMs": 3000},
+            {"events": make_occurrences(1, 1), "cursor": "2", "hasMore": False, "nextPollMs": 2000},
+            {"events": [], "cursor": "3", "nextPollMs": 0},
+            {"events": [], "cursor": "fresh", "truncated": True, "nextPollMs": 0},
+            {"events": [], "cursor": None, "nextPollMs": 1000},
+            {"events": [], "nextPollMs": 1000},
+        ),
+        RecordedPauses(),
+    )
+    async with following(events, clock=clock):
+        await events.wait_until_asked(7)
+
+    assert clock.pauses == [0.0, 2.0, 1.0, 1.0, 1.0, 1.0]
+    assert [each["cursor"] for each in events.params] == [None, "1", "2", "3", "fresh", None, None]
 
 
 async def test_malformed_events_wait_for_their_turn_as_others_do() -> None:
@@ -130,6 +167,26 @@ async def test_a_restart_is_a_gap_of_an_upstream_that_gives_no_cursor(
         (page,) = await events.wait_for_pages(1)
 
     assert page.is_truncated is is_gap
+
+
+@pytest.mark.parametrize(("cursor", "is_gap"), [(None, True), ("7", False)])
+async def test_a_stream_whose_heartbeats_end_is_opened_again_at_the_cursor_of_the_last_one(
+    monkeypatch: pytest.MonkeyPatch,
+    cursor: str | None,
+    is_gap: bool,  # noqa: FBT001
+) -> None:
+    monkeypatch.setattr(stream_silence, "SLACK_SECONDS", 0.1)
+    events = ScriptedEvents()
+    async with following(events, streams=True):
+        first = await events.next_stream()
+        for number in range(INTERVALS_MIN + 1):
+            first.put_notification(EventNotification.HEARTBEAT, {"cursor": cursor})
+            await events.wait_for_pages(number + 1)
+        put_active(await events.next_stream(), cursor)
+        pages = await events.wait_for_pages(INTERVALS_MIN + 2)
+
+    assert pages[-1].is_truncated is is_gap
+    assert [each["cursor"] for each in events.params] == [None, cursor]
 
 
 async def test_a_stream_that_overflows_at_its_cursor_goes_on_from_now_with_a_gap() -> None:

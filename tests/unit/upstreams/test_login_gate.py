@@ -9,6 +9,7 @@ from ringback.upstreams.errors import UpstreamLoginRequired
 from ringback.upstreams.login_gate import RETRY_SECONDS, LoginGate
 from ringback.upstreams.oauth.challenge import Refusal
 from ringback.upstreams.oauth.followed_login import FollowedLogin
+from ringback.upstreams.oauth.token_source import OnWait
 from tests.support.clock import ManualClock
 
 
@@ -30,7 +31,9 @@ class VersionedTokens:
         if notifies:
             self._changed.set()
 
-    async def get_token(self, *, other_than: str | None = None, refusal: Refusal | None = None) -> str | None:
+    async def get_token(
+        self, *, other_than: str | None = None, refusal: Refusal | None = None, on_wait: OnWait | None = None
+    ) -> str | None:
         raise NotImplementedError
 
     async def explain_refusal(self, refusal: Refusal, *, token: str | None) -> RequestNotSent | None:

@@ -74,7 +74,7 @@ def _format_members(text: str, node: Node, place: Member, add: Mapping[str, Any]
 
 
 def _fill_object(text: str, node: Node, add: Mapping[str, Any]) -> Edit:
-    """The object was empty: its members get lines of their own."""
+    """The edit that adds members to an empty object, each on a line of its own."""
     line_start = text.rfind("\n", 0, node.start) + 1
     line = text[line_start : node.start]
     outer = line[: len(line) - len(line.lstrip(" \t"))]

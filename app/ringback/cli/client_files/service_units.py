@@ -80,7 +80,7 @@ def _quote(word: str, *, expands: bool = True) -> str:
 
 
 def _escape(text: str) -> str:
-    """Units replace specifiers such as `%h`."""
+    """The text for a systemd unit, in which `%h` and other specifiers would be replaced."""
     return text.replace("%", "%%")
 
 

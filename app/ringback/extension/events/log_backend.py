@@ -41,9 +41,6 @@ STREAMS_PER_PRINCIPAL_MAX: Final = 100
 """As for a principal of the service. A client has one stream for each event type and arguments."""
 STREAMS_WITHOUT_PRINCIPAL_MAX: Final = 1_000
 """All clients of a server without authentication share this number."""
-HEARTBEAT_SPACING_SECONDS: Final = HEARTBEAT_SECONDS / 4
-"""A stream sends a heartbeat with other clients' events, if it has sent nothing for this time: its log has more events than
-the stream, and the SDK must not count 15 s of silence (mcp-events §8)."""
 LONGEST_TTL_SECONDS: Final = 1e9
 """A client with an access token gets the longest grant for no expiry: each refresh shows that its token still is valid."""
 _WITHOUT_WEBHOOKS: Final = (DeliveryMode.PUSH, DeliveryMode.POLL)
@@ -150,14 +147,10 @@ class LogBackend:
         pages = self._streams.follow_events(SERVER, request, heartbeat_seconds=HEARTBEAT_SECONDS)
         with self._count_stream(caller), raising_event_errors():
             async with aclosing(pages):
-                sent_at = None
                 async for page in pages:
-                    now = self._clock.monotonic()
                     seen = [_to_occurrence(event) for event in self._select_events(caller, interest, page.events)]
-                    is_quiet = bool(page.events) and not seen and not page.is_truncated
-                    if is_quiet and sent_at is not None and now - sent_at < HEARTBEAT_SPACING_SECONDS:
-                        continue
-                    sent_at = now
+                    if page.events and not seen and not page.is_truncated:
+                        continue  # events for others; the next heartbeat has the place after them
                     error = _STORE_UNAVAILABLE if page.is_store_unavailable else None
                     yield OccurrencePage(occurrences=seen, cursor=page.cursor, truncated=page.is_truncated, error=error)
 

@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 class ServiceUnreachable(Exception):
-    """The service cannot be reached, or its answer is none of JSON-RPC."""
+    """The service cannot be reached, or its answer is not a JSON-RPC response."""
 
 
 class ServiceMethods:

@@ -165,7 +165,7 @@ class NodeNotifications:
 
 
 def build_payloads(topics: Sequence[str]) -> Sequence[str]:
-    """The topics as JSON lists of at most `PAYLOAD_BYTES_MAX`. A topic that is too long for one notifies everybody."""
+    """The topics as JSON lists of at most `PAYLOAD_BYTES_MAX`. A topic that is too long for one stands for all topics."""
     payloads: list[str] = []
     members: list[bytes] = []
     size = len("[]")

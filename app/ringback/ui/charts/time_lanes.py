@@ -14,13 +14,14 @@ from typing import Final
 
 WIDTH: Final = 1000
 """Of the whole drawing, in units of the SVG."""
-LABEL_WIDTH: Final = 190
+LABEL_WIDTH: Final = 235
 RIGHT_MARGIN: Final = 16
 AXIS_HEIGHT: Final = 24
 LANE_HEIGHT: Final = 26
 BAR_HEIGHT: Final = 14
 BAR_WIDTH_MIN: Final = 3.0
-LABEL_CHARACTERS: Final = 30
+LABEL_CHARACTERS: Final = 26
+"""A bold character is 9 units wide at most, but for a few capitals."""
 TICKS_MAX: Final = 6
 SHORTEST_PAUSE_MS: Final = 50.0
 """Shorter pauses are drawn in proportion to their length."""

@@ -216,7 +216,9 @@ def _delivery_entries(history: DeliveryHistory) -> Iterator[TimelineEntry]:
     if delivery.finished_at is not None and delivery.state is not DeliveryState.DELIVERED:
         text = f"Callback to {to} ended: {delivery.state}"
         tone = STATE_TONES.get(delivery.state, "quiet")
-        yield TimelineEntry(at=delivery.finished_at, text=text, tone=tone, delivery_id=delivery.id)
+        # An attempt has the time of the node that made it, and the end that of the database, which may be a little behind.
+        at = max([delivery.finished_at, *(attempt.started_at for attempt in history.attempts)])
+        yield TimelineEntry(at=at, text=text, tone=tone, delivery_id=delivery.id)
 
 
 def _resume_entry(resume: CallResume) -> TimelineEntry:

@@ -27,7 +27,7 @@ class AuditPages:
 
     async def list_entries(self, request: Request, viewer: Viewer) -> Response:
         if viewer.is_portal:
-            raise NotFound("A link does not show who changed what.")
+            raise NotFound("A portal link does not show the audit log.")
         require_known_filters(request.query_params, ())
         services = self._context.services
         caller = view_rows(services.operators, viewer, request, operation="ui_list_audit_entries")

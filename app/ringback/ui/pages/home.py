@@ -57,12 +57,13 @@ def make_home_listing(context: UiContext, request: Request, caller: Caller) -> H
     return HomeListing(insights=insights, hours=hours, upstreams=tuple(insights.list_usable_upstreams(caller)))
 
 
-def describe_home(content: HomeContent, caller: Caller, *, hours: int) -> Mapping[str, Any]:
+def describe_home(content: HomeContent, caller: Caller, *, hours: int, is_live: bool = False) -> Mapping[str, Any]:
     """The values of `home_state.html`."""
     overview, principal = content.overview, _find_shown_principal(caller)
     return {
         "overview": overview,
         "as_of": content.as_of,
+        "is_live": is_live,
         "is_week": hours == WEEK_HOURS,
         "principal": principal,
         "of_principal": "" if principal is None else f"&{urlencode({'principal': principal})}",

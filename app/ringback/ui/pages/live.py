@@ -102,7 +102,7 @@ class LivePages:
         listing = make_home_listing(self._context, request, caller)
 
         def describe(shown: HomeContent) -> Mapping[str, Any]:
-            return describe_home(shown, caller, hours=listing.hours)
+            return describe_home(shown, caller, hours=listing.hours, is_live=True)
 
         variant = (caller.operator is not None and not caller.sees_all_principals,)
         view = _View(

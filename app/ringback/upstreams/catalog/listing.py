@@ -94,7 +94,7 @@ async def _fetch_page(
         raise
     session.check_list(page)
     if not isinstance(page.get(listing), list):
-        raise InvalidUpstreamResponse(f"The upstream's list of {listing} is no list.")
+        raise InvalidUpstreamResponse(f"The upstream's response has no list under '{listing}'.")
     return page
 
 

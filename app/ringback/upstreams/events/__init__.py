@@ -3,6 +3,7 @@
     event_catalog     the types that upstreams listed last
     following         reads the events of one type, for arguments, by events/stream or events/poll
     event_frames      the frames of one stream, in their order and without a loss
+    stream_silence    how long a stream may be silent before it counts as dead
     event_recorder    the worker: follows what is demanded, and writes events into the logs of the principals that demand them
 
     demand (stored) ──▶ event_recorder ──▶ a following for each (name, arguments) ──▶ events/stream | events/poll

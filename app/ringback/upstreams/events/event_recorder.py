@@ -9,6 +9,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from ringback.domain.clock import Clock
@@ -23,6 +24,7 @@ from ringback.domain.event_types import (
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
+from ringback.domain.rate_limiter import RateLimit, RateLimiter
 from ringback.leadership import Leadership
 from ringback.notifier.lost_events import record_lost_events
 from ringback.notifier.recorder import Recorder
@@ -42,6 +44,7 @@ FOLLOWINGS_PER_UPSTREAM_MAX: Final = 80
 other places are for principals whose demands begin at the same moment."""
 EVENTS_PER_SECOND_MAX: Final = 200.0
 """Events of one upstream, over all its followings. Each is written once for each principal that demands it."""
+_EVENT_RATE: Final = RateLimit(per_second=EVENTS_PER_SECOND_MAX, burst=1)
 PRINCIPALS_PER_UNIT: Final = 20
 """Principals whose logs are locked in one transaction. A page of 100 events for each is written in less than a second."""
 GAP_INTERVAL_SECONDS: Final = 60.0
@@ -70,7 +73,7 @@ class UpstreamEventRecorder:
         self._recorder = recorder
         self._connections = connections
         self._catalog = catalog
-        self._paces: defaultdict[str, _Pace] = defaultdict(lambda: _Pace(clock))
+        self._rates = RateLimiter[str]()
         self._saved: dict[FollowedEvents, _SavedCursor] = {}
         self._gap_recorded_at: dict[FollowedEvents, float] = {}
         self._pending_gaps: set[FollowedEvents] = set()
@@ -107,9 +110,18 @@ class UpstreamEventRecorder:
             streams=lambda: self._is_streamed(followed),
             connections=self._connections,
             store_page=self._store_page,
-            wait_for_turn=self._paces[followed.upstream].wait_for_turn,
+            wait_for_turn=partial(self._wait_for_turn, followed.upstream),
             clock=self._clock,
         )
+
+    async def _wait_for_turn(self, upstream: str, event_count: int) -> None:
+        """Let the events of one upstream through at `EVENTS_PER_SECOND_MAX`, page by page in the order of arrival."""
+        if event_count == 0:
+            return
+        now = self._clock.monotonic()
+        wait_seconds = self._rates.get_bucket(upstream, _EVENT_RATE, now=now).reserve(now, event_count)
+        if wait_seconds > 0:
+            await self._clock.sleep(wait_seconds)
 
     def _is_streamed(self, followed: FollowedEvents) -> bool:
         event_type = self._catalog.find_event_type(followed.event_name)
@@ -185,23 +197,6 @@ class UpstreamEventRecorder:
 class _SavedCursor:
     cursor: str | None
     at: float
-
-
-class _Pace:
-    """Lets the events of one upstream through at `EVENTS_PER_SECOND_MAX`, page by page in the order of arrival."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._free_at = 0.0
-
-    async def wait_for_turn(self, event_count: int) -> None:
-        if event_count == 0:
-            return
-        now = self._clock.monotonic()
-        starts_at = max(now, self._free_at)
-        self._free_at = starts_at + event_count / EVENTS_PER_SECOND_MAX
-        if starts_at > now:
-            await self._clock.sleep(starts_at - now)
 
 
 def select_followed(demands: Iterable[EventDemand]) -> set[FollowedEvents]:

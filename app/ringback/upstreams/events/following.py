@@ -2,7 +2,7 @@
 
     connected ──▶ push offered ──▶ events/stream ──frames──▶ page ──▶ stored, with the cursor
                   else         ──▶ events/poll   ──result──▶ page ──▶ stored, with the cursor ──▶ pause ──▶ events/poll
-    lost, ended, silent or refused ──▶ pause ──▶ again from the stored cursor
+    lost, ended, silent (stream_silence) or refused ──▶ pause ──▶ again from the stored cursor
 
 The next page is read after the last one is stored, so a restart repeats events and loses none. The log recognises repeats by
 their ids. An upstream that gives no cursor repeats nothing: what happens between two of its streams is lost, and the first page
@@ -33,6 +33,7 @@ from ringback.upstreams.events.occurrences import (
     read_poll_result,
     split_poll_result,
 )
+from ringback.upstreams.events.stream_silence import StreamSilence
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.session import UpstreamSession
 from ringback.waits import wait_first
@@ -43,8 +44,6 @@ RETRY_SECONDS: Final = 2.0
 """Between two attempts while the upstream is away, or after its stream ended."""
 REJECTED_RETRY_SECONDS: Final = 30.0
 """Between two attempts after the upstream rejected the request or ended the subscription, or after a bug of ours."""
-SILENCE_SECONDS: Final = 75.0
-"""A stream without a frame for so long is dead: heartbeats come every 30 s at least (mcp-events §5)."""
 REQUEST_TIMEOUT_SECONDS: Final = 60.0
 """For the result of events/poll, as for other requests of ours."""
 
@@ -89,6 +88,7 @@ class Following:
         self._cursor = cursor
         self._has_missed_events = is_resumed and cursor is None
         """Whether the upstream may have sent events that no stream will repeat. The next page of a stream says so."""
+        self._silence = StreamSilence()
         self._streams = streams
         self._connections = connections
         self._store_page = store_page
@@ -152,9 +152,10 @@ class Following:
 
     async def _read_stream(self, session: UpstreamSession, faults: FaultCounter) -> None:
         opened_at, has_begun = self._cursor, False
+        self._silence.begin_stream()
         async with session.open_event_stream(self._followed.build_params(self._cursor)) as frames:
             try:
-                while received := await _next_frames(frames):
+                while received := await self._next_frames(frames):
                     has_begun = True
                     await self._store(self._read_frames(received), faults)
                     self._has_missed_events = False
@@ -164,6 +165,16 @@ class Following:
             finally:
                 if has_begun:
                     self._note_end(frames, opened_at)
+
+    async def _next_frames(self, frames: EventFrames) -> list[Frame]:
+        try:
+            with anyio.fail_after(self._silence.allowed_seconds):
+                received = await frames.next_frames(limit=EVENTS_PER_PAGE)
+        except TimeoutError:
+            self._silence.note_death()
+            raise
+        self._silence.note_frames((method for method, _ in received), at=anyio.current_time())
+        return received
 
     def _note_end(self, frames: EventFrames, opened_at: str | None) -> None:
         """Decide where the next stream begins, and whether events are missing before it."""
@@ -199,11 +210,6 @@ class Following:
 
 class _Rejected(Exception):
     """The upstream rejects the request, or has ended the subscription."""
-
-
-async def _next_frames(frames: EventFrames) -> list[Frame]:
-    with anyio.fail_after(SILENCE_SECONDS):
-        return await frames.next_frames(limit=EVENTS_PER_PAGE)
 
 
 def _raise_failure(frames: EventFrames) -> None:

@@ -24,7 +24,7 @@ class SchemaCache(Generic[T]):
         self._bytes = 0
 
     def get(self, schema: Mapping[str, Any]) -> T:
-        """Raises as the function that compiles."""
+        """The compiled schema. Raises what `compile_schema` raises."""
         key = jsontext.dumps_canonical(dict(schema))
         if key not in self._compiled:
             self._compiled[key] = self._compile(schema)

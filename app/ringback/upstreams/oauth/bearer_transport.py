@@ -4,13 +4,14 @@
                     ▲   └── 401: another token ──▶ the request is sent once more ──▶ 401 ──▶ `TokenSource.explain_refusal`
                     └── 403 insufficient_scope ───────────────────────────────────────────▶ "
 
-Before a refusal of a tools/call is answered with anything that takes long, the store says that the tool did not run
-(`upstreams.dispatch_records`); before the request is sent again, that it was sent.
+While a tools/call waits for a token, and once it is refused, the store says that the tool did not run
+(`upstreams.dispatch_records`); before it is sent again, that it was sent.
 
 Only requests to the origin of the upstream get a token. A redirect to another origin gets none.
 """
 
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, cast
 
@@ -45,7 +46,7 @@ class BearerTokenTransport(httpx2.AsyncBaseTransport):
         if _get_origin(request.url) != self._origin:
             await _record_dispatch(request)
             return await self._inner.handle_async_request(request)
-        token = await self._tokens.get_token()
+        token = await self._tokens.get_token(on_wait=partial(_record_unsent, request))
         response = await self._send(request, token)
         if response.status_code == HTTPStatus.UNAUTHORIZED:
             token, response = await self._send_again(request, token, response)
@@ -60,9 +61,10 @@ class BearerTokenTransport(httpx2.AsyncBaseTransport):
         try:
             if refused is None and await self._tokens.read_version() is None:
                 return refused, response
-            await _record_refusal(request)
             refusal = await _parse_refusal(request, response)
-            token = await self._tokens.get_token(other_than=refused, refusal=refusal)
+            token = await self._tokens.get_token(
+                other_than=refused, refusal=refusal, on_wait=partial(_record_unsent, request)
+            )
         except BaseException:
             await response.aclose()
             raise
@@ -75,7 +77,7 @@ class BearerTokenTransport(httpx2.AsyncBaseTransport):
         try:
             refusal = await _parse_refusal(request, response)
             if refusal.requires_scope or refusal.status_code == HTTPStatus.UNAUTHORIZED:
-                await _record_refusal(request)
+                await _record_unsent(request)
             failure = await self._tokens.explain_refusal(refusal, token=token)
         except BaseException:
             await response.aclose()
@@ -93,9 +95,9 @@ class BearerTokenTransport(httpx2.AsyncBaseTransport):
         return await self._inner.handle_async_request(request)
 
 
-async def _record_refusal(request: httpx2.Request) -> None:
+async def _record_unsent(request: httpx2.Request) -> None:
     if (record := _get_record(request)) is not None:
-        await record.record_refusal()
+        await record.record_unsent()
 
 
 async def _record_dispatch(request: httpx2.Request) -> None:

@@ -31,6 +31,7 @@ from ringback.upstreams.oauth.token_responses import (
     is_token,
     parse_lifetime,
 )
+from ringback.upstreams.oauth.token_source import OnWait
 from ringback.upstreams.oauth.token_validity import get_margin_seconds
 from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_context
 
@@ -69,12 +70,20 @@ class ClientCredentialsTokens:
         self._failure: RequestFailed | None = None
         self._failed_at = 0.0
 
-    async def get_token(self, *, other_than: str | None = None, refusal: Refusal | None = None) -> str:  # noqa: ARG002 - every refused token is replaced
+    async def get_token(
+        self,
+        *,
+        other_than: str | None = None,
+        refusal: Refusal | None = None,  # noqa: ARG002 - every refused token is replaced
+        on_wait: OnWait | None = None,
+    ) -> str:
         """Return a valid token other than the given one; raises `CredentialsRejected` or `TokenUnavailable`."""
         requested_at = self._clock.monotonic()
+        if on_wait is not None and not self._is_fresh(self._find_token(other_than)):
+            await on_wait()
         async with self._lock:
-            cached = None if self._token is None or self._token.text == other_than else self._token
-            if cached is not None and self._clock.monotonic() < cached.fresh_until:
+            cached = self._find_token(other_than)
+            if cached is not None and self._is_fresh(cached):
                 return cached.text
             if self._failure is not None and self._failed_at >= requested_at:
                 raise type(self._failure)(str(self._failure))  # the fetch failed while this request waited for the lock
@@ -86,6 +95,12 @@ class ClientCredentialsTokens:
                     return cached.text
                 raise
             return self._token.text
+
+    def _find_token(self, other_than: str | None) -> _AccessToken | None:
+        return None if self._token is None or self._token.text == other_than else self._token
+
+    def _is_fresh(self, token: _AccessToken | None) -> bool:
+        return token is not None and self._clock.monotonic() < token.fresh_until
 
     async def explain_refusal(self, refusal: Refusal, *, token: str | None) -> RequestNotSent | None:  # noqa: ARG002 - the port's names
         return None

@@ -6,6 +6,10 @@ from typing import Final
 
 from ringback.domain.upstream_logins import SCOPE_LENGTH_MAX
 
+SCOPE_REQUIRED: Final = "The upstream requires more rights than its login has. Sign in to it again"
+SCOPE_REFUSED: Final = (
+    "The upstream demands a right that its login has already, or did not get. Look at the account's rights."
+)
 SCOPES_MAX: Final = 100
 """Products with scopes for each operation have some dozens."""
 OFFLINE_ACCESS: Final = "offline_access"

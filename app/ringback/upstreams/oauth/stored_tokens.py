@@ -32,8 +32,16 @@ from ringback.upstreams.oauth.discovery import is_resource_of
 from ringback.upstreams.oauth.followed_login import FollowedLogin
 from ringback.upstreams.oauth.login_offers import LoginOffers
 from ringback.upstreams.oauth.metadata_http import MetadataHttp
-from ringback.upstreams.oauth.scopes import SCOPES_MAX, parse_scope, split_scope, unite_scopes
-from ringback.upstreams.oauth.token_renewal import TokenRenewal, end_claim
+from ringback.upstreams.oauth.scopes import (
+    SCOPE_REFUSED,
+    SCOPE_REQUIRED,
+    SCOPES_MAX,
+    parse_scope,
+    split_scope,
+    unite_scopes,
+)
+from ringback.upstreams.oauth.token_renewal import TokenRenewal, end_claim, wait_for_other_node
+from ringback.upstreams.oauth.token_source import OnWait
 from ringback.upstreams.oauth.token_store import TokenStore
 from ringback.upstreams.oauth.token_validity import end_access, is_fresh, is_valid, keeps_refused
 
@@ -43,16 +51,10 @@ CACHE_SECONDS: Final = 30.0
 """After this time the tokens are read again, in case a notification of the store was lost."""
 RETRY_SECONDS: Final = 5.0
 """After a failed refresh, requests do not try again for this long."""
-CLAIM_POLL_SECONDS: Final = 0.25
-"""How often a node that waits for another node's refresh reads the store, if no notification arrives."""
 DRAIN_SECONDS: Final = 10.0
 """How long the end of the service waits for a refresh: its token request takes no longer."""
 WRITES_MAX: Final = 5
 """Attempts to note what the upstream refused, over the writes of other nodes. A refresh writes twice."""
-_SCOPE_REQUIRED: Final = "The upstream requires more rights than its login has. Sign in to it again"
-_SCOPE_REFUSED: Final = (
-    "The upstream demands a right that its login has already, or did not get. Look at the account's rights."
-)
 _LOGIN_REQUIRED: Final = "The upstream requires a login. Sign in to it"
 
 
@@ -106,7 +108,9 @@ class StoredTokenSource:
 
     # -- tokens for requests --
 
-    async def get_token(self, *, other_than: str | None = None, refusal: Refusal | None = None) -> str | None:
+    async def get_token(
+        self, *, other_than: str | None = None, refusal: Refusal | None = None, on_wait: OnWait | None = None
+    ) -> str | None:
         before = tokens = await self._get_tokens()
         if (
             tokens is not None
@@ -116,12 +120,11 @@ class StoredTokenSource:
             return tokens.access_token
         if tokens is not None and not self.login.has_ended and self._needs_refresh(tokens, other_than):
             is_joining = self._refreshing is not None
-            await self._refresh_once(tokens, other_than)
+            await self._refresh_once(tokens, other_than, on_wait)
             tokens = await self._get_tokens()
             if is_joining and tokens is not None and tokens.access_token == other_than:
-                await self._refresh_once(
-                    tokens, other_than
-                )  # the refresh in flight had made the token that was refused
+                # The refresh in flight had made the token that was refused.
+                await self._refresh_once(tokens, other_than, on_wait)
                 tokens = await self._get_tokens()
         if self.login.has_ended:
             return self._require_last_token(tokens, other_than)
@@ -130,9 +133,7 @@ class StoredTokenSource:
         if tokens.access_token is None:
             raise self._require_login(tokens.required_scope)
         if before is not None and other_than == tokens.access_token and tokens.obtained_at > before.obtained_at:
-            return (
-                other_than  # the refresh returned the token that was refused: the upstream decides about it once more
-            )
+            return other_than  # the refresh returned the refused token: the upstream decides about it once more
         if tokens.access_token == other_than or not is_valid(tokens, now=self._clock.now()):
             raise TokenUnavailable("The authorization server could not be asked for a new token. Try again later.")
         return tokens.access_token
@@ -217,14 +218,22 @@ class StoredTokenSource:
 
     # -- refresh --
 
-    async def _refresh_once(self, tokens: UpstreamTokens, other_than: str | None) -> None:
+    async def _refresh_once(self, tokens: UpstreamTokens, other_than: str | None, on_wait: OnWait | None) -> None:
         """Wait for the refresh that all requests share. It stores its result; failures leave the tokens as they are."""
+        if on_wait is not None and self._may_refresh(tokens):
+            await on_wait()
+        if not self._may_refresh(tokens):
+            return
         if self._refreshing is None:
-            if tokens.access_token is None or self._clock.monotonic() < self._failed_until:
-                return
             self._refreshing = asyncio.create_task(self._refresh(tokens, is_refused=tokens.access_token == other_than))
             self._refreshing.add_done_callback(self._end_refresh)
         await asyncio.wait({self._refreshing})  # does not cancel it
+
+    def _may_refresh(self, tokens: UpstreamTokens) -> bool:
+        if self._refreshing is not None:
+            return True
+        is_current = self._tokens is not None and self._tokens.access_token == tokens.access_token
+        return tokens.access_token is not None and is_current and self._clock.monotonic() >= self._failed_until
 
     def _end_refresh(self, task: "asyncio.Task[None]") -> None:
         self._refreshing = None
@@ -244,17 +253,7 @@ class StoredTokenSource:
             if not is_refused and is_valid(self._tokens, now=self._clock.now()):
                 return
             tokens = self._tokens
-            await self._wait_for_other_node(claim.wait_seconds)
-
-    async def _wait_for_other_node(self, wait_seconds: float) -> None:
-        """Wait a moment for a notification, but no longer than the claim of the other node."""
-        changed = asyncio.create_task(self._changed.wait())
-        pausing = asyncio.create_task(self._clock.sleep(min(wait_seconds, CLAIM_POLL_SECONDS)))
-        try:
-            await asyncio.wait({changed, pausing}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            changed.cancel()
-            pausing.cancel()
+            await wait_for_other_node(self._changed, claim.wait_seconds, clock=self._clock)
 
     async def _replace_tokens(self, claimed: UpstreamTokens) -> None:
         renewed = await self._renewal.request_tokens(claimed)
@@ -307,7 +306,7 @@ class StoredTokenSource:
         requested = self._requested_scopes | missing
         is_repeated = missing <= self._requested_scopes and not is_noted
         if not missing or required is None or is_repeated or len(requested) > SCOPES_MAX:
-            return ScopeRefused(_SCOPE_REFUSED)
+            return ScopeRefused(SCOPE_REFUSED)
 
         def add_scopes(stored: UpstreamTokens) -> UpstreamTokens:
             """Those that another node has noted meanwhile stay, unless they are too many together."""
@@ -315,7 +314,7 @@ class StoredTokenSource:
 
         if is_noted or await self._write(tokens, add_scopes):
             self._requested_scopes = requested
-        return self._require_login(required, _SCOPE_REQUIRED)
+        return self._require_login(required, SCOPE_REQUIRED)
 
     async def _write(self, tokens: UpstreamTokens, change: Callable[[UpstreamTokens], UpstreamTokens]) -> bool:
         """Store the change, also over the claim of a refresh. False if other tokens are stored, or the store fails.

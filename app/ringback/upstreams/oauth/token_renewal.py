@@ -5,6 +5,7 @@ access token caused. The result of the refresh is then written over it, because 
 logout and the refresh of another node win: their tokens are of another grant.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -22,6 +23,8 @@ from ringback.upstreams.oauth.token_store import TokenStore
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+CLAIM_POLL_SECONDS: Final = 0.25
+"""How often a node that waits for another node's refresh reads the store, if no notification arrives."""
 SAVE_PAUSES_SECONDS: Final = (0.2, 1.0, 5.0)
 """Between attempts to save new tokens: a database that restarts is back in this time."""
 SAVES_MAX: Final = 100
@@ -79,6 +82,17 @@ class TokenRenewal:
                 log.warning("upstream.tokens_not_saved", extra={"upstream": claimed.upstream})
                 await self._clock.sleep(pause_seconds)
         return await access()
+
+
+async def wait_for_other_node(changed: asyncio.Event, wait_seconds: float, *, clock: Clock) -> None:
+    """Wait a moment for the notification of another node's refresh, but no longer than its claim."""
+    notified = asyncio.create_task(changed.wait())
+    pausing = asyncio.create_task(clock.sleep(min(wait_seconds, CLAIM_POLL_SECONDS)))
+    try:
+        await asyncio.wait({notified, pausing}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        notified.cancel()
+        pausing.cancel()
 
 
 def end_claim(tokens: UpstreamTokens) -> UpstreamTokens:

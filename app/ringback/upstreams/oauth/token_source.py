@@ -1,5 +1,6 @@
 """Ports: where the transport of an upstream gets access tokens, and who makes their sources."""
 
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from ringback.domain.principal import Principal
@@ -7,6 +8,9 @@ from ringback.protocol.errors import RequestNotSent
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.oauth.challenge import Refusal
 from ringback.upstreams.oauth.followed_login import FollowedLogin
+
+OnWait = Callable[[], Awaitable[None]]
+"""Called before a long wait."""
 
 
 class TokenSource(Protocol):
@@ -21,10 +25,13 @@ class TokenSource(Protocol):
         """Notice that the login has changed, if a notification came, or if none was looked for within 30 s."""
         ...
 
-    async def get_token(self, *, other_than: str | None = None, refusal: Refusal | None = None) -> str | None:
+    async def get_token(
+        self, *, other_than: str | None = None, refusal: Refusal | None = None, on_wait: OnWait | None = None
+    ) -> str | None:
         """A valid token other than the given one, which the upstream refused; None if requests go without a token.
 
         The given one is returned if `refusal`, the upstream's, may concern one tool only and another token would not help.
+        `on_wait` is awaited before an authorization server is asked, which takes up to ten seconds.
         Raises `LoginRequired`, `CredentialsRejected` or `TokenUnavailable`.
         """
         ...

@@ -4,9 +4,11 @@ import httpx2
 import pytest
 
 from ringback.protocol.errors import LoginRequired, RequestNotSent
+from ringback.upstreams.dispatch_records import DISPATCH_RECORD
 from ringback.upstreams.oauth.bearer_transport import BearerTokenTransport
 from ringback.upstreams.oauth.challenge import Refusal
 from ringback.upstreams.oauth.followed_login import FollowedLogin
+from ringback.upstreams.oauth.token_source import OnWait
 
 URL = "https://mcp.example/mcp"
 
@@ -22,12 +24,18 @@ class ScriptedTokens:
         """Of tokens that were to be replaced."""
         self.failure: RequestNotSent | None = LoginRequired("sign in")
         self.login = FollowedLogin()
+        self.refreshes = False
+        """Whether each token is refreshed first."""
 
     async def check_login(self) -> None: ...
 
-    async def get_token(self, *, other_than: str | None = None, refusal: Refusal | None = None) -> str | None:
+    async def get_token(
+        self, *, other_than: str | None = None, refusal: Refusal | None = None, on_wait: OnWait | None = None
+    ) -> str | None:
         if refusal is not None:
             self.first_refusals.append(refusal)
+        if on_wait is not None and self.refreshes:
+            await on_wait()
         if len(self.tokens) > 1 and self._given and self._given[-1] == other_than:
             del self.tokens[0]
         self._given.append(self.tokens[0])
@@ -171,3 +179,49 @@ async def test_a_refusal_by_another_origin_is_no_reason_to_sign_in_and_gets_no_t
 @pytest.mark.parametrize("url", ["https://MCP.example/mcp", "https://mcp.example:443/mcp", "https://mcp.example/other"])
 async def test_the_same_origin_in_other_words_gets_the_token(url: str) -> None:
     assert await send(Upstream("one"), ScriptedTokens("one"), url) == 200
+
+
+class RecordingUpstream(Upstream):
+    """Notes its requests among those of the record that they have: what is stored of the call, in order."""
+
+    def __init__(self, accepted: str | None, status: int = 401) -> None:
+        super().__init__(accepted, status)
+        self.steps: list[str] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.steps.append("request")
+        return await super().handle_async_request(request)
+
+    async def record_unsent(self) -> None:
+        self.steps.append("unsent")
+
+    async def record_dispatch(self) -> None:
+        self.steps.append("dispatch")
+
+    async def send(self, tokens: ScriptedTokens) -> None:
+        request = httpx2.Request("POST", URL, content=b"{}", extensions={DISPATCH_RECORD: self})
+        await BearerTokenTransport(self, tokens, url=URL).handle_async_request(request)
+
+
+async def test_a_call_that_waits_for_its_first_token_is_recorded_as_unsent_until_it_goes_out() -> None:
+    upstream, tokens = RecordingUpstream("one"), ScriptedTokens("one")
+    tokens.refreshes = True
+
+    await upstream.send(tokens)
+    assert upstream.steps == ["unsent", "dispatch", "request"]
+
+
+async def test_a_call_that_is_sent_again_with_a_token_at_hand_is_recorded_as_sent_all_the_time() -> None:
+    upstream = RecordingUpstream("two")
+
+    await upstream.send(ScriptedTokens("one", "two"))
+    assert upstream.steps == ["dispatch", "request", "dispatch", "request"]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_call_that_requires_a_login_is_recorded_as_unsent(status: int) -> None:
+    upstream = RecordingUpstream(None, status)
+
+    with pytest.raises(LoginRequired):
+        await upstream.send(ScriptedTokens("one"))
+    assert upstream.steps == ["dispatch", "request", "unsent"]

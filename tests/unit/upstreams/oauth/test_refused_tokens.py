@@ -276,3 +276,33 @@ async def test_a_rotated_refresh_token_is_kept_if_the_access_token_is_the_same_a
         "tools write",
     )
     assert stored.expires_at == stage.clock.now() + seconds(3600)
+
+
+async def test_a_caller_is_notified_before_a_refresh_and_not_if_a_token_is_at_hand() -> None:
+    stage = TokenStage()
+    requests_before: list[int] = []
+
+    async def on_wait() -> None:
+        requests_before.append(len(stage.servers.requests))
+
+    await stage.node.get_token(on_wait=on_wait)
+    assert requests_before == []
+    stage.clock.advance(3601)
+    await stage.node.get_token(on_wait=on_wait)
+    assert await stage.node.get_token(other_than="access-1", on_wait=on_wait) == "access-2"
+    assert requests_before == [0]
+
+
+async def test_a_refresh_that_ends_while_a_caller_records_its_wait_is_not_repeated() -> None:
+    stage = TokenStage()
+    stage.clock.advance(3601)
+    arrived, released = stage.hold_token_requests()
+    first = asyncio.create_task(stage.node.get_token())
+    await arrived.wait()
+
+    async def on_wait() -> None:
+        released.set()
+        assert await first == "access-2"
+
+    assert await stage.node.get_token(on_wait=on_wait) == "access-2"
+    assert (len(stage.servers.list_forms()), stage.store.claims) == (1, 1)

@@ -21,7 +21,7 @@ from ringback.protocol.transport_errors import RESULT_BYTES_MAX, TransportErrorC
 
 
 class ConfiningTransport(httpx2.AsyncBaseTransport):
-    """Raises nothing for a POST. Does not close the inner transport if `keeps_inner`."""
+    """A POST that fails gets a JSON-RPC error as its response; nothing is raised. `keeps_inner`: `inner` stays open."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, *, keeps_inner: bool) -> None:
         self._inner = inner

@@ -1,14 +1,17 @@
 -- Locks the head until the commit. Begins the log, too: two transactions may append the first event at the same time. An event is
 -- created when the lock is there, not when its transaction began. Up to a second between the two is not added: clocks of clients
 -- differ by more.
--- name: reserve_seqs
-INSERT INTO log_heads (principal, seq, last_at) VALUES (:principal, :count, :now)
+-- fragment: advance_head
 ON CONFLICT (principal) DO UPDATE SET
     seq = log_heads.seq + excluded.seq,
     last_at = greatest(log_heads.last_at, excluded.last_at + CASE
         WHEN clock_timestamp() - transaction_timestamp() < interval '1 second' THEN 0
         ELSE (extract(epoch FROM clock_timestamp() - transaction_timestamp()) * 1000)::bigint
     END)
+
+-- name: reserve_seqs
+INSERT INTO log_heads (principal, seq, last_at) VALUES (:principal, :count, :now)
+-- include: advance_head
 RETURNING seq, last_at;
 
 -- name: begin_log

@@ -12,12 +12,7 @@ held AS MATERIALIZED (
 places AS (
     INSERT INTO log_heads (principal, seq, last_at)
     SELECT principal, count(*), :now::bigint FROM held GROUP BY principal ORDER BY principal
-    ON CONFLICT (principal) DO UPDATE SET
-        seq = log_heads.seq + excluded.seq,
-        last_at = greatest(log_heads.last_at, excluded.last_at + CASE
-            WHEN clock_timestamp() - transaction_timestamp() < interval '1 second' THEN 0
-            ELSE (extract(epoch FROM clock_timestamp() - transaction_timestamp()) * 1000)::bigint
-        END)
+    -- include: advance_head of events
     RETURNING principal, seq, last_at
 )
 SELECT held.*, places.seq AS head, places.last_at FROM held JOIN places ON places.principal = held.principal;
@@ -28,12 +23,7 @@ INSERT INTO log_heads (principal, seq, last_at)
 SELECT wanted.principal, wanted.count::bigint, :now::bigint
 FROM unnest(:principals::text[], :counts::text[]) AS wanted (principal, count)
 ORDER BY wanted.principal COLLATE "C"
-ON CONFLICT (principal) DO UPDATE SET
-    seq = log_heads.seq + excluded.seq,
-    last_at = greatest(log_heads.last_at, excluded.last_at + CASE
-        WHEN clock_timestamp() - transaction_timestamp() < interval '1 second' THEN 0
-        ELSE (extract(epoch FROM clock_timestamp() - transaction_timestamp()) * 1000)::bigint
-    END)
+-- include: advance_head of events
 RETURNING principal, seq, last_at;
 
 -- An event is a row as `found_by_events` reads it, and whether it supersedes progress.

@@ -191,7 +191,7 @@ CROSS JOIN whole_calls ON whole_calls.id = found.id
 ORDER BY whole_calls.id DESC;
 
 -- Calls of which a delivery was tried again. Each step of the recursion finds the next older one in the index, so a call with
--- thousands of deliveries is one step, too.
+-- thousands of deliveries is one step, too. A step costs as much as five rows of the other scans.
 -- name: page_of_retried
 WITH RECURSIVE retried (call_id, number) AS (
     SELECT max(call_id), 1 FROM deliveries
@@ -201,7 +201,7 @@ WITH RECURSIVE retried (call_id, number) AS (
         SELECT max(call_id) FROM deliveries
         WHERE principal = :principal AND attempts > 1 AND call_id >= :first_id AND call_id < retried.call_id
     ), number + 1
-    FROM retried WHERE retried.call_id IS NOT NULL AND number < :scan
+    FROM retried WHERE retried.call_id IS NOT NULL AND number < :scan / 5
 )
 SELECT {call in whole_calls}
 FROM (
@@ -225,7 +225,7 @@ WITH RECURSIVE retried (call_id, number) AS (
         SELECT max(call_id) FROM deliveries
         WHERE attempts > 1 AND call_id >= :first_id AND call_id < retried.call_id
     ), number + 1
-    FROM retried WHERE retried.call_id IS NOT NULL AND number < :scan
+    FROM retried WHERE retried.call_id IS NOT NULL AND number < :scan / 5
 )
 SELECT {call in whole_calls}
 FROM (
@@ -295,9 +295,9 @@ WITH RECURSIVE retried (call_id, number) AS (
         SELECT max(call_id) FROM deliveries
         WHERE principal = :principal AND attempts > 1 AND call_id >= :first_id AND call_id < retried.call_id
     ), number + 1
-    FROM retried WHERE retried.call_id IS NOT NULL AND number < :scan
+    FROM retried WHERE retried.call_id IS NOT NULL AND number < :scan / 5
 )
-SELECT call_id AS id FROM retried WHERE number = :scan AND call_id IS NOT NULL;
+SELECT call_id AS id FROM retried WHERE number = :scan / 5 AND call_id IS NOT NULL;
 
 -- name: end_of_page_of_all_retried
 WITH RECURSIVE retried (call_id, number) AS (
@@ -308,9 +308,9 @@ WITH RECURSIVE retried (call_id, number) AS (
         SELECT max(call_id) FROM deliveries
         WHERE attempts > 1 AND call_id >= :first_id AND call_id < retried.call_id
     ), number + 1
-    FROM retried WHERE retried.call_id IS NOT NULL AND number < :scan
+    FROM retried WHERE retried.call_id IS NOT NULL AND number < :scan / 5
 )
-SELECT call_id AS id FROM retried WHERE number = :scan AND call_id IS NOT NULL;
+SELECT call_id AS id FROM retried WHERE number = :scan / 5 AND call_id IS NOT NULL;
 
 -- One statement for each kind of change. It writes the columns that the change decides, and no other. It changes nothing if the
 -- call has another status or, with a token, another lease.

@@ -62,7 +62,7 @@ PRAGMA user_version = 1;
 -- name: mark_complete
 PRAGMA user_version = 0;
 
--- Waits for nobody.
+-- Waits for no reader and no writer, and moves what none of them uses.
 -- name: move_log_into_file
 PRAGMA wal_checkpoint (PASSIVE);
 

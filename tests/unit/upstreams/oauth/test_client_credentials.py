@@ -1,0 +1,40 @@
+"""Tokens of a configured client: the caller is notified before the authorization server is asked."""
+
+from collections.abc import Sequence
+
+from ringback.domain import jsontext
+from ringback.domain.client_address import Address
+from ringback.upstreams.config import ClientCredentials
+from ringback.upstreams.oauth.client_credentials import ClientCredentialsTokens
+from tests.support.clock import FakeClock
+
+
+async def refuse_look_up(host: str) -> Sequence[Address]:
+    raise AssertionError(host)
+
+
+class ScriptedCredentials(ClientCredentialsTokens):
+    def __init__(self) -> None:
+        credentials = ClientCredentials(
+            token_url="https://issuer.example/token", client_id="ringback", client_secret="s"
+        )
+        super().__init__(credentials, look_up=refuse_look_up, clock=FakeClock())
+        self.steps: list[str] = []
+
+    async def note_wait(self) -> None:
+        self.steps.append("wait")
+
+    async def _post_form(self) -> tuple[int, bytes | None]:
+        self.steps.append("request")
+        token = f"token-{self.steps.count('request')}"
+        return 200, jsontext.dumps({"access_token": token, "token_type": "Bearer", "expires_in": 3600})
+
+
+async def test_a_caller_is_notified_before_a_token_request_and_not_if_a_token_is_at_hand() -> None:
+    tokens = ScriptedCredentials()
+
+    assert [await tokens.get_token(on_wait=tokens.note_wait) for _ in range(2)] == ["token-1", "token-1"]
+    assert tokens.steps == ["wait", "request"]
+    assert await tokens.get_token(other_than="token-1", on_wait=tokens.note_wait) == "token-2"
+    assert await tokens.get_token(other_than="token-1", on_wait=tokens.note_wait) == "token-2"
+    assert tokens.steps == ["wait", "request"] * 2
