@@ -5,6 +5,7 @@ from `_meta` needs the whole result.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any, Final
 
 from mcp.shared.dispatcher import ProgressFnT
@@ -99,7 +100,7 @@ def _not_stored(reason: str) -> CallCompletion:
     return failed_completion(CallOutcome.UPSTREAM_ERROR, f"{_NOT_STORED} {reason}. {_NOT_AGAIN}")
 
 
-def _dump_result(result: dict[str, Any]) -> bytes | None:
+def _dump_result(result: Mapping[str, Any]) -> bytes | None:
     """The result as JSON; None if it is nested too deeply. Raises TypeError as `jsontext.dumps`.
 
     Written inside so many lists that the writer refuses one level more, the result needs no parser that counts its levels: that
