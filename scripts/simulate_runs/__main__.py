@@ -186,6 +186,10 @@ def _first_violation(mutant: Mutant, *, nodes: int, size: str, seeds_max: int) -
     with mutant.applied():
         for seed in range(seeds_max):
             violations = find_violations(run_plan(make_plan(seed, nodes=nodes, size=SIZES[size]), _empty_database()))
+            if any("TypeError(" in violation.description for violation in violations):
+                raise RuntimeError(
+                    f"The mutant {mutant.name!r} replaces a function that has other parameters now: {violations[0]}"
+                )
             if violations:
                 return seed, violations[0]
     return None

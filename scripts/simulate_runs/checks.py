@@ -14,7 +14,7 @@ from scripts.simulate_runs.checks_of_deliveries import find_delivery_violations
 from scripts.simulate_runs.checks_of_logs import find_log_violations
 from scripts.simulate_runs.clock import STARTED_AT
 from scripts.simulate_runs.history import CallObservations
-from scripts.simulate_runs.plan import PlannedCall, ToolEnd, UpstreamKind
+from scripts.simulate_runs.plan import FaultKind, PlannedCall, ToolEnd, UpstreamKind
 from scripts.simulate_runs.records import StoredCall
 from scripts.simulate_runs.rules import CLOCK_ERROR_MILLISECONDS, Rule, Violation
 from scripts.simulate_runs.run import SimulationResult
@@ -78,13 +78,21 @@ def _check_call(result: SimulationResult, planned: PlannedCall, seen: CallObserv
     if kept is None or kept.status not in FINAL_CALL_STATUSES:
         yield Violation(Rule.LOST_CALLS, f"{planned.key} was acknowledged, and is {kept and kept.status}")
         return
-    yield from _check_statuses(planned, seen, kept)
+    yield from _check_statuses(result, planned, seen, kept)
 
 
-def _check_statuses(planned: PlannedCall, seen: CallObservations, kept: StoredCall) -> Iterator[Violation]:
+def _may_take_dispatch_back(result: SimulationResult, planned: PlannedCall) -> bool:
+    """Whether a request may be known not to be sent: its commit was not answered, or the upstream refused it until a login."""
+    loses_responses = any(fault.kind is FaultKind.LOSE_RESPONSES for fault in result.plan.faults)
+    return loses_responses or any(login.upstream == planned.upstream for login in result.plan.logins)
+
+
+def _check_statuses(
+    result: SimulationResult, planned: PlannedCall, seen: CallObservations, kept: StoredCall
+) -> Iterator[Violation]:
     for before, after in pairwise(seen.statuses):
         changed = before.is_final and (before.status, before.outcome) != (after.status, after.outcome)
-        if changed or after.runs < before.runs:
+        if changed or (after.runs < before.runs and not _may_take_dispatch_back(result, planned)):
             yield Violation(Rule.BACKWARD_STEPS, f"{planned.key} went from {before} to {after}")
     if seen.statuses and seen.statuses[-1].is_final:
         last = seen.statuses[-1]

@@ -18,7 +18,7 @@ from ringback.services.login_waits import check_next_login, continue_resumption
 from scripts.simulate_runs.__main__ import Batch, breaks_rule, find_mutant, run_batch
 from scripts.simulate_runs.checks import find_violations
 from scripts.simulate_runs.database import EmptyDatabase
-from scripts.simulate_runs.history import Disturbance
+from scripts.simulate_runs.history import Disturbance, ObservedStatus
 from scripts.simulate_runs.make_plan import MEDIUM, make_plan
 from scripts.simulate_runs.mutants import MUTANTS
 from scripts.simulate_runs.plan import (
@@ -234,6 +234,18 @@ def test_a_webhook_never_hears_of_two_ends_of_a_call(empty: EmptyDatabase) -> No
     result.history.callbacks.append(replace(result.history.callbacks[0], message_id="evt_second"))
 
     assert len(_descriptions(result, Rule.SECOND_EVENTS)) == 1
+
+
+def test_the_count_of_runs_decreases_only_if_a_dispatch_may_be_taken_back(empty: EmptyDatabase) -> None:
+    result = run_plan(QUIET, empty)
+    result.history.calls["work-0"].statuses[:] = [
+        ObservedStatus("working", None, 1),
+        ObservedStatus("working", None, 0),
+    ]
+    lost = PlannedFault(kind=FaultKind.LOSE_RESPONSES, at_seconds=0.0)
+
+    assert len(_descriptions(result, Rule.BACKWARD_STEPS)) == 1
+    assert not _descriptions(replace(result, plan=replace(result.plan, faults=(lost,))), Rule.BACKWARD_STEPS)
 
 
 def _descriptions(result: SimulationResult, rule: Rule) -> list[str]:
