@@ -28,7 +28,7 @@
     skipped         its entries that are not served, with the reason
 
     upstream_spans  the span of each request, and its context on the way upstream
-    dispatch_records  lets a transport record that a tools/call waits for its token or was refused for it
+    dispatch_records  records that a tools/call waits before it goes out, or was refused for its token
     session_ports   what drivers see of a session
     errors          why a request or a connection failed; `connection_problems` names causes for users,
                     `connection_status` has the state of one connection

@@ -12,6 +12,7 @@ from ringback.domain.ids import CallId
 from ringback.domain.upstreams import ToolInfo
 from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, ScopeRefused, TokenReplaced
 from ringback.protocol.sessions import LegacySessionId, NegotiatedProtocol, OnStreamPosition
+from ringback.upstreams.dispatch_records import get_dispatch_record, recording_slow_wait
 from ringback.upstreams.elicitation_router import CallOwner, own_requests
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.notification_hub import NotificationHub
@@ -29,6 +30,7 @@ from ringback.upstreams.session_ports import LegacySessionPort, NotificationStre
 # it came, because its streams carry contextvars. On a pipe all messages come together: a message belongs to a call if only that
 # call can have requested it. All other messages are dropped.
 
+_TOOL_CALL: Final = "tools/call"
 SET_LEVEL_TIMEOUT_SECONDS: Final = 2.0
 """Short, because the call waits for it; after the timeout the call runs without log messages."""
 
@@ -133,7 +135,7 @@ class CallSession:
             if self._is_dedicated:
                 raise
             try:
-                self._session = await self._sessions.get_shared_session()
+                self._session = await self._wait_for_next_session(method)
             except UpstreamUnreachable:
                 raise failure from None
         try:
@@ -141,9 +143,18 @@ class CallSession:
         except TokenReplaced as failure:  # new tokens are refused and replaced all the time
             raise LoginRequired(str(failure)) from None
 
+    async def _wait_for_next_session(self, method: str) -> UpstreamSession:
+        """Raises `UpstreamUnreachable`. That may take 30 s, in which a tools/call counts as unsent."""
+        record = get_dispatch_record() if method == _TOOL_CALL else None
+        async with recording_slow_wait(record):
+            session = await self._sessions.get_shared_session()
+        if record is not None:
+            await record.record_dispatch()
+        return session
+
     async def _send_once(self, method: str, params: Mapping[str, Any], options: "_RequestOptions") -> dict[str, Any]:
         with own_requests(self._owner):
-            if self.log_messages is None or not self.log_messages.are_wanted or method != "tools/call":
+            if self.log_messages is None or not self.log_messages.are_wanted or method != _TOOL_CALL:
                 return await self._session.send_request(method, params, **options)
             async with self.log_messages.receive_during(self._session, is_dedicated=self._is_dedicated) as meta:
                 return await self._session.send_request(method, params, meta=meta, **options)

@@ -3,11 +3,15 @@
 import asyncio
 import socket
 import ssl
+from collections.abc import Sequence
 
 import httpx2
 import pytest
 import trustme
 
+from ringback.domain.client_address import Address
+from ringback.upstreams import dispatch_records
+from ringback.upstreams.dispatch_records import DISPATCH_RECORD
 from ringback.upstreams.transports.http_pool import PooledHttpTransport
 from tests.support.raw_http_server import (
     OK,
@@ -98,3 +102,36 @@ async def test_a_name_without_an_address_is_a_connect_error() -> None:
     async with client(look_up=names({})) as http:
         with pytest.raises(httpx2.ConnectError, match="no address"):
             await http.post("http://nowhere.test/mcp")
+
+
+class NotingServer(RawServer):
+    """Also the record of the call that it gets, which notes how many requests have arrived before each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[tuple[str, int]] = []
+        self.is_unsent = asyncio.Event()
+
+    async def record_unsent(self) -> None:
+        self.steps.append(("unsent", len(self.requests)))
+        self.is_unsent.set()
+
+    async def record_dispatch(self) -> None:
+        self.steps.append(("dispatch", len(self.requests)))
+
+
+async def test_a_call_that_waits_long_for_its_connection_is_recorded_as_unsent_until_it_goes_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = NotingServer()
+    monkeypatch.setattr(dispatch_records, "SLOW_SECONDS", 0.0)
+
+    async def look_up_slowly(host: str) -> Sequence[Address]:
+        await server.is_unsent.wait()
+        return await ON_THIS_MACHINE(host)
+
+    async with serving_raw(respond_to_requests(server, OK), server), client(look_up=look_up_slowly) as http:
+        for _ in range(2):  # the second one uses the open connection
+            assert (await http.post(server.url, extensions={DISPATCH_RECORD: server})).text == "ok"
+
+    assert server.steps == [("unsent", 0), ("dispatch", 0), ("dispatch", 1)]

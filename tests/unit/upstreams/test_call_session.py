@@ -1,5 +1,6 @@
 """A request of a call goes to another session only if its session failed."""
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, cast
@@ -14,7 +15,9 @@ from ringback.protocol.errors import (
     SessionNotFound,
     TokenReplaced,
 )
+from ringback.upstreams import dispatch_records
 from ringback.upstreams.call_session import CallSession
+from ringback.upstreams.dispatch_records import enter_dispatch_record
 from ringback.upstreams.session import UpstreamSession
 from tests.support.logins import make_tokens
 
@@ -92,3 +95,34 @@ async def test_a_request_whose_session_failed_is_sent_once_more_in_the_next_one(
     assert await connection.send() == RESULT
     assert (connection.session.requests, connection.session.is_closed) == (1, True)
     assert connection.next_session.requests == 1
+
+
+class RecordingConnection(FakeConnection):
+    """Opens the next session once the call is recorded as unsent, and notes its steps as the record of the call."""
+
+    def __init__(self, session: FakeSession) -> None:
+        super().__init__(session)
+        self.steps: list[tuple[str, int]] = []
+        self.is_unsent = asyncio.Event()
+
+    async def get_shared_session(self) -> UpstreamSession:
+        await self.is_unsent.wait()
+        return await super().get_shared_session()
+
+    async def record_unsent(self) -> None:
+        self.steps.append(("unsent", self.next_session.requests))
+        self.is_unsent.set()
+
+    async def record_dispatch(self) -> None:
+        self.steps.append(("dispatch", self.next_session.requests))
+
+
+async def test_a_call_that_waits_long_for_the_next_session_is_recorded_as_unsent_until_it_goes_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatch_records, "SLOW_SECONDS", 0.0)
+    connection = RecordingConnection(FakeSession(RequestNotSent("cannot connect")))
+    enter_dispatch_record(connection)
+
+    assert await connection.send() == RESULT
+    assert (connection.steps, connection.next_session.requests) == ([("unsent", 0), ("dispatch", 0)], 1)

@@ -6,11 +6,13 @@ import httpx2
 import pytest
 
 from ringback.domain import jsontext
+from ringback.upstreams import dispatch_records
 from ringback.upstreams.dispatch_records import (
     DISPATCH_RECORD,
     enter_dispatch_record,
     get_dispatch_record,
     leave_dispatch_record,
+    recording_slow_wait,
 )
 from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.transports.guarded_http import GuardedTransport
@@ -66,3 +68,43 @@ async def test_a_session_that_a_call_opens_forgets_the_call() -> None:
 
     assert await asyncio.create_task(run_session()) is None
     assert get_dispatch_record() is record
+
+
+class SlowRecord:
+    """Its commit of `record_unsent` ends once the test lets it."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.has_begun, self.may_end = asyncio.Event(), asyncio.Event()
+
+    async def record_unsent(self) -> None:
+        self.has_begun.set()
+        await self.may_end.wait()
+        self.steps.append("unsent")
+
+    async def record_dispatch(self) -> None: ...
+
+
+@pytest.mark.parametrize("failure", [None, OSError("no connection")])
+async def test_a_slow_wait_ends_after_its_record_so_that_a_dispatch_is_committed_later(
+    monkeypatch: pytest.MonkeyPatch, failure: OSError | None
+) -> None:
+    monkeypatch.setattr(dispatch_records, "SLOW_SECONDS", 0.0)
+    record = SlowRecord()
+
+    async def wait_slowly() -> None:
+        async with recording_slow_wait(record):
+            await record.has_begun.wait()
+            asyncio.get_running_loop().call_soon(record.may_end.set)
+            if failure is not None:
+                raise failure
+
+    (ended,) = await asyncio.gather(wait_slowly(), return_exceptions=True)
+    assert (ended, record.steps) == (failure, ["unsent"])
+
+
+async def test_a_quick_wait_records_nothing() -> None:
+    record = SlowRecord()
+    async with recording_slow_wait(record):
+        await asyncio.sleep(0)
+    assert not record.has_begun.is_set()

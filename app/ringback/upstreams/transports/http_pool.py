@@ -3,6 +3,8 @@
 The transport of httpx2 searches all connections of its pool at the start and end of each request, which took a fifth of the CPU
 of a call (measured). This pool uses the most recently used idle connection or opens a new one. It has no limit on connections:
 the runner limits the concurrent calls of an upstream.
+
+While a tools/call waits long for a connection, the store says that it is not sent (`upstreams.dispatch_records`).
 """
 
 import asyncio
@@ -18,6 +20,7 @@ import httpx2
 
 from ringback.notifier.configured_hosts import LookUp
 from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
+from ringback.upstreams.dispatch_records import DISPATCH_RECORD, DispatchRecord, recording_slow_wait
 from ringback.upstreams.transports.http_connection import ResponseHead, UpstreamHttpConnection
 
 IDLE_CONNECTIONS_MAX: Final = 64
@@ -60,8 +63,14 @@ class PooledHttpTransport(httpx2.AsyncBaseTransport):
         message = _encode_head(request) + await request.aread()
         timeout: dict[str, float | None] = request.extensions.get("timeout", {})
         origin = _parse_origin(request.url)
-        connection = self._pop_idle(origin) or await self._connect(origin, timeout.get("connect"))
+        record: DispatchRecord | None = request.extensions.get(DISPATCH_RECORD)
+        connection = self._pop_idle(origin)
+        if connection is None:
+            async with recording_slow_wait(record):
+                connection = await self._connect(origin, timeout.get("connect"))
         try:
+            if record is not None:
+                await record.record_dispatch()
             head = await connection.send_request(
                 message, write_seconds=timeout.get("write"), read_seconds=timeout.get("read")
             )
