@@ -27,6 +27,12 @@ class Backoff:
         return add_jitter(min(pause, self.longest_seconds), random_fraction, jitter_fraction=self.jitter_fraction)
 
 
+ROUND_BACKOFF: Final = Backoff(first_seconds=0.05, longest_seconds=5.0)
+"""The pause before a tools/call is sent again because its tool needs time and asks nothing (2026-07-28), in the service and in
+the durable client. The SDK's client starts with the same pause; the longest one bounds the requests to a tool that takes hours.
+"""
+
+
 def add_jitter(seconds: float, random_fraction: float, *, jitter_fraction: float = JITTER_FRACTION) -> float:
     """`seconds`, moved by at most ±`jitter_fraction` of it. `random_fraction` is uniform in [0, 1)."""
     return seconds * (1 - jitter_fraction + 2 * jitter_fraction * random_fraction)

@@ -55,6 +55,7 @@ STATUS_BY_ERROR: Final[dict[type[errors.RingbackError], int]] = {
     errors.Forbidden: 403,
     errors.NotFound: 404,
     MethodNotAllowed: 405,
+    errors.StreamEnded: 405,
     errors.NotAcceptable: 406,
     RequestTooSlow: 408,
     errors.Conflict: 409,
@@ -135,6 +136,8 @@ def _problem_headers(error: errors.RingbackError, status: int) -> dict[str, str]
             return {"Retry-After": str(error.retry_after_seconds)}
         case MethodNotAllowed():
             return {"Allow": ", ".join(error.extra["allow"])}
+        case errors.StreamEnded():
+            return {"Allow": "POST, DELETE"}
         case RangeNotSatisfiable():
             return {"Content-Range": f"bytes */{error.extra['bytes']}"}
         case UnsupportedContentEncoding():

@@ -65,7 +65,10 @@ class EndedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
-    """What remains of an expired or erased call, so that its idempotency key starts no second one."""
+    """What remains of an expired or erased call, so that its idempotency key starts no second one.
+
+    A start that was given up has one, too (`services.given_up_starts`).
+    """
 
     call_id: CallId
     principal: Principal
@@ -193,6 +196,10 @@ class ScheduledCalls(Protocol):
 
 
 class TombstoneRows(Protocol):
+    async def lock_id(self, call_id: CallId) -> None:
+        """Wait until no other transaction has locked the id; this one has it until its end. The id may be that of no call."""
+        ...
+
     async def archive(self, *tombstones: Tombstone) -> None:
         """Replace the calls and their results by the tombstones. The calls' own webhooks expire, too."""
         ...

@@ -13,6 +13,7 @@
     │   ├── UnstorableMessage     … a number or a depth that cannot be written again
     │   ├── UnexpectedMediaType   … announced as something else than JSON
     │   └── NotAcceptable         … whose client does not accept the forms of the response
+    ├── StreamEnded               its client has the response, and asks for more
     ├── Unauthenticated           no key, or none that we know
     ├── Forbidden                 a known key that may not do this
     ├── NotFound                  unknown and foreign alike
@@ -131,6 +132,12 @@ class NotAcceptable(MalformedMessage):
     """Response would not be accepted."""
 
     slug = "not-acceptable"
+
+
+class StreamEnded(RingbackError):
+    """Stream has ended."""
+
+    slug = "stream-ended"
 
 
 class Unauthenticated(RingbackError):

@@ -17,8 +17,8 @@ INTEGER_DIGITS_MAX: Final = 300
 _INTEGER_END: Final = 10**INTEGER_DIGITS_MAX
 _INTEGER_64_END: Final = 2**64
 _INTEGER_64_MIN: Final = -(2**63)
-_LEVELS_MAX: Final = 254
-"""Levels that orjson writes."""
+LEVELS_MAX: Final = 254
+"""Levels that orjson writes, if the innermost one is empty; otherwise one more."""
 _CONTAINERS: Final = frozenset({dict, list, tuple})
 _LONG_RUN: Final = b"0" * 19
 """2**63 has 19 digits. orjson reads an integer beyond 64 bits as a double."""
@@ -72,7 +72,7 @@ def _dump(value: Any, options: int) -> bytes:
     try:
         return orjson.dumps(value, option=options)
     except TypeError:
-        return orjson.dumps(_with_written_integers(value, _LEVELS_MAX), option=options)
+        return orjson.dumps(_with_written_integers(value, LEVELS_MAX), option=options)
 
 
 def _with_written_integers(value: Any, levels: int) -> Any:

@@ -79,7 +79,8 @@ Where Ringback differs from the specification or goes beyond it, and why:
     legacy streams           are opened for responses that take longer than 50 ms, or that notifications precede; others are one
                              JSON body (`request_events`). Streams are resumable, also after a restart. Nothing is stored
                              for them: an event id contains the request.
-                             tools/call of an upstream's tool finds its call and starts none. Any other request, which includes
+                             tools/call of an upstream's tool finds its call and starts none. A client that has the response
+                             gets a 405 (`session_transport`). Any other request, which includes
                              the built-in tools, is handled again; with more than 2 KiB of params it is refused (422). Progress
                              and log messages of a lost stream are not repeated
     task-only tools          of an upstream can be called without a task. A client without tasks gets the result or a pending
@@ -106,8 +107,8 @@ Where Ringback differs from the specification or goes beyond it, and why:
     logins                   to an upstream are requested by URL elicitation under the name `ringback/login`. An accepted one
                              stays open, because only the login itself lets the call go on; the client waits for it once more
     capabilities             of an upstream are passed on unchanged, but only the methods above are proxied
-    HTTP errors              (401, 403, 404, 406, 413, 415, 421, 422) have JSON-RPC errors as bodies. Ringback's errors name the
-                             problem in `data.problem`, and tools instead of REST paths (`tool_advice`)
+    HTTP errors              (401, 403, 404, 405, 406, 413, 415, 421, 422) have JSON-RPC errors as bodies. Ringback's errors
+                             name the problem in `data.problem`, and tools instead of REST paths (`tool_advice`)
 
 `tasks` and `legacy_tasks` list their differences from the specification of tasks.
 """

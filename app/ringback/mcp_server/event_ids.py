@@ -1,10 +1,12 @@
 """Event ids of legacy streams: a client that lost a stream sends the last one as `Last-Event-ID`.
 
-    base64(seal(JSON)) "." number
+    base64(seal(JSON)) "." number [".last"]
+           │                       └── the event is the response: a client that has it lacks nothing of the stream
            └── what the stream carries, sealed for the session
 
 An event id contains what any process needs to respond again, so nothing is stored for a stream, and the response survives a
-restart. Only a session's own ids can be unsealed in it: forged ids and ids of other sessions are unknown.
+restart. Only a session's own ids can be unsealed in it: forged ids and ids of other sessions are unknown. Number and mark are
+not sealed: a client that changes them changes only what it gets itself.
 """
 
 from collections.abc import Mapping
@@ -24,6 +26,7 @@ EVENT_ID_LENGTH_MAX: Final = 8 * 1024
 PARAMS_BYTES_MAX: Final = 2 * 1024
 """Params that an event id contains, as JSON. Each event of a stream repeats its id, and larger requests are rare."""
 REQUEST_ID_LENGTH_MAX: Final = 256
+LAST_EVENT_MARK: Final = ".last"
 _BUILTIN_TOOL_PREFIX: Final = "ringback_"
 
 
@@ -51,6 +54,8 @@ class OwnStream:
 class EventPosition:
     stream: StreamRequest | OwnStream
     number: int
+    is_last: bool = False
+    """Whether this event is the response of its stream, after which nothing follows."""
 
 
 class EventIds:
@@ -69,7 +74,8 @@ class EventIds:
 
     def parse(self, event_id: str) -> EventPosition:
         """The position that the id names; raises `InvalidCursor` for an id of another session, or none of ours."""
-        prefix, _, number = event_id.partition(".")
+        prefix, _, rest = event_id.partition(".")
+        number = rest.removesuffix(LAST_EVENT_MARK)
         if len(event_id) > EVENT_ID_LENGTH_MAX or not (number.isascii() and number.isdecimal()):
             raise unknown_event_id()
         try:
@@ -77,7 +83,7 @@ class EventIds:
             values = jsontext.loads(self._sealer.unseal(sealed, associated_data=self._associated_data))
         except (ValueError, UnsealError):
             raise unknown_event_id() from None
-        return EventPosition(_build_stream(values), int(number[:_NUMBER_DIGITS_MAX]))
+        return EventPosition(_build_stream(values), int(number[:_NUMBER_DIGITS_MAX]), is_last=number != rest)
 
     def _seal(self, values: list[Any]) -> str:
         return encode_base64(self._sealer.seal(jsontext.dumps(values), associated_data=self._associated_data))

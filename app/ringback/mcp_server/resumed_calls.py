@@ -1,7 +1,9 @@
 """Finds the call that an earlier sending of the same request started, for a legacy client that lost its stream.
 
 The id of the call is chosen before the request is handled, and it is part of the ids of the stream's events. So the call is
-found in any process, and a request whose call was never stored starts nothing when it is resumed.
+found in any process, and a request whose call was never stored starts nothing when it is resumed. Its client is advised to send
+it again, so the first sending must not start a call after that: in this process it is waited for, and for other nodes the start
+is given up in the store (`services.given_up_starts`).
 """
 
 import asyncio
@@ -19,8 +21,8 @@ from ringback.mcp_server.request_context import RequestContext
 from ringback.schemas.jsonrpc_errors import UNAVAILABLE_CODE
 
 OTHER_NODE_PAUSES: Final = (0.5, 1.0, 2.0)
-"""Seconds between looks for a call that another node may be starting. A start commits within milliseconds of a database that
-works; a lost stream is resumed after three seconds."""
+"""Seconds between looks for a call that another node may be starting. After them the start is given up: should it be slower
+than that, for example because the host of its callback is resolved, it is refused when it is to be stored."""
 
 
 class ResumedCalls:
@@ -29,15 +31,15 @@ class ResumedCalls:
         self._starting: dict[CallId, asyncio.Event] = {}
 
     @contextmanager
-    def track_start(self, context: RequestContext) -> Generator[CallId | None]:
-        """The id for the call that this request starts; None leaves the choice to the service."""
+    def track_start(self, context: RequestContext) -> Generator[None]:
+        """While entered, the request may still start its call: `find_call` waits for that."""
         if context.stream_request is None:
-            yield None
+            yield
             return
         call_id = context.stream_request.call_id
         self._starting[call_id] = is_settled = asyncio.Event()
         try:
-            yield call_id
+            yield
         finally:
             del self._starting[call_id]
             is_settled.set()
@@ -52,6 +54,10 @@ class ResumedCalls:
                 await self._gateway.clock.sleep(wait_seconds)
                 with suppress(NotFound):
                     return await self._gateway.calls.get_for_waiting(context.caller, request.call_id)
+            if self._gateway.node_signals.has_other_nodes and (
+                call := await self._gateway.calls.give_up_start(context.caller, request.call_id)
+            ):
+                return call
         # An idempotency key is no substitute: it may belong to an earlier call with another tool or other arguments.
         raise MCPError(
             UNAVAILABLE_CODE,

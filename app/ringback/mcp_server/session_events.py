@@ -1,6 +1,6 @@
 """The events of one legacy session: their ids, and the notifications that its own stream has not carried yet.
 
-request streams     get ids only; `event_ids` says how their responses are found again
+request streams     get ids only; `event_ids` says how their responses are found again. The id of a response is marked
 own stream (GET)    its last notifications are kept in memory, because a client may be away for a moment. A newer one replaces
 an older one about the same resource, task or list. After a restart nothing is kept, and the replayed
 subscriptions report that everything may have changed
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mcp.server.streamable_http import GET_STREAM_KEY, EventCallback, EventMessage, EventStore
-from mcp_types import JSONRPCMessage, JSONRPCNotification
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCResponse
 
 from ringback.domain import jsontext
-from ringback.mcp_server.event_ids import EventIds, OwnStream, StreamRequest
+from ringback.mcp_server.event_ids import LAST_EVENT_MARK, EventIds, OwnStream, StreamRequest
 
 LOG_ENTRIES_MAX: Final = 256
 """Notifications kept for one session: as many as it has subscriptions."""
@@ -58,7 +58,8 @@ class SessionEventStore(EventStore):
         self._last_number += 1
         if stream_id != GET_STREAM_KEY:
             prefix = self._prefixes.get(stream_id)
-            return f"{prefix}.{self._last_number}" if prefix else ""
+            mark = LAST_EVENT_MARK if isinstance(message, JSONRPCResponse | JSONRPCError) else ""
+            return f"{prefix}.{self._last_number}{mark}" if prefix else ""
         event_id = f"{self._log_prefix}.{self._last_number}"
         if isinstance(message, JSONRPCNotification):
             self._log_notification(message, event_id)

@@ -4,6 +4,8 @@
                              handler learns the session's id, and the id of the call that it may start
     GET, Last-Event-ID       of a request's stream: the request again, as `event_ids` describes it. tools/call finds the call
                              that the request started, and starts none; any other request is handled again
+                             of its response: 405, and nothing is handled. The TypeScript SDK 1.x does not count an error
+                             as a response: it resumes every 3 s until it gets a result or a 405
                              of the session's own stream: the notifications after that event, and further ones
     GET                      the notifications that no stream has carried, and further ones
 
@@ -42,7 +44,7 @@ from starlette.types import Message, Receive, Scope, Send
 from ringback.domain import jsontext
 from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
-from ringback.domain.errors import Conflict
+from ringback.domain.errors import Conflict, StreamEnded
 from ringback.domain.ids import IdGenerator
 from ringback.mcp_server.event_ids import (
     EventIds,
@@ -149,7 +151,11 @@ class SessionTransport(StreamableHTTPServerTransport):
         self._request_streams = _ObservedStreams(self._start_sending_unsent)
 
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request; raises `InvalidCursor` for an unknown Last-Event-ID, and `Conflict` for an id in use."""
+        """Handle a request.
+
+        Raises `InvalidCursor` for an unknown Last-Event-ID, `StreamEnded` for that of a response, and `Conflict` for a request
+        id in use.
+        """
         scope["state"][MCP_SESSION_ID_KEY] = self.session_id
         self.last_scope = scope
         if scope["method"] == "POST":
@@ -189,6 +195,8 @@ class SessionTransport(StreamableHTTPServerTransport):
         event_id = Headers(scope=scope).get(LAST_EVENT_ID_HEADER)
         position = self._event_ids.parse(event_id) if event_id else None
         match position:
+            case EventPosition(StreamRequest(), is_last=True):
+                raise StreamEnded("This stream has ended with the response that you have received.")
             case EventPosition(StreamRequest() as request):
                 await self._repeat_request(request, scope, receive, send)
                 return

@@ -5,6 +5,7 @@ changes by features; the built-in tools follow. A call is stored first and then 
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 import anyio
@@ -16,7 +17,6 @@ from ringback.domain.call import Call
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.cancel_keys import CANCEL_REQUEST_METHOD
 from ringback.domain.errors import InvalidArguments, SignInRequired, Unavailable
-from ringback.domain.ids import CallId
 from ringback.domain.meta import INSTANCES_META_KEY, add_meta
 from ringback.domain.principal import Scope
 from ringback.domain.upstreams import Listing
@@ -157,9 +157,10 @@ class ToolMethods:
             return await builtin_tool.handler(context, params.arguments or {})
         if context.is_resumed:
             return await self._respond_again(context)
-        upstream, tool = await self._router.resolve_name(context, Listing.TOOLS, params.name)
-        task_responder, window = self._get_response_mode(context, upstream, tool)
-        with self.waiting_requests.track_request(context) as waiting_request:
+        with ExitStack() as start, self.waiting_requests.track_request(context) as waiting_request:
+            start.enter_context(self._resumed_calls.track_start(context))  # resolving a name can take seconds
+            upstream, tool = await self._router.resolve_name(context, Listing.TOOLS, params.name)
+            task_responder, window = self._get_response_mode(context, upstream, tool)
             try:
                 call = await shield_from_cancellation(
                     self._start_or_resume_call(context, params, upstream, tool, window, waiting_request)
@@ -168,6 +169,7 @@ class ToolMethods:
                 if task_responder is not None and task_responder.responds_immediately:
                     raise  # this client expects a task and cannot read a result
                 return build_error_result(problem.detail)  # SEP-1303
+            start.close()
             try:
                 with self._wait_windows.observe_wait(context):
                     return await self._responder.respond(context, call, task_responder, window)
@@ -211,17 +213,16 @@ class ToolMethods:
         if params.request_state is not None:
             call = await self._elicitation.resume_call(context, params.request_state, upstream=upstream, tool=tool)
         else:
-            with self._resumed_calls.track_start(context) as call_id:
-                request = _build_start_call(
-                    context,
-                    params,
-                    upstream,
-                    tool,
-                    wait_seconds=window.seconds,
-                    call_id=call_id,
-                    is_cancelled=waiting_request.is_cancelled,
-                )
-                call = (await self._gateway.calls.start_call(context.caller, request)).call
+            request = _build_start_call(
+                context,
+                params,
+                upstream,
+                tool,
+                wait_seconds=window.seconds,
+                is_cancelled=waiting_request.is_cancelled,
+                may_be_given_up=self._gateway.node_signals.has_other_nodes,
+            )
+            call = (await self._gateway.calls.start_call(context.caller, request)).call
         waiting_request.call_id = call.id
         if waiting_request.is_cancelled:
             await cancel_call(self._gateway, context, call.id)
@@ -248,8 +249,8 @@ def _build_start_call(
     tool: str,
     *,
     wait_seconds: float,
-    call_id: CallId | None,
     is_cancelled: bool,
+    may_be_given_up: bool,
 ) -> StartCallRequest:
     options = read_call_options(context)
     return StartCallRequest(
@@ -266,8 +267,9 @@ def _build_start_call(
         # A callback also reports a question, which can then be answered over REST.
         accepts_input=options.requests_callback or context.supports_elicitation(frozenset()),
         wants_receipt=False,
-        call_id=call_id,
+        call_id=None if context.stream_request is None else context.stream_request.call_id,
         is_cancelled=is_cancelled,
+        may_be_given_up=may_be_given_up,
     )
 
 

@@ -6,6 +6,7 @@ and then does everything or nothing.
     calls           start, read, list, join and cancel calls; wait for them; read results
     call_starts     the checks of a start, and its part of the transaction
     cancellation    cancel a call, or the calls that match a filter
+    given_up_starts  … of which their clients were answered that there are none
     new_calls       the request, the checks and the response that start, adoption and report share
     adoption        follow a task that exists at an upstream as a call
     reports         record calls that run elsewhere, as their servers report them

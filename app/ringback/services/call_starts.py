@@ -35,6 +35,7 @@ from ringback.domain.webhook import Webhook
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallLeases
 from ringback.services.api_keys import require_held_key
+from ringback.services.given_up_starts import require_not_given_up
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT
 from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall
 from ringback.services.quotas import QuotaEnforcer
@@ -66,6 +67,8 @@ class StartCallRequest(CallRequest):
     """None selects the configured policy of the tool."""
     is_cancelled: bool = False
     """Whether its client has cancelled it already. The caller cancels the call once it is stored."""
+    may_be_given_up: bool = False
+    """Whether another node may give the start up meanwhile (`given_up_starts`)."""
     wants_receipt: bool = True
     """Whether the client is shown a resume token and the webhooks of the call. Without, `StartedCall` has neither."""
 
@@ -192,6 +195,8 @@ class CallStarter:
         request, secret = prepared.request, prepared.callback_secret
         if existing := await self.find_started_call(tx, principal, request):
             return existing
+        if request.may_be_given_up and request.call_id is not None:
+            await require_not_given_up(tx, principal, request.call_id)
         call = self._build_call(principal, request, now=tx.now())
         is_callback_new = await self._new_calls.insert_callback(
             tx, call, prepared.callback, secret_generated=secret is not None, webhook_id=request.webhook_id

@@ -8,10 +8,10 @@ from enum import StrEnum
 from ringback.admission import AdmissionGate
 from ringback.domain.call import Call
 from ringback.domain.call_outcome import CANCELLED_COMPLETION
-from ringback.domain.call_rows import CallChange, CallFilter, Tombstone
+from ringback.domain.call_rows import CallChange, CallFilter
 from ringback.domain.clock import Clock
 from ringback.domain.cursor import Page
-from ringback.domain.errors import CallEnded, CallExpired, IdempotencyConflict, NotFound, ResultNotReady
+from ringback.domain.errors import CallEnded, IdempotencyConflict, NotFound, ResultNotReady
 from ringback.domain.ids import CallId, IdGenerator, is_well_formed_id
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
@@ -23,6 +23,7 @@ from ringback.post_commit import CallHandoff
 from ringback.services.audit import record_own_change
 from ringback.services.call_starts import CallStarter, PreparedCall, StartCallRequest, naming_call
 from ringback.services.cancellation import cancel_open_call
+from ringback.services.given_up_starts import give_up_start, require_not_gone
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
 from ringback.services.new_calls import StartedCall, log_started_calls
@@ -164,6 +165,12 @@ class Calls:
         """Return an existing call for a caller with the scope `calls`, who waits for it again."""
         caller.require_scope(Scope.CALLS)
         return await self._store.read(lambda tx: get_own_call(tx, caller.principal, call_id))
+
+    async def give_up_start(self, caller: Caller, call_id: CallId) -> Call | None:
+        """The call if it was started; otherwise no node will start it. Uses a start, because it may write a row."""
+        caller.require_scope(Scope.CALLS)
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
+        return await self._store.write_for(caller.principal, lambda tx: give_up_start(tx, caller.principal, call_id))
 
     async def mark_unattended(self, caller: Caller, call_id: str) -> None:
         """Record that the client of the open request has disconnected. `detached` webhooks then receive the end of the call."""
@@ -325,15 +332,8 @@ async def get_own_call(tx: Transaction, principal: Principal, call_id: str) -> C
         if call is not None and call.principal == principal:
             return call
         if call is None:
-            _raise_if_gone(await tx.tombstones.get(principal, call_id=CallId(call_id), key=None))
+            require_not_gone(await tx.tombstones.get(principal, call_id=CallId(call_id), key=None))
     raise NotFound("No call of yours has this id. List yours: GET /v1/calls")
-
-
-def _raise_if_gone(tombstone: Tombstone | None) -> None:
-    if tombstone is None:
-        return
-    detail = "The call was erased on request." if tombstone.erased else "The call has ended and its result has expired."
-    raise CallExpired(detail, call_id=tombstone.call_id)
 
 
 def _no_result_detail(call: Call) -> str:

@@ -12,7 +12,9 @@ import pytest
 
 from ringback.mcp_server import request_events
 from ringback.mcp_server.event_ids import EVENT_ID_LENGTH_MAX
+from ringback.mcp_server.method_dispatcher import MethodDispatcher
 from ringback.mcp_server.session_transport import RETRY_MILLISECONDS
+from ringback.mcp_server.upstream_router import UpstreamRouter
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, RunningRingback, open_session
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, LegacyClientSession
@@ -252,6 +254,83 @@ async def test_a_request_whose_call_was_never_stored_starts_nothing_when_resumed
             error = (await stream.read_response()).data["error"]
     assert (error["code"], "Send the request again" in error["message"]) == (-32000, True)
     assert files.stage.calls == []
+
+
+REQUESTS: Final[dict[str, tuple[str, Json]]] = {
+    "result": ("tools/list", {}),
+    "error": ("events/subscribe", {"name": "ringback.call", "delivery": {"mode": "unknown"}}),
+    "error of a call": ("tools/call", {"name": "missing", "arguments": {}}),
+}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("kind", REQUESTS)
+async def test_a_client_that_has_the_response_is_sent_away_and_its_request_is_not_handled_again(
+    files: RestartableRingback,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    restarts: bool,  # noqa: FBT001
+) -> None:
+    """The TypeScript SDK takes no error for a response: it returns every 3 s, until a result or a 405."""
+    async with files.running() as first:
+        session = await open_session(first)
+        async with post(session, *REQUESTS[kind]) as stream:
+            response = await stream.read_response()
+        assert kind.partition(" ")[0] in response.data
+        if not restarts:
+            handled = count_handled(monkeypatch)
+            await assert_is_sent_away(session, response.id)
+            assert handled == []
+            return
+    async with files.running() as second:
+        session = second.find_session(session)
+        handled = count_handled(monkeypatch)
+        await assert_is_sent_away(session, response.id)
+        assert "tools/list" not in handled
+        assert REQUESTS[kind][0] not in handled
+
+
+def count_handled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The methods of all MCP requests that are handled from now on."""
+    handled: list[str] = []
+    handle = MethodDispatcher._handle_request  # pyright: ignore[reportPrivateUsage]
+
+    async def record(self: MethodDispatcher, ctx: Any) -> Any:
+        handled.append(ctx.method)
+        return await handle(self, ctx)
+
+    monkeypatch.setattr(MethodDispatcher, "_handle_request", record)
+    return handled
+
+
+async def assert_is_sent_away(session: LegacyClientSession, event_id: str | None) -> None:
+    async with resume(session, event_id) as answer:
+        await answer.response.aread()
+    assert (answer.response.status_code, answer.response.headers["allow"]) == (405, "POST, DELETE")
+    assert answer.response.json()["error"]["data"] == {"problem": "stream-ended"}
+
+
+async def test_a_request_that_is_about_to_start_its_call_is_waited_for(
+    files: RestartableRingback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resolving a tool's name can take seconds. A client that read that nothing was started would send the request again."""
+    resolve, may_resolve = UpstreamRouter.resolve_name, asyncio.Event()
+
+    async def resolve_late(*arguments: Any) -> tuple[str, str]:
+        await may_resolve.wait()
+        return await resolve(*arguments)
+
+    monkeypatch.setattr(UpstreamRouter, "resolve_name", resolve_late)
+    async with files.running(**LONG_WAIT) as running:
+        session = await open_session(running)
+        async with post(session, "tools/call", HOLD) as stream:
+            event_id = (await stream.next()).id
+        async with resume(session, event_id) as stream:
+            assert (await stream.next()).data is None
+            may_resolve.set()
+            files.stage.release.set()
+            assert "kept" in (await stream.read_response()).data["result"]["content"][0]["text"]
+    assert [call.name for call in files.stage.calls] == ["hold"]
 
 
 async def test_a_request_that_started_no_call_is_not_answered_with_the_call_of_its_idempotency_key(

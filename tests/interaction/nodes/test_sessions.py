@@ -12,6 +12,12 @@ import asyncpg
 import httpx
 import pytest
 
+from ringback.domain.errors import RingbackError, Unavailable
+from ringback.domain.principal import Caller
+from ringback.mcp_server import resumed_calls
+from ringback.services.call_starts import StartCallRequest
+from ringback.services.calls import Calls
+from ringback.services.new_calls import StartedCall
 from tests.interaction.nodes.conftest import Site
 from tests.support.asking_upstream import AskingUpstream
 from tests.support.engine import wait_until
@@ -66,13 +72,7 @@ async def test_a_lost_stream_follows_its_call_to_another_node(site: Site, http: 
     first = await site.cluster.start_node(**PATIENT)
     second = await site.cluster.start_node(**PATIENT)
     async with open_session(http, site.cluster, first, "/mcp/stage") as session:
-        last_event_id = ""
-        body: Json = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": HOLD}
-        async with http.stream("POST", session.url, json=body, headers=session.headers) as response:
-            async for line in response.aiter_lines():
-                if line.startswith("id:"):
-                    last_event_id = line.removeprefix("id:").strip()
-                    break
+        last_event_id = await lose_stream(http, session)
         await asyncio.wait_for(site.stage.wait_until_held(1), WAIT_SECONDS)
         site.stage.release.set()
 
@@ -82,6 +82,48 @@ async def test_a_lost_stream_follows_its_call_to_another_node(site: Site, http: 
 
     assert '"result"' in text
     assert len(site.stage.calls) == 1
+
+
+async def test_a_start_that_is_slower_than_its_clients_return_to_another_node_runs_nothing(
+    site: Site, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client is advised to send the request again: the first sending would run the tool a second time."""
+    monkeypatch.setattr(resumed_calls, "OTHER_NODE_PAUSES", ())
+    start_call, may_start = Calls.start_call, asyncio.Event()
+    refusals = asyncio.Queue[RingbackError | None]()
+
+    async def start_late(self: Calls, caller: Caller, request: StartCallRequest) -> StartedCall:
+        await may_start.wait()
+        try:
+            started = await start_call(self, caller, request)
+        except RingbackError as error:
+            refusals.put_nowait(error)
+            raise
+        refusals.put_nowait(None)
+        return started
+
+    monkeypatch.setattr(Calls, "start_call", start_late)
+    first, second = await site.cluster.start_node(**PATIENT), await site.cluster.start_node(**PATIENT)
+    async with open_session(http, site.cluster, first, "/mcp/stage") as session:
+        event_id = await lose_stream(http, session)
+        headers = {**session.headers, "last-event-id": event_id}
+        answer = await http.get(at(second, session).url, headers=headers)
+        may_start.set()
+        refusal = await asyncio.wait_for(refusals.get(), WAIT_SECONDS)
+
+    assert "has started no call" in answer.text
+    assert isinstance(refusal, Unavailable)
+    assert site.stage.calls == []
+
+
+async def lose_stream(http: httpx.AsyncClient, session: LegacyClientSession) -> str:
+    """Send a tools/call and close the connection at its first event. Returns the id of that event."""
+    body: Json = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": HOLD}
+    async with http.stream("POST", session.url, json=body, headers=session.headers) as response:
+        async for line in response.aiter_lines():
+            if line.startswith("id:"):
+                return line.removeprefix("id:").strip()
+    raise AssertionError("the stream has no event")
 
 
 async def test_a_legacy_cancellation_reaches_the_request_that_waits_at_another_node(

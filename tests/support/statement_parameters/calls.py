@@ -127,6 +127,7 @@ CALL_PARAMETERS: Final[StatementParameters] = {
         ],
     },
     "tombstones": {
+        "lock_id": [{"call_id": "call_none"}],
         "insert": [
             {"call_id": "call_bury", "idempotency_key": "key-bury", "request_hash": "hash", "expired_at": NOW}
             | {"erased": 0},

@@ -67,7 +67,9 @@ def test_an_id_sealed_with_a_key_that_left_the_ring_is_unknown() -> None:
         make_ids().parse(event_id)
 
 
-@pytest.mark.parametrize("number", ["", "-1", "1.5", "1 ", "x", "\u0661", "9" * EVENT_ID_LENGTH_MAX])
+@pytest.mark.parametrize(
+    "number", ["", ".last", "1.last.last", "1last", "-1", "1.5", "1 ", "x", "\u0661", "9" * EVENT_ID_LENGTH_MAX]
+)
 def test_an_id_with_an_odd_number_is_unknown(number: str) -> None:
     with pytest.raises(InvalidCursor):
         make_ids().parse(f"{make_ids().seal_own_stream(OwnStream(LOG_ID))}.{number}")
@@ -133,6 +135,7 @@ async def test_events_of_a_request_have_ids_while_its_stream_is_open() -> None:
     with events.open_stream("7", request):
         ids = [await events.store_event("7", None), await events.store_event("7", response)]
     assert [make_ids().parse(each).stream for each in ids] == [request, request]
+    assert [make_ids().parse(each).is_last for each in ids] == [False, True]
     assert len(set(ids)) == 2
     assert await events.store_event("7", response) == ""
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic_core import from_json
 
 from ringback.domain import jsontext
 from ringback.domain.call import Progress
@@ -17,6 +18,7 @@ from ringback.protocol.errors import (
     SessionNotFound,
     UpstreamError,
 )
+from ringback.runner.drivers.completions import RESULT_DEPTH_MAX
 from ringback.runner.drivers.plain import PlainDriver
 from tests.support.examples import CALL
 from tests.support.recording_call_context import RecordingCallContext
@@ -130,6 +132,26 @@ async def test_a_result_that_cannot_be_stored_is_no_reason_to_run_the_tool_again
         assert completion.error is not None
         assert "The tool has run" in completion.error["message"]
         assert "Do not call the tool again" in completion.error["message"]
+
+
+@pytest.mark.parametrize("leaf", [1, [], {}, 2**70], ids=repr)
+@pytest.mark.parametrize("is_object", [False, True])
+async def test_a_result_is_stored_if_parsers_read_it_with_ten_levels_around(leaf: Any, is_object: bool) -> None:  # noqa: FBT001
+    """The limit of the writer, which decides most cases, must not let one through."""
+    for levels in range(RESULT_DEPTH_MAX - 3, RESULT_DEPTH_MAX + 3):
+        nested: Any = leaf
+        for _ in range(levels):
+            nested = {"a": nested} if is_object else [nested]
+        result: dict[str, Any] = {"content": [], "structuredContent": {"x": nested}}
+        try:
+            from_json(b"[" * 10 + jsontext.dumps(result) + b"]" * 10)
+            is_read = True
+        except ValueError:
+            is_read = False
+
+        completion, _ = await run(ScriptedSession(result))
+
+        assert completion.result == (jsontext.dumps(result) if is_read else None)
 
 
 async def test_the_error_object_of_the_upstream_is_kept_unchanged() -> None:

@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import Iterable
 
+import pytest
+
 from ringback.domain.ports import Transaction
 from ringback.storage.sqlite.group_queue import (
-    ADMISSION_GROUPS_IN_A_ROW,
     ADMISSIONS_AT_ONCE,
-    OTHERS_AT_ONCE,
+    ADMISSIONS_BEFORE_OTHERS_MAX,
+    ADMISSIONS_FOR_OTHER,
+    ADMISSIONS_IN_A_ROW,
     UNITS_IN_GROUP_MAX,
     GroupQueue,
 )
@@ -47,33 +50,59 @@ async def test_a_burst_of_admissions_is_taken_in_shares_of_one_half() -> None:
     assert sizes == [4 * ADMISSIONS_AT_ONCE, 2 * ADMISSIONS_AT_ONCE, ADMISSIONS_AT_ONCE, ADMISSIONS_AT_ONCE]
 
 
-async def test_endless_admissions_leave_other_units_every_fourth_group() -> None:
+async def test_a_few_endless_admissions_leave_other_units_every_fourth_group() -> None:
     queue, groups = GroupQueue(), list[tuple[int, int]]()
-    add_units(queue, 3 * OTHERS_AT_ONCE, are_admissions=False)
+    in_a_row, others_max = ADMISSIONS_IN_A_ROW // ADMISSIONS_AT_ONCE, ADMISSIONS_IN_A_ROW // ADMISSIONS_FOR_OTHER
+    add_units(queue, 3 * others_max, are_admissions=False)
 
-    for _ in range(3 * (ADMISSION_GROUPS_IN_A_ROW + 1)):
+    for _ in range(3 * (in_a_row + 1)):
         add_units(queue, ADMISSIONS_AT_ONCE - len(queue.waiting_admissions), are_admissions=True)
         groups.append(describe(queue.take_group()))
 
-    of_admissions = [(ADMISSIONS_AT_ONCE, 0)] * ADMISSION_GROUPS_IN_A_ROW
+    of_admissions = [(ADMISSIONS_AT_ONCE, 0)] * in_a_row
     assert groups == [
-        *of_admissions, (0, 3 * OTHERS_AT_ONCE // 2),
-        *of_admissions, (0, OTHERS_AT_ONCE),
-        *of_admissions, (0, OTHERS_AT_ONCE // 2),
+        *of_admissions, (0, 3 * others_max // 2),
+        *of_admissions, (0, others_max),
+        *of_admissions, (0, 3 * others_max - 3 * others_max // 2 - others_max),
     ]  # fmt: skip
 
 
 async def test_the_first_unit_that_arrives_among_endless_admissions_waits_for_three_groups() -> None:
     queue = GroupQueue()
-    for _ in range(10 * ADMISSION_GROUPS_IN_A_ROW):
+    for _ in range(ADMISSIONS_IN_A_ROW):
         add_units(queue, ADMISSIONS_AT_ONCE, are_admissions=True)
         assert describe(queue.take_group()) == (ADMISSIONS_AT_ONCE, 0)
 
-    add_units(queue, 100 * ADMISSIONS_AT_ONCE, are_admissions=True)
     add_units(queue, 1, are_admissions=False)
 
-    groups = [describe(queue.take_group()) for _ in range(ADMISSION_GROUPS_IN_A_ROW + 1)]
-    assert groups.index((0, 1)) == ADMISSION_GROUPS_IN_A_ROW
+    groups: list[tuple[int, int]] = []
+    while queue.waiting_others:
+        add_units(queue, ADMISSIONS_AT_ONCE, are_admissions=True)
+        groups.append(describe(queue.take_group()))
+    assert groups == [(ADMISSIONS_AT_ONCE, 0)] * (ADMISSIONS_IN_A_ROW // ADMISSIONS_AT_ONCE) + [(0, 1)]
+
+
+@pytest.mark.parametrize("clients", [1, 8, 64, 256])
+async def test_however_many_clients_start_calls_one_unit_in_three_is_another_one(clients: int) -> None:
+    """Each client starts its next call when the last one is stored; 32 other units wait at each time."""
+    queue, admissions, others = GroupQueue(), 0, 0
+
+    for _ in range(200):
+        add_units(queue, clients - len(queue.waiting_admissions), are_admissions=True)
+        add_units(queue, 32 - len(queue.waiting_others), are_admissions=False)
+        group_admissions, group_others = describe(queue.take_group())
+        admissions += group_admissions
+        others += group_others
+
+    assert others * ADMISSIONS_FOR_OTHER >= admissions * 9 // 10
+
+
+async def test_a_unit_waits_for_one_group_of_admissions_if_that_group_is_large() -> None:
+    queue = GroupQueue()
+    add_units(queue, 1, are_admissions=False)
+    add_units(queue, 10 * ADMISSIONS_BEFORE_OTHERS_MAX, are_admissions=True)
+
+    assert [describe(queue.take_group()) for _ in range(2)] == [(ADMISSIONS_BEFORE_OTHERS_MAX, 0), (0, 1)]
 
 
 async def test_no_group_is_larger_than_the_maximum_and_units_keep_their_order() -> None:

@@ -5,6 +5,7 @@ from `_meta` needs the whole result.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any, Final
 
 from mcp.shared.dispatcher import ProgressFnT
@@ -41,6 +42,7 @@ _PARSER_DEPTH_MAX: Final = 200
 """The nesting limit of pydantic's JSON parser, and so of every client on the MCP SDK."""
 RESULT_DEPTH_MAX: Final = 190
 """The nesting limit of a result; the callback or task that carries it adds a few levels."""
+_LEVELS_AROUND: Final = jsontext.LEVELS_MAX - RESULT_DEPTH_MAX
 _MAY_HAVE_RUN: Final = "The tool may have run: check what it has done before you call it again."
 _NOT_STORED: Final = "The tool has run, but its result cannot be stored: it"
 _NOT_AGAIN: Final = "Do not call the tool again for this reason: it would run once more, with the same end."
@@ -84,10 +86,10 @@ def result_to_completion(result: dict[str, Any]) -> CallCompletion:
             CallOutcome.UPSTREAM_ERROR, "The upstream returned a response that is not a CallToolResult."
         )
     try:
-        body = jsontext.dumps(without_reserved_meta(result))
+        body = _dump_result(without_reserved_meta(result))
     except TypeError:
         return _not_stored(f"has integers of more than {jsontext.INTEGER_DIGITS_MAX} digits or is nested too deeply")
-    if _is_too_deep(body):
+    if body is None:
         return _not_stored(f"is nested deeper than {RESULT_DEPTH_MAX} levels")
     if len(body) > RESULT_BYTES_MAX:
         return _not_stored(f"is larger than {RESULT_BYTES_MAX} bytes")
@@ -98,10 +100,24 @@ def _not_stored(reason: str) -> CallCompletion:
     return failed_completion(CallOutcome.UPSTREAM_ERROR, f"{_NOT_STORED} {reason}. {_NOT_AGAIN}")
 
 
+def _dump_result(result: Mapping[str, Any]) -> bytes | None:
+    """The result as JSON; None if it is nested too deeply. Raises TypeError as `jsontext.dumps`.
+
+    Written inside so many lists that the writer refuses one level more, the result needs no parser that counts its levels: that
+    would build each value, 0.3 s for 10 MB (measured).
+    """
+    wrapped: Any = result
+    for _ in range(_LEVELS_AROUND):
+        wrapped = [wrapped]
+    try:
+        return jsontext.dumps(wrapped)[_LEVELS_AROUND:-_LEVELS_AROUND]
+    except TypeError:
+        body = jsontext.dumps(result)
+        return None if _is_too_deep(body) else body
+
+
 def _is_too_deep(body: bytes) -> bool:
     """Whether a parser would reject the result inside a callback or task."""
-    if body.count(b"{") + body.count(b"[") <= RESULT_DEPTH_MAX:
-        return False
     around = _PARSER_DEPTH_MAX - RESULT_DEPTH_MAX
     try:
         from_json(b"[" * around + body + b"]" * around)

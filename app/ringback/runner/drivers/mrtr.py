@@ -12,7 +12,7 @@ may be running, so a round that was sent and got no response is not sent again, 
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from ringback.backoff import Backoff
+from ringback.backoff import ROUND_BACKOFF
 from ringback.domain.call import MRTR_DRIVER, Call, Handle
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
 from ringback.domain.inputs import check_input_requests
@@ -24,9 +24,6 @@ from ringback.upstreams.session_ports import ELICITATION_CAPABILITY, CallSession
 
 ROUNDS_MAX: Final = 100
 """More rounds than this are taken for an endless loop. The SDK's own client gives up after ten."""
-ROUND_BACKOFF: Final = Backoff(first_seconds=0.05, longest_seconds=5.0)
-"""The pause before a round without questions. The SDK's client starts with the same value; the longest pause bounds the
-requests to a tool that takes hours this way."""
 
 
 def get_client_capabilities(call: Call) -> Mapping[str, Any]:

@@ -242,6 +242,9 @@ class SqlScheduledCalls(SqlRows, noun="scheduled_calls"):
 class SqlTombstones(SqlRows, noun="tombstones"):
     """Implements `domain.call_rows.TombstoneRows`."""
 
+    async def lock_id(self, call_id: CallId) -> None:
+        await self._sql.execute("lock_id", call_id=call_id)
+
     async def archive(self, *tombstones: Tombstone) -> None:
         rows = [_TOMBSTONE.encode(tombstone) for tombstone in tombstones]
         await self._sql.execute("delete_calls", ids=self._sql.array([row["call_id"] for row in rows]))

@@ -1,6 +1,6 @@
 """How long a direct call pauses between its requests to a server."""
 
-from ringback.client.durable.direct.rounds import ROUND_BACKOFF
+from ringback.backoff import ROUND_BACKOFF
 from ringback.client.durable.direct.streams import READ_TIMEOUT, RESUME_BACKOFF
 
 

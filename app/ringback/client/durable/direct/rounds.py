@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from ringback.backoff import Backoff
+from ringback.backoff import ROUND_BACKOFF
 from ringback.client.durable.direct.completions import (
     completion_from_failure,
     completion_from_result,
@@ -28,8 +28,6 @@ from ringback.protocol.tasks import TASKS_EXTENSION, find_created_task_id
 
 ROUNDS_MAX: Final = 100
 """More rounds than this are taken for an endless loop, as in the service."""
-ROUND_BACKOFF: Final = Backoff(first_seconds=0.05, longest_seconds=5.0)
-"""The pause before a round without questions."""
 _ELICITATION: Final[Mapping[str, Any]] = {"elicitation": {"form": {}, "url": {}}}
 _NOT_ACCEPTED: Final = (
     "The tool asks for input, which this call does not accept. Request it with accepts_input=True if you can answer."

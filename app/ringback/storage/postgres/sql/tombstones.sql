@@ -1,5 +1,9 @@
 -- Expired and erased calls: enough to keep the promise of their idempotency keys.
 
+-- The seed is any that no other lock has.
+-- name: lock_id
+SELECT pg_advisory_xact_lock(hashtextextended(:call_id, 11));
+
 -- name: insert
 INSERT INTO tombstones {new tombstone};
 

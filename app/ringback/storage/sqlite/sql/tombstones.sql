@@ -1,5 +1,9 @@
 -- Expired and erased calls: enough to keep the promise of their idempotency keys.
 
+-- The only writer locks all ids.
+-- name: lock_id
+SELECT 1 WHERE :call_id IS NULL;
+
 -- name: insert
 INSERT INTO tombstones {new tombstone};
 
