@@ -7,8 +7,7 @@ The execution and callback of a call take about fifty turns of the event loop, i
 202 would wait under load as long as all other work (46 ms at the median instead of 4, measured). So background work waits to
 begin while a call is admitted, and the store writes admissions first. A flood of requests does not stop the background work:
 one piece begins after each `BACKGROUND_INTERVAL_SECONDS` of CPU time, and several at once after a turn of the event loop that
-took longer, or after a time in which fewer waited. Work that has begun is never delayed: it holds leases, connections and
-permits.
+took longer. Work that has begun is never delayed: it holds leases, connections and permits.
 """
 
 import asyncio
@@ -31,9 +30,6 @@ BACKGROUND_WAIT_SECONDS: Final = 5.0
 within ten seconds, inside their leases."""
 RELEASE_BATCH_MAX: Final = 16
 """Pieces that begin at once after a long turn of the event loop: 16 make up for 80 ms of CPU time, and take about 30 ms."""
-UNUSED_INTERVALS_MAX: Final = 8
-"""Intervals that have passed without a piece to begin and still count. Pieces come in bursts, a dozen with one commit: if only
-the time since the last one counted, the share of background work was 20 % in a flood of admissions (measured)."""
 
 _IS_ADMISSION: Final[ContextVar[bool]] = ContextVar("ringback_is_admission", default=False)
 
@@ -112,18 +108,10 @@ class AdmissionGate:
         if not count:
             self._schedule_release(min(self._interval_seconds - cpu_seconds, self._idle_interval_seconds - seconds))
             return
-        count = min(count, len(self._waiting))
         for _ in range(count):
-            if not (first := self._waiting.popleft()).may_begin.done():
+            if self._waiting and not (first := self._waiting.popleft()).may_begin.done():
                 first.may_begin.set_result(None)
-        self._record_release(left_intervals=self._count_left(cpu_seconds, begun=count))
-
-    def _count_left(self, cpu_seconds: float, *, begun: int) -> float:
-        """The intervals that the pieces which begin now leave for the next ones, while calls are admitted."""
-        if not (self._admissions and self._interval_seconds):
-            return 0.0
-        intervals = min(cpu_seconds / self._interval_seconds, RELEASE_BATCH_MAX)
-        return max(0.0, min(intervals - begun, UNUSED_INTERVALS_MAX))
+        self._record_release()
 
     def _count_due(self, cpu_seconds: float, seconds: float, now: float) -> int:
         """How many pieces may begin, after these times since the last one began. After a long turn: those that it delayed."""
@@ -139,11 +127,10 @@ class AdmissionGate:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(pause_seconds, self._release_after_timer)
 
-    def _record_release(self, *, left_intervals: float = 0.0) -> None:
+    def _record_release(self) -> None:
         loop = asyncio.get_running_loop()
         self._has_released_this_turn = True
-        self._released_at = loop.time()
-        self._released_at_cpu_time = self._cpu_time() - left_intervals * self._interval_seconds
+        self._released_at, self._released_at_cpu_time = loop.time(), self._cpu_time()
         loop.call_soon(self._begin_loop_turn)
 
     def _begin_loop_turn(self) -> None:
