@@ -7,8 +7,7 @@ The execution and callback of a call take about fifty turns of the event loop, i
 202 would wait under load as long as all other work (46 ms at the median instead of 4, measured). So background work waits to
 begin while a call is admitted, and the store writes admissions first. A flood of requests does not stop the background work:
 one piece begins after each `BACKGROUND_INTERVAL_SECONDS` of CPU time, and several at once after a turn of the event loop that
-took longer, or after a time in which fewer waited. Work that has begun is never delayed: it holds leases, connections and
-permits.
+took longer. Work that has begun is never delayed: it holds leases, connections and permits.
 
 Principals take turns. A principal that starts 250 calls a second has 200 pieces that wait; the one piece of another principal
 would begin after all of them (0.8 of the 1.3 s until the end of a call that takes 5 ms upstream, measured).
@@ -36,9 +35,6 @@ BACKGROUND_WAIT_SECONDS: Final = 5.0
 within ten seconds, inside their leases."""
 RELEASE_BATCH_MAX: Final = 16
 """Pieces that begin at once after a long turn of the event loop: 16 make up for 80 ms of CPU time, and take about 30 ms."""
-UNUSED_INTERVALS_MAX: Final = 8
-"""Intervals that have passed without a piece to begin and still count. Pieces come in bursts, a dozen with one commit: if only
-the time since the last one counted, the share of background work was 20 % in a flood of admissions (measured)."""
 
 _IS_ADMISSION: Final[ContextVar[bool]] = ContextVar("ringback_is_admission", default=False)
 
@@ -85,8 +81,9 @@ class _WaitingPieces:
             self._by_principal.clear()
 
     def begin_oldest(self) -> None:
-        self._by_age[0].may_begin.set_result(None)
-        self.drop_oldest_done()
+        if self._by_age:
+            self._by_age[0].may_begin.set_result(None)
+            self.drop_oldest_done()
 
     def begin_next(self) -> None:
         """Begin the oldest piece of the principal that comes next. The principal then moves behind the others."""
@@ -159,29 +156,19 @@ class AdmissionGate:
         if not count:
             self._schedule_release(min(self._interval_seconds - cpu_seconds, self._idle_interval_seconds - seconds))
             return
-        begun = self._begin_pieces(count, oldest_first=self._is_overdue(loop.time()))
-        self._record_release(left_intervals=self._count_left(cpu_seconds, begun=begun))
+        self._begin_pieces(count, oldest_first=self._is_overdue(loop.time()))
+        self._record_release()
 
-    def _begin_pieces(self, count: int, *, oldest_first: bool) -> int:
-        """Begin up to so many pieces, and return how many. With `oldest_first`, only the first one is the next in turn."""
-        begun = 0
-        while self._waiting and begun < count:
-            if oldest_first and begun:
+    def _begin_pieces(self, count: int, *, oldest_first: bool) -> None:
+        """Begin up to so many pieces. With `oldest_first`, only the first one is the next in turn."""
+        for number in range(count):
+            if oldest_first and number:
                 self._waiting.begin_oldest()
             else:
                 self._waiting.begin_next()
-            begun += 1
-        return begun
 
     def _is_overdue(self, now: float) -> bool:
         return now - self._waiting.oldest_since >= BACKGROUND_WAIT_SECONDS
-
-    def _count_left(self, cpu_seconds: float, *, begun: int) -> float:
-        """The intervals that the pieces which begin now leave for the next ones, while calls are admitted."""
-        if not (self._admissions and self._interval_seconds):
-            return 0.0
-        intervals = min(cpu_seconds / self._interval_seconds, RELEASE_BATCH_MAX)
-        return max(0.0, min(intervals - begun, UNUSED_INTERVALS_MAX))
 
     def _count_due(self, cpu_seconds: float, seconds: float, now: float) -> int:
         """How many pieces may begin, after these times since the last one began. After a long turn: those that it delayed."""
@@ -197,11 +184,10 @@ class AdmissionGate:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(pause_seconds, self._release_after_timer)
 
-    def _record_release(self, *, left_intervals: float = 0.0) -> None:
+    def _record_release(self) -> None:
         loop = asyncio.get_running_loop()
         self._has_released_this_turn = True
-        self._released_at = loop.time()
-        self._released_at_cpu_time = self._cpu_time() - left_intervals * self._interval_seconds
+        self._released_at, self._released_at_cpu_time = loop.time(), self._cpu_time()
         loop.call_soon(self._begin_loop_turn)
 
     def _begin_loop_turn(self) -> None:

@@ -8,7 +8,6 @@ from ringback.admission import (
     BACKGROUND_WAIT_SECONDS,
     IDLE_INTERVALS,
     RELEASE_BATCH_MAX,
-    UNUSED_INTERVALS_MAX,
     AdmissionGate,
     is_in_admission,
     leave_admission_context,
@@ -170,23 +169,6 @@ async def test_a_background_task_does_not_belong_to_the_admission_that_started_i
     with AdmissionGate().admit_call():
         assert not await asyncio.create_task(background())
         assert is_in_admission()
-
-
-@pytest.mark.parametrize("burst", [1, UNUSED_INTERVALS_MAX])
-async def test_pieces_that_come_in_bursts_begin_as_often_as_single_ones(burst: int) -> None:
-    """While calls are admitted, in a burst for each `burst` and a half intervals of CPU time."""
-    cpu_time, begun = 0.0, list[int]()
-    gate = AdmissionGate(interval_seconds=FOR_EVER, cpu_time=lambda: cpu_time)
-    await gate.wait_for_background_turn(ALICE)
-
-    async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
-        with gate.admit_call():
-            for arrived in range(burst, 5 * burst + 1, burst):
-                cpu_time += (burst + 0.5) * FOR_EVER
-                for number in range(burst):
-                    group.create_task(enter_gate(gate, begun, number))
-                await run_loop_turns(10)
-                assert len(begun) == arrived
 
 
 @pytest.mark.parametrize(
