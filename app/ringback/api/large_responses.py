@@ -6,7 +6,7 @@ from its last event, or asks for its call again.
 """
 
 import asyncio
-from collections.abc import Iterable
+from http import HTTPStatus
 from typing import Any, Final
 
 from starlette.requests import ClientDisconnect
@@ -16,7 +16,12 @@ from ringback.api.problems import problem_response
 from ringback.domain.errors import QuotaExceeded, Unavailable
 from ringback.domain.principal import Caller
 from ringback.services.response_hooks import drop_response_hook
-from ringback.services.unread_responses import LARGE_RESPONSE_BYTES, ResponseMemory, UnreadResponses
+from ringback.services.unread_responses import (
+    ADDRESS_READER_PREFIX,
+    LARGE_RESPONSE_BYTES,
+    ResponseMemory,
+    UnreadResponses,
+)
 
 PIECE_BYTES: Final = 64 * 1024
 """Of a large body, passed on at once. The server accepts the next piece when the client has read most of the earlier ones."""
@@ -67,7 +72,7 @@ class _LargeResponse:
 
     async def _start(self, message: Message) -> None:
         try:
-            self._memory.reserve(_find_reader(self._scope), _read_length(message["headers"]))
+            self._memory.reserve(_find_reader(self._scope), _read_body_length(self._scope, message))
         except (QuotaExceeded, Unavailable) as error:
             self._is_refused = True
             drop_response_hook(self._scope["state"])
@@ -103,8 +108,11 @@ def _find_reader(scope: Scope) -> str:
         if isinstance(caller, Caller):
             return caller.principal
     client = scope.get("client")
-    return f"address {client[0]}" if client else ""
+    return f"{ADDRESS_READER_PREFIX}{client[0] if client else ''}"
 
 
-def _read_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    return next((int(value) for name, value in headers if name == b"content-length"), 0)
+def _read_body_length(scope: Scope, start: Message) -> int:
+    """The bytes of the body, if they are known. The Content-Length of a HEAD or a 304 is that of a body that is not sent."""
+    if scope["method"] == "HEAD" or start["status"] == HTTPStatus.NOT_MODIFIED:
+        return 0
+    return next((int(value) for name, value in start["headers"] if name == b"content-length"), 0)

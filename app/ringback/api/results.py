@@ -1,6 +1,7 @@
 """Results over REST: the whole result, a range of it, or a check for changes."""
 
 import re
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Request, Response
@@ -12,14 +13,19 @@ from ringback.api.http_errors import RangeNotSatisfiable
 from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
 from ringback.api.responses import JSON_MEDIA_TYPE
 from ringback.domain import errors
+from ringback.domain.call import Call
 from ringback.domain.call_resumes import ResumeSurface
 from ringback.schemas import examples
-from ringback.services.unread_responses import LARGE_RESPONSE_BYTES, find_response_memory
+from ringback.services.unread_responses import ResponseMemory, find_response_memory
 
 # The Range header of RFC 9110 §14, for one range of bytes.
 
 _RANGE_PATTERN: Final = re.compile(r"bytes=[ \t]*(?P<first>[0-9]{0,18})-(?P<last>[0-9]{0,18})[ \t]*", re.IGNORECASE)
 """Other units, several ranges and malformed headers are ignored, and the whole result is sent: §14.2 allows it."""
+
+
+PART_COPIED_MAX: Final = 1024 * 1024
+"""Bytes of a range that is copied out of its result, in a tenth of a millisecond."""
 
 
 def parse_range(header: str | None, *, size: int) -> range | None:
@@ -105,13 +111,18 @@ async def read_result(
     if_range: IfRange = None,
 ) -> Response:
     """Read the result. For a call without a result, the response is 409 with the reason."""
-    memory = find_response_memory(request.scope["state"])
+    memory: ResponseMemory | None = find_response_memory(request.scope["state"])
+    select = partial(_select_part, range_, if_range)
+    if if_none_match is not None or range_ is not None:
+        known = await services.calls.get_call(caller, call_id)
+        if known.result_bytes is not None and _etag_matches(if_none_match, _etag(known)):
+            services.call_resumes.record_read(known, ResumeSurface.REST_RESULT)
+            return Response(status_code=304, headers=_result_headers(known))
+        if known.result_bytes is not None and _is_copied(select(known, known.result_bytes)):
+            memory = None  # the result is in memory during its read only, and the response reserves its part
     call, result = await services.calls.get_result(caller, call_id, memory=memory)
     services.call_resumes.record_read(call, ResumeSurface.REST_RESULT)
-    headers = _result_headers(call.result_sha256)
-    if _etag_matches(if_none_match, headers["ETag"]):
-        return Response(status_code=304, headers=headers)
-    part = parse_range(range_, size=len(result)) if if_range_matches(if_range, headers["ETag"]) else None
+    headers, part = _result_headers(call), select(call, len(result))
     if part is None:
         return Response(result, headers=headers, media_type=JSON_MEDIA_TYPE)
     headers["Content-Range"] = f"bytes {part.start}-{part.stop - 1}/{len(result)}"
@@ -136,19 +147,32 @@ async def head_result(
     size = call.result_bytes
     if size is None:  # the reason is in the error that this raises
         size = len((await services.calls.get_result(caller, call_id))[1])
-    headers = _result_headers(call.result_sha256)
+    headers = _result_headers(call)
     if _etag_matches(if_none_match, headers["ETag"]):
         return Response(status_code=304, headers=headers)
     return Response(headers={**headers, "Content-Length": str(size)}, media_type=JSON_MEDIA_TYPE)
 
 
-def _result_headers(sha256: str | None) -> dict[str, str]:
-    return {"ETag": f'"{sha256}"', "Accept-Ranges": "bytes"}
+def _etag(call: Call) -> str:
+    return f'"{call.result_sha256}"'
+
+
+def _result_headers(call: Call) -> dict[str, str]:
+    return {"ETag": _etag(call), "Accept-Ranges": "bytes"}
+
+
+def _select_part(range_: str | None, if_range: str | None, call: Call, size: int) -> range | None:
+    """The part of a result of `size` bytes that a request gets; None for the whole. Raises `RangeNotSatisfiable`."""
+    return parse_range(range_, size=size) if if_range_matches(if_range, _etag(call)) else None
+
+
+def _is_copied(part: range | None) -> bool:
+    return part is not None and len(part) <= PART_COPIED_MAX
 
 
 def _cut(result: bytes, part: range) -> "bytes | memoryview[int]":
-    """The bytes of a range. A large one is not copied."""
-    whole = result if len(part) < LARGE_RESPONSE_BYTES else memoryview(result)
+    """The bytes of a range. A large one is not copied: it holds the whole result, which other ranges share."""
+    whole = result if _is_copied(part) else memoryview(result)
     return whole[part.start : part.stop]
 
 

@@ -10,6 +10,9 @@ reads nothing is cut off after a minute (`http_server`). Without a limit, each c
 
 Beyond the limit of its principal a read gets 429, beyond that of the process 503, and can be sent again. The response to a
 start is never refused, because its client would think that no call was started: it leaves the result out instead.
+
+Two principals that read nothing can use up the limit of the process. So `RESERVED_BYTES` more are for principals that hold
+little: each may have one result, up to `GUARANTEED_BYTES`, until four others hold as much.
 """
 
 from collections import Counter
@@ -28,6 +31,12 @@ UNREAD_BYTES_MAX: Final = 128 * 1024 * 1024
 """Of all responses of this process: a quarter of the memory that the deployments in `scripts/deploy` allow."""
 PRINCIPAL_UNREAD_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of the responses to one principal: four different results of the largest size."""
+GUARANTEED_BYTES: Final = 17 * 1024 * 1024
+"""Of one principal, beyond the limit of the process: a result of the largest size, with the response around it."""
+RESERVED_BYTES: Final = 4 * GUARANTEED_BYTES
+"""Of this process, for the principals that hold no more than that: with `UNREAD_BYTES_MAX`, 196 MiB in all."""
+ADDRESS_READER_PREFIX: Final = "address "
+"""Of a reader that is the address of a client without a principal. Nothing is reserved for it: addresses are many."""
 PARSED_COPIES: Final = 2
 """An MCP response is held as JSON and as the objects that it was made from."""
 UNREAD_QUOTA: Final = "unread_response_bytes"
@@ -39,9 +48,14 @@ class UnreadResponses:
     """The large responses that this process is sending."""
 
     def __init__(
-        self, *, bytes_max: int = UNREAD_BYTES_MAX, principal_bytes_max: int = PRINCIPAL_UNREAD_BYTES_MAX
+        self,
+        *,
+        bytes_max: int = UNREAD_BYTES_MAX,
+        principal_bytes_max: int = PRINCIPAL_UNREAD_BYTES_MAX,
+        reserved_bytes: int = RESERVED_BYTES,
     ) -> None:
         self._bytes_max = bytes_max
+        self._reserved_bytes = reserved_bytes
         self._principal_bytes_max = principal_bytes_max
         self._bytes_by_reader = Counter[str]()
         self.shared_results: dict[tuple[Principal, str], SharedResult] = {}
@@ -65,7 +79,8 @@ class UnreadResponses:
                 quota=UNREAD_QUOTA,
                 limit=self._principal_bytes_max,
             )
-        if self.unread_bytes + count > self._bytes_max:
+        is_guaranteed = unread_bytes + count <= GUARANTEED_BYTES and not reader.startswith(ADDRESS_READER_PREFIX)
+        if self.unread_bytes + count > self._bytes_max + (self._reserved_bytes if is_guaranteed else 0):
             raise Unavailable("Too many large responses are being read by others. Send the request again in a moment.")
         self._bytes_by_reader[reader] += count
         self.unread_bytes += count

@@ -17,6 +17,7 @@ from starlette.routing import Route
 from ringback.api.browser_forms import is_own_form, read_form_fields
 from ringback.api.problems import status_for
 from ringback.domain.errors import Forbidden, NotFound, RingbackError, Unauthenticated
+from ringback.domain.ids import is_well_formed_id
 from ringback.ui.context import UiContext
 from ringback.ui.redirects import PORTAL_PATH, redirect
 from ringback.ui.rendering import Renderer
@@ -59,6 +60,8 @@ class PageRoutes:
 
         async def show(request: Request) -> Response:
             viewer = None
+            if not _names_possible_link(request):
+                return self.show_problem(ENDED_LINK, None, in_portal=True)
             try:
                 viewer = await self.viewers.find_viewer(request)
                 if viewer is None:
@@ -114,7 +117,7 @@ class PageRoutes:
         if request.headers.get("sec-fetch-dest") in _FRAMES:
             return self.show_problem(ENDED_LINK, None, in_portal=True)
         response = redirect(_find_place(request).removeprefix(f"/portal/{link_id}"))
-        if self.viewers.cookies.portal.read_secret(request.cookies) is not None:
+        if self.viewers.cookies.portal.read_secrets(request.headers):
             self.viewers.cookies.portal.delete(response, link_id)
         return response
 
@@ -122,6 +125,12 @@ class PageRoutes:
         place = _find_place(request)
         back = f"?next={quote(place, safe='')}" if len(place) <= NEXT_LENGTH_MAX else ""
         return redirect(f"/sign-in{back}")
+
+
+def _names_possible_link(request: Request) -> bool:
+    """Whether the path names no portal link, or one that could exist. Cookies and redirects repeat no other text of a path."""
+    link_id = find_link_id(request)
+    return link_id is None or is_well_formed_id("link", link_id)
 
 
 def _find_place(request: Request) -> str:

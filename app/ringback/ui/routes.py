@@ -40,7 +40,7 @@ def make_ui_routes(context: UiContext, *, random_bytes: Callable[[int], bytes] =
         *SignInPages(context, renderer, pages).make_routes(pages),
         *IssuerPages(context, pages).make_routes(pages),
         *HomePages(context, renderer).make_routes(pages),
-        *LivePages(context, renderer).make_routes(pages),
+        *LivePages(context, renderer, pages).make_routes(pages),
         *CallPages(context, renderer).make_routes(pages),
         *AuditPages(context, renderer).make_routes(pages),
         *LookupPages(context, renderer).make_routes(pages),

@@ -7,12 +7,15 @@ sends that of a portal link also from a frame of the product that embeds it (`No
 
 import hmac
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from starlette.datastructures import Headers
 from starlette.responses import Response
 
 _FORM_TOKEN_LABEL: Final = b"ringback form token"
+PORTAL_COOKIES_READ: Final = 4
+"""Of one request: each may cost a read of the store."""
 
 
 class SecretCookie:
@@ -40,8 +43,8 @@ class SecretCookie:
 class PortalCookie:
     """The cookie of each portal link, below the path of the link's pages.
 
-    `__Host-` allows no path, so another host of the site could set this cookie. The secret in it must be that of the link whose
-    page is asked for (`Viewers`): another one shows nothing.
+    `__Host-` allows no path, so another host of the site could set this cookie too, and the browser sends both. The secret in
+    one of them must be that of the link whose page is asked for (`Viewers`): another one shows nothing, and hides nothing.
     """
 
     def __init__(self, *, is_secure: bool, portal_path: str) -> None:
@@ -56,9 +59,11 @@ class PortalCookie:
     def delete(self, response: Response, link_id: str) -> None:
         response.headers.append("set-cookie", self._build_header(link_id, "", 0))
 
-    def read_secret(self, cookies: Mapping[str, str]) -> str | None:
-        """The secret of the link whose pages the request names: browsers send no other."""
-        return cookies.get(self.name) or None
+    def read_secrets(self, headers: Headers) -> Sequence[str]:
+        """The values of the first cookies of this name. A browser sends that of the longest path first."""
+        pairs = (pair.partition("=") for header in headers.getlist("cookie") for pair in header.split(";"))
+        values = dict.fromkeys(value.strip() for name, _, value in pairs if name.strip() == self.name)
+        return [value for value in values if value][:PORTAL_COOKIES_READ]
 
     def _build_header(self, link_id: str, value: str, max_age_seconds: int) -> str:
         """As text: Python's cookies know `Partitioned` from 3.14 on."""

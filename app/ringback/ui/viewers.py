@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ringback.api.public_path import read_public_path
 from ringback.domain.principal import Surface
 from ringback.domain.protected_resource import REST_RESOURCE
+from ringback.services.portal_links import PortalCaller
 from ringback.ui.context import UiContext
 from ringback.ui.redirects import PORTAL_PATH
 from ringback.ui.viewer import Viewer
@@ -38,7 +40,7 @@ class Viewers:
         """The viewer of this request; None without a cookie that counts."""
         link_id = find_link_id(request)
         if link_id is not None:
-            return await self._find_portal(request.cookies, link_id)
+            return await self._find_portal(request.headers, link_id)
         if not self._context.requires_key:
             caller = await self._context.config.authenticator.authenticate(None, resource=REST_RESOURCE)
             return Viewer(caller=replace(caller, surface=Surface.UI), form_token=ANONYMOUS_FORM_TOKEN)
@@ -58,14 +60,18 @@ class Viewers:
             return None
         return Viewer(caller=caller, form_token=derive_form_token(secret))
 
-    async def _find_portal(self, cookies: Mapping[str, str], link_id: str) -> Viewer | None:
-        secret = self.cookies.portal.read_secret(cookies)
-        found = None if secret is None else await self._context.services.portal_links.find_caller(secret)
-        if found is None or found.link_id != link_id:
-            return None
-        return Viewer(
-            caller=found.caller, form_token="", client_session_id=found.client_session_id, portal_link_id=found.link_id
-        )
+    async def _find_portal(self, headers: Headers, link_id: str) -> Viewer | None:
+        for secret in self.cookies.portal.read_secrets(headers):
+            found = await self._context.services.portal_links.find_caller(secret)
+            if found is not None and found.link_id == link_id:
+                return _make_portal_viewer(found)
+        return None
+
+
+def _make_portal_viewer(found: PortalCaller) -> Viewer:
+    return Viewer(
+        caller=found.caller, form_token="", client_session_id=found.client_session_id, portal_link_id=found.link_id
+    )
 
 
 def find_link_id(request: Request) -> str | None:

@@ -72,3 +72,29 @@ async def test_requests_for_one_large_result_at_once_read_it_once_beside_the_eve
     unread.release_bytes(ended.principal, PRINCIPAL_UNREAD_BYTES_MAX)
     assert (await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)).json()["result"]
     assert scanning == [ended.principal] * 2
+
+
+async def _never_scan(*_: object) -> None:
+    raise AssertionError("the result was read")
+
+
+async def test_a_response_that_sends_a_small_part_or_nothing_of_a_large_result_reserves_no_more(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, unread: UnreadResponses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = (await alice.post("/v1/calls", json=CALL_BODY, headers=KEY)).json()
+    ended = await service.finish_call(started["call_id"], completion_from_result(LARGE_RESULT, is_error=False))
+    path, etag = f"/v1/calls/{ended.id}/result", f'"{ended.result_sha256}"'
+    unread.reserve_bytes(ended.principal, PRINCIPAL_UNREAD_BYTES_MAX)
+
+    head = await alice.head(path)
+    part = await alice.get(path, headers={"Range": "bytes=5-104"})
+    part_refused = await alice.get(path, headers={"Range": "bytes=5-600004"})
+    monkeypatch.setattr(service.store, "scan", _never_scan)
+    unchanged = await alice.get(path, headers={"If-None-Match": etag})
+    outside = await alice.get(path, headers={"Range": "bytes=2000000-"})
+    unread.release_bytes(ended.principal, PRINCIPAL_UNREAD_BYTES_MAX)
+
+    assert (head.status_code, head.headers["content-length"]) == (200, str(len(LARGE_RESULT)))
+    assert (part.status_code, part.content) == (206, LARGE_RESULT[5:105])
+    assert part_refused.status_code == 429
+    assert (unchanged.status_code, unchanged.headers["etag"], outside.status_code) == (304, etag, 416)

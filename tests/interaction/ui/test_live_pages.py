@@ -228,6 +228,50 @@ async def test_lists_and_the_pages_of_sessions_and_home_are_live_and_above_the_l
         assert [text in response.text for text, response in zip(shown, responses, strict=True)] == [True] * len(paths)
 
 
+@pytest.mark.parametrize("end", ["deletion", "expiry", "revocation of its key", "sign-out"])
+async def test_an_open_stream_ends_with_the_link_or_the_sign_in_behind_it_and_shows_nothing_more(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr("ringback.ui.pages.live.STREAM_SECONDS_MIN", 1000.0)
+    monkeypatch.setattr("ringback.ui.viewer_checks.CHECK_SECONDS", 0.0)
+    key, text = await service.services.api_keys.create_key("alice", name="", scopes=DEFAULT_SCOPES, upstreams=None)
+    maker = await service.create_anonymous_client(headers={"Authorization": f"Bearer {text}"})
+    link = (await maker.post("/v1/portal-links", json={"expires_in_seconds": 600})).json()
+    person, path = await sign_in(service, "alice"), "/ui"
+    if end != "sign-out":
+        path = f"/ui/portal/{link['id']}"
+        await person.http.get(link["url"])
+    alice = await service.create_client("alice")
+
+    async with (
+        serving_api(service.app) as url,
+        asyncio.timeout(WAIT_SECONDS),
+        httpx.AsyncClient(headers=cookie_header(person.http), timeout=WAIT_SECONDS) as browser,
+        browser.stream("GET", f"{url}{path}/calls/live") as live,
+    ):
+        lines = live.aiter_lines()
+        async for line in lines:
+            if line == "event: rows":
+                break
+        if end == "deletion":
+            await maker.delete(f"/v1/portal-links/{link['id']}")
+        elif end == "revocation of its key":
+            await service.services.api_keys.revoke_key(key.id)
+        elif end == "sign-out":
+            await person.send("/sign-out")
+        else:
+            service.clock.advance(601)
+        call_id = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+        rest = [line async for line in lines]
+
+    assert not any(call_id in line for line in rest)
+
+
+def cookie_header(http: httpx.AsyncClient) -> dict[str, str]:
+    """The cookies of a browser for another connection: they are for https, and their path."""
+    return {"Cookie": "; ".join(f"{cookie.name}={cookie.value}" for cookie in http.cookies.jar)}
+
+
 async def test_a_stream_that_begins_at_the_shutdown_ends_at_once(service: ServiceUnderTest) -> None:
     browser = await sign_in(service, "alice")
     service.services.lifecycle.begin_shutdown()

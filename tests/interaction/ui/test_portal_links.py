@@ -266,6 +266,36 @@ async def test_the_secret_of_one_link_opens_no_page_of_another(service: ServiceU
     assert [answer.status_code for answer in answers] == [303, 200]
 
 
+async def test_cookies_that_another_host_has_set_do_not_hide_that_of_the_link(service: ServiceUnderTest) -> None:
+    alice, mallory = await service.create_client("alice"), await service.create_client("mallory")
+    own, foreign = await create_link(alice), await create_link(mallory)
+    name, secrets = "__Secure-ringback-portal", [link["url"].split("link=")[1] for link in (own, foreign)]
+    path, browser = f"/ui/portal/{own['id']}/calls", await service.create_anonymous_client()
+
+    def get(*values: str) -> Any:
+        return browser.get(path, headers={"Cookie": "; ".join(f"{name}={value}" for value in values)})
+
+    shown = [await get(*secrets), await get(*reversed(secrets)), await get("x", "y", "z", secrets[0])]
+    refused = [await get("w", "x", "y", "z", secrets[0]), await get(secrets[1])]
+
+    assert [answer.status_code for answer in shown] == [200, 200, 200]
+    assert not any("set-cookie" in answer.headers for answer in shown)
+    assert [answer.status_code for answer in refused] == [303, 303]
+
+
+@pytest.mark.parametrize(
+    "link_id", ["x;%20Domain=evil.example;%20Path=%2F", "link_%0d%0aX-Injected:%201", "%E2%82%AC", "%00", "link_1"]
+)
+async def test_a_path_that_can_name_no_link_gets_a_404_and_sets_no_cookie(
+    service: ServiceUnderTest, link_id: str
+) -> None:
+    browser = await service.create_anonymous_client(headers={"Cookie": "__Secure-ringback-portal=x"})
+
+    answer = await browser.get(f"/ui/portal/{link_id}/calls")
+
+    assert (answer.status_code, "set-cookie" in answer.headers) == (404, False)
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [

@@ -14,9 +14,19 @@ from starlette.types import Message, Receive, Scope, Send
 from ringback.api.large_responses import PIECE_BYTES, LargeResponseMiddleware
 from ringback.domain import jsontext
 from ringback.domain.call import Call
+from ringback.domain.errors import Unavailable
 from ringback.domain.principal import Caller, Principal
 from ringback.services.response_hooks import on_response_written, response_written_hook
-from ringback.services.unread_responses import LARGE_RESPONSE_BYTES, UnreadResponses, find_response_memory
+from ringback.services.unread_responses import (
+    ADDRESS_READER_PREFIX,
+    GUARANTEED_BYTES,
+    LARGE_RESPONSE_BYTES,
+    PRINCIPAL_UNREAD_BYTES_MAX,
+    RESERVED_BYTES,
+    UNREAD_BYTES_MAX,
+    UnreadResponses,
+    find_response_memory,
+)
 from tests.support.limits import WAIT_SECONDS
 
 SIZE = 2 * LARGE_RESPONSE_BYTES
@@ -190,3 +200,20 @@ def test_small_responses_and_responses_after_their_end_reserve_nothing() -> None
     memory.release()
     memory.reserve(ALICE, SIZE)
     assert responses.unread_bytes == 0
+
+
+def test_principals_that_read_nothing_leave_one_result_to_each_that_holds_little_and_nothing_to_addresses() -> None:
+    responses, result = UnreadResponses(), GUARANTEED_BYTES
+    for name in ("alice", "bob"):
+        responses.reserve_bytes(name, PRINCIPAL_UNREAD_BYTES_MAX)
+
+    responses.reserve_bytes("carol", result - 1)
+    responses.reserve_bytes("carol", 1)
+    for reader, size in (("carol", 1), ("dave", result + 1), (f"{ADDRESS_READER_PREFIX}192.0.2.1", 1)):
+        with pytest.raises(Unavailable):
+            responses.reserve_bytes(reader, size)
+    for name in ("dave", "erin", "frank"):
+        responses.reserve_bytes(name, result)
+    with pytest.raises(Unavailable):
+        responses.reserve_bytes("grace", 1)
+    assert responses.unread_bytes == UNREAD_BYTES_MAX + RESERVED_BYTES

@@ -1,8 +1,8 @@
 """Live lists as server-sent events: each has the rows of the first page as HTML, which a script puts into the page.
 
 The HTML is made once for all viewers that see the same rows. A stream ends within a minute or so, and the browser connects
-again: so a viewer that has signed out, or whose key was revoked, gets no more. A page above its owner's limit gets the rows of
-the moment, and asks again later.
+again. Before each frame the viewer is checked again (`ringback.ui.viewer_checks`): once its sign-in, its portal link or its key
+has ended, the stream ends. A page above its owner's limit gets the rows of the moment, and asks again later.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -52,6 +52,7 @@ from ringback.ui.pages.webhooks import describe_webhooks
 from ringback.ui.query_parameters import list_filters, read_query
 from ringback.ui.rendering import PAGE_HEADERS, Renderer
 from ringback.ui.viewer import Viewer
+from ringback.ui.viewer_checks import ViewerCheck, ViewerChecks
 
 Shown = TypeVar("Shown")
 
@@ -81,9 +82,10 @@ class _View(Generic[Shown]):
 
 
 class LivePages:
-    def __init__(self, context: UiContext, renderer: Renderer) -> None:
+    def __init__(self, context: UiContext, renderer: Renderer, pages: PageRoutes) -> None:
         self._context = context
         self._renderer = renderer
+        self._checks = ViewerChecks(pages.viewers, context.clock)
         self._numbers = count()
         self._frames: WeakKeyDictionary[LiveContent[Any], dict[tuple[object, ...], bytes]] = WeakKeyDictionary()
 
@@ -112,7 +114,7 @@ class LivePages:
             variant=variant,
             path=self._renderer.find_path(viewer),
         )
-        return await self._respond(view, caller, viewer)
+        return await self._respond(view, caller, viewer, request)
 
     async def follow_webhooks(self, request: Request, viewer: Viewer) -> Response:
         query = read_query(request, WebhookListQuery)
@@ -132,7 +134,7 @@ class LivePages:
             variant=variant,
             path=self._renderer.find_path(viewer),
         )
-        return await self._respond(view, caller, viewer)
+        return await self._respond(view, caller, viewer, request)
 
     async def follow_events(self, request: Request, viewer: Viewer) -> Response:
         query = read_query(request, EventStreamQuery)
@@ -152,7 +154,7 @@ class LivePages:
             variant=variant,
             path=self._renderer.find_path(viewer),
         )
-        return await self._respond(view, caller, viewer)
+        return await self._respond(view, caller, viewer, request)
 
     async def follow_calls(self, request: Request, viewer: Viewer) -> Response:
         query = read_call_query(request.query_params, viewer)
@@ -170,7 +172,7 @@ class LivePages:
             variant=variant,
             path=self._renderer.find_path(viewer),
         )
-        return await self._respond(view, caller, viewer)
+        return await self._respond(view, caller, viewer, request)
 
     async def follow_deliveries(self, request: Request, viewer: Viewer) -> Response:
         services, query = self._context.services, read_query(request, DeliveryListQuery)
@@ -199,7 +201,7 @@ class LivePages:
             variant=variant,
             path=self._renderer.find_path(viewer),
         )
-        return await self._respond(view, caller, viewer)
+        return await self._respond(view, caller, viewer, request)
 
     async def follow_session(self, request: Request, viewer: Viewer) -> Response:
         name = require_session_name(viewer, request.query_params.get("client_session_id", ""))
@@ -221,9 +223,9 @@ class LivePages:
             variant=variant,
             path=self._renderer.find_path(viewer),
         )
-        return await self._respond(view, caller, viewer)
+        return await self._respond(view, caller, viewer, request)
 
-    async def _respond(self, view: _View[Shown], caller: Caller, viewer: Viewer) -> Response:
+    async def _respond(self, view: _View[Shown], caller: Caller, viewer: Viewer, request: Request) -> Response:
         live, seconds = (
             self._context.services.live_lists,
             STREAM_SECONDS_MIN + next(self._numbers) % STREAM_SECONDS_SPREAD,
@@ -235,13 +237,16 @@ class LivePages:
             shown = await live.read_list(caller, view.listing)
             body = _write_retry(LIMITED_RETRY_MILLISECONDS) + self._render(view, shown)
             return Response(body, headers=_HEADERS, media_type="text/event-stream")
-        return LiveResponse(contents, self._write_frames(view, contents), live, caller)
+        frames = self._write_frames(view, contents, self._checks.open_check(request, viewer))
+        return LiveResponse(contents, frames, live, caller)
 
     async def _write_frames(
-        self, view: _View[Shown], contents: AsyncGenerator[LiveContent[Shown] | None]
+        self, view: _View[Shown], contents: AsyncGenerator[LiveContent[Shown] | None], check: ViewerCheck
     ) -> AsyncGenerator[bytes]:
         yield _write_retry(RETRY_MILLISECONDS)
         async for content in contents:
+            if not await check.is_admitted():
+                return
             yield b": still here\n\n" if content is None else self._get_frame(view, content)
 
     def _get_frame(self, view: _View[Shown], content: LiveContent[Shown]) -> bytes:
