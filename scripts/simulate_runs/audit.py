@@ -1,7 +1,7 @@
 """Checks what nodes do with leases at the moment when they do it.
 
-A lease is ended by its owner, or by another node once it has run out; a callback is sent only under a lease that holds.
-The rows at the end of the run do not show this.
+A lease is ended by its owner, or by another node once it has run out; a callback is sent only under a lease that holds, or that
+held until its delivery was cancelled or erased. The rows at the end of the run do not show this.
 """
 
 import sqlite3
@@ -15,8 +15,13 @@ from scripts.simulate_runs.database import LeaseEnd, SharedDatabase
 from scripts.simulate_runs.history import History
 from scripts.simulate_runs.rules import CLOCK_ERROR_MILLISECONDS
 
-_LEASE_OF_MESSAGE: Final = """
+ENVELOPE_ID_PREFIX: Final = "msg_"
+"""No event has such an id."""
+
+_LEASES_OF_MESSAGE: Final = """
     SELECT lease_owner, lease_until, state FROM deliveries WHERE webhook_id = :webhook_id AND event_id = :event_id
+    UNION ALL
+    SELECT lease_owner, lease_until, 'revoked' FROM revoked_leases WHERE webhook_id = :webhook_id AND event_id = :event_id
 """
 
 
@@ -69,15 +74,16 @@ class LeaseAudit:
     def check_send(self, headers: Mapping[str, str]) -> None:
         """Called when the node begins an attempt. Control envelopes have no event, and are not checked."""
         webhook_id, event_id = headers["x-mcp-subscription-id"], headers["webhook-id"]
-        rows = self._database.query(_LEASE_OF_MESSAGE, webhook_id=webhook_id, event_id=event_id)
-        if rows and not any(self._may_send(row) for row in rows):  # one row for each time that it is sent again
+        if event_id.startswith(ENVELOPE_ID_PREFIX):
+            return
+        rows = self._database.query(_LEASES_OF_MESSAGE, webhook_id=webhook_id, event_id=event_id)
+        if not any(self._may_send(row) for row in rows):  # one row for each time that it is sent again
             self._history.broken_leases.append(
                 f"{self._node} sent {event_id} to {webhook_id} without a lease: {[dict(row) for row in rows]}"
             )
 
     def _may_send(self, row: sqlite3.Row) -> bool:
-        is_leased = row["lease_owner"] == self._node and row["lease_until"] > self._now() - CLOCK_ERROR_MILLISECONDS
-        return is_leased or row["state"] == "cancelled"
+        return row["lease_owner"] == self._node and row["lease_until"] > self._now() - CLOCK_ERROR_MILLISECONDS
 
     def _now(self) -> int:
         return epoch_milliseconds(self._clock.now())

@@ -59,6 +59,7 @@ class EmptyDatabase:
             for table in reversed(changed):  # rows of later tables refer to rows of earlier ones
                 self.connection.execute(f"DELETE FROM {table}")  # noqa: S608 - a name from the schema
                 self._insert_rows(table, self._first_rows.get(table, []))
+        self.connection.execute("DELETE FROM revoked_leases")  # the deletions above have inserted some
         self.connection.execute("COMMIT")
 
     def _read_rows(self, table: str) -> list[tuple[Any, ...]]:
@@ -85,8 +86,19 @@ _AUDIT: Final = """
     BEGIN INSERT INTO lease_ends VALUES ('start', OLD.id, NEW.lease_owner, NEW.lease_until, NEW.upstream, NULL); END;
     CREATE TEMP TRIGGER call_begins AFTER INSERT ON calls
     BEGIN INSERT INTO lease_ends VALUES ('new', NEW.id, NEW.principal, 0, NEW.phase, NULL); END;
+
+    CREATE TEMP TABLE revoked_leases (webhook_id TEXT, event_id TEXT, lease_owner TEXT, lease_until INTEGER);
+    CREATE TEMP TRIGGER delivery_cancellations AFTER UPDATE OF state ON deliveries
+    WHEN OLD.state = 'leased' AND NEW.state = 'cancelled'
+    BEGIN INSERT INTO revoked_leases VALUES (OLD.webhook_id, OLD.event_id, OLD.lease_owner, OLD.lease_until); END;
+    CREATE TEMP TRIGGER delivery_erasures AFTER DELETE ON deliveries WHEN OLD.state = 'leased'
+    BEGIN INSERT INTO revoked_leases VALUES (OLD.webhook_id, OLD.event_id, OLD.lease_owner, OLD.lease_until); END;
 """
-"""Every end of a lease, every beginning of a call's, and every new call, until the unit that brings it about commits."""
+"""Every end of a lease, every beginning of a call's, and every new call, until the unit that brings it about commits.
+
+`revoked_leases` are those of deliveries that were cancelled or erased, until the end of the run: nothing informs their owners,
+which may still send.
+"""
 
 
 @dataclass(frozen=True, slots=True)

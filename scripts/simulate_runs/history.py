@@ -1,5 +1,6 @@
 """The facts of a run: what clients received, what upstreams and receivers saw, and what was done to the nodes."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -155,6 +156,8 @@ class History:
     """Webhooks whose removal was requested."""
     second_lives: set[str] = field(default_factory=set[str])
     """Subscriptions that lapsed, and began again from a cursor: they may get events twice."""
+    revoked_leases: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    """Leases of deliveries that were cancelled or erased, by webhook and event. Their owners may send meanwhile."""
     truncated_subscriptions: set[str] = field(default_factory=set[str])
     """Subscriptions whose client was informed that events are missing."""
     starts: list[ToolStart] = field(default_factory=list[ToolStart])

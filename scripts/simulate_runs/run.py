@@ -37,6 +37,7 @@ _OPEN_WORK: Final = """
 """
 
 
+_REVOKED_LEASES: Final = "SELECT webhook_id, event_id FROM revoked_leases WHERE event_id IS NOT NULL"
 _SECOND_LIVES: Final = """
     SELECT target FROM audit_entries WHERE operation = 'register_webhook' GROUP BY target HAVING count(*) > 1
 """
@@ -71,6 +72,7 @@ class Simulation:
     def run(self) -> SimulationResult:
         leaks = self.loop.run_simulation(self._run_plan())
         self.history.second_lives.update(row["target"] for row in self.database.query(_SECOND_LIVES))
+        self.history.revoked_leases.update(map(tuple, self.database.query(_REVOKED_LEASES)))
         if self.plan.resealed_at_seconds is not None:
             self.history.left_keys += find_left_keys(self.database)
         return SimulationResult(

@@ -1,5 +1,6 @@
 """Seeds of scripts/simulate break no promise, replay exactly, and find bugs that are put in on purpose."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from collections.abc import Generator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
+from random import Random
 from typing import Final
 
 import pytest
@@ -16,9 +18,11 @@ from ringback.janitor.removal import RemovalTasks
 from ringback.janitor.webhook_upkeep import WebhookTasks
 from ringback.services.login_waits import check_next_login, continue_resumption
 from scripts.simulate_runs.__main__ import Batch, breaks_rule, find_mutant, run_batch
+from scripts.simulate_runs.audit import LeaseAudit
 from scripts.simulate_runs.checks import find_violations
-from scripts.simulate_runs.database import EmptyDatabase
-from scripts.simulate_runs.history import Disturbance, ObservedStatus
+from scripts.simulate_runs.clock import NodeClock
+from scripts.simulate_runs.database import EmptyDatabase, SharedDatabase
+from scripts.simulate_runs.history import Disturbance, History, ObservedStatus
 from scripts.simulate_runs.make_plan import MEDIUM, make_plan
 from scripts.simulate_runs.mutants import MUTANTS
 from scripts.simulate_runs.plan import (
@@ -53,6 +57,13 @@ QUIET: Final = Plan(
     webhooks=(PlannedWebhook(name="webhook-0", principal="alice", receiver="receiver-0"),),
 )
 """One call, one webhook, and no fault."""
+
+
+LEASED_DELIVERY: Final = """
+    INSERT INTO deliveries (id, principal, webhook_id, event_id, kind, generation, state, attempts, lease_owner, lease_until,
+        due_at, give_up_at, created_at)
+    VALUES ('dlv_1', 'alice', 'sub_1', 'evt_1', 'event', 1, 'leased', 1, 'node-0', 9e15, 0, 0, 0)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -234,6 +245,51 @@ def test_a_webhook_never_hears_of_two_ends_of_a_call(empty: EmptyDatabase) -> No
     result.history.callbacks.append(replace(result.history.callbacks[0], message_id="evt_second"))
 
     assert len(_descriptions(result, Rule.SECOND_EVENTS)) == 1
+
+
+def test_a_full_body_after_the_stub_of_its_event_needs_a_lease_that_was_revoked(empty: EmptyDatabase) -> None:
+    result = run_plan(QUIET, empty)
+    full = result.history.callbacks[0]
+    key, stub = (
+        (full.webhook_id, full.message_id),
+        replace(full, body={**full.body, "data": {**full.body["data"], "erased": True}}),
+    )
+    result.history.disturb("a fault")
+    result.history.second_lives.add(full.webhook_id)
+    result.history.callbacks[:] = [stub, full]
+
+    assert "came with two bodies" in _descriptions(result, Rule.FALSE_CALLBACKS)[0]
+    result.history.revoked_leases[key] = 1
+    assert not _descriptions(result, Rule.FALSE_CALLBACKS)
+
+    changed = replace(full, body={**full.body, "data": {**full.body["data"], "tool": "other"}})
+    for callbacks in ([stub, full, full], [full, changed], [stub, full, changed]):
+        result.history.callbacks[:] = callbacks
+        assert "came with two bodies" in _descriptions(result, Rule.FALSE_CALLBACKS)[0]
+
+
+def test_a_callback_is_sent_under_its_nodes_lease_or_under_one_that_an_erasure_revoked(empty: EmptyDatabase) -> None:
+    loop = asyncio.new_event_loop()
+    database, history = SharedDatabase(empty, Random(1)), History(loop.time)
+    empty.connection.execute(LEASED_DELIVERY)
+    headers = {"x-mcp-subscription-id": "sub_1", "webhook-id": "evt_1"}
+    clock = NodeClock(loop)
+    audits = [
+        LeaseAudit(name, database=database, clock=clock, history=history, open_calls_max=1)
+        for name in ("node-0", "node-1")
+    ]
+
+    for erase in ("", "DELETE FROM deliveries"):
+        empty.connection.execute(erase)
+        for audit in audits:
+            audit.check_send(headers)
+        assert [each.partition(" ")[0] for each in history.broken_leases] == ["node-1"]
+        history.broken_leases.clear()
+
+    empty.clear()
+    audits[0].check_send(headers)
+    loop.close()
+    assert [each.partition(" ")[0] for each in history.broken_leases] == ["node-0"]
 
 
 def test_the_count_of_runs_decreases_only_if_a_dispatch_may_be_taken_back(empty: EmptyDatabase) -> None:

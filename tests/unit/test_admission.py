@@ -8,14 +8,15 @@ from ringback.admission import (
     BACKGROUND_WAIT_SECONDS,
     IDLE_INTERVALS,
     RELEASE_BATCH_MAX,
-    UNUSED_INTERVALS_MAX,
     AdmissionGate,
     is_in_admission,
     leave_admission_context,
 )
+from ringback.domain.principal import Principal
 from tests.support.limits import WAIT_SECONDS
 
 FOR_EVER = 1e9
+ALICE, BOB = Principal("alice"), Principal("bob")
 
 
 async def run_loop_turns(count: int) -> None:
@@ -23,18 +24,18 @@ async def run_loop_turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def enter_gate(gate: AdmissionGate, begun: list[int], number: int) -> None:
-    await gate.wait_for_background_turn()
+async def enter_gate(gate: AdmissionGate, begun: list[int], number: int, principal: Principal = ALICE) -> None:
+    await gate.wait_for_background_turn(principal)
     begun.append(number)
 
 
 async def test_background_work_begins_at_once_while_no_call_is_admitted() -> None:
-    await asyncio.wait_for(AdmissionGate().wait_for_background_turn(), WAIT_SECONDS)
+    await asyncio.wait_for(AdmissionGate().wait_for_background_turn(ALICE), WAIT_SECONDS)
 
 
 async def test_background_work_waits_for_the_end_of_the_admission_and_begins_in_order() -> None:
     gate, begun = AdmissionGate(interval_seconds=FOR_EVER), list[int]()
-    await gate.wait_for_background_turn()
+    await gate.wait_for_background_turn(ALICE)
     await run_loop_turns(1)
 
     async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
@@ -73,7 +74,7 @@ async def test_continuous_admissions_do_not_stop_background_work() -> None:
 
 async def test_a_cancelled_waiter_blocks_no_other() -> None:
     gate, begun = AdmissionGate(interval_seconds=FOR_EVER), list[int]()
-    await gate.wait_for_background_turn()
+    await gate.wait_for_background_turn(ALICE)
     with gate.admit_call():
         held = [asyncio.create_task(enter_gate(gate, begun, number)) for number in range(3)]
         await run_loop_turns(2)
@@ -103,7 +104,7 @@ async def test_the_context_of_an_admission_is_marked() -> None:
 async def test_missed_background_work_begins_after_a_turn_that_used_much_cpu_time() -> None:
     cpu_time, begun = [0.0], list[int]()
     gate = AdmissionGate(interval_seconds=1000.0, cpu_time=lambda: cpu_time[0])
-    await gate.wait_for_background_turn()
+    await gate.wait_for_background_turn(ALICE)
     await run_loop_turns(1)
 
     async with asyncio.TaskGroup() as group:
@@ -137,7 +138,7 @@ async def test_without_cpu_time_one_piece_begins_after_four_intervals_and_all_af
     gate = AdmissionGate(interval_seconds=0.1, cpu_time=lambda: 0.0)
     with monkeypatch.context() as patched:
         patched.setattr(loop, "time", lambda: now[0])
-        await gate.wait_for_background_turn()
+        await gate.wait_for_background_turn(ALICE)
         await run_loop_turns(1)
         async with asyncio.TaskGroup() as group:
             with gate.admit_call():
@@ -170,18 +171,28 @@ async def test_a_background_task_does_not_belong_to_the_admission_that_started_i
         assert is_in_admission()
 
 
-@pytest.mark.parametrize("burst", [1, UNUSED_INTERVALS_MAX])
-async def test_pieces_that_come_in_bursts_begin_as_often_as_single_ones(burst: int) -> None:
-    """While calls are admitted, in a burst for each `burst` and a half intervals of CPU time."""
-    cpu_time, begun = 0.0, list[int]()
-    gate = AdmissionGate(interval_seconds=FOR_EVER, cpu_time=lambda: cpu_time)
-    await gate.wait_for_background_turn()
-
-    async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
-        with gate.admit_call():
-            for arrived in range(burst, 5 * burst + 1, burst):
-                cpu_time += (burst + 0.5) * FOR_EVER
-                for number in range(burst):
+@pytest.mark.parametrize(
+    ("seconds_waited", "begun_first"),
+    [(0.0, [0, 999, 1]), (BACKGROUND_WAIT_SECONDS, [0, *range(1, RELEASE_BATCH_MAX), 999])],
+    ids=["in turns", "oldest first after a long wait, but one in turn"],
+)
+async def test_a_piece_of_one_principal_does_not_wait_for_all_pieces_of_another(
+    seconds_waited: float, begun_first: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, now, cpu_time, begun = asyncio.get_running_loop(), [1e6], [0.0], list[int]()
+    gate = AdmissionGate(interval_seconds=1.0, cpu_time=lambda: cpu_time[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "time", lambda: now[0])
+        await gate.wait_for_background_turn(ALICE)
+        await run_loop_turns(1)
+        async with asyncio.TaskGroup() as group:
+            with gate.admit_call():
+                for number in range(5 * RELEASE_BATCH_MAX):
                     group.create_task(enter_gate(gate, begun, number))
-                await run_loop_turns(10)
-                assert len(begun) == arrived
+                group.create_task(enter_gate(gate, begun, 999, BOB))
+                await run_loop_turns(2)
+                now[0] += seconds_waited
+                while len(begun) < len(begun_first):
+                    cpu_time[0] += 1.0
+                    await release_again(gate)
+                assert begun[: len(begun_first)] == begun_first

@@ -74,7 +74,7 @@ def doctor(
         else:
             api_key, read_entries = own.api_key, own.read_entries
             findings += own.describe()
-        findings += asyncio.run(_check_installation_here(settings, read_entries, url))
+        findings += asyncio.run(_check_installation_here(settings, read_entries, url, has_api_key=bool(api_key)))
         if own is None or own.is_running:
             findings += asyncio.run(_check_service(settings, url, api_key, callbacks=callbacks))
     _print_findings(findings, as_json=as_json)
@@ -97,11 +97,14 @@ async def _accept_losses(settings: Settings, *, restored: bool, lost_keys: bool)
     return findings
 
 
-async def _check_installation_here(settings: Settings, read_entries: ReadEntries, url: str | None) -> list[Finding]:
+async def _check_installation_here(
+    settings: Settings, read_entries: ReadEntries, url: str | None, *, has_api_key: bool
+) -> list[Finding]:
     """The checks on this machine; none if the service is on another one."""
-    if is_elsewhere(_choose_url(settings, url), settings):
+    service_url = _choose_url(settings, url)
+    if is_elsewhere(service_url, settings):
         return []
-    return await _check_installation(settings, read_entries, _choose_url(settings, url), clock=SystemClock())
+    return await _check_installation(settings, read_entries, service_url, has_api_key=has_api_key, clock=SystemClock())
 
 
 def _choose_url(settings: Settings, url: str | None) -> str:
@@ -137,7 +140,7 @@ async def _check_callbacks(settings: Settings, service_url: str, api_key: str | 
 
 
 async def _check_installation(
-    settings: Settings, read_entries: ReadEntries, service_url: str, *, clock: Clock
+    settings: Settings, read_entries: ReadEntries, service_url: str, *, has_api_key: bool, clock: Clock
 ) -> list[Finding]:
     """The settings of this environment, and what they name. A service that runs here may have more from its command line."""
     database = await check_database(settings, is_open=partial(checks.is_open, service_url))
@@ -148,7 +151,7 @@ async def _check_installation(
         findings.append(Finding("upstreams", False, str(problem)))
     else:
         if not upstreams and await checks.is_running(service_url):
-            findings.append(describe_unknown_upstreams(service_url))
+            findings.append(describe_unknown_upstreams(service_url, has_api_key=has_api_key))
         else:
             findings += await check_upstreams(upstreams, settings, clock=clock)
     return [*findings, *await checks.check_issuer(settings)]

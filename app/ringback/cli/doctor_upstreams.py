@@ -40,14 +40,13 @@ async def check_upstreams(entries: Sequence[UpstreamEntry], settings: Settings, 
     return [*skipped, *await _check_connections(configs, settings, clock=clock)]
 
 
-def describe_unknown_upstreams(service_url: str) -> Finding:
-    """While a service runs and this environment has no configuration."""
-    return Finding(
-        "upstreams",
-        True,
-        f"not known: this environment names no configuration, and {service_url} runs with its own. To check its upstreams, "
-        "give --config with its file, or --api-key with the scope admin.",
-    )
+def describe_unknown_upstreams(service_url: str, *, has_api_key: bool) -> Finding:
+    """While a service runs and this environment has no configuration. With an API key the service reports its upstreams."""
+    reason = f"this environment names no configuration, and {service_url} runs with its own"
+    if has_api_key:
+        return Finding("upstreams", True, f"{reason}: the service is asked about them with the API key")
+    advice = "To check its upstreams, give --config with its file, or --api-key with the scope admin."
+    return Finding("upstreams", True, f"not known: {reason}. {advice}")
 
 
 async def _check_connections(configs: Sequence[UpstreamConfig], settings: Settings, *, clock: Clock) -> list[Finding]:

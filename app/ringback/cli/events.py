@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -19,8 +20,9 @@ from ringback.cli.client_options import (
 )
 from ringback.cli.following import format_progress
 from ringback.cli.output import exit_on_errors, model_to_json, print_json_line, print_message, print_output
-from ringback.client import Event, RingbackClient
+from ringback.client import ClientError, Event, EventType, RingbackClient
 from ringback.client.options import EventOptions
+from ringback.domain.suggestions import find_similar
 
 app = typer.Typer(
     no_args_is_help=False,
@@ -136,13 +138,10 @@ def publish_event(
     api_key: ApiKey = None,
 ) -> None:
     """Publish an event of your own to your webhooks, polls and streams."""
-    data = parse_arguments(
-        arguments or [],
-        json_arguments=json_data,
-        input_schema=None,
-        pairs_hint="its data",
-        json_hint="--json-data",
+    read_data = partial(
+        parse_arguments, arguments or [], json_arguments=json_data, pairs_hint="its data", json_hint="--json-data"
     )
+    read_data(input_schema=None)  # wrong usage is refused before any request
     options: EventOptions = {}
     if event_id is not None:
         options["id"] = event_id
@@ -152,13 +151,26 @@ def publish_event(
         options["correlation_id"] = correlation
 
     async def publish(client: RingbackClient) -> None:
-        published = await client.publish_event(name, data, **options)
+        declared = await _read_own_types(client)
+        schema = declared[name].payload_schema if name in declared else None
+        published = await client.publish_event(name, read_data(input_schema=schema), **options)
         if as_json:
             print_json_line(model_to_json(published))
         else:
             print_output(f"{published.event_id} {'published' if published.created else 'was published before'}")
+        if name not in declared and (similar := find_similar(name, declared)):
+            print_message(f"Note: {name} is not declared; did you mean '{similar}'?")
 
     run_with_client(url, api_key, publish)
+
+
+async def _read_own_types(client: RingbackClient) -> Mapping[str, EventType]:
+    """The types that the principal has declared, by name; none if they cannot be read: publishing says why."""
+    try:
+        types = await client.event_types()
+    except ClientError:
+        return {}
+    return {each.name: each for each in types if each.upstream is None}
 
 
 @app.command("declare")

@@ -1,7 +1,6 @@
 """`ringback keys`: API keys, in the service's database whether the service runs or not, and the service's own keys."""
 
 import asyncio
-import difflib
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -15,6 +14,7 @@ from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.domain.clock import format_iso
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.principal import DEFAULT_SCOPES, ApiKey, Scope
+from ringback.domain.suggestions import suggest_name
 from ringback.keyring import load_key_ring, rotate_key_file
 from ringback.resealing import count_sealed_by_key
 from ringback.service_database import open_api_keys, open_shared_store
@@ -111,11 +111,9 @@ def _warn_of_unknown_upstreams(names: Iterable[str], settings: Settings) -> None
                 "service, or compare it with the names in `ringback upstreams`."
             )
             continue
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f" Did you mean '{close[0]}'?" if close else ""
         print_message(
-            f"Warning: no upstream is named '{name}'.{hint} There is {', '.join(sorted(known))}. The key can use '{name}' once "
-            "an upstream of this name is configured."
+            f"Warning: no upstream is named '{name}'.{suggest_name(name, known)} There is {', '.join(sorted(known))}. "
+            f"The key can use '{name}' once an upstream of this name is configured."
         )
 
 

@@ -17,6 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 from ringback import __version__
 from ringback.domain.errors import EndpointUnavailable, NotFound, ShuttingDown
 from ringback.domain.principal import Authenticator, Caller
+from ringback.domain.suggestions import suggest_name
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import (
     builtin_tools,
@@ -174,7 +175,9 @@ class McpServer:
             for skipped in self._gateway.catalog.list_skipped():
                 if skipped.name == upstream and caller.may_use_upstream(upstream):
                     raise NotFound(skipped.describe())
-            raise NotFound("There is no upstream of this name. List them: GET /v1/upstreams")
+            names = filter(caller.may_use_upstream, sorted(self._list_upstream_names()))
+            hint = suggest_name(upstream, names)
+            raise NotFound(f"There is no upstream of this name.{hint} List them: GET /v1/upstreams")
         return Endpoint(upstream=upstream)
 
     def _count_stream(self, scope: Scope, caller: Caller) -> AbstractContextManager[None]:

@@ -67,8 +67,8 @@ from ringback.mcp_server.session_events import SessionEventStore
 from ringback.services.event_streams import FOLLOW_SECONDS_MAX
 from ringback.waits import run_with_helper
 
-RETRY_MILLISECONDS: Final = 3_000
-"""When a client reconnects. Common clients try twice, so they find a service that took up to 6 s to restart."""
+RETRY_MILLISECONDS: Final = 6_000
+"""When a client reconnects. The Python SDK 1.x tries twice and then waits for ever; a restart takes 4 to 12 s."""
 _POST_HEADERS: Final = ((b"accept", b"application/json, text/event-stream"), (b"content-type", b"application/json"))
 _RANDOM_BYTES: Final = 16
 _OPENING_METHOD: Final = "initialize"

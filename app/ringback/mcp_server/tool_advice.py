@@ -12,12 +12,10 @@ _ADVICE: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"List them: GET /v1/upstreams/\S+/tools", "Choose one from the list of tools."),
-        (r"See it: GET /v1/upstreams/\S+/tools", "The list of tools has it."),
+        (r" If the tool accepts them nevertheless, the operator can [^.]*\.", ""),
+        (r"See it: GET /v1/upstreams/\S+/tools", "tools/list has its schema."),
         (r"See how it is doing: GET /v1/upstreams", "Try again in a moment; if that fails, tell the user."),
-        (
-            r"See its state: GET /v1/upstreams",
-            "An accepted call waits for it: look with ringback_list_calls before you repeat one. Or tell the user.",
-        ),
+        (r"See its state: GET /v1/upstreams", "If that fails, tell the user."),
         (r"List them: GET /v1/upstreams", "Ask the user for its name."),
         (r", or GET /v1/webhooks", ""),
         (r"List yours: GET /v1/calls", "List yours with ringback_list_calls."),

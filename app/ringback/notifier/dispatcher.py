@@ -228,7 +228,7 @@ class Dispatcher:
 
     async def _make_attempt(self, leased: LeasedDelivery) -> None:
         try:
-            await self._admission.wait_for_background_turn()
+            await self._admission.wait_for_background_turn(leased.delivery.principal)
             if self._may_outlast_lease(leased):
                 self._abandon_attempt(leased)
                 return

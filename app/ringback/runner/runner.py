@@ -178,7 +178,7 @@ class Runner:
         try:
             with log_facts(call_facts(call)), trace_run(self._tracer, call):
                 if not is_dispatched_by_lease(call):
-                    await self._admission.wait_for_background_turn()
+                    await self._admission.wait_for_background_turn(call.principal)
                 await execution.run()
         except (
             Exception

@@ -4,7 +4,6 @@
 name, which declares it. So a webhook for a misspelled name is refused.
 """
 
-import difflib
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from ringback.domain.event_types import (
 from ringback.domain.payload_changes import find_incompatible_change
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.suggestions import suggest_name
 from ringback.services.api_keys import require_held_key
 from ringback.services.audit import record_own_change
 from ringback.services.event_demands import renew_demand, require_room_to_follow
@@ -321,8 +321,7 @@ def _may_use(caller: Caller, event_type: EventType) -> bool:
 
 
 def _describe_unknown(name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f" Did you mean '{close[0]}'?" if close else ""
+    hint = suggest_name(name, known)
     if split_name(name)[0] is not None:
         return f"events: no upstream of yours offers '{name}'.{hint} List the types: GET /v1/event-types"
     return f"events: you have no event type '{name}'.{hint} Declare it: PUT /v1/event-types/{name}"

@@ -17,15 +17,21 @@ class PrincipalQueue:
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[Principal | None, deque[UnitOfWork]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
 
     def add_unit(self, unit: UnitOfWork) -> None:
         self._waiting.setdefault(unit.principal, deque()).append(unit)
+        self._count += 1
 
     def pop_unit(self, may_run: Callable[[Principal | None], bool] = lambda _: True) -> UnitOfWork | None:
         """The oldest unit of the first principal that may run one. The principal then moves behind the others."""
         for principal in self._waiting:
             if may_run(principal):
                 units = self._waiting.pop(principal)
+                self._count -= 1
                 unit = units.popleft()
                 if units:
                     self._waiting[principal] = units

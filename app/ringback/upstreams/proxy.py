@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mcp.shared.inbound import NAME_BEARING_METHODS
 
-from ringback.domain.errors import InvalidRequest, Unavailable, UnknownUpstream
+from ringback.domain.errors import InvalidRequest, UnknownUpstream
 from ringback.domain.principal import Principal
 from ringback.domain.upstreams import Listing, UpstreamErrorResponse, UpstreamProfile
 from ringback.protocol.errors import (
@@ -19,7 +19,12 @@ from ringback.protocol.errors import (
     TokenReplaced,
     UpstreamError,
 )
-from ringback.upstreams.catalog.tool_catalog import LIST_AGE_SECONDS_MAX, login_required, require_no_login
+from ringback.upstreams.catalog.tool_catalog import (
+    LIST_AGE_SECONDS_MAX,
+    login_required,
+    require_no_login,
+    upstream_unavailable,
+)
 from ringback.upstreams.connection import UpstreamConnection
 from ringback.upstreams.connection_directory import ConnectionDirectory
 from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
@@ -73,7 +78,7 @@ class UpstreamProxy:
                 entries = await get_entries()
             if entries is None:
                 require_no_login(connection.get_info())
-                raise _unavailable(upstream)
+                raise upstream_unavailable(upstream, connection.get_info().last_error)
         return entries
 
     async def send_request(
@@ -96,7 +101,7 @@ class UpstreamProxy:
             except (LoginRequired, UpstreamLoginRequired):
                 raise login_required(upstream) from None
             except (TimeoutError, UpstreamUnreachable, RequestFailed):
-                raise _unavailable(upstream) from None
+                raise upstream_unavailable(upstream, connection.get_info().last_error) from None
 
     def subscribe_changes(self, upstream: str | None, *, principal: Principal) -> AbstractContextManager[ChangeStream]:
         if upstream is not None:
@@ -124,7 +129,7 @@ class UpstreamProxy:
             try:
                 connection = stack.enter_context(self._connections.use_connection(upstream, principal))
             except UpstreamUnreachable:
-                raise _unavailable(upstream) from None
+                raise upstream_unavailable(upstream, None) from None
             yield connection
 
     def _require_upstream(self, upstream: str) -> None:
@@ -158,7 +163,3 @@ def _check_proxied_request(method: str, params: Mapping[str, Any]) -> None:
         raise InvalidRequest(f"This method is not forwarded. Forwarded methods: {', '.join(sorted(PROXIED_METHODS))}.")
     if (name := NAME_BEARING_METHODS.get(method)) is not None and not isinstance(params.get(name), str):
         raise InvalidRequest(f"{method} needs the parameter '{name}', a string.")
-
-
-def _unavailable(upstream: str) -> Unavailable:
-    return Unavailable(f"Upstream '{upstream}' does not respond now. See its state: GET /v1/upstreams")

@@ -8,6 +8,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from ringback.domain.principal import DEFAULT_SCOPES
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness, running_gateway
 from tests.support.mcp_wire import ACCEPT, LEGACY, MODERN, Json, JsonRpcErrorResponse, LegacyClientSession, ModernClient
 
@@ -117,9 +118,18 @@ async def test_requests_without_a_key_are_refused(gate: GatewayHarness) -> None:
 
 
 async def test_an_endpoint_of_no_upstream_is_not_found(gate: GatewayHarness) -> None:
-    answer = await post(gate, b"{}", path="/mcp/nobody")
+    answer = await post(gate, b"{}", path="/mcp/plian")
     assert answer.status_code == 404
-    assert "upstream" in answer.json()["error"]["message"]
+    assert "There is no upstream of this name. Did you mean 'plain'?" in answer.json()["error"]["message"]
+
+
+async def test_the_suggestion_for_an_unknown_endpoint_is_an_upstream_that_the_key_may_use(gate: GatewayHarness) -> None:
+    _, key = await gate.ringback.app.services.api_keys.create_key(
+        "bob", name="test", scopes=DEFAULT_SCOPES, upstreams=frozenset({"library"})
+    )
+    answer = await post(gate, b"{}", path="/mcp/plian", authorization=f"Bearer {key}")
+    assert answer.status_code == 404
+    assert "Did you mean" not in answer.json()["error"]["message"]
 
 
 async def test_during_shutdown_sessions_end_and_clients_receive_retry_later(tmp_path: Path) -> None:

@@ -132,7 +132,10 @@ async def test_invalid_arguments_get_an_error_result(gate: GatewayHarness, argum
         for client in (await gate.make_modern_client("plain"), session):
             answer = await open_call(client, "strict", arguments)
             assert answer["isError"]
-            assert "#/arguments" in answer["content"][0]["text"]
+            text = answer["content"][0]["text"]
+            assert "#/arguments" in text
+            assert text.endswith(". tools/list has its schema.")
+            assert "operator" not in text
 
 
 async def test_an_unknown_tool_gets_an_error_with_the_nearest_name(

@@ -70,6 +70,15 @@ async def test_a_failing_webhook_says_how_near_its_suspension_is(service: Servic
     assert "70 % of the way: a webhook without a success for 4 d is suspended" in page
 
 
+async def test_an_own_schedule_of_one_step_is_counted_as_one(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    one, two = [await register(alice, retries={"schedule": steps}) for steps in ([1], [1, 2])]
+    browser = await sign_in(service, "alice")
+
+    assert "own schedule, 1 step<" in (await browser.open(f"/webhooks/{one}")).text
+    assert "own schedule, 2 steps<" in (await browser.open(f"/webhooks/{two}")).text
+
+
 async def test_the_page_says_how_the_challenge_of_the_url_stands(service: ServiceUnderTest) -> None:
     webhook_id = WebhookId(await register(await service.create_client("alice")))
     browser = await sign_in(service, "alice")

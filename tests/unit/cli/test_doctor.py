@@ -77,6 +77,21 @@ def test_a_running_service_may_have_a_configuration_that_this_environment_does_n
     assert "--config" in detail
 
 
+def test_a_key_that_was_given_is_not_asked_for(run: Run, service: respx.MockRouter, key: str) -> None:
+    service.get("/healthz").respond(json={"status": "ok"})
+    service.get("/v1/status").respond(
+        403, json={"detail": "admin"}, headers={"content-type": "application/problem+json"}
+    )
+
+    checks = findings(list_checks(run, "--api-key", key))
+
+    ok, detail = checks["upstreams"]
+    assert ok
+    assert detail.endswith("runs with its own: the service is asked about them with the API key")
+    assert "--api-key" not in detail
+    assert checks["service status"] == (True, "not asked: the key lacks the scope admin")
+
+
 def test_settings_that_do_not_hold_together_are_all_there_is_to_say(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGBACK_PORT", "many")
 

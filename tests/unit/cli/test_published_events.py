@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import respx
@@ -17,6 +18,11 @@ ORDER_PAID = {
     "input_schema": {"type": "object"},
     "payload_schema": {"type": "object"},
 }
+ORDER_SHIPPED: dict[str, Any] = ORDER_PAID | {
+    "name": "order.shipped",
+    "payload_schema": {"type": "object", "properties": {"order_id": {"type": "string"}, "boxes": {"type": "integer"}}},
+}
+PUBLISHED = {"eventId": "order-1", "created": True}
 
 
 @pytest.mark.parametrize(
@@ -31,6 +37,41 @@ def test_invalid_data_is_refused_with_the_options_of_this_command(
     assert (refused.exit_code, words in refused.stderr) == (2, True)
     assert "--arg" not in refused.stderr
     assert "--json-args" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("types", "sent"),
+    [({"json": {"event_types": [ORDER_SHIPPED]}}, "12"), ({"status_code": 403, "json": {"detail": "no scope"}}, 12)],
+)
+def test_members_are_read_by_the_declared_schema_unless_it_cannot_be_read(
+    run: Run, service: respx.MockRouter, types: Any, sent: object
+) -> None:
+    service.get("/v1/event-types").respond(**types)
+    route = service.post("/v1/events").respond(json=PUBLISHED)
+
+    published = run("events", "publish", "order.shipped", "order_id=12", "boxes=2")
+
+    assert (published.exit_code, published.stderr) == (0, "")
+    assert parse_body(get_last_request(route))["data"] == {"order_id": sent, "boxes": 2}
+
+
+@pytest.mark.parametrize(
+    ("declared", "note"),
+    [
+        (ORDER_SHIPPED, "Note: order.shiped is not declared; did you mean 'order.shipped'?\n"),
+        (ORDER_PAID | {"name": "disk.full"}, ""),
+        (ORDER_SHIPPED | {"upstream": "shop"}, ""),
+    ],
+)
+def test_a_note_follows_the_publication_of_a_name_that_resembles_a_declared_one(
+    run: Run, service: respx.MockRouter, declared: dict[str, Any], note: str
+) -> None:
+    service.get("/v1/event-types").respond(json={"event_types": [declared]})
+    service.post("/v1/events").respond(json=PUBLISHED)
+
+    published = run("events", "publish", "order.shiped")
+
+    assert (published.exit_code, published.stdout, published.stderr) == (0, "order-1 published\n", note)
 
 
 def test_an_event_type_is_declared_before_its_first_event(run: Run, service: respx.MockRouter) -> None:

@@ -30,13 +30,13 @@ DETAILS: Final = [
         "Upstream 'git' has no tool 'git_lgo'. Did you mean 'git_log'? Choose one from the list of tools.",
     ),
     (
-        "The arguments do not match the inputSchema of 'a': #/b: is missing. See it: GET /v1/upstreams/git/tools",
-        "The arguments do not match the inputSchema of 'a': #/b: is missing. The list of tools has it.",
+        (
+            "They do not match: #/b: is missing. If the tool accepts them nevertheless, the operator can leave the check to it "
+            '("check_arguments": false). See it: GET /v1/upstreams/git/tools'
+        ),
+        "They do not match: #/b: is missing. tools/list has its schema.",
     ),
-    (
-        "It is away. See its state: GET /v1/upstreams",
-        "It is away. An accepted call waits for it: look with ringback_list_calls before you repeat one. Or tell the user.",
-    ),
+    ("Try again. See its state: GET /v1/upstreams", "Try again. If that fails, tell the user."),
     (
         "Remove webhooks: DELETE /v1/webhooks/{id}. Nothing was done.",
         "Remove webhooks: the user can, with Ringback's REST API. Nothing was done.",

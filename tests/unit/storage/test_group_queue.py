@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 from ringback.domain.ports import Transaction
+from ringback.domain.principal import Principal
 from ringback.storage.sqlite.group_queue import (
     ADMISSIONS_AT_ONCE,
     ADMISSIONS_BEFORE_OTHERS_MAX,
@@ -15,15 +16,20 @@ from ringback.storage.sqlite.group_queue import (
     GroupQueue,
 )
 from ringback.storage.units import UnitOfWork
+from tests.support.examples import ALICE, BOB
 
 
 async def do_nothing(_: Transaction) -> None: ...
 
 
-def add_units(queue: GroupQueue, count: int, *, are_admissions: bool) -> None:
-    for _ in range(count):
-        done = asyncio.get_running_loop().create_future()
-        queue.add_unit(UnitOfWork(do_nothing, done, is_admission=are_admissions))
+def add_units(
+    queue: GroupQueue, count: int, *, are_admissions: bool, principal: Principal | None = None
+) -> list[UnitOfWork]:
+    loop = asyncio.get_running_loop()
+    units = [UnitOfWork(do_nothing, loop.create_future(), principal, are_admissions) for _ in range(count)]
+    for unit in units:
+        queue.add_unit(unit)
+    return units
 
 
 def describe(group: Iterable[UnitOfWork]) -> tuple[int, int]:
@@ -107,9 +113,8 @@ async def test_a_unit_waits_for_one_group_of_admissions_if_that_group_is_large()
 
 async def test_no_group_is_larger_than_the_maximum_and_units_keep_their_order() -> None:
     queue, taken = GroupQueue(), list[UnitOfWork]()
-    for are_admissions in (True, False):
-        add_units(queue, 3 * UNITS_IN_GROUP_MAX, are_admissions=are_admissions)
-    admissions, others = list(queue.waiting_admissions), list(queue.waiting_others)
+    admissions = add_units(queue, 3 * UNITS_IN_GROUP_MAX, are_admissions=True)
+    others = add_units(queue, 3 * UNITS_IN_GROUP_MAX, are_admissions=False)
 
     while queue:
         group = queue.take_group()
@@ -118,3 +123,19 @@ async def test_no_group_is_larger_than_the_maximum_and_units_keep_their_order() 
 
     assert [unit for unit in taken if unit.is_admission] == admissions
     assert [unit for unit in taken if not unit.is_admission] == others
+
+
+@pytest.mark.parametrize("are_admissions", [True, False], ids=["admissions", "others"])
+async def test_principals_and_the_service_take_turns(*, are_admissions: bool) -> None:
+    queue = GroupQueue()
+    add_units(queue, 40, are_admissions=True, principal=ALICE)
+    add_units(queue, 40, are_admissions=False, principal=ALICE)
+    expected = [
+        *add_units(queue, 1, are_admissions=are_admissions, principal=BOB),
+        *add_units(queue, 2, are_admissions=are_admissions),
+    ]
+
+    group = next(group for group in iter(queue.take_group, []) if group[0].is_admission is are_admissions)
+
+    assert [unit.principal for unit in group[:5]] == [ALICE, BOB, None, ALICE, None]
+    assert [unit for unit in group if unit.principal != ALICE] == expected

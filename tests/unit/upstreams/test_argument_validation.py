@@ -315,3 +315,24 @@ def test_a_schema_that_is_too_large_to_be_read_refuses_nothing() -> None:
     huge = {"properties": {f"p{number}": {"type": "string"} for number in range(20_000)}}
 
     assert errors(huge, {"p1": 1}) == []
+
+
+@pytest.mark.parametrize("dialect", [{}, {"$schema": "http://json-schema.org/draft-04/schema#"}])
+@pytest.mark.parametrize("rule", [{"type": "string"}, {"enum": ["a"]}, {"type": "string", "enum": ["a"]}])
+def test_null_is_accepted_where_a_schema_of_openapi_3_0_is_nullable(dialect: Any, rule: Any) -> None:
+    def is_accepted(property_schema: Any, value: Any) -> bool:
+        return errors({**dialect, "properties": {"unit": property_schema}}, {"unit": value}) == []
+
+    assert is_accepted({**rule, "nullable": True}, None)
+    assert is_accepted({"oneOf": [{**rule, "nullable": True}, {"type": "null"}]}, None)
+    assert is_accepted({"not": {**rule, "nullable": True}}, None)
+    assert not is_accepted({**rule, "nullable": True}, 5)
+    assert not is_accepted({**rule, "nullable": False}, None)
+    assert not is_accepted({**rule, "nullable": "true"}, None)
+
+
+def test_a_nullable_constant_accepts_null_and_no_other_value() -> None:
+    schema = {"properties": {"unit": {"const": "a", "nullable": True}}}
+
+    assert errors(schema, {"unit": None}) == []
+    assert errors(schema, {"unit": "b"}) == [{"pointer": "#/arguments/unit", "detail": "'a' was expected"}]

@@ -51,14 +51,17 @@ def question(number: int) -> bytes:
 
 
 class ChunkedStream(httpx2.AsyncByteStream):
-    def __init__(self, events: Iterable[bytes]) -> None:
+    def __init__(self, events: Iterable[bytes], *, chunk_bytes: int, before_chunk: Callable[[], object]) -> None:
         self._events = events
+        self._chunk_bytes = chunk_bytes
+        self._before_chunk = before_chunk
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         chunk = b""
         for event in self._events:
             chunk += event
-            if len(chunk) >= CHUNK_BYTES:
+            if len(chunk) >= self._chunk_bytes:
+                self._before_chunk()
                 yield chunk
                 chunk = b""
         yield chunk
@@ -70,6 +73,8 @@ class Upstream:
         self.faults = FaultCounter("noisy", clock=self.clock)
         self.refused: list[RequestId] = []
         self.takes_refusals = True
+        self.chunk_bytes = CHUNK_BYTES
+        self.before_chunk: Callable[[], object] = int
 
     async def _refuse(self, request_id: RequestId) -> bool:
         self.refused.append(request_id)
@@ -77,7 +82,7 @@ class Upstream:
 
     def open_stream(self, events: Iterable[bytes]) -> CheckedEventStream:
         return CheckedEventStream(
-            ChunkedStream(events),
+            ChunkedStream(events, chunk_bytes=self.chunk_bytes, before_chunk=self.before_chunk),
             request_id=7,
             limit=1_000_000,
             faults=self.faults,
@@ -154,6 +159,29 @@ async def test_a_result_waits_neither_for_the_clock_nor_for_decoding_behind_a_hu
     limit = message_flow.STREAM_FORWARD_LIMIT
     assert len(earlier) <= limit.burst + 2 * limit.per_second
     assert upstream.faults.counts[str(Fault.DROPPED)] == HUNDRED_THOUSAND - len(earlier) - 1
+
+
+async def test_progress_in_large_chunks_is_left_out_though_a_permit_is_free_when_each_of_them_arrives() -> None:
+    upstream, event_count, chunk_count = Upstream(), 2 * FLOOD, 0
+    upstream.chunk_bytes = 6 * CHUNK_BYTES
+    upstream.faults.flow.intake.consume_permit(0, 90_000)
+
+    def free_permit() -> None:
+        nonlocal chunk_count
+        chunk_count += 1
+        upstream.clock.advance(0.02)
+
+    upstream.before_chunk = free_permit
+    received = await upstream.receive([*map(short_progress, range(event_count)), encode(RESULT)])
+
+    limit = message_flow.STREAM_FORWARD_LIMIT
+    assert chunk_count >= 6
+    assert limit.burst + chunk_count <= len(received) <= limit.burst + 4 * chunk_count
+    assert received[-1][1] == RESULT
+    assert upstream.clock.monotonic() == pytest.approx(
+        0.02 * chunk_count
+    )  # nothing but these: reading waits for no permit
+    assert upstream.faults.counts == {str(Fault.DROPPED): event_count + 1 - len(received)}
 
 
 async def test_outdated_progress_of_one_token_leaves_that_of_another_and_all_log_messages() -> None:

@@ -27,6 +27,7 @@ from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
+from ringback.domain.principal import Principal
 from ringback.log_context import leave_log_context
 from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.sqlite.commit_counter import CommitCounter
@@ -85,8 +86,9 @@ class GroupCommit:
         """Until when (monotonic) units get savepoints, by the name of their function."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringback-commit")
 
-    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        unit = UnitOfWork(work, asyncio.get_running_loop().create_future(), is_admission=is_in_admission())
+    async def write(self, work: Callable[[Transaction], Awaitable[T]], principal: Principal | None = None) -> T:
+        done = asyncio.get_running_loop().create_future()
+        unit = UnitOfWork(work, done, principal, is_admission=is_in_admission())
         self._waiting.add_unit(unit)
         if self._writer_task is None or self._writer_task.done():
             self._writer_task = asyncio.create_task(self._write_all(), name="sqlite-writer")

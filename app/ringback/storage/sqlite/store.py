@@ -132,9 +132,8 @@ class SqliteStore:
         return await self._require_open().group_commit.write(work)
 
     async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        """The same as `write`: there is one writer, and no unit waits for another one's row."""
-        del principal
-        return await self.write(work)
+        """As `write`, in the turn of this principal: there is one writer, and no unit waits for another one's row."""
+        return await self._require_open().group_commit.write(work, principal)
 
     async def write_heartbeat(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         return await self.write(work)

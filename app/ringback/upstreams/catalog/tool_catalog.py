@@ -4,7 +4,6 @@ The connections keep the lists. Only a fresh list can reject a call. If the upst
 and an invalid one fails when it runs.
 """
 
-import difflib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -21,6 +20,7 @@ from ringback.domain.errors import (
     UnknownUpstream,
 )
 from ringback.domain.principal import Principal
+from ringback.domain.suggestions import suggest_name
 from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.upstreams import CheckWork, SkippedUpstream, ToolConfig, ToolInfo, UpstreamInfo
 from ringback.upstreams.catalog.argument_validation import ArgumentValidator
@@ -140,12 +140,14 @@ class UpstreamToolCatalog:
     async def list_tools(self, upstream: str, *, principal: Principal) -> Sequence[ToolInfo]:
         self._require_upstream(upstream, visible_upstreams=None)
         await self._connections.check_login(upstream, principal)
+        problem: str | None = None
         with suppress(UpstreamUnreachable), self._connections.use_connection(upstream, principal) as connection:
             tools = await self._get_tools_with_wait(connection, LIST_TOOLS_TIMEOUT_SECONDS, can_elicit=True)
             if tools is not None:
                 return list(tools.values())
             require_no_login(connection.get_info())
-        raise Unavailable(f"Upstream '{upstream}' cannot be reached now. See how it is doing: GET /v1/upstreams")
+            problem = connection.get_info().last_error
+        raise upstream_unavailable(upstream, problem)
 
     async def check_call(
         self,
@@ -228,7 +230,7 @@ class UpstreamToolCatalog:
             name for name in self._connections.list_names() if visible_upstreams is None or name in visible_upstreams
         ]
         raise UnknownUpstream(
-            f"There is no upstream '{_truncate(upstream)}'.{_suggest_name(upstream, names)} List them: GET /v1/upstreams",
+            f"There is no upstream '{_truncate(upstream)}'.{suggest_name(upstream, names)} List them: GET /v1/upstreams",
             upstream=_truncate(upstream),
         )
 
@@ -259,6 +261,12 @@ def require_no_login(info: UpstreamInfo) -> None:
     """Raise `SignInRequired` if the upstream was not reached because it requires a login."""
     if info.last_error == ConnectionProblem.LOGIN_REQUIRED:
         raise login_required(info.name)
+
+
+def upstream_unavailable(upstream: str, problem: str | None) -> Unavailable:
+    """The error of a request that needs the upstream at once. `problem` is why it could not be reached; None if it was."""
+    state = "does not respond now" if problem is None else f"cannot be reached now ({problem})"
+    return Unavailable(f"Upstream '{upstream}' {state}. See how it is doing: GET /v1/upstreams")
 
 
 def login_required(upstream: str) -> SignInRequired:
@@ -313,7 +321,7 @@ def _find_errors(
 
 def _unknown_tool_message(upstream: str, tool: str, tools: Iterable[str]) -> str:
     return (
-        f"Upstream '{upstream}' has no tool '{_truncate(tool)}'.{_suggest_name(tool, tools)}"
+        f"Upstream '{upstream}' has no tool '{_truncate(tool)}'.{suggest_name(tool, tools)}"
         f" List them: GET /v1/upstreams/{upstream}/tools"
     )
 
@@ -323,11 +331,6 @@ def _input_needed_message(upstream: str, tool: str) -> str:
         f"Upstream '{upstream}' offers '{_truncate(tool)}' only to clients that can answer questions. Start the call with "
         "accepts_input, declare the elicitation capability, or give a callback."
     )
-
-
-def _suggest_name(wanted: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(_truncate(wanted), list(names), n=1)
-    return f" Did you mean '{close[0]}'?" if close else ""
 
 
 def _truncate(text: str) -> str:

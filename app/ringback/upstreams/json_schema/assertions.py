@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import cache
 from typing import Any, Final, cast
 
 from ringback.upstreams.json_schema.evaluation import Evaluation, Keyword
@@ -58,6 +59,22 @@ def check_enum(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> N
             keyword="enum",
             allowed=choices,
         )
+
+
+@cache
+def accept_null(check: Keyword) -> Keyword:
+    """The keyword where the schema has `nullable: true` (OpenAPI 3.0), which JSON Schema ignores: null is left unchecked.
+
+    The verdict on null is uncertain, so `not` and `oneOf` reject no value because of it.
+    """
+
+    def check_unless_null(run: Evaluation, argument: Any, value: Any, schema: Schema) -> None:
+        if value is None:
+            run.mark_uncertain()
+        else:
+            check(run, argument, value, schema)
+
+    return check_unless_null
 
 
 # -- numbers --

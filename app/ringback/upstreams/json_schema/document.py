@@ -1,15 +1,18 @@
 """A schema that was read once: its keywords, its ids and anchors, and the targets of its references."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 from urllib.parse import unquote, urldefrag, urljoin
 
+from ringback.upstreams.json_schema.assertions import accept_null
 from ringback.upstreams.json_schema.dialects import FORMS, SCHEMA_FORMS, SCHEMA_MAPS, find_dialect
 from ringback.upstreams.json_schema.evaluation import Keyword
 from ringback.upstreams.json_schema.patterns import Patterns
 from ringback.upstreams.json_schema.steps import SchemaUnusable, StepCounter
 
 Schema = Mapping[str, Any]
+
+_CHECKED_UNLESS_NULLABLE: Final = ("const", "enum", "type")
 
 
 class SchemaDocument:
@@ -126,7 +129,10 @@ class SchemaDocument:
         keywords = self._dialect.keywords
         if "$ref" in schema and self._dialect.reference_stands_alone:
             return [(keywords["$ref"], schema["$ref"])]
-        return [(keywords[name], argument) for name, argument in schema.items() if name in keywords]
+        checks = {name: keywords[name] for name in schema if name in keywords}
+        if schema.get("nullable") is True:
+            checks |= {name: accept_null(checks[name]) for name in _CHECKED_UNLESS_NULLABLE if name in checks}
+        return [(check, schema[name]) for name, check in checks.items()]
 
     def _read_names(self, schema: Schema, base: str, steps: StepCounter) -> str:
         """Index the id and the anchors of a schema. Return its base URI."""

@@ -79,7 +79,10 @@ class ClientCredentialsTokens:
     ) -> str:
         """Return a valid token other than the given one; raises `CredentialsRejected` or `TokenUnavailable`."""
         requested_at = self._clock.monotonic()
-        if on_wait is not None and not self._is_fresh(self._find_token(other_than)):
+        at_hand = self._find_token(other_than)
+        if at_hand is not None and self._is_fresh(at_hand) and not self._lock.locked():
+            return at_hand.text
+        if on_wait is not None:  # also if another request fetches: the wait for it is as long
             await on_wait()
         async with self._lock:
             cached = self._find_token(other_than)

@@ -31,7 +31,7 @@ class TokenSource(Protocol):
         """A valid token other than the given one, which the upstream refused; None if requests go without a token.
 
         The given one is returned if `refusal`, the upstream's, may concern one tool only and another token would not help.
-        `on_wait` is awaited before an authorization server is asked, which takes up to ten seconds.
+        `on_wait` is awaited before a wait for an authorization server, asked by this or another request: up to ten seconds.
         Raises `LoginRequired`, `CredentialsRejected` or `TokenUnavailable`.
         """
         ...

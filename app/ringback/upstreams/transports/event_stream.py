@@ -10,7 +10,7 @@ its reader are all kept.
 """
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
 import httpx2
@@ -25,7 +25,7 @@ from ringback.upstreams.transports.line_splitter import LineSplitter, OversizedL
 from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UndecodedMessage, decode_messages
 from ringback.upstreams.transports.notification_buffer import NotificationBuffer, is_plain_notification
 from ringback.upstreams.transports.paced_streams import PacedStreams
-from ringback.upstreams.transports.progress_floods import leave_out_outdated
+from ringback.upstreams.transports.progress_floods import find_group_ends, leave_out_outdated
 
 EVENT_LIMIT: Final = RateLimit(per_second=500, burst=2000)
 """For the notifications of a stream that is paced by its reader."""
@@ -97,6 +97,8 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         self._bucket = TokenBucket(EVENT_LIMIT)
         self._lines: list[bytes] = []
         self._size = 0
+        self._skipped_bytes = 0
+        """Left out since they were last counted as units of work."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         splitter = LineSplitter(self._limit + _FIELD_BYTES)
@@ -104,9 +106,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         try:
             while (chunk := await chunks.read_chunk(self._notifications.wait_seconds())) is not None:
                 line_count = 0
-                if self._notifications.is_limiting:
-                    chunk = await self._leave_out_outdated(chunk)
-                for line in splitter.feed(chunk):
+                for line in self._read_lines(splitter, chunk):
                     if not self._keep_inner_line(line):
                         for text in await self._add_line(line):
                             yield text
@@ -116,7 +116,8 @@ class CheckedEventStream(httpx2.AsyncByteStream):
                         self._note_wait(has_waited=await self._flow.take_in(LINES_AT_ONCE))
                 for text in await self._check_buffered([*self._notifications.pop_due()]):
                     yield text
-                self._note_wait(has_waited=await self._flow.take_in(line_count % LINES_AT_ONCE))
+                skipped_units, self._skipped_bytes = divmod(self._skipped_bytes, BYTES_PER_UNIT)
+                self._note_wait(has_waited=await self._flow.take_in(line_count % LINES_AT_ONCE + skipped_units))
             for text in await self._check_buffered([*self._notifications.pop_all()]):
                 yield text
         finally:
@@ -125,15 +126,28 @@ class CheckedEventStream(httpx2.AsyncByteStream):
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    async def _leave_out_outdated(self, chunk: bytes) -> bytes:
+    def _read_lines(self, splitter: LineSplitter, chunk: bytes) -> Iterator[bytes | OversizedLine]:
+        """The lines of the chunk. Once notifications are limited, outdated progress is left out of the rest of the chunk.
+
+        That is decided for each group of events: at the begin of a chunk a permit may be free, which is enough for one event.
+        """
+        start = 0
+        for end in find_group_ends(chunk):
+            if self._notifications.is_limiting:
+                break
+            yield from splitter.feed(chunk[start:end])
+            start = end
+        yield from splitter.feed(self._leave_out_outdated(chunk[start:]))
+
+    def _leave_out_outdated(self, rest: bytes) -> bytes:
         """In a flood, leave out progress that the same chunk replaces. It costs its bytes."""
-        if self._paced_streams.is_paced(self._request_id):
-            return chunk
-        rest, count = leave_out_outdated(chunk)
+        if not self._notifications.is_limiting or self._paced_streams.is_paced(self._request_id):
+            return rest
+        kept, count = leave_out_outdated(rest)
         if count:
             self._faults.increment(Fault.DROPPED, count)
-            self._note_wait(has_waited=await self._flow.take_in((len(chunk) - len(rest)) // BYTES_PER_UNIT))
-        return rest
+            self._skipped_bytes += len(rest) - len(kept)
+        return kept
 
     def _keep_inner_line(self, line: bytes | OversizedLine) -> bool:
         """Keep the line and return True, unless it ends its event or exceeds the limit."""

@@ -1,5 +1,6 @@
 """Tokens of a configured client: the caller is notified before the authorization server is asked."""
 
+import asyncio
 from collections.abc import Sequence
 
 from ringback.domain import jsontext
@@ -20,12 +21,16 @@ class ScriptedCredentials(ClientCredentialsTokens):
         )
         super().__init__(credentials, look_up=refuse_look_up, clock=FakeClock())
         self.steps: list[str] = []
+        self.is_asked, self.may_answer = asyncio.Event(), asyncio.Event()
+        self.may_answer.set()
 
     async def note_wait(self) -> None:
         self.steps.append("wait")
 
     async def _post_form(self) -> tuple[int, bytes | None]:
         self.steps.append("request")
+        self.is_asked.set()
+        await self.may_answer.wait()
         token = f"token-{self.steps.count('request')}"
         return 200, jsontext.dumps({"access_token": token, "token_type": "Bearer", "expires_in": 3600})
 
@@ -38,3 +43,18 @@ async def test_a_caller_is_notified_before_a_token_request_and_not_if_a_token_is
     assert await tokens.get_token(other_than="token-1", on_wait=tokens.note_wait) == "token-2"
     assert await tokens.get_token(other_than="token-1", on_wait=tokens.note_wait) == "token-2"
     assert tokens.steps == ["wait", "request"] * 2
+
+
+async def test_a_caller_is_notified_before_it_waits_for_the_fetch_of_another_though_the_old_token_looks_fresh() -> None:
+    tokens = ScriptedCredentials()
+    old = await tokens.get_token()
+    tokens.is_asked.clear()
+    tokens.may_answer.clear()
+    refused = asyncio.create_task(tokens.get_token(other_than=old))
+    await tokens.is_asked.wait()
+
+    waiting = asyncio.create_task(tokens.get_token(on_wait=tokens.note_wait))
+    tokens.may_answer.set()
+
+    assert await asyncio.gather(refused, waiting) == ["token-2", "token-2"]
+    assert tokens.steps == ["request", "request", "wait"]
