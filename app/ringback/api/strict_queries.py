@@ -45,6 +45,8 @@ def find_query_rules(dependant: Dependant) -> dict[str, QueryRule]:
 def require_strict_query(rules: Mapping[str, QueryRule], parameters: Iterable[tuple[str, str]]) -> None:
     """Raise `InvalidRequest` for a number in another form, and for a parameter that is sent twice and has one value."""
     values = list(parameters)
+    if not values:
+        return
     counts = Counter(name for name, _ in values)
     for name, value in values:
         rule = rules.get(name)

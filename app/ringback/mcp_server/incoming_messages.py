@@ -40,6 +40,8 @@ _MEDIA_TYPE: Final = "application/json"
 _STREAM_MEDIA_TYPE: Final = "text/event-stream"
 _ZERO_WEIGHT: Final = re.compile(r"q=0(\.0{0,3})?", re.IGNORECASE)
 """The parameter of a media range that its client does not accept (RFC 9110 §12.4.2)."""
+ACCEPT_LENGTH_MAX: Final = 2_000
+"""Characters of an Accept header. A longer one would hold up other requests for milliseconds, and is refused."""
 _USUAL_ACCEPT: Final = "application/json, text/event-stream"
 """What the SDKs send."""
 
@@ -63,6 +65,8 @@ def require_media_types(scope: Scope) -> None:
 
 def accepts(accept: str, media_type: str) -> bool:
     """Whether a client with this header accepts the media type. The most specific range that matches counts (§12.5.1)."""
+    if len(accept) > ACCEPT_LENGTH_MAX:
+        return False
     is_accepted = dict[str, bool]()
     for each in accept.lower().split(","):
         media_range, *parameters = (part.strip() for part in each.split(";"))

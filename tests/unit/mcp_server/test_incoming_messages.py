@@ -19,6 +19,7 @@ from ringback.mcp_server.incoming_messages import accepts
         ("application/jsonx, text/event-streams", (False, False)),
         ("*/*; q=0.0", (False, False)),
         ("", (False, False)),
+        ("*/*," + "a/b," * 500, (False, False)),
     ],
 )
 def test_the_most_specific_range_with_a_weight_above_zero_accepts(accept: str, expected: tuple[bool, bool]) -> None:
