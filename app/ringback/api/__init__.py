@@ -19,7 +19,7 @@ a rule that REST and MCP both need belongs to `ringback.services`.
     operations          health, readiness, problem types, public keys: without authentication
     status              what `ringback doctor` asks a running service
     metrics             Prometheus' format; metric_families builds the metrics
-    authentication      the caller of a request, and strict parsing of its body
+    authentication      the caller of a request, and strict parsing of its body; strict_queries: of its query
     login_pages         the pages on which a person signs in to an upstream; login_cookies: which browser began
     browser_forms       forms that browsers send: their origin, their size, the keys in them
     operator_access     what an operator does for other principals, with a line in the audit log

@@ -5,12 +5,12 @@ from typing import Annotated, Any, Final
 
 import orjson
 from fastapi import Depends, Request, Response, Security
-from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from ringback.api.context import Services, get_config
 from ringback.api.http_errors import MalformedJson, UnsupportedMediaType
+from ringback.api.strict_queries import find_query_rules, require_strict_query
 from ringback.domain import jsontext
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import Caller
@@ -55,13 +55,14 @@ CallerDep = Annotated[Caller, Depends(_get_caller)]
 class AuthenticatedRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
-        accepts_principal = _has_query_parameter(self.dependant, "principal")
+        rules = find_query_rules(self.dependant)
         is_body_optional = self.body_field is not None and not self.body_field.field_info.is_required()
 
         async def handle_authenticated(request: Request) -> Response:
             request.state.caller = await authenticate_request(request)
-            if "principal" in request.query_params and not accepts_principal:
+            if "principal" in request.query_params and "principal" not in rules:
                 raise InvalidRequest("This operation acts for the owner of the key only. Leave out `principal`.")
+            require_strict_query(rules, request.query_params.multi_items())
             if self.body_field is None:
                 return await handle(request)
             strict = StrictJsonRequest(request.scope, request.receive)
@@ -73,13 +74,6 @@ class AuthenticatedRoute(APIRoute):
             return await handle(strict)
 
         return handle_authenticated
-
-
-def _has_query_parameter(dependant: Dependant, name: str) -> bool:
-    return any(
-        field.alias == name or name in getattr(field.field_info.annotation, "model_fields", ())
-        for field in dependant.query_params
-    ) or any(_has_query_parameter(each, name) for each in dependant.dependencies)
 
 
 class StrictJsonRequest(Request):

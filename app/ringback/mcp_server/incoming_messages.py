@@ -14,12 +14,11 @@ clients do not show.
 """
 
 import json
+import re
 from collections.abc import MutableMapping
 from typing import Any, Final, cast
 
-from mcp.server.streamable_http import check_accept_headers
 from starlette.datastructures import Headers
-from starlette.requests import Request
 from starlette.types import Scope
 
 from ringback.domain import jsontext
@@ -38,6 +37,11 @@ _BODY_KEY: Final = "ringback.jsonrpc_body"
 """The key of the body there."""
 _NOTIFICATION_PREFIX: Final = "notifications/"
 _MEDIA_TYPE: Final = "application/json"
+_STREAM_MEDIA_TYPE: Final = "text/event-stream"
+_ZERO_WEIGHT: Final = re.compile(r"q=0(\.0{0,3})?", re.IGNORECASE)
+"""The parameter of a media range that its client does not accept (RFC 9110 §12.4.2)."""
+ACCEPT_LENGTH_MAX: Final = 2_000
+"""Characters of an Accept header. A longer one would hold up other requests for milliseconds, and is refused."""
 _USUAL_ACCEPT: Final = "application/json, text/event-stream"
 """What the SDKs send."""
 
@@ -48,14 +52,28 @@ def require_media_types(scope: Scope) -> None:
     Raises `NotAcceptable` or `UnexpectedMediaType`.
     """
     headers = Headers(scope=scope)
-    if headers.get("accept") != _USUAL_ACCEPT and not all(check_accept_headers(Request(scope))):
+    accept = headers.get("accept", "")
+    if accept != _USUAL_ACCEPT and not (accepts(accept, _MEDIA_TYPE) and accepts(accept, _STREAM_MEDIA_TYPE)):
         raise NotAcceptable(
             f"Send the header 'Accept: {_USUAL_ACCEPT}': a response is one of the two. Its media types must both be accepted."
         )
-    if not headers.get("content-type", "").lower().startswith(_MEDIA_TYPE):
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != _MEDIA_TYPE:
         raise UnexpectedMediaType(
             f"Send the header 'Content-Type: {_MEDIA_TYPE}': the body of a POST is a JSON-RPC message."
         )
+
+
+def accepts(accept: str, media_type: str) -> bool:
+    """Whether a client with this header accepts the media type. The most specific range that matches counts (§12.5.1)."""
+    if len(accept) > ACCEPT_LENGTH_MAX:
+        return False
+    is_accepted = dict[str, bool]()
+    for each in accept.lower().split(","):
+        media_range, *parameters = (part.strip() for part in each.split(";"))
+        weight_is_zero = any(_ZERO_WEIGHT.fullmatch(part) for part in parameters)
+        is_accepted[media_range] = is_accepted.get(media_range, False) or not weight_is_zero
+    general = media_type.partition("/")[0]
+    return next((is_accepted[each] for each in (media_type, f"{general}/*", "*/*") if each in is_accepted), False)
 
 
 def read_message(body: bytes, scope: Scope) -> dict[str, Any]:

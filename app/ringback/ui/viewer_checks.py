@@ -28,7 +28,7 @@ class ViewerChecks:
         """The check of this viewer, which `request` has just shown. Streams of one sign-in, or of one link, share it."""
         key = (viewer.portal_link_id, viewer.form_token)
         check = self._checks.get(key)
-        if check is None or check.viewer != viewer:
+        if check is None or check.viewer != viewer or check.has_ended:
             check = self._checks[key] = ViewerCheck(self._viewers, self._clock, request, viewer)
         return check
 
@@ -43,21 +43,17 @@ class ViewerCheck:
         self._request = request
         self._lock = asyncio.Lock()
         self._checked_at = clock.monotonic()
-        self._is_admitted = True
+        self.has_ended = False
 
-    async def is_admitted(self) -> bool:
-        """False for good once the viewer, or one of its rights, has ended; and as long as the store cannot say it."""
+    async def is_admitted(self, *, shows_rows: bool) -> bool:
+        """False once the viewer, or one of its rights, has ended; and for rows, while the store does not answer."""
         async with self._lock:
             now = self._clock.monotonic()
-            if self._is_admitted and now >= self._checked_at + CHECK_SECONDS:
-                if not await self._read():
-                    return False
-                self._checked_at = now
-            return self._is_admitted
-
-    async def _read(self) -> bool:
-        try:
-            self._is_admitted = await self._viewers.find_viewer(self._request) == self.viewer
-        except StoreUnavailable:
-            return False
-        return self._is_admitted
+            if self.has_ended or now < self._checked_at + CHECK_SECONDS:
+                return not self.has_ended
+            try:
+                self.has_ended = await self._viewers.find_viewer(self._request) != self.viewer
+            except StoreUnavailable:
+                return not shows_rows
+            self._checked_at = now
+            return not self.has_ended

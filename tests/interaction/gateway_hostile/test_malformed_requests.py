@@ -66,8 +66,12 @@ async def test_two_members_of_one_name_are_refused_in_both_eras(
 @pytest.mark.parametrize(
     ("name", "status", "values"),
     [
-        ("accept", 406, [None, "application/json", "text/event-stream", "text/html"]),
-        ("content-type", 415, [None, "text/plain", "application/xml"]),
+        ("accept", 406, [None, "application/json", "text/event-stream", "text/html", "*/*;q=0"]),
+        (
+            "content-type",
+            415,
+            [None, "text/plain", "application/xml", "application/jsonx", "application/json-patch+json"],
+        ),
     ],
 )
 async def test_a_wrong_media_type_is_refused_in_words_in_both_eras(

@@ -217,6 +217,37 @@ async def test_a_wrong_parameter_is_named(
     assert [error["parameter"] for error in problem["errors"]] == [parameter]
 
 
+@pytest.mark.parametrize(
+    ("query", "parameter"),
+    [
+        ("min_runs=1_0", "min_runs"),
+        ("min_runs=%2B2", "min_runs"),
+        ("min_runs=2.0", "min_runs"),
+        ("limit=%202", "limit"),
+        ("limit=\u0662", "limit"),
+        ("limit=1&limit=2", "limit"),
+        ("tool=a&tool=a", "tool"),
+        ("principal=alice&principal=bob", "principal"),
+    ],
+)
+async def test_numbers_in_another_form_and_repeated_parameters_are_refused(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, query: str, parameter: str
+) -> None:
+    problem = await assert_rejected(service, alice, "GET", f"/v1/calls?{query}")
+
+    assert problem["status"] == 422
+    assert [error["parameter"] for error in problem["errors"]] == [parameter]
+
+
+async def test_a_list_of_outcomes_may_be_repeated_and_seconds_may_have_a_fraction(alice: httpx.AsyncClient) -> None:
+    answers = [
+        await alice.get(path)
+        for path in ("/v1/calls?outcome=result&outcome=cancelled&min_runs=2", "/v1/events?wait_seconds=0.01")
+    ]
+
+    assert [answer.status_code for answer in answers] == [200, 200], answers[0].text
+
+
 @pytest.mark.parametrize("wait", ["-1", "61", "nan", "inf", "soon"])
 async def test_a_wait_is_bounded(service: ServiceUnderTest, alice: httpx.AsyncClient, wait: str) -> None:
     problem = await assert_rejected(service, alice, "GET", "/v1/events", params={"wait_seconds": wait})

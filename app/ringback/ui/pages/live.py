@@ -245,7 +245,7 @@ class LivePages:
     ) -> AsyncGenerator[bytes]:
         yield _write_retry(RETRY_MILLISECONDS)
         async for content in contents:
-            if not await check.is_admitted():
+            if not await check.is_admitted(shows_rows=content is not None):
                 return
             yield b": still here\n\n" if content is None else self._get_frame(view, content)
 

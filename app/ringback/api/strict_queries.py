@@ -1,0 +1,80 @@
+"""Checks the query of a request before pydantic converts it: numbers as JSON writes them, and no parameter twice.
+
+Pydantic reads `1_0`, `+2` and `2.0` as integers, and of a repeated parameter it takes the last value. A proxy in front of
+Ringback could read another number, or the first value.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin
+
+from fastapi.dependencies.models import Dependant
+from pydantic.fields import FieldInfo
+
+from ringback.domain.errors import InvalidRequest
+
+_INTEGER: Final = re.compile(r"-?[0-9]+")
+_NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRule:
+    """What one parameter may be."""
+
+    text: re.Pattern[str] | None
+    """The whole value; None for a parameter that is no number."""
+    is_repeatable: bool
+
+
+def find_query_rules(dependant: Dependant) -> dict[str, QueryRule]:
+    """The rules of the parameters of an operation and of its dependencies, by name."""
+    rules: dict[str, QueryRule] = {}
+    for each in dependant.dependencies:
+        rules |= find_query_rules(each)
+    for parameter in dependant.query_params:
+        members: Mapping[str, FieldInfo] = getattr(parameter.field_info.annotation, "model_fields", {})
+        rules |= {info.alias or name: _make_rule(info.annotation) for name, info in members.items()}
+        if not members:
+            rules[parameter.alias] = _make_rule(parameter.field_info.annotation)
+    return rules
+
+
+def require_strict_query(rules: Mapping[str, QueryRule], parameters: Iterable[tuple[str, str]]) -> None:
+    """Raise `InvalidRequest` for a number in another form, and for a parameter that is sent twice and has one value."""
+    values = list(parameters)
+    if not values:
+        return
+    counts = Counter(name for name, _ in values)
+    for name, value in values:
+        rule = rules.get(name)
+        if rule is None:
+            continue
+        if counts[name] > 1 and not rule.is_repeatable:
+            raise _refuse(name, "Send this parameter once.")
+        if rule.text is not None and rule.text.fullmatch(value) is None:
+            raise _refuse(name, "Write the number in decimal digits, such as 10.")
+
+
+def _refuse(name: str, detail: str) -> InvalidRequest:
+    return InvalidRequest(f"{name}: {detail}", errors=[{"parameter": name, "detail": detail}])
+
+
+def _make_rule(annotation: Any) -> QueryRule:
+    types = set(_list_types(annotation))
+    text = _INTEGER if int in types else _NUMBER if float in types else None
+    return QueryRule(text, is_repeatable=not types.isdisjoint({list, set, frozenset, tuple}))
+
+
+def _list_types(annotation: Any) -> Iterable[Any]:
+    """The types of a union, of which a list counts as `list`, whatever it contains."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from _list_types(get_args(annotation)[0])
+    elif origin in {Union, UnionType}:
+        for each in get_args(annotation):
+            yield from _list_types(each)
+    else:
+        yield origin or annotation
