@@ -34,6 +34,7 @@ def shorten_leases() -> None:
     dispatcher.ATTEMPT_SECONDS /= SHORTENED_BY  # pyright: ignore[reportConstantRedefinition, reportAttributeAccessIssue, reportPrivateImportUsage]
     notifications.CHECK_SECONDS /= SHORTENED_BY  # pyright: ignore[reportConstantRedefinition, reportAttributeAccessIssue]
     _keyword_defaults(driver.connect)["answer_timeout_seconds"] /= SHORTENED_BY
+    driver.TRANSACTION_SECONDS /= SHORTENED_BY  # pyright: ignore[reportConstantRedefinition, reportAttributeAccessIssue]
     for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
         seconds = float(driver.SERVER_SETTINGS[name].removesuffix("s"))
         driver.SERVER_SETTINGS[name] = f"{1000 * seconds / SHORTENED_BY:.0f}ms"

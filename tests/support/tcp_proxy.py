@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
+SYNC: Final = b"S\x00\x00\x00\x04"
+"""PostgreSQL's message that ends a statement with parameters."""
 CHUNK_BYTES: Final = 64 * 1024
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER with 0 seconds: a close sends RST and drops what was not sent."""
@@ -28,7 +30,7 @@ class TcpProxy:
         self._links: set[Link] = set()
         self._flowing = asyncio.Event()
         self._flowing.set()
-        self._refusing = False
+        self._refusing = self._withholds_syncs = False
 
     def cut(self) -> None:
         """Reset both sides of every connection."""
@@ -55,6 +57,10 @@ class TcpProxy:
     def resume(self) -> None:
         """Deliver what was sent meanwhile, and go on."""
         self._flowing.set()
+
+    def withhold_syncs(self) -> None:
+        """Keep back the end of each statement: the server executes it, and waits for the rest of the message."""
+        self._withholds_syncs = True
 
     def refuse(self, *, refusing: bool = True) -> None:
         """Reset new connections at once, as if nothing listened; or accept them again."""
@@ -90,7 +96,7 @@ class TcpProxy:
         with suppress(OSError):
             while data := await reader.read(CHUNK_BYTES):
                 await self._flowing.wait()
-                writer.write(data)
+                writer.write(data.removesuffix(SYNC) if self._withholds_syncs else data)
                 await writer.drain()
         if link.stranded:
             await asyncio.Event().wait()  # the other side receives nothing until the proxy is closed

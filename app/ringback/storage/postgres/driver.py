@@ -9,6 +9,7 @@ enable_hashjoin, _mergejoin   a hash or a sort of a whole table, for the few row
 statement_timeout             a statement that waits for a lock or a dead disk ends, and its caller gets 503
 lock_timeout                  the same, earlier, for a row that another unit does not release
 idle_in_transaction_…         a node that is stopped (SIGSTOP, a paused VM) within a unit loses the unit, not the others
+transaction_timeout           the same for a node that was cut off within a message, which is not idle (PostgreSQL 17 or later)
 tcp_keepalives_…              PostgreSQL notices a node whose network was cut, and releases its locks
 application_name              says which node a connection belongs to, in pg_stat_activity
 """
@@ -30,6 +31,9 @@ ANSWER_TIMEOUT_SECONDS: Final = 20.0
 """After this the server is considered gone: it would have ended the statement itself."""
 IDLE_IN_TRANSACTION_SECONDS: Final = 10.0
 """A unit of work computes for milliseconds between two statements. A node that was stopped for longer has lost its leases."""
+TRANSACTION_SECONDS: Final = 40.0
+"""More than two statements that wait as long as they may; a unit takes milliseconds."""
+TRANSACTION_TIMEOUT_VERSION: Final = 17
 STATEMENTS_CACHED: Final = 1024
 """Some 250 statements, in their two forms: each is parsed and planned once for a connection."""
 
@@ -79,6 +83,8 @@ class ListeningConnection(Connection, Protocol):
 
     def get_server_pid(self) -> int: ...
 
+    def get_server_version(self) -> asyncpg.ServerVersion: ...
+
     async def add_listener(self, channel: str, callback: Callable[..., None], /) -> None: ...
 
     def add_termination_listener(self, callback: Callable[..., None], /) -> None: ...
@@ -100,6 +106,19 @@ async def connect(
         server_settings=SERVER_SETTINGS | (server_settings or {}),
     )
     return cast("ListeningConnection", connection)
+
+
+async def connect_for_units(url: str) -> Connection:
+    """A connection for units of work: PostgreSQL 17 or later ends it when a transaction takes too long.
+
+    A statement is sent in several messages. If the network is cut after some of them, and a proxy keeps the server's side open,
+    the server waits for the rest with all locks of the transaction. To it the session is active, so no other timeout ends it,
+    and all nodes that need one of these locks wait for as long as the proxy lives.
+    """
+    connection = await connect(url)
+    if connection.get_server_version().major >= TRANSACTION_TIMEOUT_VERSION:
+        await connection.execute(f"SET transaction_timeout = '{1000 * TRANSACTION_SECONDS:.0f}ms'")
+    return connection
 
 
 def _plain_scheme(url: str) -> str:

@@ -31,6 +31,7 @@ _LOST_CONNECTIONS: Final = (
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
     asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.TransactionTimeoutError,
     OSError,
     TimeoutError,
     EOFError,

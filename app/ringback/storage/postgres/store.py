@@ -11,7 +11,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.storage.postgres.availability import Availability
-from ringback.storage.postgres.driver import Connection, connect
+from ringback.storage.postgres.driver import Connection, connect_for_units
 from ringback.storage.postgres.errors import to_store_unavailable
 from ringback.storage.postgres.lanes import Lane
 from ringback.storage.postgres.migrator import migrate_database
@@ -147,7 +147,7 @@ class PostgresStore:
 
     async def _connect(self) -> Connection:
         try:
-            return await connect(self._url)
+            return await connect_for_units(self._url)
         except Exception as error:
             raise to_store_unavailable(error) from error
 

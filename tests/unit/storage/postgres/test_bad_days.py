@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -10,14 +11,16 @@ from ringback.domain.errors import InvalidRequest, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.storage.open import open_store
 from ringback.storage.postgres import driver
-from ringback.storage.postgres.errors import to_caller_error
+from ringback.storage.postgres.errors import is_connection_lost, to_caller_error
 from ringback.storage.postgres.store import PostgresStore
 from tests.support.builders import make_api_key, make_call
 from tests.support.clock import FakeClock
+from tests.support.databases import database_pool
 from tests.support.examples import ALICE
 from tests.support.limits import WAIT_SECONDS
 from tests.support.postgres import running_postgres
 from tests.support.stores import make_sealer
+from tests.support.tcp_proxy import running_tcp_proxy
 
 END_SESSIONS = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -219,3 +222,26 @@ def test_a_wrong_statement_stays_the_error_that_it_is() -> None:
     error = asyncpg.UndefinedColumnError("column does not exist")
 
     assert to_caller_error(error) is error
+
+
+async def test_a_node_that_is_cut_off_within_a_message_loses_its_transaction_and_its_locks(
+    url: str, admin: "asyncpg.Connection[asyncpg.Record]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by chaos: a proxy kept the session of a dead node, which held its locks for as long as the proxy lived."""
+    monkeypatch.setattr(driver, "TRANSACTION_SECONDS", 1.0)
+    lock = "SELECT pg_advisory_xact_lock($1)"
+    address = database_pool().address
+    async with running_tcp_proxy(urlsplit(address.network_url).port or 5432) as proxy:
+        node = await driver.connect_for_units(address.tcp_url(urlsplit(url).path.lstrip("/"), port=proxy.port))
+        await node.fetch(lock, 7)  # from now on it is prepared
+        await node.execute("BEGIN")
+        proxy.withhold_syncs()
+        unit = asyncio.create_task(node.fetch(lock, 7))
+        async with asyncio.timeout(WAIT_SECONDS):
+            while await admin.fetchval("SELECT pg_try_advisory_lock(7)"):
+                await admin.fetchval("SELECT pg_advisory_unlock(7)")
+            await admin.fetchval("SELECT pg_advisory_lock(7)")
+            (error,) = await asyncio.gather(unit, return_exceptions=True)
+        assert isinstance(error, Exception)
+        assert is_connection_lost(error)
+        node.terminate()
