@@ -51,6 +51,7 @@ Three rules carry everything:
     private_sqlite  the SQLite files of the libraries and the listener
     key_locks     one lock for each key
     backoff       the pause before the next attempt
+    suggestions   a known name in the place of an unknown one
     log_context   the ids that each log line of a request, a call or a delivery has
     signing/      signatures, secrets and sealing
 

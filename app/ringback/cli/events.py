@@ -22,7 +22,7 @@ from ringback.cli.following import format_progress
 from ringback.cli.output import exit_on_errors, model_to_json, print_json_line, print_message, print_output
 from ringback.client import ClientError, Event, EventType, RingbackClient
 from ringback.client.options import EventOptions
-from ringback.domain.suggestions import find_similar
+from ringback.suggestions import find_similar
 
 app = typer.Typer(
     no_args_is_help=False,

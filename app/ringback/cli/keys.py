@@ -14,7 +14,6 @@ from ringback.cli.service_errors import SERVICE_ERRORS
 from ringback.domain.clock import format_iso
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.principal import DEFAULT_SCOPES, ApiKey, Scope
-from ringback.domain.suggestions import suggest_name
 from ringback.keyring import load_key_ring, rotate_key_file
 from ringback.resealing import count_sealed_by_key
 from ringback.service_database import open_api_keys, open_shared_store
@@ -24,6 +23,7 @@ from ringback.signing import ed25519, sealing
 from ringback.signing.sealing import KeyRing
 from ringback.storage.schema import read_schema_state
 from ringback.storage.urls import locate_database
+from ringback.suggestions import suggest_name
 from ringback.upstreams.config import ConfigError, load_upstreams
 
 T = TypeVar("T")

@@ -17,7 +17,6 @@ from starlette.types import Message, Receive, Scope, Send
 from ringback import __version__
 from ringback.domain.errors import EndpointUnavailable, NotFound, ShuttingDown
 from ringback.domain.principal import Authenticator, Caller
-from ringback.domain.suggestions import suggest_name
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import (
     builtin_tools,
@@ -50,6 +49,7 @@ from ringback.mcp_server.session_recorder import SessionRecorder
 from ringback.mcp_server.session_transport import SessionTransport
 from ringback.mcp_server.wait_windows import WaitWindows
 from ringback.services.mcp_sessions import IDLE_SECONDS
+from ringback.suggestions import suggest_name
 
 _current_caller: Final[ContextVar[Caller]] = ContextVar("current_caller")
 """The caller of the current request. The SDK does not pass the request to its input schema look-up."""

@@ -29,13 +29,13 @@ from ringback.domain.event_types import (
 from ringback.domain.payload_changes import find_incompatible_change
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
-from ringback.domain.suggestions import suggest_name
 from ringback.services.api_keys import require_held_key
 from ringback.services.audit import record_own_change
 from ringback.services.event_demands import renew_demand, require_room_to_follow
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import poll_until
 from ringback.services.webhook_checks import get_own_webhook
+from ringback.suggestions import suggest_name
 
 log = logging.getLogger(__name__)
 

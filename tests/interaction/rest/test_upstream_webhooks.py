@@ -42,9 +42,9 @@ async def test_a_change_webhook_describes_its_events_and_keeps_its_resources(ali
     ("body", "words"),
     [
         ({"upstream": None}, "Say which: upstream"),
-        ({"tool": "git_log"}, "Register one of its own"),
-        ({"client_session_id": "s"}, "Register one of its own"),
-        ({"correlation_id": "c", "match_correlation": True}, "Register one of its own"),
+        ({"tool": "git_log"}, "Register another webhook"),
+        ({"client_session_id": "s"}, "Register another webhook"),
+        ({"correlation_id": "c", "match_correlation": True}, "Register another webhook"),
         ({"events": ["call.finished"], "resource_uri": BOOK_URI}, "Add it to events"),
     ],
 )

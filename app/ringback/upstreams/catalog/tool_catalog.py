@@ -20,9 +20,9 @@ from ringback.domain.errors import (
     UnknownUpstream,
 )
 from ringback.domain.principal import Principal
-from ringback.domain.suggestions import suggest_name
 from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.upstreams import CheckWork, SkippedUpstream, ToolConfig, ToolInfo, UpstreamInfo
+from ringback.suggestions import suggest_name
 from ringback.upstreams.catalog.argument_validation import ArgumentValidator
 from ringback.upstreams.connection_problems import ConnectionProblem
 from ringback.upstreams.errors import UpstreamUnreachable
