@@ -120,11 +120,11 @@ async def test_a_caller_whose_commit_gets_no_answer_learns_that_it_may_be_stored
         tx.notify("topic")
         await tx.calls.insert(call)
 
-    monkeypatch.setattr(store_module, "connect", connect_badly)
+    monkeypatch.setattr(store_module, "connect_for_units", connect_badly)
     with store.signals.listen("topic") as waiter:
         with pytest.raises(StoreUnavailable, match=r"may have been stored\. Repeat it with the same Idempotency-Key"):
             await store.write(work)
-        monkeypatch.setattr(store_module, "connect", connect)
+        monkeypatch.setattr(store_module, "connect_for_units", connect)
 
         assert await waiter.wait(0)
     assert ends == ["rollback"]
