@@ -1,13 +1,8 @@
 """A legacy client that lost the stream of a request gets the response with `Last-Event-ID`, also after a restart."""
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
-import httpx
 import pytest
 
 from ringback.mcp_server import request_events
@@ -16,6 +11,7 @@ from ringback.mcp_server.method_dispatcher import MethodDispatcher
 from ringback.mcp_server.session_transport import RETRY_MILLISECONDS
 from ringback.mcp_server.upstream_router import UpstreamRouter
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, RunningRingback, open_session
+from tests.support.event_reader import open_stream, resume_stream
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, LegacyClientSession
 from tests.support.resource_upstream import NOTE_URI
@@ -32,72 +28,11 @@ def streams_open_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_events, "OPEN_AFTER_SECONDS", 0.0)
 
 
-@dataclass(slots=True)
-class Event:
-    id: str | None
-    retry: int | None
-    data: Any
-
-
-class EventReader:
-    """The events of a stream, with their ids."""
-
-    def __init__(self, response: httpx.Response) -> None:
-        self.response = response
-        self._events = self._read()
-
-    async def next(self) -> Event:
-        async with asyncio.timeout(WAIT_SECONDS):
-            return await anext(self._events)
-
-    async def read_response(self) -> Event:
-        """The next event with a response."""
-        while True:
-            event = await self.next()
-            if event.data is not None and "method" not in event.data:
-                return event
-
-    async def has_ended(self) -> bool:
-        async with asyncio.timeout(WAIT_SECONDS):
-            return [event async for event in self._events] == []
-
-    async def _read(self) -> AsyncIterator[Event]:
-        fields: dict[str, str] = {}
-        async for line in self.response.aiter_lines():
-            if not line and fields:
-                data = fields.get("data")
-                retry = fields.get("retry")
-                yield Event(fields.get("id"), int(retry) if retry else None, json.loads(data) if data else None)
-                fields = {}
-            name, _, value = line.partition(": ")
-            if name:
-                fields[name] = value
-
-
-@asynccontextmanager
-async def post(
-    session: LegacyClientSession, method: str, params: Json, *, request_id: int | str = 7
-) -> AsyncGenerator[EventReader]:
-    body = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
-    async with session.http.stream("POST", session.url, json=body, headers=session.headers) as response:
-        assert response.status_code == 200
-        yield EventReader(response)
-
-
-@asynccontextmanager
-async def resume(session: LegacyClientSession, event_id: str | None) -> AsyncGenerator[EventReader]:
-    headers = {**session.headers, "accept": "text/event-stream"}
-    if event_id is not None:
-        headers["last-event-id"] = event_id
-    async with session.http.stream("GET", session.url, headers=headers) as response:
-        yield EventReader(response)
-
-
 async def lose_stream(
     running: RunningRingback, session: LegacyClientSession, params: Json = HOLD, *, request_id: int | str = 7
 ) -> str:
     """Send tools/call, wait until the upstream has it, and close the connection. Returns the id of the last event."""
-    async with post(session, "tools/call", params, request_id=request_id) as stream:
+    async with open_stream(session, "tools/call", params, request_id=request_id) as stream:
         first = await stream.next()
         await running.files.stage.wait_until_held(1)
     assert first.id is not None
@@ -109,7 +44,7 @@ async def test_a_stream_begins_with_an_event_that_has_an_id_and_says_when_to_rec
 ) -> None:
     async with files.running() as running:
         session = await open_session(running)
-        async with post(
+        async with open_stream(
             session, "tools/call", {"name": "steps", "arguments": {}, "_meta": {"progressToken": 1}}
         ) as stream:
             first = await stream.next()
@@ -127,7 +62,7 @@ async def test_a_client_of_before_2025_11_25_gets_no_event_without_data(
 ) -> None:
     async with files.running() as running:
         session = await open_session(running, version=version)
-        async with post(session, "tools/call", {"name": "echo", "arguments": {}}) as stream:
+        async with open_stream(session, "tools/call", {"name": "echo", "arguments": {}}) as stream:
             assert (await stream.next()).data["id"] == 7
 
 
@@ -136,7 +71,7 @@ async def test_a_lost_stream_is_resumed_while_the_call_runs(files: RestartableRi
     async with files.running(**LONG_WAIT) as running:
         session = await open_session(running)
         event_id = await lose_stream(running, session, request_id=request_id)
-        async with resume(session, event_id) as stream:
+        async with resume_stream(session, event_id) as stream:
             assert (await stream.next()).id is not None
             files.stage.release.set()
             response = await stream.read_response()
@@ -153,7 +88,7 @@ async def test_a_lost_stream_is_resumed_after_the_call_has_ended(files: Restarta
         files.stage.release.set()
         await running.wait_until_ended()
         for _ in range(2):
-            async with resume(session, event_id) as stream:
+            async with resume_stream(session, event_id) as stream:
                 assert "kept" in (await stream.read_response()).data["result"]["content"][0]["text"]
     assert [call.name for call in files.stage.calls] == ["hold"]
 
@@ -162,10 +97,10 @@ async def test_a_stream_resumed_twice_is_resumed_from_the_later_id(files: Restar
     async with files.running(**LONG_WAIT) as running:
         session = await open_session(running)
         event_id = await lose_stream(running, session)
-        async with resume(session, event_id) as stream:
+        async with resume_stream(session, event_id) as stream:
             later_id = (await stream.next()).id
         files.stage.release.set()
-        async with resume(session, later_id) as stream:
+        async with resume_stream(session, later_id) as stream:
             assert "kept" in (await stream.read_response()).data["result"]["content"][0]["text"]
     assert [call.name for call in files.stage.calls] == ["hold"]
 
@@ -178,7 +113,7 @@ async def test_a_lost_stream_is_resumed_after_a_restart(files: RestartableRingba
         await first.wait_until_ended()
     async with files.running(**LONG_WAIT) as second:
         session = second.find_session(session)
-        async with resume(session, event_id) as stream:
+        async with resume_stream(session, event_id) as stream:
             response = await stream.read_response()
             assert await stream.has_ended()
         assert (await session.request("tools/list", {}))["tools"]
@@ -191,7 +126,7 @@ async def test_a_resumed_call_that_outlives_the_wait_is_answered_as_pending(file
     async with files.running(inline_wait_seconds=0.1) as running:
         session = await open_session(running)
         event_id = await lose_stream(running, session)
-        async with resume(session, event_id) as stream:
+        async with resume_stream(session, event_id) as stream:
             result = (await stream.read_response()).data["result"]
         files.stage.release.set()
     assert "ringback_pending" in result["structuredContent"]
@@ -201,11 +136,11 @@ async def test_a_resumed_call_that_outlives_the_wait_is_answered_as_pending(file
 async def test_a_resumed_call_that_was_to_be_a_task_is_answered_with_its_task(files: RestartableRingback) -> None:
     async with files.running() as first:
         session = await open_session(first)
-        async with post(session, "tools/call", {"name": "hold", "arguments": {}, "task": {}}) as stream:
+        async with open_stream(session, "tools/call", {"name": "hold", "arguments": {}, "task": {}}) as stream:
             event_id = (await stream.next()).id
             task_id = (await stream.read_response()).data["result"]["task"]["taskId"]
     async with files.running() as second:
-        async with resume(second.find_session(session), event_id) as stream:
+        async with resume_stream(second.find_session(session), event_id) as stream:
             assert (await stream.read_response()).data["result"]["task"]["taskId"] == task_id
         files.stage.release.set()
 
@@ -214,7 +149,7 @@ async def test_a_cancelled_notification_cancels_the_call_of_a_resumed_request(fi
     async with files.running(**LONG_WAIT) as running:
         session = await open_session(running)
         event_id = await lose_stream(running, session)
-        async with resume(session, event_id) as stream:
+        async with resume_stream(session, event_id) as stream:
             await stream.next()
             await session.cancel_request(7)
             response = await stream.read_response()
@@ -226,20 +161,22 @@ async def test_a_cancelled_notification_cancels_the_call_of_a_resumed_request(fi
 async def test_a_request_without_a_call_is_handled_again(files: RestartableRingback, restarts: bool) -> None:  # noqa: FBT001
     async with files.running() as first:
         session = await open_session(first)
-        async with post(session, "tools/list", {}) as stream:
+        async with open_stream(session, "tools/list", {}) as stream:
             event_id = (await stream.next()).id
             listed = (await stream.read_response()).data
-        async with post(session, "tools/call", {"name": "ringback_list_calls", "arguments": {"limit": 3}}) as stream:
+        async with open_stream(
+            session, "tools/call", {"name": "ringback_list_calls", "arguments": {"limit": 3}}
+        ) as stream:
             own_id = (await stream.next()).id
         if not restarts:
-            async with resume(session, event_id) as stream:
+            async with resume_stream(session, event_id) as stream:
                 assert (await stream.read_response()).data == listed
             return
     async with files.running() as second:
         session = second.find_session(session)
-        async with resume(session, event_id) as stream:
+        async with resume_stream(session, event_id) as stream:
             assert (await stream.read_response()).data == listed
-        async with resume(session, own_id) as stream:
+        async with resume_stream(session, own_id) as stream:
             assert (await stream.read_response()).data["result"]["isError"] is False
 
 
@@ -247,10 +184,10 @@ async def test_a_request_whose_call_was_never_stored_starts_nothing_when_resumed
     """The upstream refuses the arguments, so there is no call; the client gets an error and sends the request again."""
     async with files.running() as running:
         session = await open_session(running)
-        async with post(session, "tools/call", {"name": "missing", "arguments": {}}) as stream:
+        async with open_stream(session, "tools/call", {"name": "missing", "arguments": {}}) as stream:
             event_id = (await stream.next()).id
             await stream.read_response()
-        async with resume(session, event_id) as stream:
+        async with resume_stream(session, event_id) as stream:
             error = (await stream.read_response()).data["error"]
     assert (error["code"], "Send the request again" in error["message"]) == (-32000, True)
     assert files.stage.calls == []
@@ -274,7 +211,7 @@ async def test_a_client_that_has_the_response_is_sent_away_and_its_request_is_no
     """The TypeScript SDK takes no error for a response: it returns every 3 s, until a result or a 405."""
     async with files.running() as first:
         session = await open_session(first)
-        async with post(session, *REQUESTS[kind]) as stream:
+        async with open_stream(session, *REQUESTS[kind]) as stream:
             response = await stream.read_response()
         assert kind.partition(" ")[0] in response.data
         if not restarts:
@@ -304,7 +241,7 @@ def count_handled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def assert_is_sent_away(session: LegacyClientSession, event_id: str | None) -> None:
-    async with resume(session, event_id) as answer:
+    async with resume_stream(session, event_id) as answer:
         await answer.response.aread()
     assert (answer.response.status_code, answer.response.headers["allow"]) == (405, "POST, DELETE")
     assert answer.response.json()["error"]["data"] == {"problem": "stream-ended"}
@@ -323,9 +260,9 @@ async def test_a_request_that_is_about_to_start_its_call_is_waited_for(
     monkeypatch.setattr(UpstreamRouter, "resolve_name", resolve_late)
     async with files.running(**LONG_WAIT) as running:
         session = await open_session(running)
-        async with post(session, "tools/call", HOLD) as stream:
+        async with open_stream(session, "tools/call", HOLD) as stream:
             event_id = (await stream.next()).id
-        async with resume(session, event_id) as stream:
+        async with resume_stream(session, event_id) as stream:
             assert (await stream.next()).data is None
             may_resolve.set()
             files.stage.release.set()
@@ -344,7 +281,7 @@ async def test_a_request_that_started_no_call_is_not_answered_with_the_call_of_i
         event_id = await lose_stream(running, session, other, request_id=8)
         files.stage.release.set()
         await running.wait_until_ended()
-        async with resume(session, event_id) as stream:
+        async with resume_stream(session, event_id) as stream:
             response = (await stream.read_response()).data
     assert (response["id"], response["error"]["code"]) == (8, -32000)
     assert "Send the request again" in response["error"]["message"]
@@ -378,11 +315,11 @@ async def test_an_event_id_of_another_session_or_principal_is_unknown(files: Res
         stranger = await open_session(running, principal="bob")
         event_id = await lose_stream(running, session)
         for other in (sibling, stranger):
-            async with resume(other, event_id) as answer:
+            async with resume_stream(other, event_id) as answer:
                 await answer.response.aread()
                 assert answer.response.status_code == 422
         session.headers["authorization"] = stranger.headers["authorization"]
-        async with resume(session, event_id) as answer:
+        async with resume_stream(session, event_id) as answer:
             await answer.response.aread()
             assert answer.response.status_code == 404
         files.stage.release.set()
@@ -395,7 +332,7 @@ async def test_a_changed_event_id_is_unknown(files: RestartableRingback) -> None
         files.stage.release.set()
         for place in range(0, event_id.index("."), 7):
             changed = event_id[:place] + ("A" if event_id[place] != "A" else "B") + event_id[place + 1 :]
-            async with resume(session, changed) as answer:
+            async with resume_stream(session, changed) as answer:
                 await answer.response.aread()
                 assert answer.response.status_code == 422, place
 
@@ -410,7 +347,7 @@ async def test_a_notification_that_no_stream_carried_comes_with_the_next_one(fil
         await files.notes.wait_until(lambda: files.notes.subscribed)
         await files.notes.publish_resource_change()
         await running.wait_for_unsent(session)
-        async with resume(session, None) as stream:
+        async with resume_stream(session, None) as stream:
             event = await stream.next()
             assert (event.data["method"], event.data["params"]["uri"]) == ("notifications/resources/updated", NOTE_URI)
 
@@ -421,12 +358,12 @@ async def test_a_client_whose_own_stream_broke_unnoticed_opens_it_again(files: R
         session = await open_session(running, "/mcp/notes")
         await session.request("resources/subscribe", {"uri": NOTE_URI})
         await files.notes.wait_until(lambda: files.notes.subscribed)
-        async with resume(session, None) as broken:
+        async with resume_stream(session, None) as broken:
             await files.notes.publish_resource_change()
             event_id = (await broken.next()).id
-            async with resume(session, None) as second:
+            async with resume_stream(session, None) as second:
                 assert second.response.status_code == 409
-            async with resume(session, event_id) as stream:
+            async with resume_stream(session, event_id) as stream:
                 await files.notes.publish_resource_change()
                 assert (await stream.next()).data["params"]["uri"] == NOTE_URI
 
@@ -438,11 +375,11 @@ async def test_notifications_after_the_last_event_come_again_and_earlier_ones_do
         session = await open_session(running, "/mcp/notes")
         await session.request("resources/subscribe", {"uri": NOTE_URI})
         await files.notes.wait_until(lambda: files.notes.subscribed)
-        async with resume(session, None) as stream:
+        async with resume_stream(session, None) as stream:
             await files.notes.publish_resource_change()
             first_id = (await stream.next()).id
             await files.notes.publish_list_changes()
             methods = {(await stream.next()).data["method"] for _ in range(2)}
-        async with resume(session, first_id) as stream:
+        async with resume_stream(session, first_id) as stream:
             again = {(await stream.next()).data["method"] for _ in range(2)}
     assert again == methods == {"notifications/tools/list_changed", "notifications/resources/list_changed"}

@@ -6,9 +6,10 @@ from ringback.domain.encryption import SealedColumn
 from ringback.keyring import rotate_key_file
 from ringback.settings import Settings
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session, send
-from tests.interaction.gateway_sessions.test_resumed_streams import LONG_WAIT, lose_stream, resume
+from tests.interaction.gateway_sessions.test_resumed_streams import LONG_WAIT, lose_stream
 from tests.support.databases import query_rows
 from tests.support.engine import wait_until
+from tests.support.event_reader import resume_stream
 
 pytestmark = pytest.mark.requirement("R25")
 
@@ -35,7 +36,7 @@ async def test_a_session_and_its_streams_survive_a_rotation_of_the_keys(files: R
         await first.wait_until_ended()
     rotate_key_file(Settings(database_url=f"sqlite:///{files.folder / 'ringback.db'}"), random_bytes=random_key)
     async with files.running() as second:
-        async with resume(second.find_session(session), event_id) as stream:
+        async with resume_stream(second.find_session(session), event_id) as stream:
             assert "kept" in (await stream.read_response()).data["result"]["content"][0]["text"]
         store = second.application.app.store
 
