@@ -1,6 +1,7 @@
 """Calls whose client waits for the result in this process. The end of such a call reaches the client without a query.
 
     start_call, as its transaction commits ──▶ expect_end         a runner of this process runs the call
+    CompletionBatcher, before that transaction ──▶ note_outcome   the upstream has responded; the client gets that very soon
     Recorder, as the transaction that ends the call commits ──▶ publish_end
     wait_for_call, at its notification ──▶ find_end               the call and its result, still in memory
 
@@ -38,6 +39,7 @@ class _AttendedCall:
     inserted: Call | None
     """The call as its client knows it from the start; None once the client waits."""
     end: CallEnd | None = None
+    has_outcome: bool = False
 
 
 class AttendedCalls:
@@ -53,6 +55,15 @@ class AttendedCalls:
         self._calls[call.id] = _AttendedCall(call)
         if len(self._calls) > CALLS_MAX:
             self.forget_call(next(iter(self._calls)))
+
+    def note_outcome(self, call_id: CallId) -> None:
+        """The outcome of the call is known, and the transaction that ends it follows."""
+        if (attended := self._calls.get(call_id)) is not None:
+            attended.has_outcome = True
+
+    def has_outcome(self, call_id: CallId) -> bool:
+        attended = self._calls.get(call_id)
+        return attended is not None and attended.has_outcome
 
     def publish_end(self, end: CallEnd) -> None:
         """Keep the end of an expected call, unless its result is too large."""

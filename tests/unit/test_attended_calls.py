@@ -28,6 +28,17 @@ def test_the_end_of_an_expected_call_is_found_until_the_call_is_forgotten() -> N
     assert (calls.find_end(call.id), calls.forget_call(call.id), len(calls)) == (None, None, 0)
 
 
+def test_an_outcome_is_known_of_an_expected_call_only() -> None:
+    calls, call, other = AttendedCalls(), make_call(), make_call()
+    calls.expect_end(call)
+    assert not calls.has_outcome(call.id)
+
+    for each in (call, other):
+        calls.note_outcome(each.id)
+
+    assert (calls.has_outcome(call.id), calls.has_outcome(other.id), len(calls)) == (True, False, 1)
+
+
 def test_the_end_of_a_call_without_a_waiter_is_not_kept() -> None:
     calls, call = AttendedCalls(), make_call()
 

@@ -1,9 +1,9 @@
 """Responses to modern tool calls: one JSON body, or an event stream as soon as the client has to wait.
 
-    response within `ATTEND_AFTER_SECONDS`    one JSON body
-    later                                     if the wait for a stored call has begun: an event stream, which comments keep
-                                              open, with the response as its event. Else a JSON body, whose HTTP status says
-                                              what is wrong with the request
+    before the wait for a stored call         one JSON body, whose HTTP status says what is wrong with the request
+    within `ATTEND_AFTER_SECONDS` of it       one JSON body
+    later                                     an event stream, which comments keep open, with the response as its event; but
+                                              not while the end of the call is committed, for `COMMIT_SECONDS_MAX`
     the client disconnects                    the handler is cancelled, at the earliest after `ATTEND_AFTER_SECONDS`
 
 The SDK opens the stream only with the first notification, or after 15 seconds. Until then a client has no part of a response.
@@ -17,7 +17,7 @@ message, so its handler runs in the task of the HTTP request (`modern_calls`).
 
 import asyncio
 from collections.abc import Callable, Coroutine, MutableMapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import anyio
 from mcp.server import _streamable_http_modern as sdk
@@ -26,16 +26,18 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
-from ringback.waits import run_with_helper, wait_first
+from ringback.waits import run_with_helper
 
 AsgiHandler = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 ATTEND_AFTER_SECONDS: Final = 0.05
 """A call that ends sooner gets a JSON body, and is not watched for a disconnect: cancelling it would save no work.
 
-On a stream, an error of the upstream has not the HTTP status of its code (400 for -32021), so a busy machine, where a fast
-call takes longer than this, loses it. A later stream would be worse: the SDK's client ends with all its requests if Ringback
-is killed before.
+On a stream, an error of the upstream has not the HTTP status of its code (400 for -32021). So the time counts from the moment
+at which the stored call goes to its upstream, and neither the commit before that nor the one that ends the call counts. A later
+stream would be worse: the SDK's client ends with all its requests if Ringback is killed before.
 """
+COMMIT_SECONDS_MAX: Final = 1.0
+"""How long a response whose outcome is known waits for its commit without a stream. A store may be away for hours."""
 _NOTIFICATION_KEYS: Final = (b"progressToken", b"/logLevel")
 """The `_meta` keys with which a request asks for notifications. One in an argument has the SDK's way as its only effect."""
 STREAM_HEADERS: Final = (
@@ -46,13 +48,23 @@ STREAM_HEADERS: Final = (
 )
 """As the SDK sends them."""
 _WAIT_BEGUN_KEY: Final = "ringback.wait_begun"
-"""The key in the ASGI scope's state of the event that `note_wait` sets."""
+"""The key in the ASGI scope's state of the future that `note_wait` resolves."""
 
 
-def note_wait(state: MutableMapping[str, Any]) -> None:
-    """The call of this request is stored, and its client waits for the response: from now on the HTTP status is 200."""
-    if (wait_begun := state.get(_WAIT_BEGUN_KEY)) is not None:
-        wait_begun.set()
+class _BegunWait(NamedTuple):
+    began_at: float
+    """Loop time."""
+    has_outcome: Callable[[], bool]
+
+
+def note_wait(state: MutableMapping[str, Any], *, has_outcome: Callable[[], bool] = lambda: False) -> None:
+    """The call of this request is stored, and its client waits for the response: a stream may open, with the HTTP status 200.
+
+    `has_outcome` says whether the response only waits for its commit.
+    """
+    wait_begun: asyncio.Future[_BegunWait] | None = state.get(_WAIT_BEGUN_KEY)
+    if wait_begun is not None and not wait_begun.done():
+        wait_begun.set_result(_BegunWait(wait_begun.get_loop().time(), has_outcome))
 
 
 def is_modern_tool_call(scope: Scope) -> bool:
@@ -119,7 +131,9 @@ class _LateStream:
         self._is_json = True
         """Whether the handler has made one JSON body, and not a stream of its own."""
         self._lock = asyncio.Lock()
-        scope["state"][_WAIT_BEGUN_KEY] = self._wait_begun = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._wait_begun: asyncio.Future[_BegunWait] = self._loop.create_future()
+        scope["state"][_WAIT_BEGUN_KEY] = self._wait_begun
 
     async def __call__(self, message: Message) -> None:
         self._has_started = True
@@ -138,7 +152,9 @@ class _LateStream:
     async def keep_open(self) -> None:
         """Open the stream when the wait has begun, and send a comment at each interval of the SDK, until cancelled."""
         interval_seconds: float = sdk._SSE_PING_INTERVAL  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - it has no other name
-        await wait_first(self._wait_begun.wait(), timeout_seconds=interval_seconds)
+        await asyncio.wait([self._wait_begun], timeout=interval_seconds)
+        if self._wait_begun.done():
+            await self._let_call_end(self._wait_begun.result())
         while not self._has_started or self._is_stream:
             async with self._lock:
                 if not self._is_stream:
@@ -146,6 +162,12 @@ class _LateStream:
                     await self._send({"type": "http.response.start", "status": 200, "headers": list(STREAM_HEADERS)})
                 await self._send_comment()
             await asyncio.sleep(interval_seconds)
+
+    async def _let_call_end(self, wait: _BegunWait) -> None:
+        """Return when the call has had its time. If it is about to end, this is cancelled at its end."""
+        await asyncio.sleep(wait.began_at + ATTEND_AFTER_SECONDS - self._loop.time())
+        if wait.has_outcome():
+            await asyncio.sleep(COMMIT_SECONDS_MAX)
 
     async def _send_comment(self) -> None:
         await self._send({"type": "http.response.body", "body": b": ping\r\n\r\n", "more_body": True})

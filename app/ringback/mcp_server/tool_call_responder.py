@@ -57,7 +57,7 @@ class ToolCallResponder:
         """With a `task_responder`, the window is its grace time."""
         if task_responder is not None and task_responder.responds_immediately:
             return await task_responder.create_task_result(context, call)
-        note_wait(context.asgi_state)
+        note_wait(context.asgi_state, has_outcome=partial(self._gateway.calls.has_outcome, call))
         wait = _ResponseWait(
             self._gateway,
             context,

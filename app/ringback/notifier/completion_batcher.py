@@ -30,6 +30,7 @@ class CompletionBatcher:
         Raises `StoreUnavailable` and other exceptions of the store. A completion whose caller is cancelled before the batch
         is written leaves the batch.
         """
+        self._recorder.attended_calls.note_outcome(leased.call_id)
         pending = _PendingCompletion(leased, asyncio.get_running_loop().create_future())
         self._batcher.submit(pending)
         return await pending.finished

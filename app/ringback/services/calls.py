@@ -184,6 +184,10 @@ class Calls:
 
         await self._store.write_for(caller.principal, mark)
 
+    def has_outcome(self, call: Call) -> bool:
+        """Whether the upstream of this call, which this process runs, has responded; the end may not be committed yet."""
+        return self._attended_calls.has_outcome(call.id)
+
     def needs_acknowledgement(self, call: Call) -> bool:
         """Whether `acknowledge_inline` may have anything to do for this call, which has just ended."""
         end = self._attended_calls.forget_call(call.id)

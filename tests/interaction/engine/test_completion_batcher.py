@@ -65,6 +65,20 @@ async def test_completions_submitted_together_share_one_transaction(still: Engin
     assert {call.status for call in ended if call} == {CallStatus.COMPLETED}
 
 
+async def test_the_outcome_of_an_attended_call_is_known_before_its_end_is_committed(still: Engine) -> None:
+    call, attended = make_leased_call(), still.recorder.attended_calls
+    await still.insert_calls(call)
+    attended.expect_end(call)
+    unsteady = still.store = FailingStore(still.store)
+    unsteady.refusals = FOREVER
+
+    with pytest.raises(StoreUnavailable):
+        await make_batcher(still).finish_call(complete(call))
+
+    assert attended.has_outcome(call.id)
+    assert attended.find_end(call.id) is None
+
+
 @pytest.mark.requirement("R35")
 async def test_each_completion_gets_its_own_sequence_number_in_the_log_of_its_principal(still: Engine) -> None:
     alices, bobs = [make_leased_call() for _ in range(3)], [make_leased_call(principal=BOB) for _ in range(2)]

@@ -1,6 +1,7 @@
 """Modern tool calls that are answered by one message: as JSON, or on a stream if they take long."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -89,10 +90,10 @@ class Exchange:
     async def wait_until_handled(self) -> None:
         await asyncio.wait_for(self.handled.wait(), WAIT_SECONDS)
 
-    async def note_wait(self) -> None:
+    async def note_wait(self, *, has_outcome: Callable[[], bool] = lambda: False) -> None:
         """The handler begins to wait for its call."""
         await self.wait_until_handled()
-        note_wait(self.scope["state"])
+        note_wait(self.scope["state"], has_outcome=has_outcome)
 
     async def wait_for_sent(self, count: int) -> None:
         async with asyncio.timeout(WAIT_SECONDS):
@@ -161,6 +162,54 @@ async def test_a_request_that_is_refused_late_keeps_its_http_status(monkeypatch:
     exchange.responses = [{**START, "status": 400}, BODY]
     running = asyncio.create_task(exchange.run_with_notifications())
     await exchange.wait_until_handled()
+    exchange.respond.set()
+    await running
+
+    assert exchange.sent == exchange.responses
+
+
+@pytest.mark.parametrize("asks_for_progress", [False, True])
+async def test_an_error_of_the_upstream_keeps_its_http_status_while_the_end_of_the_call_is_committed(
+    monkeypatch: pytest.MonkeyPatch, *, asks_for_progress: bool
+) -> None:
+    exchange, asked = Exchange(monkeypatch), asyncio.Event()
+    exchange.responses = [{**START, "status": 400}, BODY]
+    monkeypatch.setattr(single_responses, "COMMIT_SECONDS_MAX", NEVER)
+    running = asyncio.create_task(exchange.run_with_notifications() if asks_for_progress else exchange.run())
+
+    def has_outcome() -> bool:
+        asked.set()
+        return True
+
+    await exchange.note_wait(has_outcome=has_outcome)
+    await asyncio.wait_for(asked.wait(), WAIT_SECONDS)
+    exchange.respond.set()
+    await running
+
+    assert exchange.sent == exchange.responses
+
+
+async def test_a_stream_opens_when_a_commit_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = Exchange(monkeypatch)
+    monkeypatch.setattr(single_responses, "COMMIT_SECONDS_MAX", 0.0)
+    running = asyncio.create_task(exchange.run())
+    await exchange.note_wait(has_outcome=lambda: True)
+    await exchange.wait_for_sent(2)
+    exchange.respond.set()
+    await running
+
+    assert dict(exchange.sent[0]["headers"])[b"content-type"] == b"text/event-stream"
+
+
+async def test_the_time_before_the_wait_for_the_call_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = Exchange(monkeypatch)
+    exchange.responses = [{**START, "status": 400}, BODY]
+    running = asyncio.create_task(exchange.run())
+    await exchange.wait_until_handled()
+    monkeypatch.setattr(single_responses, "ATTEND_AFTER_SECONDS", NEVER)
+    await exchange.note_wait()
+    for _ in range(10):  # turns of the event loop, in which the stream would open
+        await asyncio.sleep(0)
     exchange.respond.set()
     await running
 
