@@ -96,9 +96,9 @@ class Caller:
             await asyncio.sleep(1)
             await self.request("DELETE", f"/v1/webhooks/{registered.json()['id']}")
 
-    async def register_correlated(self) -> None:
-        """Register all webhooks, a few at a time."""
-        left = iter(range(WEBHOOKS))
+    async def register_correlated(self, webhooks: int) -> None:
+        """Register so many webhooks, a few at a time."""
+        left = iter(range(webhooks))
         await asyncio.gather(*(self._register_each(left) for _ in range(REGISTERING_AT_ONCE)))
 
     async def _register_each(self, numbers: Iterator[int]) -> None:

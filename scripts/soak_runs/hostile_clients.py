@@ -46,6 +46,7 @@ class HostileSpec:
     """By principal."""
     without: Sequence[str] = ()
     """The kinds that do nothing."""
+    webhooks: int = callers.WEBHOOKS
 
     def is_active(self, kind: str) -> bool:
         return kind not in self.without
@@ -61,9 +62,10 @@ async def main(spec: HostileSpec) -> None:
             for kind in (*callers.KINDS, readers.UNREAD_RESULTS)
         }
         await crowd[callers.CORRELATED].request("GET", "/openapi.json")  # the service creates the document once
-        await crowd[callers.CORRELATED].register_correlated()
+        await crowd[callers.CORRELATED].register_correlated(spec.webhooks)
         paths = await readers.make_large_results(crowd[readers.UNREAD_RESULTS])
         print("ready", flush=True)
+        os.nice(NICENESS)  # not before: beside busy processes, what is prepared at low priority takes minutes
         key = spec.keys[PRINCIPAL_BY_KIND[readers.UNREAD_RESULTS]]
         work = [
             *(
@@ -120,5 +122,4 @@ class _RespondingProtocol(asyncio.Protocol):
 
 
 if __name__ == "__main__":
-    os.nice(NICENESS)
     uvloop.run(main(HostileSpec(**json.loads(sys.argv[1]))))

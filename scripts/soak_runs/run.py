@@ -15,6 +15,7 @@ import httpx
 from ringback.domain.principal import DEFAULT_SCOPES
 from ringback.service_database import open_api_keys
 from scripts.benchmarks.service import free_port
+from scripts.soak_runs import hostile_callers as callers
 from scripts.soak_runs import hostile_clients as crowd
 from scripts.soak_runs import stored_data as history
 from scripts.soak_runs.measured_client import Callbacks, MeasuredClient, receiving
@@ -41,6 +42,8 @@ class SoakPlan:
     size: history.StoredDataSize = field(default_factory=history.StoredDataSize)
     without: Sequence[str] = ()
     """Kinds of hostile clients that do nothing."""
+    webhooks: int = callers.WEBHOOKS
+    """Those that match calls by their correlation."""
 
 
 def make_plan(minutes: float, *, without: Sequence[str] = ()) -> SoakPlan:
@@ -78,7 +81,7 @@ async def run_phases(plan: SoakPlan, service: Service, spec: ServiceSpec, keys: 
         await quiet.run_phase(1)  # warm-up: connections and imports
         print_progress(f"alone for {plan.alone_seconds:.0f} s")
         alone = await quiet.run_phase(plan.alone_seconds)
-        async with running_hostile_clients(service, spec, keys, plan.without) as neighbours:
+        async with running_hostile_clients(service, spec, keys, plan) as neighbours:
             print_progress(f"beside the hostile clients for {plan.beside_seconds:.0f} s")
             beside = await quiet.run_phase(plan.beside_seconds)
             done = await neighbours.stop()
@@ -108,9 +111,11 @@ class HostileProcess:
 
 @asynccontextmanager
 async def running_hostile_clients(
-    service: Service, spec: ServiceSpec, keys: Mapping[str, str], without: Sequence[str]
+    service: Service, spec: ServiceSpec, keys: Mapping[str, str], plan: SoakPlan
 ) -> AsyncGenerator[HostileProcess]:
-    of_crowd = crowd.HostileSpec(url=service.url, port=spec.port, keys=dict(keys), without=list(without))
+    of_crowd = crowd.HostileSpec(
+        url=service.url, port=spec.port, keys=dict(keys), without=list(plan.without), webhooks=plan.webhooks
+    )
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "scripts.soak_runs.hostile_clients", json.dumps(asdict(of_crowd)),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],

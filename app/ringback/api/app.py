@@ -149,7 +149,14 @@ def create_app(
 
 def _match_calls_first(routes: list[BaseRoute]) -> None:
     """Routes are tried in their order, and most requests are about calls. The OpenAPI document keeps its order."""
-    routes.sort(key=lambda route: getattr(route, "original_router", None) is not calls.router)
+    endpoints = {route.endpoint for route in calls.router.routes if isinstance(route, APIRoute)}
+
+    def is_about_others(route: BaseRoute) -> bool:
+        # Older versions of FastAPI copy the operations of an included router; newer ones have one route for all of them.
+        copied = isinstance(route, APIRoute) and route.endpoint in endpoints
+        return not copied and getattr(route, "original_router", None) is not calls.router
+
+    routes.sort(key=is_about_others)
 
 
 def create_operations_app(

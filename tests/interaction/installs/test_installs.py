@@ -1,6 +1,7 @@
 """`pip install ringback` is what an agent's process needs, and `pip install "ringback[server]"` adds the service."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import NamedTuple
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from ringback.__main__ import main
 from tests.support.authorities import make_network_environment
 from tests.support.limits import WAIT_SECONDS
 
@@ -143,11 +145,15 @@ def test_the_base_install_is_what_an_agent_s_process_needs_and_names_the_extra_f
 def test_the_server_install_has_every_command(tmp_path: Path, *, deep: bool) -> None:
     """CI's own environment is such an install; a fresh one, which takes a minute, is made by the deep tests.
 
-    Here one command starts, with the modules of the service. tests/unit/cli/test_app.py imports the others.
+    By default the program is found and not started: tests/contract/test_readme.py runs commands with it, and
+    tests/unit/cli/test_app.py imports all commands.
     """
+    program = shutil.which("ringback", path=str(Path(sys.executable).parent))
+    (entry,) = metadata.distribution("ringback").entry_points.select(group="console_scripts", name="ringback")
+    assert program is not None
+    assert entry.load() is main
+
     if deep:
         install(tmp_path / "server", f"{ROOT}[server]")
-    bin_folder = tmp_path / "server" / "bin" if deep else Path(sys.executable).parent
-
-    for command in (*CLIENT_COMMANDS, *SERVER_COMMANDS) if deep else ("serve",):
-        assert command in check(str(bin_folder / "ringback"), command, "--help")
+        for command in (*CLIENT_COMMANDS, *SERVER_COMMANDS):
+            assert command in check(str(tmp_path / "server" / "bin" / "ringback"), command, "--help")
