@@ -46,6 +46,7 @@ Three rules carry everything:
     post_commit   hands new rows to the workers of this process once their transaction is committed
     admission     lets requests that start calls go before background work
     waits         waiting for the first of several events
+    loop_turns    spreads work over turns of the event loop, fairly between its owners
     domain/       values, rules, and the ports that storage implements
     protocol/     MCP on the wire, for the service and for the durable caller
     private_sqlite  the SQLite files of the libraries and the listener
