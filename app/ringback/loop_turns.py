@@ -10,27 +10,27 @@ from its request to its callback, so each millisecond that a turn takes longer d
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 
 class LoopTurns:
-    """Belongs to one event loop. An owner is a peer or a principal."""
+    """Belongs to one event loop. An owner is a peer, a principal or a stream."""
 
     def __init__(self, in_turn_max: int) -> None:
         """`in_turn_max` is the number of functions that run in one turn, of all owners together."""
         self._in_turn_max = in_turn_max
         self._count_in_turn = 0
-        self._waiting: OrderedDict[str | None, deque[Callable[[], None]]] = OrderedDict()
+        self._waiting: OrderedDict[Hashable, deque[Callable[[], None]]] = OrderedDict()
         """By owner. The first one is next."""
 
-    def run(self, owner: str | None, work: Callable[[], None]) -> None:
+    def run(self, owner: Hashable, work: Callable[[], None]) -> None:
         """Call `work` now or in a later turn."""
         if self._waiting or self._count_in_turn >= self._in_turn_max:
             self._waiting.setdefault(owner, deque()).append(work)
         else:
             self._run(work)
 
-    async def wait(self, owner: str | None) -> None:
+    async def wait(self, owner: Hashable) -> None:
         """Return now or in a later turn."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.run(owner, lambda: None if done.done() else done.set_result(None))
