@@ -47,6 +47,7 @@ Three rules carry everything:
     admission     lets requests that start calls go before background work
     start_turns   lets the starts of a principal with many unfinished calls take turns with the work for them
     waits         waiting for the first of several events
+    loop_turns    spreads work over turns of the event loop, fairly between its owners
     domain/       values, rules, and the ports that storage implements
     protocol/     MCP on the wire, for the service and for the durable caller
     private_sqlite  the SQLite files of the libraries and the listener

@@ -113,7 +113,7 @@ def main(text: str) -> None:
     fields: dict[str, Any] = json.loads(text)
     spec = ServiceSpec(**fields)
     command = f"{sys.executable} -I -S {UPSTREAM}"
-    configs = [parse_upstream_option(f"{name}={command}") for name in (CALM_TOOL_UPSTREAM, HOSTILE)]
+    configs = [parse_upstream_option(f"{name}={command} {name}") for name in (CALM_TOOL_UPSTREAM, HOSTILE)]
     configs.append(parse_upstream_option(f"{STREAMING}=http://127.0.0.1:{spec.streaming_port}/mcp"))
     serve(make_settings(spec), configs, environment=Environment(resolver=CAresResolver(spec.name_servers)))
 

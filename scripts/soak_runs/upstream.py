@@ -1,13 +1,15 @@
-"""An MCP server over stdio, without an SDK, with correct and malformed responses: `python upstream.py`.
+"""An MCP server over stdio, without an SDK, with correct and malformed responses: `python upstream.py [hostile]`.
 
 `echo` responds at once. `garble` sends the malformed response that its argument `how` names: see `GARBLED`. `flood` sends
-thousands of notifications before its response. `large` responds with 15 MB.
+thousands of notifications before its response. `large` responds with 15 MB. The hostile one runs at low priority.
 """
 
 import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 PROTOCOL_VERSION = "2025-11-25"
@@ -17,6 +19,7 @@ LONG_BYTES = 40_000_000
 LARGE_PAIRS = 7_500_000
 """Of two digits, in a large result."""
 NOTIFICATIONS = 20_000
+HOSTILE = "hostile"
 NICENESS = 10
 """As in `scripts.soak_runs.hostile_clients`."""
 RESULTS: dict[str, Any] = {
@@ -83,8 +86,17 @@ def respond(message: dict[str, Any]) -> str:
             return make_response(request_id, make_text_result("here"))
 
 
-def main() -> None:
+def lower_priority() -> None:
+    """The service starts each child in a session of its own. Linux may schedule sessions as groups, each with a priority."""
     os.nice(NICENESS)
+    if os.getsid(0) == os.getpid():
+        with suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(NICENESS), encoding="ascii")
+
+
+def main() -> None:
+    if sys.argv[1:] == [HOSTILE]:
+        lower_priority()
     for line in sys.stdin:
         message = json.loads(line)
         if "id" in message and "method" in message:

@@ -1,20 +1,17 @@
-"""`GET /openapi.json`: built once in a thread, and sent in chunks.
+"""`GET /openapi.json`: built once in a thread, and shared by all its responses.
 
 The endpoint needs no key. Building the document takes a second, and serialising it for each request took milliseconds, so a few
-hundred concurrent requests stopped the service (found by scripts/soak). Without chunks, each slow client would also hold 300 KB
-of memory.
+hundred concurrent requests stopped the service (found by scripts/soak). `large_responses` writes it in pieces: a slow client
+holds one piece and not 400 KB, and many clients that request it at once delay each turn of the event loop by a few pieces only.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any
 
 import orjson
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-
-CHUNK_BYTES: Final = 32 * 1024
-"""Half of the write buffer at which asyncio pauses a writer (64 KiB)."""
+from starlette.responses import Response
 
 
 class OpenApiEndpoint:
@@ -27,14 +24,7 @@ class OpenApiEndpoint:
     async def __call__(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
         if self._build_task is None or (self._build_task.done() and self._build_task.exception() is not None):
             self._build_task = asyncio.create_task(asyncio.to_thread(self._serialise))
-        document = await asyncio.shield(self._build_task)
-        headers = {"content-length": str(len(document))}
-        return StreamingResponse(_iterate_chunks(document), media_type="application/json", headers=headers)
+        return Response(await asyncio.shield(self._build_task), media_type="application/json")
 
     def _serialise(self) -> bytes:
         return orjson.dumps(self._build_document())
-
-
-async def _iterate_chunks(document: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(document), CHUNK_BYTES):
-        yield document[start : start + CHUNK_BYTES]

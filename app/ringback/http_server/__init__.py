@@ -6,7 +6,6 @@
               connections.ConnectionLimiter: counts connections, in all and by peer, and ends those that exceed a time limit
 
     limits           every number
-    request_turns    starts the requests that arrive at once in several turns of the event loop
     framing          the headers that say where a body ends, and requests that are ambiguous
     flow_control     counts the bytes that the peer has read; sends a head with the first bytes of its body
     error_responses  the rejections, encoded

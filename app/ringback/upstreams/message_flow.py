@@ -15,6 +15,7 @@ from mcp_types import RequestId
 from ringback.domain import jsontext
 from ringback.domain.clock import Clock
 from ringback.domain.rate_limiter import RateLimit, TokenBucket
+from ringback.loop_turns import LoopTurns
 
 INTAKE_LIMIT: Final = RateLimit(per_second=20_000, burst=100_000)
 """Units of work for reading the streams of one upstream. A line is one unit, a notification has `EVENT_UNITS` and its bytes."""
@@ -34,6 +35,11 @@ REQUEST_LIMIT: Final = RateLimit(per_second=20, burst=128)
 """Requests of an upstream: questions, and those that are refused."""
 REQUEST_SHARE: Final = RateLimit(per_second=0.2, burst=4)
 """Requests of one stream that do not wait for other streams."""
+SLICE_BYTES: Final = 16 * 1024
+SLICE_LINES: Final = 32
+"""What of a stream is read in one turn of the event loop: half a millisecond of CPU time at most."""
+SLICES_IN_TURN: Final = 1
+"""Slices of all streams of an upstream that are read in one turn. Five streams that flood at once had turns of 20 ms."""
 
 
 class MessageFlow:
@@ -44,6 +50,7 @@ class MessageFlow:
         self.intake = TokenBucket(INTAKE_LIMIT)
         self.forwarded = TokenBucket(FORWARD_LIMIT)
         self.requests = TokenBucket(REQUEST_LIMIT)
+        self.turns = LoopTurns(SLICES_IN_TURN)
 
     def open_stream(self) -> "StreamFlow":
         return StreamFlow(self)
@@ -95,6 +102,10 @@ class StreamFlow:
 
     def now(self) -> float:
         return self.flow.clock.monotonic()
+
+    async def take_turn(self) -> None:
+        """Wait for a turn of the event loop in which the next slice may be read."""
+        await self.flow.turns.wait(id(self))
 
     async def take_in(self, units: int) -> bool:
         """Consume units of work; the caller has done the work. Returns whether it had to wait."""

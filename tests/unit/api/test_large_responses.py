@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from ringback.api.large_responses import PIECE_BYTES, LargeResponseMiddleware
+from ringback.api.large_responses import PIECE_BYTES, PIECES_IN_TURN, LargeResponseMiddleware
 from ringback.domain import jsontext
 from ringback.domain.call import Call
 from ringback.domain.errors import Unavailable
@@ -66,7 +66,7 @@ class Bench:
     store_reads: int = 0
     hooks_left: int = 0
 
-    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         on_response_written(scope["state"], _never_run)
         try:
             await self._respond(scope, receive, send)
@@ -90,13 +90,16 @@ class Bench:
         self.store_reads += 1
         return memory.use_shared(principal, call, bytes(bytearray(self.stored)))
 
-    async def request(self, reader: Reader, principal: Principal = ALICE) -> None:
+    async def request(
+        self, reader: Reader, principal: Principal = ALICE, *, through: LargeResponseMiddleware | None = None
+    ) -> None:
         scope: Scope = {
             "type": "http",
             "method": "GET",
             "state": {"caller": Caller(principal=principal, scopes=frozenset())},
         }
-        await LargeResponseMiddleware(self._app, responses=self.responses)(scope, _receive, reader.send)
+        middleware = through or LargeResponseMiddleware(self.respond, responses=self.responses)
+        await middleware(scope, _receive, reader.send)
 
     @asynccontextmanager
     async def stuck_readers(self, count: int, principal: Principal = ALICE) -> AsyncGenerator[list[Reader]]:
@@ -217,3 +220,25 @@ def test_principals_that_read_nothing_leave_one_result_to_each_that_holds_little
     with pytest.raises(Unavailable):
         responses.reserve_bytes("grace", 1)
     assert responses.unread_bytes == UNREAD_BYTES_MAX + RESERVED_BYTES
+
+
+async def test_in_a_turn_of_the_event_loop_few_pieces_of_all_responses_are_written_and_principals_take_turns() -> None:
+    bench = Bench(UnreadResponses())
+    middleware = LargeResponseMiddleware(bench.respond, responses=bench.responses)
+    greedy, quiet = [Reader() for _ in range(50)], Reader()
+    tasks = [asyncio.create_task(bench.request(reader, through=middleware)) for reader in greedy]
+    tasks.append(asyncio.create_task(bench.request(quiet, BOB, through=middleware)))
+    pieces_when_quiet_was_done = 0
+    while not all(task.done() for task in tasks):
+        before = _count_pieces(*greedy, quiet)
+        await asyncio.sleep(0)
+        assert _count_pieces(*greedy, quiet) - before <= PIECES_IN_TURN
+        if not tasks[-1].done():
+            pieces_when_quiet_was_done = _count_pieces(*greedy)
+
+    assert {reader.body == bench.stored for reader in (*greedy, quiet)} == {True}
+    assert pieces_when_quiet_was_done <= 2 * PIECES_IN_TURN * (SIZE // PIECE_BYTES)
+
+
+def _count_pieces(*readers: Reader) -> int:
+    return sum(bool(message.get("body")) for reader in readers for message in reader.sent)

@@ -1,11 +1,13 @@
 """The deadlines of a connection's phases, and the states without one. The test advances the clock."""
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 from starlette.types import Receive, Scope, Send
 
 from ringback.http_server import HttpLimits
+from ringback.http_server.connections import EXPIRED_IN_TURN
 from tests.unit.http_server.conftest import App, ConnectionHarness, run_loop_turns
 
 LIMITS = HttpLimits()
@@ -213,4 +215,15 @@ async def test_a_sweep_visits_only_expired_connections(
     assert looks == 0
     assert all(peer.ended is None for peer in peers)
     bench.pass_time(LIMITS.headers_seconds)
+    await run_loop_turns(count // EXPIRED_IN_TURN)
     assert all(peer.ended == "closed" for peer in peers)
+
+
+async def test_connections_whose_time_is_over_together_end_a_few_in_each_turn_of_the_event_loop(
+    bench: ConnectionHarness,
+) -> None:
+    peers = [bench.connect()[1] for _ in range(5 * EXPIRED_IN_TURN)]
+    bench.pass_time(LIMITS.headers_seconds)
+    for turn in range(1, 6):
+        assert sum(peer.ended is not None for peer in peers) == turn * EXPIRED_IN_TURN
+        await asyncio.sleep(0)

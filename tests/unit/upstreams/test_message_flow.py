@@ -1,5 +1,6 @@
 """Floods of one upstream: how many of its messages are decoded in a second of the clock, and what its calls still get."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import nullcontext
@@ -288,6 +289,31 @@ async def test_reading_beyond_the_rate_of_the_upstream_waits_for_streams_that_ne
     before = clock.monotonic()
     assert not await flow.open_stream().take_in(1_000)
     assert clock.monotonic() == before
+
+
+async def test_floods_of_several_streams_are_read_slice_by_slice_in_turns_of_the_event_loop() -> None:
+    upstream = Upstream()
+    read: list[int] = [0] * 5
+
+    async def receive(stream: int) -> None:
+        def count_lines() -> Iterable[bytes]:
+            for _ in range(40):
+                read[stream] += 1
+                yield b": x\n" * message_flow.SLICE_LINES
+
+        upstream.chunk_bytes = 1
+        await upstream.receive(count_lines())
+
+    tasks = [asyncio.create_task(receive(stream)) for stream in range(5)]
+    for _ in range(3):
+        await asyncio.sleep(0)  # each has begun
+    while not all(task.done() for task in tasks):
+        before = sum(read)
+        await asyncio.sleep(0)
+        assert sum(read) - before <= message_flow.SLICES_IN_TURN
+        assert max(read) - min(read) <= 2
+
+    assert read == [40] * 5
 
 
 async def test_a_flood_is_one_warning_a_minute(caplog: pytest.LogCaptureFixture) -> None:

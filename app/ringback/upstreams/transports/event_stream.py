@@ -19,7 +19,7 @@ from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCRespo
 
 from ringback.domain.rate_limiter import RateLimit, TokenBucket
 from ringback.upstreams.faults import Fault, FaultCounter
-from ringback.upstreams.message_flow import BYTES_PER_UNIT
+from ringback.upstreams.message_flow import BYTES_PER_UNIT, SLICE_BYTES, SLICE_LINES
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
 from ringback.upstreams.transports.line_splitter import LineSplitter, OversizedLine
 from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UndecodedMessage, decode_messages
@@ -29,8 +29,6 @@ from ringback.upstreams.transports.progress_floods import find_group_ends, leave
 
 EVENT_LIMIT: Final = RateLimit(per_second=500, burst=2000)
 """For the notifications of a stream that is paced by its reader."""
-LINES_AT_ONCE: Final = 64
-"""Lines handled between two pauses for the event loop, and counted together."""
 _EVENT_ENDS: Final = frozenset({b"", b"\r"})
 _FIELD_BYTES: Final = 4096
 """For the name and id of an event, beside its data."""
@@ -106,18 +104,21 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         try:
             while (chunk := await chunks.read_chunk(self._notifications.wait_seconds())) is not None:
                 line_count = 0
-                for line in self._read_lines(splitter, chunk):
-                    if not self._keep_inner_line(line):
-                        for text in await self._add_line(line):
-                            yield text
-                    line_count += 1
-                    if line_count % LINES_AT_ONCE == 0:
-                        await asyncio.sleep(0)
-                        self._note_wait(has_waited=await self._flow.take_in(LINES_AT_ONCE))
+                for start in range(0, len(chunk), SLICE_BYTES):
+                    for line in self._read_lines(splitter, chunk[start : start + SLICE_BYTES]):
+                        if not self._keep_inner_line(line):
+                            for text in await self._add_line(line):
+                                yield text
+                        line_count += 1
+                        if line_count % SLICE_LINES == 0:
+                            await self._flow.take_turn()
+                            self._note_wait(has_waited=await self._flow.take_in(SLICE_LINES))
+                    if start + SLICE_BYTES <= len(chunk):
+                        await self._flow.take_turn()
                 for text in await self._check_buffered([*self._notifications.pop_due()]):
                     yield text
                 skipped_units, self._skipped_bytes = divmod(self._skipped_bytes, BYTES_PER_UNIT)
-                self._note_wait(has_waited=await self._flow.take_in(line_count % LINES_AT_ONCE + skipped_units))
+                self._note_wait(has_waited=await self._flow.take_in(line_count % SLICE_LINES + skipped_units))
             for text in await self._check_buffered([*self._notifications.pop_all()]):
                 yield text
         finally:
@@ -127,9 +128,9 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
     def _read_lines(self, splitter: LineSplitter, chunk: bytes) -> Iterator[bytes | OversizedLine]:
-        """The lines of the chunk. Once notifications are limited, outdated progress is left out of the rest of the chunk.
+        """The lines of a chunk, or of a slice of it. Once notifications are limited, outdated progress is left out of its rest.
 
-        That is decided for each group of events: at the begin of a chunk a permit may be free, which is enough for one event.
+        That is decided for each group of events: at the begin a permit may be free, which is enough for one event.
         """
         start = 0
         for end in find_group_ends(chunk):

@@ -36,7 +36,7 @@ from ringback.protocol.transport_errors import (
 )
 from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.faults import Fault, FaultCounter
-from ringback.upstreams.message_flow import encode_refusal
+from ringback.upstreams.message_flow import SLICE_LINES, encode_refusal
 from ringback.upstreams.transports.child_input import ChildInput
 from ringback.upstreams.transports.child_process import READ_BYTES, ChildProcess, log_stderr, start_child_process
 from ringback.upstreams.transports.child_records import ChildRecords
@@ -55,8 +55,6 @@ CHILD_REQUESTS_MAX: Final = 256
 """Concurrent requests of a child; a call needs one at a time."""
 LATE_RESPONSES_MAX: Final = 1024
 """Remembered ids of abandoned requests, whose late responses are not counted as faults."""
-LINES_PER_LOOP_TURN: Final = 64
-"""Lines handled between two pauses for the event loop."""
 ALIVE_POLL_SECONDS: Final = 1.0
 """Between two checks whether the child still runs."""
 
@@ -122,8 +120,8 @@ class _StdioTransport:
     async def _handle_chunk(self, splitter: LineSplitter, chunk: bytes) -> None:
         for number, line in enumerate(splitter.feed(chunk), start=1):
             await self._handle_line(line)
-            if number % LINES_PER_LOOP_TURN == 0:
-                await asyncio.sleep(0)
+            if number % SLICE_LINES == 0:
+                await self._flow.take_turn()
         for line in self._notifications.pop_due():
             await self._handle_messages(line)
 

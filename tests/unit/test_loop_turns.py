@@ -1,0 +1,61 @@
+"""Requests that arrive together start in several turns of the event loop, and a peer with many of them delays no other peer."""
+
+import asyncio
+from functools import partial
+
+from ringback.loop_turns import LoopTurns
+
+IN_TURN = 4
+
+
+async def test_a_hundred_requests_of_one_peer_start_a_few_in_each_turn_and_another_peers_request_in_the_next() -> None:
+    turns, started = LoopTurns(IN_TURN), list[str]()
+    for number in range(100):
+        turns.run("greedy", partial(started.append, f"greedy {number}"))
+    turns.run("quiet", partial(started.append, "quiet"))
+    assert started == [f"greedy {number}" for number in range(IN_TURN)]
+
+    await asyncio.sleep(0)
+
+    assert len(started) == 2 * IN_TURN
+    assert "quiet" in started
+    while len(started) < 101:
+        before = len(started)
+        await asyncio.sleep(0)
+        assert 0 < len(started) - before <= IN_TURN
+    greedy = [name for name in started if name != "quiet"]
+    assert greedy == [f"greedy {number}" for number in range(100)]
+    await asyncio.sleep(0)
+    turns.run("quiet", partial(started.append, "at once"))
+    assert started[-1] == "at once"
+
+
+async def test_a_peer_whose_requests_wait_gets_turns_like_one_that_sends_a_new_request_each_turn() -> None:
+    turns, started = LoopTurns(IN_TURN), list[str]()
+    for number in range(20):
+        turns.run("burst", partial(started.append, f"burst {number}"))
+    for _ in range(10):
+        for _ in range(IN_TURN):
+            turns.run("steady", partial(started.append, "steady"))
+        await asyncio.sleep(0)
+
+    assert [name for name in started if name != "steady"] == [f"burst {number}" for number in range(20)]
+
+
+async def test_those_who_wait_go_on_a_few_in_each_turn_and_one_that_gave_up_delays_no_other() -> None:
+    turns, passed = LoopTurns(IN_TURN), list[str]()
+
+    async def wait(owner: str) -> None:
+        await turns.wait(owner)
+        passed.append(owner)
+
+    tasks = [asyncio.create_task(wait("greedy")) for _ in range(20)]
+    tasks.append(asyncio.create_task(wait("quiet")))
+    await asyncio.sleep(0)
+    tasks[IN_TURN].cancel()
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert "quiet" in passed
+    await asyncio.wait(tasks)
+
+    assert passed.count("greedy") == 19
