@@ -69,7 +69,7 @@ def failure_to_completion(failure: RequestFailed) -> CallCompletion:
 
 
 def error_to_completion(error: dict[str, Any]) -> CallCompletion:
-    """Keeps the upstream's JSON-RPC error object, unless the upstream does not know the outcome, as a Ringback behind this one."""
+    """Keeps the upstream's JSON-RPC error object. An outcome that it calls unknown, as a Ringback does, stays unknown."""
     if _is_outcome_unknown(error):
         return failed_completion(CallOutcome.UNKNOWN, _UPSTREAM_DOES_NOT_KNOW)
     if is_storable_error(error):
