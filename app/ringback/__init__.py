@@ -45,6 +45,7 @@ Three rules carry everything:
     attended_calls  the ends of calls whose client waits in this process
     post_commit   hands new rows to the workers of this process once their transaction is committed
     admission     lets requests that start calls go before background work
+    start_turns   lets the starts of a principal with many unfinished calls take turns with the work for them
     waits         waiting for the first of several events
     domain/       values, rules, and the ports that storage implements
     protocol/     MCP on the wire, for the service and for the durable caller
@@ -60,7 +61,7 @@ Imports point down only; modules joined by | do not import each other (pyproject
     __main__  >  cli  >  extension | agents  >  server  >  bootstrap | client | receiver  >  keyring  >  settings
       >  http_server  >  ui  >  api | mcp_server | identity | runner | janitor | resealing | supervisor
       >  schemas | upstreams | storage  >  services  >  notifier  >  telemetry | leadership  >  admission | post_commit
-      | waits  >  domain  >  protocol  >  backoff | log_context | signing
+      | waits  >  start_turns  >  domain  >  protocol  >  backoff | log_context | signing
 """
 
 __version__ = "0.1.0"

@@ -11,17 +11,21 @@ took longer. Work that has begun is never delayed: it holds leases, connections 
 
 Principals take turns. A principal that starts 250 calls a second has 200 pieces that wait; the one piece of another principal
 would begin after all of them (0.8 of the 1.3 s until the end of a call that takes 5 ms upstream, measured).
+
+The starts of a principal with many unfinished calls are background work themselves (`start_turns`): its ends keep up with them,
+and the starts of other principals come before them.
 """
 
 import asyncio
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Final, NamedTuple
 
 from ringback.domain.principal import Principal
+from ringback.start_turns import StartTurns
 
 BACKGROUND_INTERVAL_SECONDS: Final = 0.005
 """CPU time of the event loop's thread between two pieces of background work that begin while calls are admitted: about twice
@@ -117,6 +121,7 @@ class AdmissionGate:
         self._released_at = self._released_at_cpu_time = 0.0
         self._waiting = _WaitingPieces()
         self._timer: asyncio.TimerHandle | None = None
+        self._start_turns = StartTurns()
 
     @contextmanager
     def admit_call(self) -> Generator[None]:
@@ -135,8 +140,31 @@ class AdmissionGate:
         """Whether at most one call is admitted and no background work waits to begin."""
         return self._admissions <= 1 and not self._waiting
 
+    def hold_work(self, principal: Principal) -> AbstractContextManager[None]:
+        """While this is entered, the service works on a call of the principal, and no upstream or receiver does."""
+        return self._start_turns.hold_work(principal)
+
+    def hold_end(self, principal: Principal) -> AbstractContextManager[None]:
+        """While this is entered, the service writes the end of a call of the principal."""
+        return self._start_turns.hold_end(principal)
+
+    async def wait_for_admission(self, principal: Principal, *, is_background: bool) -> AbstractContextManager[None]:
+        """Return what to enter while a call of this principal is admitted.
+
+        With `is_background`, for a principal with many unfinished calls, wait for a turn; the start then has no priority.
+        """
+        if not is_background:
+            return self.admit_call()
+        async with self._start_turns.begin_start(principal):
+            await self._wait_for_turn(principal)
+        return nullcontext()
+
     async def wait_for_background_turn(self, principal: Principal) -> None:
-        """Return when background work for this principal may begin."""
+        """Return when background work for a call of this principal may begin."""
+        with self.hold_work(principal):
+            await self._wait_for_turn(principal)
+
+    async def _wait_for_turn(self, principal: Principal) -> None:
         if not (self._has_released_this_turn or self._waiting or self._admissions):
             self._record_release()
             return

@@ -1,15 +1,26 @@
 """`scripts/bench loop`: POST /v1/calls → tool → signed callback, compared with a naive service at the same load.
 
 Each service runs in its own process; both call the same lean upstream and send to the same receiver, which runs in this process
-with the clients. In one loop, a client posts a call, gets its 202, and waits for the callback. `unloaded` runs one loop at a
-time, `saturated` runs `AT_ONCE`. CPU is that of the service's process only.
+with the clients. In one loop, a client posts a call, gets its 202, and waits for the callback. CPU is that of the service's
+process only.
+
+    unloaded    one loop at a time
+    saturated   a closed loop of `CONCURRENCY` clients: each starts its next call when its callback has arrived
+    offered     an open loop: calls are posted at the same times to each service, at `OFFERED_SHARE` of the rate that the naive
+                service reached in the same round, whether or not earlier ones have ended; latencies count from these times
+
+In the closed loop, Little's law says: clients = rate x (time of the 202 + time from the 202 to the callback). The service that
+ends calls faster therefore also gets more starts, and one that lets its clients wait for callbacks gets fewer of them. If the
+clients did nothing but start calls, each 202 would take clients / rate, at any service: 64 ms at 1,000 starts a second.
+`clients_waiting_for_202` is the part of the clients that waits for the first of the two times. So `saturated` shows the 202 at
+each service's own rate of starts, and `offered` shows it at one rate for both.
 """
 
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +33,7 @@ from scripts.benchmarks.receiver_process import NO_CONTENT
 from scripts.benchmarks.service import Service, free_port, python_process, ringback, wait_until_responding
 
 CONCURRENCY: Final = 64
+OFFERED_SHARE: Final = 0.8
 WARM_UP: Final = 200
 UNLOADED_CALLS: Final = 100
 CALLBACK_SECONDS: Final = 60.0
@@ -47,6 +59,11 @@ class Run:
     @property
     def cpu_us(self) -> float:
         return self.cpu / len(self.loops) * 1e6
+
+    @property
+    def clients_waiting_for_202(self) -> float:
+        """The number of clients that wait for a 202, on average over the run."""
+        return sum(self.accepts) / self.wall
 
 
 class Callbacks:
@@ -103,14 +120,31 @@ class Client:
 
         async def work() -> None:
             for _ in left:
-                await self._loop(done)
+                await self._loop(done, began=time.perf_counter())
 
-        cpu, began = self._service.cpu_seconds(), time.perf_counter()
-        await asyncio.gather(*(work() for _ in range(at_once)))
-        done.wall, done.cpu = time.perf_counter() - began, self._service.cpu_seconds() - cpu
+        with self._measure(done):
+            await asyncio.gather(*(work() for _ in range(at_once)))
         return done
 
-    async def _loop(self, done: Run) -> None:
+    async def run_schedule(self, *, loops: int, per_second: float) -> Run:
+        """Post a call each `1 / per_second` seconds. Latencies count from the time at which a call was to be posted."""
+        done = Run()
+        with self._measure(done):
+            async with asyncio.TaskGroup() as group:
+                began = time.perf_counter()
+                for number in range(loops):
+                    scheduled = began + number / per_second
+                    await asyncio.sleep(scheduled - time.perf_counter())
+                    group.create_task(self._loop(done, began=scheduled))
+        return done
+
+    @contextmanager
+    def _measure(self, done: Run) -> Generator[None]:
+        cpu, began = self._service.cpu_seconds(), time.perf_counter()
+        yield
+        done.wall, done.cpu = time.perf_counter() - began, self._service.cpu_seconds() - cpu
+
+    async def _loop(self, done: Run, *, began: float) -> None:
         self._numbers += 1
         number = str(self._numbers)
         arrived = self._callbacks.awaited[number] = asyncio.get_running_loop().create_future()
@@ -121,7 +155,6 @@ class Client:
             "correlation_id": number,
             "callback": {"url": self._callbacks.url},
         }
-        began = time.perf_counter()
         async with self._http.post(f"{self._service.url}/v1/calls", json=body) as response:
             if response.status >= 300:  # noqa: PLR2004 - not a success
                 raise RuntimeError(f"{response.status}: {await response.text()}")
@@ -135,16 +168,34 @@ Rounds = Sequence[dict[str, Run]]
 """The runs of each variant by its name, round by round."""
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    unloaded: list[dict[str, Run]] = field(default_factory=list[dict[str, Run]])
+    saturated: list[dict[str, Run]] = field(default_factory=list[dict[str, Run]])
+    offered: list[dict[str, Run]] = field(default_factory=list[dict[str, Run]])
+    """Empty unless requested."""
+
+
 async def loop(*, rounds: int, seconds: float) -> Json:
     async with AsyncExitStack() as stack:
-        unloaded, saturated = await compare_services(stack, await _services(stack), rounds=rounds, seconds=seconds)
-    return {"machine": machine_facts(), "rounds": rounds, "at_once": CONCURRENCY, **_compared(unloaded, saturated)}
+        compared = await compare_services(
+            stack, await _services(stack), rounds=rounds, seconds=seconds, offer_share_of=NAIVE
+        )
+    return {"machine": machine_facts(), "rounds": rounds, "at_once": CONCURRENCY, **_report(compared)}
 
 
 async def compare_services(
-    stack: AsyncExitStack, services: Mapping[str, Service], *, rounds: int, seconds: float
-) -> tuple[Rounds, Rounds]:
-    """Run the loops against each service in turns: the unloaded rounds, and the saturated ones."""
+    stack: AsyncExitStack,
+    services: Mapping[str, Service],
+    *,
+    rounds: int,
+    seconds: float,
+    offer_share_of: str | None = None,
+) -> Compared:
+    """Run the loops against each service in turns. With `offer_share_of`, each round ends with the open loop.
+
+    Its rate is `OFFERED_SHARE` of the rate that the service of this name reached in the saturated run of the round.
+    """
     callbacks = Callbacks()
     await stack.enter_async_context(callbacks.receiving())
     clients = {
@@ -153,17 +204,22 @@ async def compare_services(
     }
     warm = {name: await client.run_loops(loops=WARM_UP, at_once=CONCURRENCY) for name, client in clients.items()}
     sizes = {name: max(WARM_UP, round(run.rate * seconds)) for name, run in warm.items()}
-    unloaded: list[dict[str, Run]] = []
-    saturated: list[dict[str, Run]] = []
+    compared = Compared()
     for number in range(rounds):
         order = list(clients) if number % 2 == 0 else list(clients)[::-1]
-        unloaded.append({name: await clients[name].run_loops(loops=UNLOADED_CALLS, at_once=1) for name in order})
-        saturated.append(
-            {name: await clients[name].run_loops(loops=sizes[name], at_once=CONCURRENCY) for name in order}
+        compared.unloaded.append(
+            {name: await clients[name].run_loops(loops=UNLOADED_CALLS, at_once=1) for name in order}
         )
-        rates = "  ".join(f"{name} {run.rate:,.0f}/s {run.cpu_us:,.0f} µs" for name, run in saturated[-1].items())
+        saturated = {name: await clients[name].run_loops(loops=sizes[name], at_once=CONCURRENCY) for name in order}
+        compared.saturated.append(saturated)
+        if offer_share_of is not None:
+            rate, loops = OFFERED_SHARE * saturated[offer_share_of].rate, sizes[offer_share_of]
+            compared.offered.append(
+                {name: await clients[name].run_schedule(loops=loops, per_second=rate) for name in order}
+            )
+        rates = "  ".join(f"{name} {run.rate:,.0f}/s {run.cpu_us:,.0f} µs" for name, run in saturated.items())
         print_progress(f"round {number + 1} of {rounds}: {rates}")
-    return unloaded, saturated
+    return compared
 
 
 def _session() -> aiohttp.ClientSession:
@@ -189,21 +245,32 @@ async def _services(stack: AsyncExitStack) -> dict[str, Service]:
     return {RINGBACK: ours, NAIVE: Service(naive_url, upstream_url, naive.pid)}
 
 
-def _compared(unloaded: Rounds, saturated: Rounds) -> Json:
-    def accept(run: Run, share: float = 0.50) -> float:
-        return percentile(run.accepts, share)
-
+def _report(compared: Compared) -> Json:
+    saturated, offered = compared.saturated, compared.offered
     return {
         "cpu_ratio": summary([each[RINGBACK].cpu_us / each[NAIVE].cpu_us for each in saturated]),
         "loops_per_second_ratio": summary([each[RINGBACK].rate / each[NAIVE].rate for each in saturated]),
-        "accept_p50_ratio": summary([accept(each[RINGBACK]) / accept(each[NAIVE]) for each in saturated], 2),
-        "accept_saturated_to_unloaded": {
-            name: summary(
-                [accept(busy[name]) / accept(idle[name]) for idle, busy in zip(unloaded, saturated, strict=True)], 2
-            )
+        "accept_p50_ratio": summary([_accept(each[RINGBACK]) / _accept(each[NAIVE]) for each in saturated], 2),
+        "accept_p50_ratio_at_equal_load": summary(
+            [_accept(each[RINGBACK]) / _accept(each[NAIVE]) for each in offered], 2
+        ),
+        "accept_saturated_to_unloaded": _accept_ratios(saturated, compared.unloaded),
+        "accept_offered_to_unloaded": _accept_ratios(offered, compared.unloaded),
+        **{
+            name: report_variant(name, compared.unloaded, saturated) | _report_offered(name, offered)
             for name in (RINGBACK, NAIVE)
         },
-        **{name: report_variant(name, unloaded, saturated) for name in (RINGBACK, NAIVE)},
+    }
+
+
+def _accept(run: Run) -> float:
+    return percentile(run.accepts, 0.50)
+
+
+def _accept_ratios(busy: Rounds, idle: Rounds) -> Json:
+    return {
+        name: summary([_accept(each[name]) / _accept(base[name]) for each, base in zip(busy, idle, strict=True)], 2)
+        for name in (RINGBACK, NAIVE)
     }
 
 
@@ -211,8 +278,17 @@ def report_variant(name: str, unloaded: Rounds, saturated: Rounds) -> Json:
     return {
         "loops_per_second": summary([each[name].rate for each in saturated], 0),
         "cpu_us_per_call": summary([each[name].cpu_us for each in saturated], 0),
+        "clients_waiting_for_202": summary([each[name].clients_waiting_for_202 for each in saturated], 1),
         "accept_unloaded": latency_ms([each[name].accepts for each in unloaded]),
         "accept_saturated": latency_ms([each[name].accepts for each in saturated]),
         "loop_unloaded": latency_ms([each[name].loops for each in unloaded]),
         "loop_saturated": latency_ms([each[name].loops for each in saturated]),
+    }
+
+
+def _report_offered(name: str, offered: Rounds) -> Json:
+    return {
+        "offered_per_second": summary([each[name].rate for each in offered], 0),
+        "accept_offered": latency_ms([each[name].accepts for each in offered]),
+        "loop_offered": latency_ms([each[name].loops for each in offered]),
     }

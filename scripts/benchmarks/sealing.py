@@ -21,7 +21,8 @@ VARIANTS: Final = (SECRETS, ALL)
 async def seal(*, rounds: int, seconds: float) -> Json:
     async with AsyncExitStack() as stack:
         services = await _start_services(stack)
-        unloaded, saturated = await compare_services(stack, services, rounds=rounds, seconds=seconds)
+        compared = await compare_services(stack, services, rounds=rounds, seconds=seconds)
+    unloaded, saturated = compared.unloaded, compared.saturated
     return {
         "machine": machine_facts(),
         "rounds": rounds,

@@ -25,7 +25,7 @@ _MAX_EXPORT_BYTES: Final = 64 * 1024 * 1024
 async def traces(*, rounds: int, seconds: float) -> Json:
     async with AsyncExitStack() as stack:
         services = await open_services(stack)
-        _, saturated = await compare_services(stack, services, rounds=rounds, seconds=seconds)
+        saturated = (await compare_services(stack, services, rounds=rounds, seconds=seconds)).saturated
     return {
         "machine": machine_facts(),
         "rounds": rounds,

@@ -215,6 +215,7 @@ class Engine(StoredWork):
             shutdown=halt or ShutdownSignal(),
             notification_hub=self.notification_hub,
             login_waits=self.login_waits,
+            admission=self.admission,
         )
 
     def make_runner(self, sessions: Sessions, *, recorder: Recorder | None = None, **config: Any) -> Runner:

@@ -25,6 +25,7 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Final
 
+from ringback.admission import AdmissionGate
 from ringback.domain.call import MRTR_DRIVER, UNREADABLE_MEMBER, Call, awaits_confirmation, overdue_completion
 from ringback.domain.call_completion import completion_after_runs
 from ringback.domain.call_outcome import (
@@ -68,7 +69,6 @@ _UNREADABLE_COMPLETION: Final = failed_completion(
 RECONNECT_RETRY_SECONDS: Final = 5.0
 """The pause between two attempts to reach the upstream of a call that has a handle."""
 
-
 Outcome = CallCompletion | ParkedCall | RefusedForLogin | None
 """How an execution ends; None hands the call back to the queue."""
 
@@ -94,6 +94,7 @@ class CallExecution:
         shutdown: ShutdownSignal,
         notification_hub: NotificationHub,
         login_waits: LoginWaits,
+        admission: AdmissionGate,
     ) -> None:
         self.trusted_until = trusted_until
         """By `Clock.monotonic`; the runner moves it on when it extends the lease."""
@@ -111,6 +112,7 @@ class CallExecution:
         self._clock = clock
         self._sessions = sessions
         self._shutdown = shutdown
+        self._admission = admission
         self._session: BoundDriverPort | None = None
         self._cancel_request = CancelRequest(self._leased_call)
         self._cancel_noticed = ObservableFlag()
@@ -144,7 +146,8 @@ class CallExecution:
         elif isinstance(outcome, CallCompletion):
             completion = completion_after_runs(self.call, outcome)
             note_completion(completion)
-            await self._leased_call.finish_call(completion)
+            with self._admission.hold_end(self.call.principal):
+                await self._leased_call.finish_call(completion)
         elif isinstance(outcome, ParkedCall):
             await self._leased_call.park_call(outcome)
         elif isinstance(outcome, RefusedForLogin):
@@ -235,7 +238,8 @@ class CallExecution:
                 return None
             if UNREADABLE_MEMBER in self.call.meta and self.call.dispatched_at is None:
                 return _UNREADABLE_COMPLETION
-            await self._leased_call.mark_dispatched(trusts_lease=self._clock.monotonic() < self.trusted_until)
+            with self._admission.hold_work(self.call.principal):
+                await self._leased_call.mark_dispatched(trusts_lease=self._clock.monotonic() < self.trusted_until)
             note_dispatch(self.call)
             self._leased_call.begin_run()
             self._outcome = await session.run_call(self._leased_call)

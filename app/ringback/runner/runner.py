@@ -171,6 +171,7 @@ class Runner:
             shutdown=shutdown,
             notification_hub=self._notification_hub,
             login_waits=self._login_waits,
+            admission=self._admission,
         )
         if (previous := self._executions.get(call.id)) is not None:
             previous.abandon_lease()  # it still waits for a store that was unavailable for longer than its lease

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from enum import StrEnum
 
@@ -94,9 +95,8 @@ class Calls:
         self._lifecycle.require_running()  # not before: a client that repeats a start would read that nothing was started
         self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
         prepared = await self._starter.prepare_call(caller, request, now=self._clock.now())
-        prepare_leases = self._post_commit.consumer
-        leases = prepare_leases() if prepare_leases is not None else None
-        with self._admission.admit_call():  # not before: resolving the callback's host can take seconds
+        with await self._wait_for_admission(caller.principal):
+            leases = None if (prepare_leases := self._post_commit.consumer) is None else prepare_leases()
             started = await self._store.write_for(
                 caller.principal, lambda tx: self._starter.insert_call(tx, caller, prepared, leases=leases)
             )
@@ -117,13 +117,18 @@ class Calls:
             self._lifecycle.require_running()
         self._quotas.acquire_start(caller.principal, key_id=caller.key_id, count=new_count)
         batch = await self._prepare_batch(caller, requests, is_known)
-        with self._admission.admit_call():
+        with await self._wait_for_admission(caller.principal):
             started = await self._store.write_for(
                 caller.principal,
                 lambda tx: self._starter.insert_batch(tx, caller, batch, new_count=new_count),
             )
         log_started_calls(started)
         return started
+
+    async def _wait_for_admission(self, principal: Principal) -> AbstractContextManager[None]:
+        """Call it late: resolving the callback's host can take seconds. Enter its result around the transaction."""
+        has_many = self._quotas.has_many_open_calls(principal)
+        return await self._admission.wait_for_admission(principal, is_background=has_many)
 
     async def _prepare_batch(
         self, caller: Caller, requests: Sequence[StartCallRequest], is_known: Sequence[bool]

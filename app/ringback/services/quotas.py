@@ -26,6 +26,10 @@ K = TypeVar("K")
 OPEN_CALLS_UNLOCKED: Final = 1_000
 """The last open calls of a quota are counted one unit after the other. Before them units count at the same time: so many calls
 would have to start while one unit runs, for some milliseconds, to exceed the quota."""
+BACKGROUND_START_CALLS_MAX: Final = 1_000
+"""A principal with this many open calls starts its next ones as background work (`ringback.admission`)."""
+BACKGROUND_START_SHARE_DIVISOR: Final = 2
+"""Or with this share of its quota, if that is less."""
 ROW_QUOTA_RETRY_AFTER_SECONDS: Final = 30
 """The time at which rows are deleted is unknown. 30 s keeps both the wait and the number of retries small."""
 BULK_REQUEST_RETRY_AFTER_SECONDS: Final = 5
@@ -82,6 +86,8 @@ class QuotaEnforcer:
         self._streams: Counter[Principal] = Counter()
         self._key_streams: Counter[KeyId] = Counter()
         self._bulk_requests: Counter[Principal] = Counter()
+        self._with_many_calls: set[Principal] = set()
+        """Principals whose last start found so many open calls that the next one is background work."""
 
     def replace_overrides(self, overrides: QuotaOverrides) -> None:
         """They apply from now on, to what is used already as well."""
@@ -97,12 +103,24 @@ class QuotaEnforcer:
         """Raise `QuotaExceeded` unless `count` more calls and their results fit into the quotas."""
         quotas = self.get_quotas(principal)
         used = await tx.usage.get_usage(principal)
+        self._note_open_calls(principal, used.open_calls, quotas.open_calls)
         if used.open_calls + count > quotas.open_calls - OPEN_CALLS_UNLOCKED:
             used = await tx.usage.get_usage(principal, lock=True)
         if used.open_calls + count > quotas.open_calls:
             raise _quota_exceeded("open_calls", quotas.open_calls, "Wait until calls end, or cancel calls.")
         if count and used.result_bytes >= quotas.result_bytes:
             raise _quota_exceeded("result_bytes", quotas.result_bytes, "Stored results are deleted when they expire.")
+
+    def has_many_open_calls(self, principal: Principal) -> bool:
+        """Whether the principal had many open calls, but room for more, at its last start in this process."""
+        return principal in self._with_many_calls
+
+    def _note_open_calls(self, principal: Principal, count: int, limit: int) -> None:
+        share = max(1, limit // BACKGROUND_START_SHARE_DIVISOR)
+        if min(BACKGROUND_START_CALLS_MAX, share) <= count < limit:
+            self._with_many_calls.add(principal)
+        else:  # a start that is going to be refused waits for nothing
+            self._with_many_calls.discard(principal)
 
     async def require_webhook_quota(self, tx: Transaction, principal: Principal) -> None:
         limit = self.get_quotas(principal).webhooks

@@ -1,12 +1,15 @@
 """Quotas: a request above one is refused with a retry time, writes nothing, and does not affect other principals."""
 
 import asyncio
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from ringback.admission import AdmissionGate
+from ringback.domain.principal import Principal
 from ringback.services.quotas import Quotas
 from tests.support.service import CALL_BODY, CALLBACK_URL, RESULT, ServiceUnderTest, running_service
 
@@ -35,6 +38,26 @@ async def test_open_calls_are_bounded_until_one_has_ended(tmp_path: Path) -> Non
 
         await service.finish_call(first)
         assert (await start(alice)).status_code == 202
+
+
+async def test_starts_of_a_principal_with_half_of_its_open_calls_have_no_priority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, wait_for_admission = list[tuple[str, bool]](), AdmissionGate.wait_for_admission
+
+    async def record(gate: AdmissionGate, principal: Principal, *, is_background: bool) -> AbstractContextManager[None]:
+        waits.append((principal, is_background))
+        return await wait_for_admission(gate, principal, is_background=is_background)
+
+    monkeypatch.setattr(AdmissionGate, "wait_for_admission", record)
+    async with running_service(tmp_path, quotas=Quotas(open_calls=6)) as service:
+        alice, bob = await service.create_client("alice"), await service.create_client("bob")
+        statuses = [(await start(alice)).status_code for _ in range(8)]
+        statuses.append((await start(bob)).status_code)
+
+    assert statuses == [202] * 6 + [429] * 2 + [202]
+    with_priority, without = ("alice", False), ("alice", True)
+    assert waits == [*[with_priority] * 4, *[without] * 3, with_priority, ("bob", False)]
 
 
 async def test_a_quota_is_not_overrun_by_many_at_once(tmp_path: Path) -> None:
