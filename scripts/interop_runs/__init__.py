@@ -15,6 +15,7 @@
               ├─ server_scenarios        Ringback in front of servers that others wrote
               ├─ adapter_scenarios       agents that park, are killed, and wake in another process (agent_session), and
               │                          checks without a Ringback (adapter_checks)
+              ├─ labels          a client's session and callback, and the key of a tool's run
               ├─ judge           pure: from what was observed to a judgement
               └─ report          results.json, and the tables of scripts/INTEROP.md
 

@@ -39,8 +39,8 @@ def main() -> int:
         return _update()
     if options.table:
         return _print_table(write=options.write)
-    if options.store and options.only:
-        print("interop: --store needs all scenarios; leave --only out", file=sys.stderr)
+    if options.store and options.quick:
+        print("interop: --store needs the tool of 40 s; leave --quick out", file=sys.stderr)
         return INCOMPLETE
     return _run(options)
 
@@ -55,8 +55,8 @@ def _options() -> argparse.Namespace:
         "--table", action="store_true", help="print the tables of scripts/INTEROP.md from the stored results"
     )
     parser.add_argument("--write", action="store_true", help="with --table: put them into that page")
-    parser.add_argument("--store", action="store_true", help="store the results for the table")
-    parser.add_argument("--full", action="store_true", help="with a tool of 40 s as well")
+    parser.add_argument("--store", action="store_true", help="store the results for the table; with --only: these")
+    parser.add_argument("--quick", action="store_true", help="without the tool of 40 s")
     parser.add_argument("--only", action="append", default=[], metavar="SCENARIO", help="may be repeated; default: all")
     parser.add_argument("--slow", type=float, default=SLOW_SECONDS, help="seconds of the slow tool (7)")
     where = f"the folder of the environments ({CACHE_VARIABLE}, or ~/.cache/ringback-interop)"
@@ -72,13 +72,13 @@ def _run(options: argparse.Namespace) -> int:
         return INCOMPLETE
     note = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
     run_options = RunOptions(
-        cache=options.cache, slow_seconds=options.slow, full=options.full, only=options.only, note=note
+        cache=options.cache, slow_seconds=options.slow, quick=options.quick, only=options.only, note=note
     )
     rows: list[Row] = []
     for entry in entries:
         rows.append(run_row(entry, run_options))
         if options.store:
-            store_results(rows, SystemClock().now().date().isoformat())
+            store_results(rows[-1:], SystemClock().now().date().isoformat(), partial=bool(options.only))
     if options.json:
         print(json.dumps({row.name: row.to_json() for row in rows}, ensure_ascii=False))
     return _exit_code(rows)

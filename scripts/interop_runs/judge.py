@@ -166,6 +166,12 @@ def judge_next_look(observed: ObservedCall) -> Judgement:
     return failed(f"the next look says: {last.text[:QUOTED_CHARACTERS]!r}")
 
 
+def judge_patience(answer: Answer, tool_seconds: float) -> Judgement:
+    """How long the client waits by itself. Every patience passes: the detail is what a user has to know."""
+    waited = answer.seconds >= tool_seconds
+    return passed(f"> {tool_seconds:g} s" if waited else f"{answer.seconds:.0f} s")
+
+
 def judge_callbacks(by_way: Mapping[str, ObservedCall]) -> Judgement:
     """One call for each way of setting the callback and the session."""
     if not by_way:

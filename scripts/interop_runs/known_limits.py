@@ -16,9 +16,15 @@ _NO_RECONNECT: Final = (
     "the text 'session terminated', which its SDK does not raise then. A new client can look again."
 )
 
+_SILENT_ERRORS: Final = (
+    "A model reads 'Error: Function failed.' in the place of every tool's error, unless `include_detailed_errors` is set. The "
+    "exception has Ringback's words."
+)
+
 KNOWN_LIMITS: Final[Mapping[tuple[str, str], str]] = {
     ("agent-framework", "kill"): _NO_RECONNECT,
     ("agent-framework", "restart"): _NO_RECONNECT,
+    ("agent-framework", "server kill"): _SILENT_ERRORS,
     ("ai-sdk-5", "kill"): _SILENT_CLIENT,
     ("openai-agents", "kill"): _DEAD_CLIENT,
 }

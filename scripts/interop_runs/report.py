@@ -17,11 +17,16 @@ RESULTS: Final = Path(__file__).with_name("results.json")
 PAGE: Final = Path(__file__).resolve().parents[1] / "INTEROP.md"
 BEGIN: Final = "<!-- scripts/interop --table: begin -->"
 END: Final = "<!-- scripts/interop --table: end -->"
-COLUMNS: Final = ("list", "fast", "slow", "progress", "cancel", "rejoin", "callback", "restart", "kill", "beside")
-"""The scenarios of the table. `slow` also stands for `typed` and `slow-40`, and `cancel` for `give up`. `beside` is
+SERVER_COLUMNS: Final = (
+    *("list", "fast", "slow", "40 s", "progress", "cancel"),
+    *("rejoin", "callback", "restart", "kill", "server kill"),
+)
+COLUMNS: Final = (*SERVER_COLUMNS, "beside")
+"""The scenarios of the table; `PARTS` says which of them stand for several or have another name. `beside` is
 `pip install ringback` in the client's environment."""
 PARTS: Final[Mapping[str, Sequence[str]]] = {
-    "slow": ("slow", "typed", "slow-40"),
+    "slow": ("slow", "typed"),
+    "40 s": ("slow-40",),
     "cancel": ("cancel", "give up"),
     "several": ("several", "tool node", "own nodes"),
 }
@@ -46,7 +51,6 @@ EVENT_COLUMNS: Final = (
     *("list", "subscribe", "event", "filter", "twice", "refused"),
     *("replay", "refresh", "restart", "unsubscribe", "legacy"),
 )
-SERVER_COLUMNS: Final = ("list", "fast", "slow", "progress", "cancel", "rejoin", "callback", "restart", "kill")
 TERMINAL_COLUMNS: Final = ("connect", "list", "tools", "slow", "undo")
 WAYS: Final = "session and callback by"
 MARKS: Final = {
@@ -68,11 +72,21 @@ def read_results() -> dict[str, Stored]:
     return stored
 
 
-def store_results(rows: Sequence[Row], date: str) -> None:
-    """Replace the stored rows of these names."""
-    stored = read_results() | {row.name: {"date": date, **row.to_json()} for row in rows}
+def store_results(rows: Sequence[Row], date: str, *, partial: bool = False) -> None:
+    """Replace the stored rows of these names. `partial` rows replace only their scenarios in a row of the same versions."""
+    stored = read_results()
+    for row in rows:
+        new = {"date": date, **row.to_json()}
+        stored[row.name] = _merge(stored[row.name], new) if partial and row.name in stored else new
     lines = [f"  {json.dumps(name)}: {json.dumps(row, ensure_ascii=False)}" for name, row in sorted(stored.items())]
     RESULTS.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def _merge(old: Stored, new: Stored) -> Stored:
+    """The old row, with its date, and the new row's scenarios. A row of other versions, or without a run, is replaced."""
+    if old["versions"] != new["versions"] or old["not_run"] or new["not_run"]:
+        return new
+    return old | {"scenarios": {**old["scenarios"], **new["scenarios"]}}
 
 
 def render_table(results: Mapping[str, Stored]) -> str:
@@ -104,7 +118,7 @@ def render_table(results: Mapping[str, Stored]) -> str:
 
 
 def _render_features(results: Mapping[str, Stored]) -> list[str]:
-    lines = [["client", *features.COLUMNS, "run"], ["---"] * (len(features.COLUMNS) + 2)]
+    lines = [["client", *features.COLUMNS, "own time-out", "run"], ["---"] * (len(features.COLUMNS) + 3)]
     lines += [_render_client_features(client, results) for client in CLIENTS]
     return [f"| {' | '.join(line)} |" for line in lines]
 
@@ -117,7 +131,23 @@ def _render_client_features(client: Client, results: Mapping[str, Stored]) -> li
         run = results.get(known.adapter)
         adapter = _render_cell({} if run is None else run["scenarios"], "wake")
     date = "" if stored is None else stored["date"]
-    return [client.title, known.tasks, _render_events(client, results), known.pending_resource, tools, adapter, date]
+    return [
+        client.title,
+        known.tasks,
+        _render_events(client, results),
+        known.pending_resource,
+        tools,
+        adapter,
+        _render_patience(stored),
+        date,
+    ]
+
+
+def _render_patience(stored: Stored | None) -> str:
+    """After how many seconds the client gives up a tool by itself."""
+    scenarios: Mapping[str, Mapping[str, str]] = {} if stored is None else stored["scenarios"]
+    patience = scenarios.get("patience", {})
+    return patience["detail"] if patience.get("verdict") == Verdict.PASSED else "-"
 
 
 def _render_events(client: Client, results: Mapping[str, Stored]) -> str:

@@ -36,7 +36,8 @@ Entry = Client | TerminalClient | EventsClient | Server | Adapter
 class RunOptions:
     cache: Path
     slow_seconds: float
-    full: bool
+    quick: bool
+    """Without the tool of 40 s."""
     only: Sequence[str]
     note: Callable[[str], None]
 
@@ -135,7 +136,7 @@ def _run_client(client: Client, options: RunOptions) -> dict[str, Judgement]:
                 stage=stage,
                 folder=folder,
                 slow_seconds=options.slow_seconds,
-                full=options.full,
+                quick=options.quick,
                 only=options.only,
                 note=options.note,
             ).run()
@@ -162,7 +163,7 @@ def _run_server(server: Server, options: RunOptions) -> dict[str, Judgement]:
                 stage=stage,
                 folder=folder,
                 slow_seconds=options.slow_seconds,
-                full=options.full,
+                quick=options.quick,
                 only=options.only,
                 note=lambda line: options.note(f"{server.name:<26} behind {line}"),
             ).run()

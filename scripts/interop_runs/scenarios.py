@@ -1,7 +1,8 @@
 """The scenarios of one client, each with the client's and Ringback's default settings.
 
 list, fast     the tools of the upstream, and one that returns at once
-slow           a tool beyond Ringback's window; then what its answer says to do. `slow-40` with --full
+slow           a tool beyond Ringback's window; then what its answer says to do
+slow-40        the same with a tool of 40 s; not with --quick
 typed          the same with an outputSchema
 progress       a tool within the window that reports progress
 cancel         a model cancels a call with ringback_cancel_call
@@ -10,30 +11,33 @@ callback       a callback with the client's session label, by every way of setti
 rejoin         the client is killed during a call; a new one finds the call by its session, and gets the result
 restart        Ringback is restarted between two calls of one session
 kill           Ringback is killed during a call; the same client's next look is true
+server kill    the server is killed during a call; the same client's next look is true, and its next call works
+patience       how long the client waits for a tool of 70 s of the server itself; only with --only patience
 """
 
 import asyncio
-import secrets
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from scripts.interop_runs import judge
 from scripts.interop_runs.catalog import Client, Transport, Way
 from scripts.interop_runs.driver_process import DriverProcess
 from scripts.interop_runs.environments import Environment
 from scripts.interop_runs.judge import Answer, Judgement, ObservedCall, Verdict, outcome_of
-from scripts.interop_runs.stage import UPSTREAM, Stage
+from scripts.interop_runs.labels import Label, new_key
+from scripts.interop_runs.stage import UPSTREAM, Stage, StageProcess
 
 STAGE_TOOLS: Final = ("fast", "slow", "measure", "report", "remember", "survive")
 SLOW_SECONDS: Final = 7.0
 """Longer than Ringback's window and than the five seconds after which common clients give up."""
 FULL_SECONDS: Final = 40.0
 """Longer than most clients' patience, and shorter than one minute, at which proxies cut."""
+PATIENT_SECONDS: Final = 70.0
+"""Longer than the 60 s after which the SDKs for TypeScript give up."""
 PROGRESS_SECONDS: Final = 2.4
 ENDLESS_SECONDS: Final = 120.0
 """A call that is cancelled long before its end."""
@@ -51,35 +55,6 @@ POLL_SECONDS: Final = 0.1
 Scenario = Callable[[DriverProcess], Awaitable[Judgement]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Label:
-    """What a client sets, by one way: its session, and where the callback goes."""
-
-    way: Way | None
-    session: str
-    callback_url: str
-
-    @property
-    def query(self) -> str:
-        values = {"client_session_id": self.session, "callback_url": self.callback_url}
-        return f"?{urlencode(values)}" if self.way is Way.QUERY else ""
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        headers = {"Ringback-Client-Session-Id": self.session, "Ringback-Callback-Url": self.callback_url}
-        return headers if self.way is Way.HEADER else {}
-
-    @property
-    def meta(self) -> Mapping[str, Any]:
-        meta = {"ringback/clientSessionId": self.session, "ringback/callback": {"url": self.callback_url}}
-        return meta if self.way is Way.META else {}
-
-    @property
-    def options(self) -> list[str]:
-        options = ["--client-session-id", self.session, "--callback-url", self.callback_url]
-        return options if self.way is Way.OPTION else []
-
-
 @dataclass(slots=True, kw_only=True)
 class ClientRun:
     client: Client
@@ -87,7 +62,8 @@ class ClientRun:
     stage: Stage
     folder: Path
     slow_seconds: float = SLOW_SECONDS
-    full: bool = False
+    quick: bool = False
+    """Without the tool of 40 s."""
     only: Sequence[str] = ()
     """The scenarios to run. Default: all."""
     note: Callable[[str], None] = print
@@ -131,12 +107,14 @@ class ClientRun:
             "rejoin": self._rejoin,
             "restart": self._restart,
             "kill": self._kill,
+            "server kill": self._kill_server,
+            "patience": self._patience,
         }
         return {name: self._told(name, await scenarios[name](driver)) for name in self._wanted(scenarios)}
 
     def _wanted(self, scenarios: Mapping[str, "Scenario"]) -> list[str]:
-        wanted = [name for name in scenarios if not self.only or name in self.only]
-        return [name for name in wanted if name != "slow-40" or self.full]
+        left_out = {"patience", *(["slow-40"] if self.quick else [])}
+        return [name for name in scenarios if name in (self.only or scenarios.keys() - left_out)]
 
     async def _list(self, driver: DriverProcess) -> Judgement:
         return judge.judge_list(await driver.list_tools(), STAGE_TOOLS)
@@ -213,16 +191,39 @@ class ClientRun:
         return next((each for each in judged if each.verdict is Verdict.FAILED), judged[0])
 
     async def _kill(self, driver: DriverProcess) -> Judgement:
+        judgement = await self._judge_look_after_kill(driver, self.stage.ringback)
+        await driver.kill()
+        return judgement
+
+    async def _kill_server(self, driver: DriverProcess) -> Judgement:
+        judgement = await self._judge_look_after_kill(driver, self.stage.server)
+        after = judge.judge_call(await self._observe(driver, "fast", None))
+        await driver.kill()
+        if judgement.verdict is Verdict.PASSED and after.verdict is not Verdict.PASSED:
+            return judge.failed(f"the next call: {after.detail}")
+        return judgement
+
+    async def _patience(self, driver: DriverProcess) -> Judgement:
+        if self.client.transport is Transport.BRIDGE:
+            return Judgement(Verdict.NOT_OFFERED, "it has no other server than Ringback")
+        opened = await self._open(driver, self._label(None), url=self.stage.server.mcp_url)
+        if opened.raised is not None:
+            return judge.failed(f"raised {opened.raised}")
+        answer = await driver.call("slow", {"key": new_key(), "seconds": PATIENT_SECONDS})
+        await driver.kill()
+        return judge.judge_patience(answer, PATIENT_SECONDS)
+
+    async def _judge_look_after_kill(self, driver: DriverProcess, killed: StageProcess) -> Judgement:
+        """Kill a process during a call, start it again, and judge what the same client's next look says."""
         await self._open(driver, self._label(None))
         key = new_key()
         arguments = {"key": key, "seconds": self.slow_seconds}
         call = asyncio.create_task(driver.call("survive", arguments, cancel_after=PATIENCE_SECONDS))
         await wait_until(lambda: self.stage.runs(key).started == 1)
-        await self.stage.restart(signal.SIGKILL)
+        await killed.restart(signal.SIGKILL)
         answer = await call
         looks = await self._look_for(driver, "survive", key, None)
         judgement = judge.judge_next_look(self._observed(answer, key, follow_ups=looks))
-        await driver.kill()
         own = answer.raised or ("none" if answer.given_up else "")
         return replace(judgement, detail=judgement.detail + (f"; its own answer: {own}" if own else ""))
 
@@ -261,8 +262,8 @@ class ClientRun:
         call_id = judge.find_call_id(looks[-1].text)
         return [*looks, *([] if call_id is None else await self._wait_for_call(driver, call_id, key))]
 
-    async def _open(self, driver: DriverProcess, label: Label) -> Answer:
-        url = f"{self.stage.url}{label.query}"
+    async def _open(self, driver: DriverProcess, label: Label, *, url: str | None = None) -> Answer:
+        url = url or f"{self.stage.url}{label.query}"
         match self.client.transport:
             case Transport.HTTP:
                 return await driver.open(url=url, headers=label.headers)
@@ -302,10 +303,6 @@ class ClientRun:
     def _told(self, name: str, judgement: Judgement) -> Judgement:
         self.note(f"{self.client.name:<26} {name:<9} {judgement.verdict:<12} {judgement.detail}")
         return judgement
-
-
-def new_key() -> str:
-    return secrets.token_hex(6)
 
 
 def is_final(text: str) -> bool:

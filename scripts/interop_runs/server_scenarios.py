@@ -20,7 +20,8 @@ from scripts.interop_runs.catalog import Way
 from scripts.interop_runs.driver_process import DriverProcess
 from scripts.interop_runs.environments import Environment
 from scripts.interop_runs.judge import WAIT_TOOL, Answer, Judgement, ObservedCall, Runs, Verdict
-from scripts.interop_runs.scenarios import LOOKS_MAX, Label, is_final, new_key, wait_until
+from scripts.interop_runs.labels import Label, new_key
+from scripts.interop_runs.scenarios import LOOKS_MAX, is_final, wait_until
 from scripts.interop_runs.servers import Server, ToolCall
 from scripts.interop_runs.stage import UPSTREAM, Receiver, StageProcess, make_ringback, running
 

@@ -68,6 +68,10 @@ class StageProcess:
             self.process.kill()
             await self.process.wait()
 
+    async def restart(self, number: signal.Signals) -> None:
+        await self.stop(number)
+        await self.start()
+
     def quote_log(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")[-LOG_CHARACTERS_QUOTED:]
 
@@ -112,6 +116,7 @@ async def _read_request(reader: asyncio.StreamReader) -> tuple[str, dict[str, An
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
+    server: StageProcess
     ringback: StageProcess
     receiver: Receiver
     ledger: Path
@@ -128,8 +133,8 @@ class Stage:
         return count_runs(self.ledger, key)
 
     async def restart(self, number: signal.Signals) -> None:
-        await self.ringback.stop(number)
-        await self.ringback.start()
+        """Restart Ringback."""
+        await self.ringback.restart(number)
 
 
 def count_runs(ledger: Path, key: str) -> Runs:
@@ -156,7 +161,7 @@ async def open_stage(
     url = f"{between[0].mcp_url}/{UPSTREAM}" if chained else upstream.mcp_url
     ringback = make_ringback(folder / "ringback", {UPSTREAM: {"url": url}})
     async with receiving() as receiver, running([upstream, *between, ringback]):
-        yield Stage(ringback=ringback, receiver=receiver, ledger=ledger)
+        yield Stage(server=upstream, ringback=ringback, receiver=receiver, ledger=ledger)
 
 
 @contextlib.asynccontextmanager

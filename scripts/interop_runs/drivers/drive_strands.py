@@ -30,7 +30,7 @@ class StrandsClient:
 
 @asynccontextmanager
 async def open_client(job: kit.Job) -> AsyncGenerator[StrandsClient]:
-    http = httpx2.AsyncClient(headers=dict(job.headers))
+    http = httpx2.AsyncClient(headers=dict(job.headers)) if job.headers else None  # one of its own gives up after 5 s
     client = MCPClient(lambda: streamable_http_client(job.url, http_client=http))
     await asyncio.to_thread(client.__enter__)
     try:

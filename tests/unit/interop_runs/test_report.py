@@ -9,10 +9,11 @@ from scripts.interop_runs.adapters import ADAPTERS
 from scripts.interop_runs.catalog import CLIENTS
 from scripts.interop_runs.event_clients import EVENT_CLIENTS
 from scripts.interop_runs.features import FEATURES
-from scripts.interop_runs.judge import Judgement, Row, Verdict
+from scripts.interop_runs.judge import Answer, Judgement, Row, Verdict, judge_patience
 from scripts.interop_runs.report import (
     ADAPTER_COLUMNS,
     BEGIN,
+    COLUMNS,
     END,
     EVENT_COLUMNS,
     read_results,
@@ -23,10 +24,13 @@ from scripts.interop_runs.report import (
 from scripts.interop_runs.servers import SERVERS
 
 CLIENT, ANOTHER = CLIENTS[0], CLIENTS[1]
+STORED, PAGE = report.RESULTS, report.PAGE
+GAVE_UP = Answer(raised="McpError: timed out", seconds=5.01)
 PASSED = Judgement(Verdict.PASSED)
 JUDGEMENTS = {
     "list": PASSED,
     "slow": PASSED,
+    "slow-40": Judgement(Verdict.FAILED, "raised ReadTimeout"),
     "typed": Judgement(Verdict.FAILED, "raised ValueError: null"),
     "progress": Judgement(Verdict.NOT_OFFERED),
     "kill": Judgement(Verdict.THEIRS, "its SDK closes the client"),
@@ -49,7 +53,7 @@ def test_the_features_of_a_client_are_verdicts_of_runs_and_what_its_source_says(
     langchain = next(client for client in CLIENTS if client.name == "langchain")
     store_results(
         [
-            Row(name="langchain", versions={}, judgements={"slow": PASSED}),
+            Row(name="langchain", versions={}, judgements={"slow": PASSED, "patience": judge_patience(GAVE_UP, 70)}),
             Row(name="adapter-langgraph", versions={}, judgements={"wake": PASSED}),
         ],
         "2026-11-22",
@@ -57,7 +61,7 @@ def test_the_features_of_a_client_are_verdicts_of_runs_and_what_its_source_says(
 
     first = next(line for line in render_table(read_results()).splitlines() if line.startswith(f"| {langchain.title}"))
 
-    assert first == f"| {langchain.title} | - | - | in its API | ✓ | ✓ | 2026-11-22 |"
+    assert first == f"| {langchain.title} | - | - | in its API | ✓ | ✓ | 5 s | 2026-11-22 |"
 
 
 def test_features_are_those_of_clients_and_adapters_of_the_matrix() -> None:
@@ -89,8 +93,8 @@ def test_a_cell_fails_if_one_of_its_scenarios_fails_and_every_failure_has_a_line
     cells = line_of(CLIENT.title)
     table = render_table(read_results())
 
-    assert cells[:5] == [f"{CLIENT.title} 1.9.4", "✓", "-", "✗", "-"]
-    assert cells[9] == "✗ theirs"
+    assert cells[:6] == [f"{CLIENT.title} 1.9.4", "✓", "-", "✗", "✗", "-"]
+    assert cells[1 + COLUMNS.index("kill")] == "✗ theirs"
     assert cells[-1] == "2026-11-22"
     assert f"- {CLIENT.title}, typed: raised ValueError: null" in table
     assert f"- {CLIENT.title}, kill: its SDK closes the client" in table
@@ -125,6 +129,29 @@ def test_a_new_result_replaces_only_its_own_row() -> None:
 
     assert [row["date"] for row in read_results().values()] == ["2026-11-22", "2026-11-22"]
     assert line_of(CLIENT.title)[1] == "✓"
+
+
+def test_a_partial_result_replaces_its_scenarios_in_a_row_of_the_same_versions_only() -> None:
+    store_results([Row(name=CLIENT.name, versions={"mcp": "1"}, judgements=JUDGEMENTS)], "2026-11-21")
+    killed = Row(name=CLIENT.name, versions={"mcp": "1"}, judgements={"kill": PASSED})
+
+    store_results([killed], "2026-11-22", partial=True)
+    merged = read_results()[CLIENT.name]
+    store_results(
+        [Row(name=CLIENT.name, versions={"mcp": "2"}, judgements=killed.judgements)], "2026-11-22", partial=True
+    )
+    replaced = read_results()[CLIENT.name]
+
+    assert merged["date"] == "2026-11-21"
+    assert merged["scenarios"].keys() == JUDGEMENTS.keys()
+    assert merged["scenarios"]["kill"]["verdict"] == "passed"
+    assert replaced["scenarios"].keys() == {"kill"}
+
+
+def test_the_page_has_the_table_of_the_stored_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "RESULTS", STORED)
+
+    assert render_table(read_results()) in PAGE.read_text(encoding="utf-8"), "run scripts/interop --table --write"
 
 
 def test_the_table_is_put_between_its_marks_and_nowhere_else(tmp_path: Path) -> None:

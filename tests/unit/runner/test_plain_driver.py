@@ -161,6 +161,16 @@ async def test_the_error_object_of_the_upstream_is_kept_unchanged() -> None:
     assert (completion.outcome, completion.error) == (CallOutcome.UPSTREAM_ERROR, error)
 
 
+async def test_an_upstream_that_is_a_ringback_and_does_not_know_the_outcome_leaves_it_unknown() -> None:
+    error = {"code": -32603, "message": "lost", "data": {"outcome": "unknown", "call_id": f"call_{'0' * 26}"}}
+    completion, _ = await run(ScriptedSession(UpstreamError(error)))
+
+    assert completion.outcome is CallOutcome.UNKNOWN
+    assert completion.error is not None
+    assert completion.error["data"] == {"outcome": "unknown"}
+    assert "call_0" not in completion.error["message"], "the id of a call that this client cannot read"
+
+
 @pytest.mark.parametrize(
     "error", [{"message": "x" * ERROR_BYTES_MAX}, {"message": "x", "data": 10**300}], ids=["long", "wide"]
 )

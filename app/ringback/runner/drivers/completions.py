@@ -6,7 +6,7 @@ from `_meta` needs the whole result.
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from mcp.shared.dispatcher import ProgressFnT
 from pydantic_core import from_json
@@ -44,6 +44,9 @@ RESULT_DEPTH_MAX: Final = 190
 """The nesting limit of a result; the callback or task that carries it adds a few levels."""
 _LEVELS_AROUND: Final = jsontext.LEVELS_MAX - RESULT_DEPTH_MAX
 _MAY_HAVE_RUN: Final = "The tool may have run: check what it has done before you call it again."
+_UPSTREAM_DOES_NOT_KNOW: Final = (
+    "The upstream lost its own connection to the tool, and does not know whether the tool has run."
+)
 _NOT_STORED: Final = "The tool has run, but its result cannot be stored: it"
 _NOT_AGAIN: Final = "Do not call the tool again for this reason: it would run once more, with the same end."
 
@@ -66,10 +69,18 @@ def failure_to_completion(failure: RequestFailed) -> CallCompletion:
 
 
 def error_to_completion(error: dict[str, Any]) -> CallCompletion:
-    """Keeps the upstream's JSON-RPC error object."""
+    """Keeps the upstream's JSON-RPC error object. An outcome that it calls unknown, as a Ringback does, stays unknown."""
+    if _is_outcome_unknown(error):
+        return failed_completion(CallOutcome.UNKNOWN, _UPSTREAM_DOES_NOT_KNOW)
     if is_storable_error(error):
         return completion_from_upstream_error(error)
     return failed_completion(CallOutcome.UPSTREAM_ERROR, "The upstream returned an error that is too large to store.")
+
+
+def _is_outcome_unknown(error: Mapping[str, Any]) -> bool:
+    """Whether the error is that of a call of a Ringback (`failed_completion`) whose tool may have run."""
+    data: object = error.get("data")
+    return isinstance(data, Mapping) and cast("Mapping[str, Any]", data).get("outcome") == CallOutcome.UNKNOWN
 
 
 def result_to_completion(result: dict[str, Any]) -> CallCompletion:
