@@ -50,8 +50,8 @@ def _may_hold_deliveries(plan: Plan) -> bool:
 def _never(_plan: Plan) -> bool:
     """These tasks find nothing in any plan.
 
-    Webhooks are suspended after days of failures. The database has several nodes, so no process recovers at its start what others
-    left. The database's clock is right, so no delivery is due too late, and no time has to be saved.
+    Webhooks are suspended after days of failures. The database has several nodes, so no process recovers what others left when
+    it starts. The database's clock is right, so no delivery is due too late, and no time has to be saved.
     """
     return False
 
