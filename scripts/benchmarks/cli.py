@@ -14,10 +14,10 @@ VARIANTS: Final[Mapping[str, Sequence[str]]] = {
     "baseline": BASELINE,
     "help": ("-m", "ringback", "--help"),
     **{
-        name: ("-c", f"import ringback.cli.app, ringback.cli.{name}")
+        name: ("-c", f"import ringback.cli.app as a; a.import_command_module('ringback.cli.{name}')")
         for name in ("call", "listen", "webhooks", "keys", "backup", "doctor")
     },
-    "serve": ("-c", "import ringback.cli.app, ringback.cli.serve"),
+    "serve": ("-c", "import ringback.cli.app as a; a.import_command_module('ringback.cli.serve')"),
     "command_floor": (
         "-c",
         "import typer, rich, httpx, pydantic; type('M', (pydantic.BaseModel,), {'__annotations__': {'a': int}})",

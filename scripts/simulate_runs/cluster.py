@@ -10,11 +10,12 @@ from typing import Any, Final, TypeVar
 from scripts.simulate_runs.audit import LeaseAudit
 from scripts.simulate_runs.database import FIRST_SEALING_KEY, SharedDatabase
 from scripts.simulate_runs.history import History, Subject
-from scripts.simulate_runs.loop import ProcessState, SimulatedProcess, SimulatedTask, SimulationLoop
+from scripts.simulate_runs.loop import SimulationLoop
 from scripts.simulate_runs.node import Node, make_node_clock
 from scripts.simulate_runs.node_services import NodeServices
 from scripts.simulate_runs.node_store import NodeStore, StoreFaults
 from scripts.simulate_runs.plan import Plan, UpstreamKind
+from scripts.simulate_runs.processes import ProcessState, SimulatedProcess, SimulatedTask
 from scripts.simulate_runs.receivers import NodeSender, SimulatedReceivers
 from scripts.simulate_runs.sessions import NodeSessions
 from scripts.simulate_runs.upstreams import SimulatedUpstream

@@ -16,117 +16,33 @@ no `finally` of it can write.
 import asyncio
 import hashlib
 from asyncio import events
-from collections import deque
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
-from contextvars import Context, ContextVar, copy_context
-from enum import Enum, auto
+from contextvars import Context, copy_context
 from heapq import heappop, heappush
 from random import Random
 from typing import Any, Final, NoReturn, TypeVar
+
+from scripts.simulate_runs.processes import (
+    CURRENT_PROCESS,
+    ProcessState,
+    ScheduledCallback,
+    SimulatedProcess,
+    SimulatedTask,
+    unwind_task,
+)
 
 T = TypeVar("T")
 
 CALLBACKS_AT_ONCE_MAX: Final = 200_000
 """Callbacks that may run while the clock stands still. A plan of ten calls runs some hundreds; more is an endless loop."""
-UNWIND_STEPS_MAX: Final = 64
-"""How often a coroutine that is left is unwound: each `await` in one of its `finally` blocks needs one more step."""
-
-
-class ProcessState(Enum):
-    RUNNING = auto()
-    FROZEN = auto()
-    DEAD = auto()
-
-
 _RUNNING: Final = ProcessState.RUNNING
 _DEAD: Final = ProcessState.DEAD
 """Read at every callback: the member of an enumeration takes two look-ups."""
-
-
-class SimulatedProcess:
-    """A process on the loop: its callbacks that are ready, and whether they may run."""
-
-    __slots__ = ("abandoned", "callbacks_left", "is_listed", "mark", "name", "number", "on_countdown", "ready", "state")
-
-    def __init__(self, number: int, name: str) -> None:
-        self.number = number
-        self.mark = number & 255
-        """Stands for the process in the trace."""
-        self.name = name
-        self.state = ProcessState.RUNNING
-        self.ready: deque[ScheduledCallback] = deque()
-        self.is_listed = False
-        """Whether the scheduler's list contains the process."""
-        self.callbacks_left: int | None = None
-        """After so many callbacks the scheduler calls `on_countdown`; None: never."""
-        self.on_countdown: Callable[[], None] | None = None
-        self.abandoned: list[SimulatedTask[Any]] = []
-        """The tasks of a killed process. They are kept, so that nothing of them is finalized during the run."""
-
-
 WORLD_NAME: Final = "world"
-_PROCESS: Final[ContextVar[SimulatedProcess]] = ContextVar("simulated_process")
 
 
 class StuckSimulation(Exception):
     """Callbacks run for ever while the clock stands still, or nothing is left to run although the main task has not ended."""
-
-
-class ScheduledCallback:
-    """Does what `asyncio.Handle` and `asyncio.TimerHandle` do."""
-
-    __slots__ = ("_when", "args", "callback", "context", "is_cancelled", "process")
-
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: Context,
-        process: SimulatedProcess,
-        when: float,
-    ) -> None:
-        self.callback = callback
-        self.args = args
-        self.context = context
-        self.process = process
-        self.is_cancelled = False
-        self._when = when
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
-        self.callback, self.args = _do_nothing, ()
-
-    def cancelled(self) -> bool:
-        return self.is_cancelled
-
-    def when(self) -> float:
-        return self._when
-
-
-def _do_nothing() -> None:
-    """The callback of a cancelled one, which no longer refers to its arguments."""
-
-
-class SimulatedTask(asyncio.Task[T]):
-    """A task whose hash is its number: sets of tasks are iterated in the same order in each run of a seed."""
-
-    def __init__(
-        self,
-        coroutine: Coroutine[Any, Any, T],
-        *,
-        loop: "SimulationLoop",
-        name: str | None,
-        context: Context,
-        number: int,
-    ) -> None:
-        self.number = number
-        self.context = context
-        self.process = context[_PROCESS]
-        super().__init__(coroutine, loop=loop, name=name or f"task-{number}", context=context)
-
-    def __hash__(self) -> int:
-        return self.number
 
 
 class SimulationLoop(asyncio.BaseEventLoop):
@@ -154,7 +70,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         process = SimulatedProcess(len(self._processes), name)
         self._processes.append(process)
         context = copy_context()
-        context.run(_PROCESS.set, process)
+        context.run(CURRENT_PROCESS.set, process)
         return process, context
 
     def kill_process(self, process: SimulatedProcess) -> None:
@@ -275,7 +191,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         while left:
             for task in left:
                 task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - its end is meant
-                task.context.run(_unwind, task)
+                task.context.run(unwind_task, task)
             closed.update(left)
             left = [task for task in self.unfinished_tasks() if task not in closed]  # a `finally` has begun them
         self._timers.clear()
@@ -305,7 +221,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
     ) -> ScheduledCallback:
         if context is None:
             context = copy_context()
-        process = context[_PROCESS]
+        process = context[CURRENT_PROCESS]
         scheduled = ScheduledCallback(callback, args, context, process, self._now)
         if not self._has_ended:
             self._make_ready(scheduled)
@@ -329,7 +245,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: Context
     ) -> ScheduledCallback:
         """`call_at` for those that have the arguments as a tuple."""
-        scheduled = ScheduledCallback(callback, args, context, context[_PROCESS], when)
+        scheduled = ScheduledCallback(callback, args, context, context[CURRENT_PROCESS], when)
         if not self._has_ended and scheduled.process.state is not _DEAD:
             self._timer_count += 1
             heappush(self._timers, (when, self._timer_count, scheduled))
@@ -379,25 +295,5 @@ def _task_number(task: SimulatedTask[Any]) -> int:
     return task.number
 
 
-def current_process() -> SimulatedProcess:
-    return _PROCESS.get()
-
-
 def _refuse(what: str) -> NoReturn:
     raise RuntimeError(f"A simulation has no {what}. Hand in a simulated seam instead.")
-
-
-class ProcessEnded(BaseException):
-    """Unwinds the coroutines that are left at the end of a simulation.
-
-    `GeneratorExit` does not: a `finally` that awaits would turn it into an ordinary error, which others handle.
-    """
-
-
-def _unwind(task: SimulatedTask[Any]) -> None:
-    coroutine = task.get_coro()
-    if not isinstance(coroutine, Coroutine):
-        return
-    with suppress(BaseException):
-        for _ in range(UNWIND_STEPS_MAX):
-            coroutine.throw(ProcessEnded())  # returns if a `finally` awaits, and raises at the end

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from ringback.cli.server_checks.chapters import CASES
-from tests.event_rules import DIVERGENCES, OFFICIAL_CHECKS, SENTENCES, SHOWN
+from tests.event_rule_tests import SHOWN
+from tests.event_rules import DIVERGENCES, OFFICIAL_CHECKS, SENTENCES
 from tests.interaction.gateway.test_event_checks import UNTESTABLE
 
 TESTS: Final = Path(__file__).parents[1]

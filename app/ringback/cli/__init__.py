@@ -1,6 +1,7 @@
 """The command line, for people at a terminal and for scripts.
 
     app               the root command: imports a command's module when it runs
+    imports           … without the parts of its libraries that no command uses
     serve             runs the service
     mcp               connects a client that starts commands to the service's MCP endpoints
     embedded_service  … the service that it starts if none runs

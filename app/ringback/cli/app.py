@@ -1,13 +1,14 @@
 """The root command. It imports a command's module only when that command runs."""
 
-import importlib.util
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Annotated, Any, Final, NamedTuple, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ringback import __version__
+from ringback.cli.imports import import_command_module
 
 
 class _CommandEntry(NamedTuple):
@@ -152,12 +153,12 @@ class LazyCommandGroup(TyperGroup):
 
 def _is_installed(entry: _CommandEntry) -> bool:
     """Whether the command can be imported: completion must not print why it cannot."""
-    return not entry.needs_server or importlib.util.find_spec("mcp") is not None
+    return not entry.needs_server or find_spec("mcp") is not None
 
 
 def _import_command(name: str, entry: _CommandEntry) -> TyperCommand | TyperGroup:
     try:
-        command = getattr(importlib.import_module(entry.module), entry.name)
+        command = getattr(import_command_module(entry.module), entry.name)
     except ModuleNotFoundError as missing:
         if not entry.needs_server or (missing.name or "").partition(".")[0] == "ringback":
             raise

@@ -6,9 +6,6 @@ from functools import partial
 from math import inf
 from typing import Any, Final, TypeVar, cast
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
 from ringback.backoff import Backoff
 from ringback.cli.output import (
     EXIT_NO_RESULT,
@@ -118,6 +115,15 @@ class _ProgressDisplay:
     """A bar if standard error is a terminal, else a line for each change."""
 
     def __init__(self) -> None:
+        from rich.console import Console  # noqa: PLC0415 - a call that ends at once has no bar
+        from rich.progress import (  # noqa: PLC0415
+            BarColumn,
+            Progress,
+            SpinnerColumn,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
         console = Console(stderr=True)
         self._is_terminal = console.is_terminal
         self._last_line = ""

@@ -6,16 +6,16 @@ import unicodedata
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Annotated, Any, Final, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar, cast
 
 import typer
 from pydantic import BaseModel
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ringback.cli.hints import name_commands
 from ringback.client import ClientError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -44,8 +44,10 @@ ID_LENGTH_MAX: Final = len("call_") + 26
 """The longest prefix and a ULID."""
 
 
-def create_console() -> Console:
+def create_console() -> "Console":
     """A console on the current standard output, which tests replace."""
+    from rich.console import Console  # noqa: PLC0415 - most commands print text
+
     return Console(width=None if sys.stdout.isatty() else NON_TTY_WIDTH)
 
 
@@ -97,6 +99,9 @@ def model_to_json(model: BaseModel) -> dict[str, Any]:
 
 def print_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Print the members named by the columns. An id is never cut or wrapped, so that it can be copied."""
+    from rich.table import Table  # noqa: PLC0415 - as for the console
+    from rich.text import Text  # noqa: PLC0415
+
     table = Table()
     for name in columns:
         is_id = name in ID_COLUMNS

@@ -48,33 +48,38 @@ receiver of several gives each its own secret.
 
 `EventSubscriber` and its registry are for agents that subscribe over MCP. Webhooks of the REST API need neither.
 
-The package imports only `ringback.signing`; a web framework is imported by `router` and `add_to` alone.
+The package imports only `ringback.signing`; a web framework is imported by `router` and `add_to` alone. A name is imported with
+its first use: a function that verifies a request needs neither the inbox nor the subscriber.
 """
 
-from ringback.receiver.app import ReceiverApp
-from ringback.receiver.envelopes import Callback, Gap, MalformedBody, Terminated, Verification, parse
-from ringback.receiver.event_requests import EventRequest, EventRequestError, requests_of_session
-from ringback.receiver.event_subscriber import EventSubscriber
-from ringback.receiver.handling import NotReady
-from ringback.receiver.missed_events import FetchSince, LogEvent
-from ringback.receiver.outcomes import (
-    CallNotFinished,
-    CallRejected,
-    CallTimedOut,
-    NoValue,
-    OutcomeCancelled,
-    OutcomeError,
-    OutcomeUnknown,
-    ResultNotIncluded,
-    ToolFailed,
-    UpstreamFailed,
-)
-from ringback.receiver.published_keys import PublishedKeys
-from ringback.receiver.sqlite_inbox import InboxUnavailable, SQLiteInbox
-from ringback.receiver.subscription_registry import SubscriptionRegistry
-from ringback.receiver.subscription_results import EventSubscription, PolledEvent
-from ringback.receiver.verification import public_keys_from_jwks, verify
-from ringback.signing.standard_webhooks import VerificationError, VerifiedMessage
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:
+    from ringback.receiver.app import ReceiverApp
+    from ringback.receiver.envelopes import Callback, Gap, MalformedBody, Terminated, Verification, parse
+    from ringback.receiver.event_requests import EventRequest, EventRequestError, requests_of_session
+    from ringback.receiver.event_subscriber import EventSubscriber
+    from ringback.receiver.handling import NotReady
+    from ringback.receiver.missed_events import FetchSince, LogEvent
+    from ringback.receiver.outcomes import (
+        CallNotFinished,
+        CallRejected,
+        CallTimedOut,
+        NoValue,
+        OutcomeCancelled,
+        OutcomeError,
+        OutcomeUnknown,
+        ResultNotIncluded,
+        ToolFailed,
+        UpstreamFailed,
+    )
+    from ringback.receiver.published_keys import PublishedKeys
+    from ringback.receiver.sqlite_inbox import InboxUnavailable, SQLiteInbox
+    from ringback.receiver.subscription_registry import SubscriptionRegistry
+    from ringback.receiver.subscription_results import EventSubscription, PolledEvent
+    from ringback.receiver.verification import public_keys_from_jwks, verify
+    from ringback.signing.standard_webhooks import VerificationError, VerifiedMessage
 
 __all__ = [
     "CallNotFinished",
@@ -112,3 +117,70 @@ __all__ = [
     "requests_of_session",
     "verify",
 ]
+
+_NAMES_BY_MODULE: typing.Final = {
+    "ringback.receiver.app": ("ReceiverApp",),
+    "ringback.receiver.envelopes": (
+        "Callback",
+        "Gap",
+        "MalformedBody",
+        "Terminated",
+        "Verification",
+        "parse",
+    ),
+    "ringback.receiver.event_requests": (
+        "EventRequest",
+        "EventRequestError",
+        "requests_of_session",
+    ),
+    "ringback.receiver.event_subscriber": ("EventSubscriber",),
+    "ringback.receiver.handling": ("NotReady",),
+    "ringback.receiver.missed_events": (
+        "FetchSince",
+        "LogEvent",
+    ),
+    "ringback.receiver.outcomes": (
+        "CallNotFinished",
+        "CallRejected",
+        "CallTimedOut",
+        "NoValue",
+        "OutcomeCancelled",
+        "OutcomeError",
+        "OutcomeUnknown",
+        "ResultNotIncluded",
+        "ToolFailed",
+        "UpstreamFailed",
+    ),
+    "ringback.receiver.published_keys": ("PublishedKeys",),
+    "ringback.receiver.sqlite_inbox": (
+        "InboxUnavailable",
+        "SQLiteInbox",
+    ),
+    "ringback.receiver.subscription_registry": ("SubscriptionRegistry",),
+    "ringback.receiver.subscription_results": (
+        "EventSubscription",
+        "PolledEvent",
+    ),
+    "ringback.receiver.verification": (
+        "public_keys_from_jwks",
+        "verify",
+    ),
+    "ringback.signing.standard_webhooks": (
+        "VerificationError",
+        "VerifiedMessage",
+    ),
+}
+_MODULE_BY_NAME: typing.Final = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
+
+if not typing.TYPE_CHECKING:  # a type checker reports names that do not exist
+
+    def __getattr__(name: str) -> typing.Any:
+        """Import a public name with its first use."""
+        if name not in _MODULE_BY_NAME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(_MODULE_BY_NAME[name]), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

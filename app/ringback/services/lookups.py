@@ -99,7 +99,7 @@ class _Search:
         return [
             ("event id (webhook-id)", self._find_event),
             ("idempotency key", self._find_key),
-            (f"task id at {len(self._upstreams)} upstreams", self._find_task),
+            ("task id at an upstream", self._find_task),
             ("client session", self._find_session),
             ("correlation id", self._find_correlation),
         ]

@@ -47,6 +47,24 @@ def test_no_command_on_the_database_imports_what_serves_requests() -> None:
     assert set(SERVING_MODULES) & list_modules_of(DATABASE_COMMANDS) == set()
 
 
+def test_a_command_starts_without_what_only_tables_need_and_leaves_its_process_as_it_was() -> None:
+    program = (
+        "import os, sys; before = dict(os.environ)\n"
+        "from ringback.cli.imports import import_command_module\n"
+        "for name in ('call', 'webhooks', 'listen'): import_command_module(f'ringback.cli.{name}')\n"
+        "assert dict(os.environ) == before\n"
+        "print(*sys.modules)\n"
+        "import httpx._main"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT_SECONDS, check=True
+    )
+
+    assert {"rich.console", "rich.table", "pygments", "httpx._main", "ringback.receiver.app"} & set(
+        loaded.stdout.split()
+    ) == set()
+
+
 def list_modules_of(commands: Sequence[str]) -> set[str]:
     """The modules that these commands import. One process imports all, because a process costs as much as all imports."""
     modules = ", ".join(COMMANDS[name].module for name in commands)

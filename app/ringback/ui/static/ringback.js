@@ -48,6 +48,27 @@
     root.querySelectorAll("time[datetime]").forEach(showTime);
   }
 
+  // On narrow screens a row is a block of lines (ringback.css), each with the name of its column. Roles, because a block is no table row.
+  function labelTable(table) {
+    const names = [...table.querySelectorAll("thead th")].map((each) => each.textContent.trim());
+    table.classList.add("labelled");
+    table.setAttribute("role", "table");
+    table.querySelectorAll("tbody").forEach((each) => each.setAttribute("role", "rowgroup"));
+    table.querySelectorAll("tbody tr").forEach((row) => {
+      row.setAttribute("role", "row");
+      [...row.children].forEach((cell, place) => {
+        cell.setAttribute("role", cell.localName === "th" ? "rowheader" : "cell");
+        cell.dataset.label = names[place] || "";
+      });
+    });
+  }
+
+  function labelTables(root) {
+    root.querySelectorAll(".table-scroll > table").forEach((each) => {
+      if (each.tHead && !each.closest(".chart")) labelTable(each);
+    });
+  }
+
   function nameZone() {
     const note = document.getElementById("zone-note");
     const button = document.getElementById("zone-button");
@@ -199,6 +220,7 @@
   document.addEventListener("htmx:beforeSwap", keepPlaces);
   document.addEventListener("htmx:afterSwap", (event) => {
     showTimes(event.target);
+    labelTables(event.target);
     restorePlaces(event.target);
   });
   document.addEventListener("htmx:load", (event) => showTimes(event.target));
@@ -209,4 +231,5 @@
   if (zoneButton) zoneButton.addEventListener("click", toggleUtc);
   nameZone();
   showTimes(document);
+  labelTables(document);
 })();
