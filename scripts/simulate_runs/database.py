@@ -46,6 +46,9 @@ class EmptyDatabase:
         self.connection.row_factory = sqlite3.Row
         self.connection.execute("PRAGMA temp_store = MEMORY")
         apply_migrations(self.connection, load_migrations(), now=from_epoch_milliseconds(STARTED_AT))
+        self.lease_ends: list[LeaseEnd] = []
+        """What the open unit has ended so far."""
+        self.connection.create_function("note_lease", 6, lambda *row: self.lease_ends.append(LeaseEnd(*row)))
         self.connection.executescript(_AUDIT)
         self.tables = [row[0] for row in self.connection.execute(_TABLES)]
         self._first_rows = {table: rows for table in self.tables if (rows := self._read_rows(table))}
@@ -61,6 +64,7 @@ class EmptyDatabase:
                 self._insert_rows(table, self._first_rows.get(table, []))
         self.connection.execute("DELETE FROM revoked_leases")  # the deletions above have inserted some
         self.connection.execute("COMMIT")
+        self.lease_ends.clear()
 
     def _read_rows(self, table: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in self.connection.execute(f"SELECT * FROM {table}")]  # noqa: S608 - as above
@@ -76,16 +80,15 @@ _TABLES: Final = """
 
 
 _AUDIT: Final = """
-    CREATE TEMP TABLE lease_ends (what TEXT, id TEXT, owner TEXT, until INTEGER, state TEXT, outcome TEXT);
     CREATE TEMP TRIGGER call_lease_ends AFTER UPDATE OF phase ON calls WHEN OLD.phase = 'running' AND NEW.phase <> 'running'
-    BEGIN INSERT INTO lease_ends VALUES ('call', OLD.id, OLD.lease_owner, OLD.lease_until, NEW.phase, NEW.outcome); END;
+    BEGIN SELECT note_lease('call', OLD.id, OLD.lease_owner, OLD.lease_until, NEW.phase, NEW.outcome); END;
     CREATE TEMP TRIGGER delivery_lease_ends AFTER UPDATE OF state ON deliveries
     WHEN OLD.state = 'leased' AND NEW.state <> 'leased'
-    BEGIN INSERT INTO lease_ends VALUES ('delivery', OLD.id, OLD.lease_owner, OLD.lease_until, NEW.state, NULL); END;
+    BEGIN SELECT note_lease('delivery', OLD.id, OLD.lease_owner, OLD.lease_until, NEW.state, NULL); END;
     CREATE TEMP TRIGGER call_lease_begins AFTER UPDATE OF phase ON calls WHEN OLD.phase <> 'running' AND NEW.phase = 'running'
-    BEGIN INSERT INTO lease_ends VALUES ('start', OLD.id, NEW.lease_owner, NEW.lease_until, NEW.upstream, NULL); END;
+    BEGIN SELECT note_lease('start', OLD.id, NEW.lease_owner, NEW.lease_until, NEW.upstream, NULL); END;
     CREATE TEMP TRIGGER call_begins AFTER INSERT ON calls
-    BEGIN INSERT INTO lease_ends VALUES ('new', NEW.id, NEW.principal, 0, NEW.phase, NULL); END;
+    BEGIN SELECT note_lease('new', NEW.id, NEW.principal, 0, NEW.phase, NULL); END;
 
     CREATE TEMP TABLE revoked_leases (webhook_id TEXT, event_id TEXT, lease_owner TEXT, lease_until INTEGER);
     CREATE TEMP TRIGGER delivery_cancellations AFTER UPDATE OF state ON deliveries
@@ -94,7 +97,8 @@ _AUDIT: Final = """
     CREATE TEMP TRIGGER delivery_erasures AFTER DELETE ON deliveries WHEN OLD.state = 'leased'
     BEGIN INSERT INTO revoked_leases VALUES (OLD.webhook_id, OLD.event_id, OLD.lease_owner, OLD.lease_until); END;
 """
-"""Every end of a lease, every beginning of a call's, and every new call, until the unit that brings it about commits.
+"""`note_lease` is called for every end of a lease, every beginning of a call's, and every new call, in the unit that brings it
+about.
 
 `revoked_leases` are those of deliveries that were cancelled or erased, until the end of the run: nothing informs their owners,
 which may still send.
@@ -136,12 +140,10 @@ class SharedDatabase:
 
     def __init__(self, empty: EmptyDatabase, chance: Random) -> None:
         self._connection = empty.connection
+        self._lease_ends = empty.lease_ends
         self._tables = empty.tables
         self.chance = chance
         self._nodes: list[ConnectedNode] = []
-        self._changes = 0
-        """Rows that the connection had changed when the open unit began."""
-
         self._holder: ConnectedNode | None = None
         """The node whose open unit holds the database between two of its steps."""
         self._held_by: object | None = None
@@ -167,7 +169,6 @@ class SharedDatabase:
     def run_unit(self, unit: UnitOfWork, seams: NodeConnection) -> None:
         """Run the unit in a new transaction, and leave it open. An error of the unit has rolled it back."""
         self._connection.execute("BEGIN")
-        self._changes = self._connection.total_changes
         transaction = self._make_transaction(seams)
         unit.begin_run(transaction)
         try:
@@ -186,7 +187,6 @@ class SharedDatabase:
                 has_paused = True
             elif self._held_by is None:
                 self._connection.execute("BEGIN")
-                self._changes = self._connection.total_changes
                 self._holder, self._held_by = node, unit
             return self._held_by is unit
 
@@ -209,17 +209,16 @@ class SharedDatabase:
     def commit(self) -> Sequence[LeaseEnd]:
         """Commit the open unit, and return the leases that it has ended."""
         self._release()
-        if self._connection.total_changes == self._changes:
-            self._connection.execute("COMMIT")
-            return ()
-        ends = [LeaseEnd(*row) for row in self._connection.execute("SELECT * FROM lease_ends").fetchall()]
-        if ends:
-            self._connection.execute("DELETE FROM lease_ends")
         self._connection.execute("COMMIT")
+        if not self._lease_ends:
+            return ()
+        ends = list(self._lease_ends)
+        self._lease_ends.clear()
         return ends
 
     def roll_back(self) -> None:
         self._release()
+        self._lease_ends.clear()
         self._connection.execute("ROLLBACK")
 
     def _release(self) -> None:

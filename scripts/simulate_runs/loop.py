@@ -111,21 +111,21 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
     def run_simulation(self, main: Coroutine[Any, Any, T]) -> T:
         """Run `main` in a process of its own until it ends, then close everything that is left."""
-        _, context = self.create_process("simulation")
+        process, context = self.create_process("simulation")
         self._has_begun = True
         events._set_running_loop(self)  # noqa: SLF001 - what run_forever does; asyncio has no public function for it
         try:
             task = self.create_task(main, context=context)
-            self._run_until_done(task)
+            self._run_until_done(task, process)
             return task.result()
         finally:
             self._close_everything()
             events._set_running_loop(None)  # noqa: SLF001
 
-    def _run_until_done(self, task: "asyncio.Task[Any]") -> None:
-        runnable, draw, note_process, has_ended = self._runnable, self._draw, self._trace.append, task.done
+    def _run_until_done(self, task: "asyncio.Task[Any]", main: SimulatedProcess) -> None:
+        runnable, draw, note_process = self._runnable, self._draw, self._trace.append
         callbacks_at_once = 0
-        while not has_ended():
+        while True:
             if not runnable:
                 self._advance_clock()
                 callbacks_at_once = 0
@@ -147,6 +147,8 @@ class SimulationLoop(asyncio.BaseEventLoop):
                 self.problems.append(f"{process.name}: a callback raised {error!r}")
             if process.callbacks_left is not None:
                 self._count_down(process)
+            if process is main and task.done():  # the task ends in a callback of its own process
+                return
 
     def _count_down(self, process: SimulatedProcess) -> None:
         process.callbacks_left = (process.callbacks_left or 0) - 1

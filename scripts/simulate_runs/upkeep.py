@@ -1,6 +1,6 @@
 """The tasks of a janitor that can have anything to do in a plan. The others would only look.
 
-A fifth of the plans (`removes_old_rows`) runs all tasks, so that one that removes too much is found.
+A fifth of the plans (`removes_old_rows`; fewer of the tiny ones) runs all tasks, so that one that removes too much is found.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,17 +38,35 @@ def _has_deliveries(plan: Plan) -> bool:
     return bool(plan.webhooks) or any(call.callback is not None for call in plan.calls)
 
 
+def _may_hold_deliveries(plan: Plan) -> bool:
+    """Deliveries are held while their webhook is not verified, or an operator or its owner pauses it."""
+    return (
+        any(webhook.is_verified for webhook in plan.webhooks)
+        or any(call.callback for call in plan.calls)
+        or bool(plan.actions)
+    )
+
+
 def _never(_plan: Plan) -> bool:
-    """Webhooks are suspended after days of failures."""
+    """These tasks find nothing in any plan.
+
+    Webhooks are suspended after days of failures. The database has several nodes, so no process recovers what others left when
+    it starts. The database's clock is right, so no delivery is due too late, and no time has to be saved.
+    """
     return False
 
 
 NEEDS: Final[Mapping[str, Callable[[Plan], bool]]] = {
+    "_recover_calls_of_others": _never,
+    "_release_deliveries_of_others": _never,
+    "_release_expired_leases": _has_deliveries,
+    "_pull_back_deliveries": _never,
+    "_save_scheduling_time": _never,
     "_erase": _has_erasures,
     "check_next_login": _has_logins,
     "continue_resumption": _has_logins,
-    "_give_up_held_deliveries": _has_deliveries,
-    "_release_held_deliveries": _has_deliveries,
+    "_give_up_held_deliveries": _may_hold_deliveries,
+    "_release_held_deliveries": _may_hold_deliveries,
     "_remove_expired_webhooks": _has_subscriptions,
     "_terminate_subscriptions": _has_subscriptions,
     "_terminate_abandoned_subscriptions": _never,
