@@ -4,6 +4,7 @@ import asyncio
 from functools import partial
 
 from ringback.loop_turns import LoopTurns
+from tests.support.limits import WAIT_SECONDS
 
 IN_TURN = 4
 
@@ -59,3 +60,20 @@ async def test_those_who_wait_go_on_a_few_in_each_turn_and_one_that_gave_up_dela
     await asyncio.wait(tasks)
 
     assert passed.count("greedy") == 19
+
+
+async def test_what_waits_pauses_after_a_turn_in_which_the_loop_was_busy_and_goes_on_at_once_while_it_is_idle() -> None:
+    now, paused = [0.0], asyncio.Event()
+    turns = LoopTurns(1, pause_factor=1.0, now=lambda: now[0])
+    passed = list[str]()
+    turns.run("stream", partial(passed.append, "first"))
+    turns.run("stream", partial(passed.append, "beside other work"))
+    now[0] += 10.0  # the pause is bounded, or the test waits for ten seconds
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert passed == ["first"]
+
+    turns.run("stream", paused.set)
+    await asyncio.wait_for(paused.wait(), WAIT_SECONDS)
+
+    assert passed == ["first", "beside other work"]
