@@ -22,6 +22,7 @@ NARROW: Final[ViewportSize] = {"width": 360, "height": 780}
 OWNER: Final = "alice"
 OPERATORS: Final = "operators"
 ZONE: Final = "Europe/Berlin"
+COLUMNS_OF_CALLS: Final = ("Call", "Status", "Tool", "Client session", "Correlation id", "Created", "Took")
 SCHEMES: Final[Sequence[Literal["light", "dark"]]] = ("light", "dark")
 
 
@@ -114,6 +115,24 @@ async def test_pages_have_no_errors_no_barriers_and_fit_a_narrow_screen(
             tab.errors.clear()
 
     assert {name: complaints for name, complaints in found.items() if complaints} == {}
+
+
+async def test_on_a_narrow_screen_each_line_of_a_row_has_the_name_of_its_column(
+    gallery: Gallery, chromium: Browser
+) -> None:
+    async with open_session(chromium, viewport=NARROW) as session:
+        tab = await gallery.sign_in(session)
+        await tab.open(gallery.stage.url("/calls"))
+
+        names = await tab.page.evaluate(
+            "[...document.querySelector('#calls tbody tr').cells].map((cell) => getComputedStyle(cell, '::before').content)"
+        )
+        roles = await tab.page.evaluate(
+            "[...document.querySelectorAll('#calls tbody tr > *')].every((cell) => cell.getAttribute('role') === 'cell')"
+        )
+
+    assert names == ["none", *(f'"{name}"' for name in COLUMNS_OF_CALLS[1:])]
+    assert roles is True
 
 
 async def test_the_sign_in_page_has_no_errors_no_barriers_and_fits_a_narrow_screen(
