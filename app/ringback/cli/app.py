@@ -158,7 +158,7 @@ def _is_installed(entry: _CommandEntry) -> bool:
 
 def _import_command(name: str, entry: _CommandEntry) -> TyperCommand | TyperGroup:
     try:
-        command = getattr(import_command_module(entry.module), entry.name)
+        command = getattr(import_command_module(entry.module, keeps_plugins=entry.needs_server), entry.name)
     except ModuleNotFoundError as missing:
         if not entry.needs_server or (missing.name or "").partition(".")[0] == "ringback":
             raise

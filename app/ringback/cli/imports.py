@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, cast
@@ -15,9 +15,12 @@ DISABLE_PLUGINS: Final = "PYDANTIC_DISABLE_PLUGINS"
 """Pydantic looks for plugins in the metadata of every installed package, once, with the first model."""
 
 
-def import_command_module(name: str) -> ModuleType:
-    """Import a module of a command. The environment and `sys.modules` are afterwards as any program finds them."""
-    with _without_httpx_program(), _without_pydantic_plugins():
+def import_command_module(name: str, *, keeps_plugins: bool = False) -> ModuleType:
+    """Import a module of a command. The environment and `sys.modules` are afterwards as any program finds them.
+
+    The service keeps pydantic's plugins: an operator may have installed one to observe it.
+    """
+    with _without_httpx_program(), nullcontext() if keeps_plugins else _without_pydantic_plugins():
         return import_module(name)
 
 
