@@ -13,19 +13,19 @@ Principals take turns. A principal that starts 250 calls a second has 200 pieces
 would begin after all of them (0.8 of the 1.3 s until the end of a call that takes 5 ms upstream, measured).
 
 The starts of a principal with many unfinished calls are background work themselves (`start_turns`): its ends keep up with them,
-and the starts of other principals come before them.
+and the starts of other principals come before them. They wait for `START_WAIT_SECONDS` at most.
 """
 
 import asyncio
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import Final, NamedTuple
 
 from ringback.domain.principal import Principal
-from ringback.start_turns import StartTurns
+from ringback.start_turns import START_WAIT_SECONDS, StartTurns
 
 BACKGROUND_INTERVAL_SECONDS: Final = 0.005
 """CPU time of the event loop's thread between two pieces of background work that begin while calls are admitted: about twice
@@ -152,12 +152,15 @@ class AdmissionGate:
         """Return what to enter while a call of this principal is admitted.
 
         With `is_background`, for a principal with many unfinished calls, wait for a turn; the start then has no priority.
+        After `START_WAIT_SECONDS` it begins without a turn, with the priority of any start: behind the other work of its
+        principal it would wait for many seconds more.
         """
-        if not is_background:
-            return self.admit_call()
-        async with self._start_turns.begin_start(principal):
-            await self._wait_for_turn(principal)
-        return nullcontext()
+        if is_background:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(START_WAIT_SECONDS), self._start_turns.begin_start(principal):
+                    await self._wait_for_turn(principal)
+                return nullcontext()
+        return self.admit_call()
 
     async def wait_for_background_turn(self, principal: Principal) -> None:
         """Return when background work for a call of this principal may begin."""

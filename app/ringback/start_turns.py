@@ -3,7 +3,7 @@
     its execution or attempt waits for its turn, its dispatch or end is written ── hold_work ──▶ its starts wait
     one of its calls has ended ── hold_end ──▶ `STARTS_FOR_END` of them begin
     the service has no work for its calls (they run upstream) ──▶ they begin one after the other
-    `START_WAIT_SECONDS` have passed ──▶ the start begins in any case
+    `START_WAIT_SECONDS` after it arrived ──▶ the start begins in any case, with priority (`AdmissionGate`)
 
 A start takes one transaction, and the way from the lease of a call to its end takes three. 64 clients of one principal that
 only start calls got nine starts for each end, until a quota stopped them; the calls then waited in the queue for minutes
@@ -27,7 +27,8 @@ STARTS_FOR_END: Final = 2
 EARNED_STARTS_MAX: Final = 64
 """The most starts that a group of ends earns: about as many as the clients of one principal wait for."""
 START_WAIT_SECONDS: Final = 2.0
-"""The longest wait of a start: well below the time-out of HTTP clients, which is five seconds or more."""
+"""The longest wait of a start, for its turn here and then as background work: well below the time-out of HTTP clients, which is
+five seconds or more."""
 
 
 @dataclass(slots=True)
@@ -42,17 +43,13 @@ class _PrincipalTurns:
     def begin_waiting(self) -> None:
         """Begin as many of the waiting starts as may begin, the oldest first."""
         while self.waiting:
-            if self.waiting[0].done():  # it was cancelled, or has waited for long enough
+            if self.waiting[0].done():  # it was cancelled
                 self.waiting.popleft()
             elif self._use_turn():
-                self.begin_start(self.waiting.popleft())
+                self.starting += 1
+                self.waiting.popleft().set_result(None)
             else:
                 return
-
-    def begin_start(self, may_begin: asyncio.Future[None]) -> None:
-        if not may_begin.done():
-            self.starting += 1
-            may_begin.set_result(None)
 
     def _use_turn(self) -> bool:
         """Whether one more start may begin now. It uses what the ends have earned first."""
@@ -97,17 +94,18 @@ class StartTurns:
 
     @asynccontextmanager
     async def begin_start(self, principal: Principal) -> AsyncGenerator[None]:
-        """Entered when a start of the principal may begin. Leave it when the event loop runs the start."""
+        """Entered when a start of the principal may begin. Leave it when the event loop runs the start.
+
+        The caller cancels this after `START_WAIT_SECONDS`.
+        """
         turns = self._by_principal.setdefault(principal, _PrincipalTurns())
         may_begin = asyncio.get_running_loop().create_future()
         turns.waiting.append(may_begin)
         turns.begin_waiting()
-        timer = asyncio.get_running_loop().call_later(START_WAIT_SECONDS, turns.begin_start, may_begin)
         try:
             await may_begin
             yield
         finally:
-            timer.cancel()
             if not may_begin.cancelled():
                 turns.starting -= 1
             self._continue(principal, turns)
