@@ -138,11 +138,15 @@ def frame_with_crlf(event: bytes) -> bytes:
     return b"event: message\r\n" + event.replace(b"\n", b"\r\n")
 
 
+def frame_with_cr(event: bytes) -> bytes:
+    return b"event: message\r" + event.replace(b"\n", b"\r")
+
+
 def frame_with_id(event: bytes) -> bytes:
     return b"id: 12_5\nevent: message\n" + event
 
 
-@pytest.mark.parametrize("frame", [frame_plainly, frame_with_crlf, frame_with_id])
+@pytest.mark.parametrize("frame", [frame_plainly, frame_with_crlf, frame_with_cr, frame_with_id])
 async def test_a_result_waits_neither_for_the_clock_nor_for_decoding_behind_a_hundred_thousand_progress_messages(
     frame: Callable[[bytes], bytes],
 ) -> None:

@@ -1,5 +1,7 @@
 """Checks server-sent events of an upstream before the SDK reads them: their size, their encoding and their request id.
 
+Lines may end with LF, CRLF or CR. The events that are passed on have LF.
+
 The SDK (2.3.0) accepts any response on the stream of a request, whatever its id, and fails on invalid Unicode. Here an invalid
 message, or a response to another request, becomes an error of ours, which ends the request. On a stream without a request it is
 dropped.
@@ -21,7 +23,7 @@ from ringback.domain.rate_limiter import RateLimit, TokenBucket
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.message_flow import BYTES_PER_UNIT, SLICE_BYTES, SLICE_LINES
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
-from ringback.upstreams.transports.line_splitter import LineSplitter, OversizedLine
+from ringback.upstreams.transports.line_splitter import LineEnds, LineSplitter, OversizedLine
 from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UndecodedMessage, decode_messages
 from ringback.upstreams.transports.notification_buffer import NotificationBuffer, is_plain_notification
 from ringback.upstreams.transports.paced_streams import PacedStreams
@@ -29,7 +31,6 @@ from ringback.upstreams.transports.progress_floods import find_group_ends, leave
 
 EVENT_LIMIT: Final = RateLimit(per_second=500, burst=2000)
 """For the notifications of a stream that is paced by its reader."""
-_EVENT_ENDS: Final = frozenset({b"", b"\r"})
 _FIELD_BYTES: Final = 4096
 """For the name and id of an event, beside its data."""
 
@@ -100,12 +101,12 @@ class CheckedEventStream(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         splitter = LineSplitter(self._limit + _FIELD_BYTES)
-        chunks = ChunkReader(self._stream)
+        line_ends, chunks = LineEnds(), ChunkReader(self._stream)
         try:
             while (chunk := await chunks.read_chunk(self._notifications.wait_seconds())) is not None:
                 line_count = 0
                 for start in range(0, len(chunk), SLICE_BYTES):
-                    for line in self._read_lines(splitter, chunk[start : start + SLICE_BYTES]):
+                    for line in self._read_lines(splitter, line_ends.replace(chunk[start : start + SLICE_BYTES])):
                         if not self._keep_inner_line(line):
                             for text in await self._add_line(line):
                                 yield text
@@ -152,7 +153,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
 
     def _keep_inner_line(self, line: bytes | OversizedLine) -> bool:
         """Keep the line and return True, unless it ends its event or exceeds the limit."""
-        if isinstance(line, OversizedLine) or line in _EVENT_ENDS or self._size + len(line) > self._limit:
+        if isinstance(line, OversizedLine) or not line or self._size + len(line) > self._limit:
             return False
         self._lines.append(line)
         self._size += len(line)
@@ -166,7 +167,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         if self._size > self._limit + _FIELD_BYTES:
             return self._reject_oversized()
         self._lines.append(line)
-        if line not in _EVENT_ENDS:
+        if line:
             return ()
         lines, self._lines, self._size = self._lines, [], 0
         return await self._check_event(lines)
@@ -177,11 +178,11 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         return self._final_error_event(f"The upstream's answer is larger than {self._limit} bytes.")
 
     async def _check_event(self, lines: list[bytes]) -> Sequence[bytes]:
-        if all(line.startswith(b":") or line in _EVENT_ENDS for line in lines):
+        if all(line.startswith(b":") or not line for line in lines):
             return ()  # comments keep a connection open, and have no meaning
         data = _join_data(lines)
         whole = b"\n".join(lines) + b"\n"
-        if not data or any(b"\r" in line[:-1] for line in lines) or any(_is_other_event_type(line) for line in lines):
+        if not data or any(_is_other_event_type(line) for line in lines):
             self._note_wait(has_waited=await self._flow.wait_for_forward())
             return (whole,)
         data = data.removeprefix(BOM)
@@ -280,5 +281,5 @@ def _encode_message(message: JSONRPCMessage) -> bytes:
 
 
 def _replace_data(lines: list[bytes], data: bytes) -> bytes:
-    rest = [line for line in lines if line and line != b"\r" and not line.startswith(b"data:")]
+    rest = [line for line in lines if line and not line.startswith(b"data:")]
     return b"\n".join([*rest, b"data: " + data.replace(b"\n", b"\ndata: ")]) + b"\n\n"

@@ -1,4 +1,7 @@
-"""Splits bytes into lines, in linear time and with at most one bounded line in memory."""
+"""Splits bytes into lines, in linear time and with at most one bounded line in memory.
+
+Lines of a child end with LF or CRLF. Those of server-sent events also end with CR: `LineEnds` first makes each of them LF.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +22,23 @@ class OversizedLine:
     @property
     def has_ended(self) -> bool:
         return not self.head
+
+
+class LineEnds:
+    """Replaces CR and CRLF by LF, in a stream whose chunks may end anywhere."""
+
+    def __init__(self) -> None:
+        self._ends_with_cr = False
+
+    def replace(self, chunk: bytes) -> bytes:
+        """The chunk with LF after each of its lines. A CR at its end ends its line at once: its LF may arrive much later."""
+        if self._ends_with_cr and chunk:
+            chunk = chunk.removeprefix(b"\n")
+            self._ends_with_cr = False
+        if b"\r" not in chunk:
+            return chunk
+        self._ends_with_cr = chunk.endswith(b"\r")
+        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 class LineSplitter:

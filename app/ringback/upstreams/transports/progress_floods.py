@@ -1,5 +1,7 @@
 """Leaves out progress that is outdated before it is read: of a flood, one event of each kind remains in what was read at once.
 
+Lines end with LF here.
+
 A tool that reports each of a hundred thousand steps sends them all before its result, on the same stream. To read each event by
 itself takes ten times as long as this does (measured), so the result would wait for its progress.
 """
@@ -11,10 +13,8 @@ from typing import Final
 
 from ringback.upstreams.transports.notification_buffer import read_progress_key
 
-_EVENT_END: Final = re.compile(rb"\n\r?\n")
-_EVENT: Final = re.compile(
-    rb"(?:(?:event: ?message|id:[^\r\n]*)\r?\n)*data: ?([^\r\n]*notifications/progress[^\r\n]*)\r?\n\r?\n"
-)
+_EVENT_END: Final = re.compile(rb"\n\n")
+_EVENT: Final = re.compile(rb"(?:(?:event: ?message|id:[^\n]*)\n)*data: ?([^\n]*notifications/progress[^\n]*)\n\n")
 """A whole event whose data is one line."""
 EVENTS_MIN: Final = 16
 """Fewer events are read one by one."""
