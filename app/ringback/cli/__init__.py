@@ -59,6 +59,7 @@
     service_errors    the service's errors that end a command with one message
     hints             the service's advice, with commands in the place of REST requests
     output            printing and exit codes
+    output_errors     … one message and an exit code where the output cannot be written
     demo_upstream     the MCP server behind `serve --dev`
 
 Results go to standard output, everything else to standard error. An expected error is one message that says what to do; a
@@ -67,6 +68,7 @@ traceback is a bug. Exit codes:
     0    success
     1    the call ended with another outcome than `result`, a callback is invalid or was refused, or the doctor found a fault
     2    the request failed: usage, settings, connection, or a problem that the service reports
+    74   the output could not be written; what the command did is done
     75   a wait ended before its call, or the service may start later
     130  Ctrl-C
 
