@@ -9,9 +9,10 @@ unknown         the upstream or the runner was lost after the dispatch: the tool
 cancelled   cancelled
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, cast
 
 INTERNAL_ERROR: Final = -32603
 """JSON-RPC internal error: the code of every error object that Ringback writes into a failed call."""
@@ -79,8 +80,9 @@ def completion_from_upstream_error(error: dict[str, Any]) -> CallCompletion:
 
 def is_upstream_error(completion: CallCompletion) -> bool:
     """Whether the error object is the upstream's, and not one that Ringback wrote about an invalid response."""
-    our_data = {"outcome": str(completion.outcome)}
-    return completion.outcome is CallOutcome.UPSTREAM_ERROR and (completion.error or {}).get("data") != our_data
+    return completion.outcome is CallOutcome.UPSTREAM_ERROR and not is_own_error(
+        completion.error or {}, completion.outcome
+    )
 
 
 def failed_completion(outcome: CallOutcome, message: str) -> CallCompletion:
@@ -89,6 +91,23 @@ def failed_completion(outcome: CallOutcome, message: str) -> CallCompletion:
         outcome=outcome,
         error={"code": INTERNAL_ERROR, "message": message, "data": {"outcome": str(outcome)}},
     )
+
+
+def unknown_completion(message: str, *, cause: dict[str, Any]) -> CallCompletion:
+    """The outcome `unknown`, which another Ringback has reported. `cause` is its JSON-RPC error object, kept in `data`."""
+    data = {"outcome": str(CallOutcome.UNKNOWN), "cause": cause}
+    return CallCompletion(outcome=CallOutcome.UNKNOWN, error={"code": INTERNAL_ERROR, "message": message, "data": data})
+
+
+def is_own_error(error: Mapping[str, Any], outcome: CallOutcome | None) -> bool:
+    """Whether the error object has the shape of those that Ringback writes about a call with this outcome."""
+    data: object = error.get("data")
+    if not isinstance(data, Mapping) or error.get("code") != INTERNAL_ERROR:
+        return False
+    members = dict(cast("Mapping[str, Any]", data))
+    if outcome is CallOutcome.UNKNOWN and isinstance(members.get("cause"), Mapping):
+        del members["cause"]
+    return members == {"outcome": str(outcome)}
 
 
 CANCELLED_COMPLETION: Final = CallCompletion(outcome=CallOutcome.CANCELLED)

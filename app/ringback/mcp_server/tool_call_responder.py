@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 
 from ringback.domain import jsontext
 from ringback.domain.call import Call, CallStatus
-from ringback.domain.call_outcome import CallOutcome, failed_completion
+from ringback.domain.call_outcome import CallOutcome, failed_completion, is_own_error
 from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from ringback.domain.login_waits import awaits_login
 from ringback.domain.upstreams import PendingForm, UpstreamNotification
@@ -222,7 +222,7 @@ def build_call_result(call: Call, stored_result: bytes | None) -> Result:
         result: dict[str, Any] = jsontext.loads(stored_result)
         return meta.with_call_meta(result, call)
     error = call.error or _CANCELLED_ERROR.error or {}
-    if error.get("data") != {"outcome": str(call.outcome)}:
+    if not is_own_error(error, call.outcome):
         raise MCPError(error["code"], error["message"], error.get("data"))
     advice = render_failure_advice(call)
     raise MCPError(error["code"], f"{error['message']} {advice}", {**error["data"], "call_id": call.id})

@@ -4,9 +4,10 @@ A response stays in memory until its client has read it. A client on a slow link
 reads nothing is cut off after a minute (`http_server`). Without a limit, each connection could hold a result of 16 MiB.
 
     middleware ──▶ open_response ──▶ ResponseMemory, in the ASGI state of the request
-    endpoint   ──▶ reserve     before it reads a result from the store; raises beyond the limit
-               ──▶ use_shared  one copy of a result for all its readers
-    middleware ──▶ release     when the response is written
+    endpoint   ──▶ reserve       before it reads a result from the store; raises beyond the limit
+               ──▶ use_shared    one copy of a result for all its readers
+               ──▶ use_document  a document that the process holds anyway: nothing is reserved
+    middleware ──▶ release       when the response is written
 
 Beyond the limit of its principal a read gets 429, beyond that of the process 503, and can be sent again. The response to a
 start is never refused, because its client would think that no call was started: it leaves the result out instead.
@@ -155,6 +156,13 @@ class ResponseMemory:
         self._shrink(0)
         self._use(key, shared)
         return shared.body
+
+    def use_document(self, document: bytes) -> None:
+        """The body of the response is `document`, which the process holds as long as it runs, for all its readers.
+
+        The response then holds no more than the piece that is being written, and is never refused.
+        """
+        self._shared_bytes = len(document)
 
     def release(self) -> None:
         """Can be repeated."""

@@ -9,13 +9,17 @@ from typing import cast
 import pytest
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.routing import request_response
 from starlette.types import Message, Receive, Scope, Send
 
 from ringback.api.large_responses import PIECE_BYTES, PIECES_IN_TURN, LargeResponseMiddleware
+from ringback.api.llms_endpoint import LLMS_TEXT
+from ringback.api.openapi_endpoint import OpenApiEndpoint
 from ringback.domain import jsontext
 from ringback.domain.call import Call
 from ringback.domain.errors import Unavailable
 from ringback.domain.principal import Caller, Principal
+from ringback.http_server.limits import HttpLimits
 from ringback.services.response_hooks import on_response_written, response_written_hook
 from ringback.services.unread_responses import (
     ADDRESS_READER_PREFIX,
@@ -27,6 +31,7 @@ from ringback.services.unread_responses import (
     UnreadResponses,
     find_response_memory,
 )
+from ringback.ui.assets import ASSETS
 from tests.support.limits import WAIT_SECONDS
 
 SIZE = 2 * LARGE_RESPONSE_BYTES
@@ -191,6 +196,30 @@ async def test_a_reader_that_disconnects_gives_its_bytes_back() -> None:
     request.cancel()
     await asyncio.gather(request, return_exceptions=True)
     assert (bench.responses.unread_bytes, bench.responses.shared_results) == (0, {})
+
+
+async def test_the_openapi_document_unread_on_many_connections_leaves_the_whole_reserve_to_results() -> None:
+    responses, connections_max = UnreadResponses(bytes_max=SIZE), 2 * HttpLimits().peer_connections_max
+    endpoint = request_response(OpenApiEndpoint(lambda: {"x": "x" * SIZE}).__call__)
+    middleware = LargeResponseMiddleware(endpoint, responses=responses)
+    readers = [Reader(reads=1) for _ in range(connections_max)]
+    scope: Scope = {"type": "http", "method": "GET", "path": "/openapi.json", "headers": [], "client": ("192.0.2.1", 1)}
+    async with asyncio.TaskGroup() as group:
+        for reader in readers:
+            group.create_task(middleware({**scope, "state": {}}, _receive, reader.send))
+        for reader in readers:
+            await _wait(reader)
+        unread_bytes = responses.unread_bytes
+        for reader in readers:
+            reader.resume.set()
+    assert ({reader.status for reader in readers}, unread_bytes, responses.unread_bytes) == ({200}, 0, 0)
+    assert {len(reader.body) > SIZE for reader in readers} == {True}
+    assert max(len(message.get("body", b"")) for reader in readers for message in reader.sent) == PIECE_BYTES
+
+
+def test_every_other_file_that_needs_no_key_is_smaller_than_a_piece() -> None:
+    sizes = {name: len(asset.content) for name, asset in ASSETS.items()} | {"llms.txt": len(LLMS_TEXT)}
+    assert {name for name, size in sizes.items() if size > PIECE_BYTES} == set()
 
 
 def test_small_responses_and_responses_after_their_end_reserve_nothing() -> None:

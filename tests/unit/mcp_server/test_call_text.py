@@ -7,7 +7,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from ringback.domain.call import Call
-from ringback.domain.call_outcome import CallOutcome, failed_completion
+from ringback.domain.call_outcome import CallOutcome, failed_completion, unknown_completion
 from ringback.domain.upstreams import UpstreamInfo
 from ringback.mcp_server.call_text import describe_call, get_pending_step, render_pending_text
 from ringback.mcp_server.tool_call_responder import build_call_result
@@ -76,6 +76,17 @@ def test_an_error_of_ringback_names_the_call_and_the_next_step(outcome: CallOutc
     assert error.message.startswith(f"It went wrong. Call {call.id}: ")
     assert "ringback_get_call" in error.message
     assert error.data == {"outcome": str(outcome), "call_id": call.id}
+
+
+def test_an_unknown_outcome_that_another_ringback_reported_names_this_call_and_keeps_its_cause() -> None:
+    cause = {"code": -32603, "message": "Call call_1 was lost.", "data": {"outcome": "unknown"}}
+    ended = unknown_completion("It went wrong.", cause=cause)
+    call = replace(make_ended_call(CallOutcome.UNKNOWN), error=ended.error)
+
+    with pytest.raises(MCPError, match=f"It went wrong. Call {call.id}: ") as raised:
+        build_call_result(call, None)
+
+    assert raised.value.error.data == {"outcome": "unknown", "cause": cause, "call_id": call.id}
 
 
 def test_a_cancelled_call_is_an_error_with_its_id() -> None:

@@ -167,8 +167,44 @@ async def test_an_upstream_that_is_a_ringback_and_does_not_know_the_outcome_leav
 
     assert completion.outcome is CallOutcome.UNKNOWN
     assert completion.error is not None
-    assert completion.error["data"] == {"outcome": "unknown"}
+    assert completion.error["data"] == {"outcome": "unknown", "cause": error}
     assert "call_0" not in completion.error["message"], "the id of a call that this client cannot read"
+
+
+async def test_an_unknown_outcome_stays_unknown_through_several_ringbacks_and_through_tasks() -> None:
+    error: dict[str, Any] = {"code": -32603, "message": "lost", "data": {"outcome": "unknown"}}
+    for _ in range(2):
+        completion, _ = await run(ScriptedSession(UpstreamError(error)))
+        assert (completion.outcome, completion.error and completion.error["data"]["cause"]) == ("unknown", error)
+        assert completion.error is not None
+        error = completion.error
+
+
+OUTCOME_DATA = {"outcome": "unknown"}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"code": -32000, "data": OUTCOME_DATA},
+        {"code": -32602, "data": {**OUTCOME_DATA, "call_id": f"call_{'0' * 26}"}},
+        {"code": -32042, "data": OUTCOME_DATA},
+        {"code": -32603, "data": {**OUTCOME_DATA, "ref": 77}},
+        {"code": -32603, "data": {**OUTCOME_DATA, "call_id": "77"}},
+        {"code": -32603, "data": {**OUTCOME_DATA, "call_id": [77]}},
+        {"code": -32603, "data": {**OUTCOME_DATA, "cause": "network"}},
+        {"code": -32603, "data": {"outcome": ["unknown"]}},
+        {"code": -32603, "data": "unknown"},
+    ],
+    ids=str,
+)
+async def test_an_error_that_no_ringback_wrote_is_kept_whatever_its_data_calls_an_outcome(
+    error: dict[str, Any],
+) -> None:
+    error = {"message": "Card network timed out", **error}
+    completion, _ = await run(ScriptedSession(UpstreamError(error)))
+
+    assert (completion.outcome, completion.error) == (CallOutcome.UPSTREAM_ERROR, error)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,10 @@ from ringback.domain.call_outcome import (
     completion_from_result,
     completion_from_upstream_error,
     failed_completion,
+    is_own_error,
+    unknown_completion,
 )
+from ringback.domain.ids import is_well_formed_id
 from ringback.domain.meta import without_reserved_meta
 from ringback.domain.tool_result import (
     PROGRESS_MESSAGE_LENGTH_MAX,
@@ -69,18 +72,32 @@ def failure_to_completion(failure: RequestFailed) -> CallCompletion:
 
 
 def error_to_completion(error: dict[str, Any]) -> CallCompletion:
-    """Keeps the upstream's JSON-RPC error object. An outcome that it calls unknown, as a Ringback does, stays unknown."""
-    if _is_outcome_unknown(error):
+    """Keeps the upstream's JSON-RPC error object. An unknown outcome that another Ringback reports stays unknown."""
+    if _is_unknown_of_ringback(error):
+        completion = unknown_completion(_UPSTREAM_DOES_NOT_KNOW, cause=error)
+        if is_storable_error(completion.error or {}):
+            return completion
         return failed_completion(CallOutcome.UNKNOWN, _UPSTREAM_DOES_NOT_KNOW)
     if is_storable_error(error):
         return completion_from_upstream_error(error)
     return failed_completion(CallOutcome.UPSTREAM_ERROR, "The upstream returned an error that is too large to store.")
 
 
-def _is_outcome_unknown(error: Mapping[str, Any]) -> bool:
-    """Whether the error is that of a call of a Ringback (`failed_completion`) whose tool may have run."""
+def _is_unknown_of_ringback(error: Mapping[str, Any]) -> bool:
+    """Whether a Ringback wrote the error about a call with the outcome `unknown`.
+
+    A task has the error of `failed_completion`; the response to tools/call also has the id of the call. Any other error with
+    `data.outcome` belongs to the upstream.
+    """
     data: object = error.get("data")
-    return isinstance(data, Mapping) and cast("Mapping[str, Any]", data).get("outcome") == CallOutcome.UNKNOWN
+    if not isinstance(data, Mapping):
+        return False
+    members = dict(cast("Mapping[str, Any]", data))
+    if "call_id" in members:
+        call_id: object = members.pop("call_id")
+        if not isinstance(call_id, str) or not is_well_formed_id("call", call_id):
+            return False
+    return is_own_error({**error, "data": members}, CallOutcome.UNKNOWN)
 
 
 def result_to_completion(result: dict[str, Any]) -> CallCompletion:
