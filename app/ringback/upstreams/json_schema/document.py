@@ -12,7 +12,10 @@ from ringback.upstreams.json_schema.steps import SchemaUnusable, StepCounter
 
 Schema = Mapping[str, Any]
 
-_CHECKED_UNLESS_NULLABLE: Final = ("const", "enum", "type")
+_CHECKED_UNLESS_NULLABLE: Final = frozenset(
+    ("$dynamicRef", "$recursiveRef", "$ref", "allOf", "anyOf", "const", "enum", "if", "not", "oneOf", "type")
+)
+"""The keywords that can reject null."""
 
 
 class SchemaDocument:
@@ -127,11 +130,11 @@ class SchemaDocument:
 
     def _list_checks(self, schema: Schema) -> list[tuple[Keyword, Any]]:
         keywords = self._dialect.keywords
-        if "$ref" in schema and self._dialect.reference_stands_alone:
-            return [(keywords["$ref"], schema["$ref"])]
-        checks = {name: keywords[name] for name in schema if name in keywords}
+        stands_alone = "$ref" in schema and self._dialect.reference_stands_alone
+        names = ["$ref"] if stands_alone else [name for name in schema if name in keywords]
+        checks = {name: keywords[name] for name in names}
         if schema.get("nullable") is True:
-            checks |= {name: accept_null(checks[name]) for name in _CHECKED_UNLESS_NULLABLE if name in checks}
+            checks |= {name: accept_null(checks[name]) for name in names if name in _CHECKED_UNLESS_NULLABLE}
         return [(check, schema[name]) for name, check in checks.items()]
 
     def _read_names(self, schema: Schema, base: str, steps: StepCounter) -> str:
