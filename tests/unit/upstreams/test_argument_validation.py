@@ -6,7 +6,7 @@ import pytest
 
 from ringback.upstreams.catalog.argument_validation import ERROR_LENGTH_MAX, ERRORS_MAX, ArgumentValidator
 from ringback.upstreams.json_schema.patterns import KEPT_MAX
-from ringback.upstreams.json_schema.schema import BoundedSchema
+from ringback.upstreams.json_schema.schema import BoundedSchema, find_schema_problem
 from ringback.upstreams.json_schema.steps import StepCounter
 
 SCHEMA = {
@@ -185,23 +185,49 @@ def test_a_value_that_uses_up_the_steps_where_a_reference_is_read_leaves_the_che
     assert is_complete
 
 
+NO_TARGET = "has no target in the schema"
+
+
 @pytest.mark.parametrize(
-    "schema",
+    ("schema", "problem"),
     [
-        {"type": "no-such-type"},
-        {"properties": 3},
-        {"$schema": 3},
-        {"$ref": "#/$defs/absent"},
-        {"$ref": "http://127.0.0.1:9/schema.json"},
-        {"$ref": "#"},
+        ({"type": "no-such-type"}, 'the keyword type has a wrong argument: "no-such-type"'),
+        ({"properties": {"path": {"required": True}}}, "the keyword required has a wrong argument: true"),
+        ({"properties": {"path": {"enum": "pa55word"}}}, "the keyword enum has a wrong argument"),
+        ({"$schema": 3}, "the keyword $schema has a wrong argument: 3"),
+        ({"properties": {f"p{number}": True for number in range(30_000)}}, "the schema is too large"),
+        ({"$ref": "#/$defs/absent"}, f"the reference '#/$defs/absent' {NO_TARGET}"),
+        (
+            {"$ref": "http://u:pa55word@[::1]:9/a.json?key=pa55word#/x"},
+            f"the reference 'http://::1/a.json' {NO_TARGET}",
+        ),
+        ({"properties": {"path": {"$ref": "http://["}}}, f"the reference that is not a URI {NO_TARGET}"),
+        ({"allOf": [{"$ref": "#" + "x" * 999}]}, f"the reference '#{'x' * 63}…' {NO_TARGET}"),
+        ({"$ref": "#"}, "a reference leads to itself"),
     ],
 )
-def test_a_broken_schema_refuses_nothing_and_is_logged_once(schema: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_schema_refuses_nothing_and_is_logged_once_with_the_reason(
+    schema: Any, problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
     checker = ArgumentValidator(schema, upstream="git", tool="log")
 
     assert checker.find_errors({"path": "a"}) == []
     assert checker.find_errors({"path": "a"}) == []
-    assert [record.getMessage() for record in caplog.records] == ["tool.schema_unusable"]
+    (record,) = caplog.records
+    assert (record.getMessage(), vars(record)["problem"]) == ("tool.schema_unusable", problem)
+    assert find_schema_problem(schema) == problem
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        SCHEMA,
+        {"$defs": {"unused": {"$ref": "https://a.example/"}}},
+        {"properties": {"minimum": {"minimum": 1, "exclusiveMinimum": True}, "more": {"$ref": "#"}}},
+    ],
+)
+def test_a_schema_has_no_problem_if_no_value_can_reach_one(schema: Any) -> None:
+    assert find_schema_problem(schema) is None
 
 
 # -- schemas that would take for ever ----------------------------------------------------------------------------------------
