@@ -12,7 +12,9 @@ from http import HTTPStatus
 from typing import Any, Final, cast
 
 from fastapi import FastAPI, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
@@ -38,7 +40,7 @@ from ringback.domain.protected_resource import REST_RESOURCE, resource_for_path
 from ringback.domain.roles import Role
 from ringback.protocol.sessions import is_in_legacy_session
 from ringback.schemas.jsonrpc_errors import MESSAGE_ID_KEY, build_error_message
-from ringback.schemas.validation_errors import describe_reason
+from ringback.schemas.validation_errors import describe_reasons
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 5
@@ -186,9 +188,11 @@ def _oauth_challenge(request: Request, error: errors.RingbackError) -> str | Non
             return None
 
 
-async def _handle_validation_error(_request: Request, error: Exception) -> Response:
+async def _handle_validation_error(request: Request, error: Exception) -> Response:
     found = cast("Sequence[dict[str, Any]]", cast("RequestValidationError", error).errors())
-    violations = [_format_validation_error(one) for one in found[:VALIDATION_ERRORS_MAX]]
+    shown = found[:VALIDATION_ERRORS_MAX]
+    reasons = describe_reasons(shown, _list_request_types(request, shown[0]["loc"][0]), prefix_length=1)
+    violations = [_format_validation_error(one, reason) for one, reason in zip(shown, reasons, strict=True)]
     first = violations[0]
     detail = f"{first.get('pointer') or first.get('parameter')}: {first['detail']}"
     if len(found) > 1:
@@ -196,10 +200,26 @@ async def _handle_validation_error(_request: Request, error: Exception) -> Respo
     return problem_response(errors.InvalidRequest(detail, errors=violations))
 
 
-def _format_validation_error(error: dict[str, Any]) -> dict[str, str]:
+def _list_request_types(request: Request, location: str) -> Sequence[Any]:
+    """The types of the body or of the query of this operation, as `location` says."""
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute):
+        return []
+    if location == "body":
+        return [] if route.body_field is None else [route.body_field.field_info.annotation]
+    return list(_list_query_types(route.dependant)) if location == "query" else []
+
+
+def _list_query_types(dependant: Dependant) -> Iterator[Any]:
+    for parameter in dependant.query_params:
+        yield parameter.field_info.annotation
+    for each in dependant.dependencies:
+        yield from _list_query_types(each)
+
+
+def _format_validation_error(error: dict[str, Any], detail: str) -> dict[str, str]:
     """The place and the reason, never the value, because it can be a secret."""
     location, *path = (str(part) for part in error["loc"])
-    detail = describe_reason(error["msg"])
     if location != "body":
         return {"parameter": ".".join(path)[: jsontext.POINTER_LENGTH_MAX], "detail": detail}
     return {"pointer": jsontext.format_pointer(path), "detail": detail}

@@ -2,21 +2,27 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from ringback.bootstrap import load_authorities
 from ringback.cli.doctor_database import Finding
 from ringback.domain.clock import Clock
 from ringback.domain.errors import SignInRequired, Unavailable
 from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
-from ringback.domain.upstreams import SkippedUpstream
+from ringback.domain.upstreams import SkippedUpstream, ToolInfo
 from ringback.settings import Settings
 from ringback.upstreams.config import UpstreamConfig, UpstreamEntry
 from ringback.upstreams.own_address import OwnAddress
 
 if TYPE_CHECKING:
     from ringback.upstreams.registry import UpstreamRegistry
+
+TOOLS_SHOWN_MAX: Final = 5
+"""Of those whose arguments are not checked; the count says how many there are."""
+NAME_LENGTH_MAX: Final = 64
+SCHEMAS_READ_MAX: Final = 1_000
+"""Of one upstream. A schema that is made to be slow takes 0.2 s."""
 
 
 async def check_upstreams(entries: Sequence[UpstreamEntry], settings: Settings, *, clock: Clock) -> list[Finding]:
@@ -85,4 +91,27 @@ async def _check_upstream(
                 continue
             last, advice = info.last_error or "it does not respond", info.advice or "Run it by hand to see why."
             return Finding(about, False, f"It is unreachable: {last}. {advice}")
-        return Finding(about, True, f"{len(tools)} tools")
+        checked = [each for each in tools if upstreams.tool_catalog.get_tool_config(name, each.name).checks_arguments]
+        return Finding(about, True, f"{len(tools)} tools{describe_unchecked(await _find_schema_problems(checked))}")
+
+
+async def _find_schema_problems(tools: Sequence[ToolInfo]) -> dict[str, str]:
+    """Why arguments of a tool are not checked, by its name."""
+    from ringback.upstreams.json_schema.schema import find_schema_problem  # noqa: PLC0415 - as `_check_connections`
+
+    found: dict[str, str] = {}
+    for tool in tools[:SCHEMAS_READ_MAX]:
+        if (problem := find_schema_problem(tool.input_schema)) is not None:
+            found[tool.name] = problem
+        await asyncio.sleep(0)  # the other upstreams connect meanwhile
+    return found
+
+
+def describe_unchecked(problems: Mapping[str, str]) -> str:
+    """To append to the number of tools; empty if the arguments of all are checked."""
+    if not problems:
+        return ""
+    shown = [f"'{name[:NAME_LENGTH_MAX]}' ({reason})" for name, reason in list(problems.items())[:TOOLS_SHOWN_MAX]]
+    more = ", …" if len(problems) > len(shown) else ""
+    count = "1 tool" if len(problems) == 1 else f"{len(problems)} tools"
+    return f". Arguments of {count} are not checked, because the inputSchema is unusable: {', '.join(shown)}{more}"

@@ -62,7 +62,9 @@ def parse_callback_request(meta: Meta) -> CallbackRequest:
             {key: meta.get(key) for key in (CALLBACK_META_KEY, CLIENT_SESSION_ID_META_KEY, CORRELATION_ID_META_KEY)}
         )
     except ValidationError as problem:
-        raise MCPError(INVALID_PARAMS, f"_meta: {describe_validation_errors(problem)[0]}") from None
+        raise MCPError(
+            INVALID_PARAMS, f"_meta: {describe_validation_errors(problem, model=_CallbackRequestForm)[0]}"
+        ) from None
     if form.callback is not None and form.callback.secret is None:
         raise MCPError(
             INVALID_PARAMS, f"_meta: {CALLBACK_META_KEY}: send a secret, whsec_…, with which you verify callbacks."

@@ -119,7 +119,7 @@ class EmbeddedBackend:
             except RingbackError as problem:
                 raise ReportRejected(problem.detail) from problem
             except ValidationError as problem:
-                raise ReportRejected(describe_validation_errors(problem)[0]) from None
+                raise ReportRejected(describe_validation_errors(problem, model=ReportBody)[0]) from None
             return RecordedReport(call_id=recorded.call.id, has_listeners=bool(recorded.webhooks))
 
         return send_report

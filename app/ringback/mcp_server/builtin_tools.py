@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ringback.domain import jsontext
 from ringback.domain.call import Call, CallStatus
@@ -120,7 +120,7 @@ class BuiltinToolHandler:
             parsed = ARGUMENT_MODELS[name].model_validate(arguments)
             return await self._dispatch(caller, parsed, choose_wait, reserve_result)
         except ValidationError as problem:
-            return build_validation_result(problem)
+            return build_validation_result(problem, ARGUMENT_MODELS[name])
         except RingbackError as problem:
             return build_error_result(problem.detail)
 
@@ -259,8 +259,9 @@ def _has_failed(call: Call) -> bool:
     return call.outcome is CallOutcome.TOOL_ERROR or call.status is CallStatus.FAILED
 
 
-def build_validation_result(problem: ValidationError) -> dict[str, Any]:
-    reasons = describe_validation_errors(problem, errors_max=VALIDATION_ERRORS_MAX)
+def build_validation_result(problem: ValidationError, model: type[BaseModel]) -> dict[str, Any]:
+    """A CallToolResult, as JSON. `model` has the arguments that the tool knows."""
+    reasons = describe_validation_errors(problem, errors_max=VALIDATION_ERRORS_MAX, model=model)
     return build_error_result(
         f"The arguments are invalid: {'; '.join(reasons)}. Nothing was done. Correct them and call the tool again."
     )

@@ -146,7 +146,7 @@ def _bind_tool(
         try:
             structured = await read(context.caller, model.model_validate(arguments))
         except ValidationError as problem:
-            return build_validation_result(problem)
+            return build_validation_result(problem, model)
         except RingbackError as problem:
             return build_error_result(problem.detail)
         text = jsontext.dumps(structured).decode()

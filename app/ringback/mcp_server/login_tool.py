@@ -74,7 +74,7 @@ class LoginTool:
         try:
             name = LoginArguments.model_validate(arguments).upstream
         except ValidationError as problem:
-            return build_validation_result(problem)
+            return build_validation_result(problem, LoginArguments)
         required = await self.find(context)
         candidates = required if name is None else self._list_upstreams(context)
         infos = [info for info in candidates if name in {None, info.name}]

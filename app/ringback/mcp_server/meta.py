@@ -74,5 +74,5 @@ def parse_callback(meta: Mapping[str, Any]) -> WebhookRegistration | None:
     try:
         return CallCallbackBody.model_validate(value).to_registration()
     except ValidationError as problem:
-        (detail,) = describe_validation_errors(problem, root=f"_meta['{CALLBACK_META_KEY}']")
+        (detail,) = describe_validation_errors(problem, root=f"_meta['{CALLBACK_META_KEY}']", model=CallCallbackBody)
         raise InvalidRequest(detail) from None

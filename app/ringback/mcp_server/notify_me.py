@@ -116,7 +116,7 @@ class NotifyMeTool:
                 await self._calls.get_call(caller, registration.call_id)
             return _build_result(await self._registrations.register_once(caller, registration))
         except ValidationError as problem:
-            return build_validation_result(problem)
+            return build_validation_result(problem, NotifyMeArguments)
         except NotFound:
             return build_error_result(UNKNOWN_CALL_MESSAGE)
         except RingbackError as problem:

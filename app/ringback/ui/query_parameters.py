@@ -74,7 +74,7 @@ def validate(model: type[T], values: Mapping[str, Any]) -> T:
     try:
         return model.model_validate(values)
     except ValidationError as problem:
-        errors = describe_validation_errors(problem, errors_max=ERRORS_SHOWN_MAX)
+        errors = describe_validation_errors(problem, errors_max=ERRORS_SHOWN_MAX, model=model)
         raise InvalidRequest(". ".join(errors)) from None
 
 

@@ -15,6 +15,24 @@ LONE_SURROGATE = '{"url": "https://agent.example/\\ud800"}'
 DEEPLY_NESTED = '{"upstream": "git", "tool": "git_log", "arguments": {"a": ' + "[" * 300 + "]" * 300 + "}}"
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "place", "meant"),
+    [
+        ("POST", "/v1/calls", {**CALL_BODY, "argumnts": {}}, "#/argumnts", "arguments"),
+        ("POST", "/v1/calls", {**CALL_BODY, "callback": {"ulr": CALLBACK_URL}}, "#/callback/ulr", "url"),
+        ("POST", "/v1/calls/batch", {"calls": [{**CALL_BODY, "tol": "a"}]}, "#/calls/0/tol", "tool"),
+        ("GET", "/v1/calls?limti=5", None, "limti", "limit"),
+    ],
+)
+async def test_an_unknown_member_is_answered_with_the_known_one_that_resembles_it(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, method: str, path: str, body: Any, place: str, meant: str
+) -> None:
+    problem = await assert_rejected(service, alice, method, path, json=body)
+
+    places = {error.get("pointer") or error["parameter"]: error["detail"] for error in problem["errors"]}
+    assert places[place] == f"Extra inputs are not permitted. Did you mean '{meant}'?"
+
+
 # -- members ---------------------------------------------------------------------------------------------------------------
 
 

@@ -147,7 +147,7 @@ async def test_data_that_does_not_match_the_declared_schema_is_refused_with_its_
 
     assert (refused.status_code, refused.json()["errors"]) == (
         422,
-        [{"pointer": "#/data/order", "detail": "'seven' is not of type 'integer'"}],
+        [{"pointer": "#/data/order", "detail": "\"seven\" is not of type 'integer'"}],
     )
     pointers = [error["pointer"] for error in refused_batch.json()["errors"]]
     assert (refused_batch.status_code, pointers) == (422, ["#/events/1/data/order", "#/events/2/data"])

@@ -175,7 +175,7 @@ async def test_arguments_that_do_not_fit_are_refused_with_the_place_and_the_rule
                 upstreams.tool_catalog, "git_log", {"repo_path": "/srv", "max_count": "ten"}, upstream="git"
             )
 
-    assert "#/arguments/max_count: 'ten' is not of type 'integer'" in caught.value.detail
+    assert "#/arguments/max_count: \"ten\" is not of type 'integer'" in caught.value.detail
     assert caught.value.extra["tool"] == "git_log"
 
 

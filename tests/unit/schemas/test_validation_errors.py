@@ -14,12 +14,18 @@ PYTHON_WORDS: Final = re.compile(
 )
 
 
+class Inner(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    label: int = 0
+
+
 class Part(BaseModel):
     model_config = ConfigDict(extra="forbid")
     names: Annotated[frozenset[str], Field(min_length=1, max_length=2)] = frozenset({"a"})
     pair: tuple[int, ...] | None = None
     labels: Annotated[Mapping[str, str], Field(max_length=1)] = {}
     steps: Annotated[Sequence[int], Field(max_length=1)] = ()
+    inner: list[Inner] | None = None
 
 
 @pytest.mark.parametrize(
@@ -33,14 +39,16 @@ class Part(BaseModel):
         ({"labels": []}, "labels: Input should be an object"),
         ({"steps": [1, 2]}, "steps: It should have at most 1 item, not 2"),
         ([], "Input should be an object"),
-        ({"name": "a"}, "name: Extra inputs are not permitted"),
+        ({"name": "a"}, "name: Extra inputs are not permitted. Did you mean 'names'?"),
+        ({"inner": [{"lable": 1}]}, "inner.0.lable: Extra inputs are not permitted. Did you mean 'label'?"),
+        ({"inner": [{"names": 1}]}, "inner.0.names: Extra inputs are not permitted"),
     ],
 )
 def test_a_reason_names_no_type_of_python(value: Any, reason: str) -> None:
     with pytest.raises(ValidationError) as refused:
         TypeAdapter(Part).validate_python(value)
 
-    (shown,) = describe_validation_errors(refused.value)
+    (shown,) = describe_validation_errors(refused.value, model=Part)
 
     assert shown.startswith(reason)
     assert PYTHON_WORDS.search(shown) is None

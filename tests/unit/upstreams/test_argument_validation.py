@@ -6,7 +6,7 @@ import pytest
 
 from ringback.upstreams.catalog.argument_validation import ERROR_LENGTH_MAX, ERRORS_MAX, ArgumentValidator
 from ringback.upstreams.json_schema.patterns import KEPT_MAX
-from ringback.upstreams.json_schema.schema import BoundedSchema
+from ringback.upstreams.json_schema.schema import BoundedSchema, find_schema_problem
 from ringback.upstreams.json_schema.steps import StepCounter
 
 SCHEMA = {
@@ -32,7 +32,7 @@ def test_arguments_that_fit_have_no_errors() -> None:
     ("arguments", "pointer", "detail"),
     [
         ({}, "#/arguments", "'path' is a required property"),
-        ({"path": "a", "options": {"n": "x"}}, "#/arguments/options/n", "'x' is not of type 'integer'"),
+        ({"path": "a", "options": {"n": "x"}}, "#/arguments/options/n", "\"x\" is not of type 'integer'"),
         ({"path": "a", "repo": 1}, "#/arguments", "Additional properties are not allowed ('repo' was unexpected)"),
     ],
 )
@@ -50,15 +50,15 @@ DOG = {"properties": {"kind": {"const": "dog"}, "name": {"type": "string"}}, "re
     ("branches", "value", "pointer", "detail"),
     [
         ([ITEM, {"type": "null"}], {"qty": 2}, "", "'sku' is a required property"),
-        ([{"type": "null"}, ITEM], {"sku": "a", "qty": "b"}, "/qty", "'b' is not of type 'integer'"),
-        ([ITEM, {"type": "null"}], "sku", "", "'sku' is not of type 'object', 'null'"),
-        ([{"anyOf": [ITEM, {"type": "null"}]}, {"type": "integer"}], "s", "", "'s' is not of type 'object', 'null', 'integer'"),
+        ([{"type": "null"}, ITEM], {"sku": "a", "qty": "b"}, "/qty", '"b" is not of type \'integer\''),
+        ([ITEM, {"type": "null"}], "sku", "", '"sku" is not of type \'object\', \'null\''),
+        ([{"anyOf": [ITEM, {"type": "null"}]}, {"type": "integer"}], "s", "", '"s" is not of type \'object\', \'null\', \'integer\''),  # noqa: E501
         ([{"anyOf": [ITEM, {"type": "null"}]}, {"type": "integer"}], {}, "", "'sku' is a required property"),
-        ([{"type": "string", "pattern": "^a"}, {"type": "null"}], "b", "", "'b' does not match '^a'"),
-        ([{"enum": ["a", "b"]}, {"type": "null"}], "c", "", "'c' is not one of ['a', 'b']"),
+        ([{"type": "string", "pattern": "^a"}, {"type": "null"}], "b", "", '"b" does not match \'^a\''),
+        ([{"enum": ["a", "b"]}, {"type": "null"}], "c", "", '"c" is not one of ["a", "b"]'),
         ([CAT, DOG], {"kind": "dog", "lives": "many"}, "", "'name' is a required property"),
-        ([CAT, DOG], {"kind": "cat", "lives": "many"}, "/lives", "'many' is not of type 'integer'"),
-        ([CAT, DOG], {"kind": "cow"}, "/kind", "one of ['cat', 'dog'] was expected"),
+        ([CAT, DOG], {"kind": "cat", "lives": "many"}, "/lives", '"many" is not of type \'integer\''),
+        ([CAT, DOG], {"kind": "cow"}, "/kind", 'one of ["cat", "dog"] was expected'),
         ([{"required": ["a"]}, {"required": ["b"]}], {}, "", "'a' is a required property, or 'b' is a required property"),
         ([False, {"type": "null"}], 1, "", "1 is not allowed"),
     ],
@@ -92,19 +92,26 @@ def test_a_value_that_fits_none_of_too_many_branches_is_refused_without_a_reason
 def test_a_long_value_is_not_echoed() -> None:
     (error,) = errors(SCHEMA, {"path": "secret" * 100})
 
-    assert error == {"pointer": "#/arguments/path", "detail": "the value is too long"}
+    assert error == {"pointer": "#/arguments/path", "detail": "the value has more characters than the maximum of 3"}
 
 
 @pytest.mark.parametrize(
     ("rule", "value", "detail"),
     [
         ({"type": "string"}, True, "true is not of type 'string'"),
-        ({"enum": [None, False, 1]}, "a", "'a' is not one of [null, false, 1]"),
-        ({"const": {"a": [None, 1.5]}}, True, "{'a': [null, 1.5]} was expected"),
-        ({"minLength": 1}, "", "'' must not be empty"),
+        ({"enum": [None, False, 1]}, "a", '"a" is not one of [null, false, 1]'),
+        ({"const": {"a": [None, 1.5]}}, True, '{"a": [null, 1.5]} was expected'),
+        ({"minLength": 1}, "", '"" must not be empty'),
         ({"minItems": 1}, [], "[] must not be empty"),
-        ({"maxProperties": 0}, {"a": {}}, "{'a': {}} must be empty"),
+        ({"maxProperties": 0}, {"a": {}}, '{"a": {}} must be empty'),
         ({"uniqueItems": True}, [1, True, 1], "[1, true, 1] has an item more than once"),
+        ({"minLength": 2}, "a", '"a" has fewer characters than the minimum of 2'),
+        ({"maxItems": 2}, [1, 2, 3], "[1, 2, 3] has more items than the maximum of 2"),
+        ({"minProperties": 2}, {"k": True}, '{"k": true} has fewer properties than the minimum of 2'),
+        ({"contains": {"type": "string"}}, [1], 'No item of [1] matches {"type": "string"} (expected at least 1)'),
+        ({"contains": {"enum": [0] * 99}}, [1], "No item of [1] matches the given schema (expected at least 1)"),
+        ({"not": {"enum": [1, *range(99)]}}, 1, "1 should not be valid under the given schema"),
+        ({"type": "null"}, "ä\u202e\ud800", "\"ä\\u202e\\ud800\" is not of type 'null'"),
     ],
 )
 def test_a_message_has_values_of_json_and_plain_words(rule: dict[str, Any], value: Any, detail: str) -> None:
@@ -178,23 +185,49 @@ def test_a_value_that_uses_up_the_steps_where_a_reference_is_read_leaves_the_che
     assert is_complete
 
 
+NO_TARGET = "has no target in the schema"
+
+
 @pytest.mark.parametrize(
-    "schema",
+    ("schema", "problem"),
     [
-        {"type": "no-such-type"},
-        {"properties": 3},
-        {"$schema": 3},
-        {"$ref": "#/$defs/absent"},
-        {"$ref": "http://127.0.0.1:9/schema.json"},
-        {"$ref": "#"},
+        ({"type": "no-such-type"}, 'the keyword type has a wrong argument: "no-such-type"'),
+        ({"properties": {"path": {"required": True}}}, "the keyword required has a wrong argument: true"),
+        ({"properties": {"path": {"enum": "pa55word"}}}, "the keyword enum has a wrong argument"),
+        ({"$schema": 3}, "the keyword $schema has a wrong argument: 3"),
+        ({"properties": {f"p{number}": True for number in range(30_000)}}, "the schema is too large"),
+        ({"$ref": "#/$defs/absent"}, f"the reference '#/$defs/absent' {NO_TARGET}"),
+        (
+            {"$ref": "http://u:pa55word@[::1]:9/a.json?key=pa55word#/x"},
+            f"the reference 'http://::1/a.json' {NO_TARGET}",
+        ),
+        ({"properties": {"path": {"$ref": "http://["}}}, f"the reference that is not a URI {NO_TARGET}"),
+        ({"allOf": [{"$ref": "#" + "x" * 999}]}, f"the reference '#{'x' * 63}…' {NO_TARGET}"),
+        ({"$ref": "#"}, "a reference leads to itself"),
     ],
 )
-def test_a_broken_schema_refuses_nothing_and_is_logged_once(schema: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_schema_refuses_nothing_and_is_logged_once_with_the_reason(
+    schema: Any, problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
     checker = ArgumentValidator(schema, upstream="git", tool="log")
 
     assert checker.find_errors({"path": "a"}) == []
     assert checker.find_errors({"path": "a"}) == []
-    assert [record.getMessage() for record in caplog.records] == ["tool.schema_unusable"]
+    (record,) = caplog.records
+    assert (record.getMessage(), vars(record)["problem"]) == ("tool.schema_unusable", problem)
+    assert find_schema_problem(schema) == problem
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        SCHEMA,
+        {"$defs": {"unused": {"$ref": "https://a.example/"}}},
+        {"properties": {"minimum": {"minimum": 1, "exclusiveMinimum": True}, "more": {"$ref": "#"}}},
+    ],
+)
+def test_a_schema_has_no_problem_if_no_value_can_reach_one(schema: Any) -> None:
+    assert find_schema_problem(schema) is None
 
 
 # -- schemas that would take for ever ----------------------------------------------------------------------------------------
@@ -233,7 +266,8 @@ def test_a_pattern_that_cannot_be_judged_refuses_nothing_and_spares_the_other_ru
     schema = schema_of_path(pattern=pattern, maxLength=3)
 
     assert errors(schema, {"path": "b"}) == []
-    assert errors(schema, {"path": "too long"}) == [{"pointer": "#/arguments/path", "detail": "'too long' is too long"}]
+    (error,) = errors(schema, {"path": "long"})
+    assert error["detail"] == '"long" has more characters than the maximum of 3'
     names = {"patternProperties": {pattern: {"type": "integer"}}, "additionalProperties": False}
     assert errors(names, {"b": "x"}) == []
 
@@ -331,8 +365,27 @@ def test_null_is_accepted_where_a_schema_of_openapi_3_0_is_nullable(dialect: Any
     assert not is_accepted({**rule, "nullable": "true"}, None)
 
 
+@pytest.mark.parametrize("dialect", [{}, {"$schema": "http://json-schema.org/draft-07/schema#"}])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"$ref": "#/$defs/S"},
+        {"allOf": [{"$ref": "#/$defs/S"}]},
+        {"anyOf": [{"$ref": "#/$defs/S"}]},
+        {"oneOf": [{"$ref": "#/$defs/S"}]},
+        {"allOf": [{"$ref": "#/$defs/S"}], "type": "string", "enum": ["a"]},
+    ],
+)
+def test_a_nullable_reference_or_union_accepts_null_and_checks_other_values(dialect: Any, rule: Any) -> None:
+    schema = {**dialect, "$defs": {"S": {"type": "string"}}, "properties": {"unit": {**rule, "nullable": True}}}
+
+    assert errors(schema, {"unit": None}) == []
+    assert errors(schema, {"unit": "a"}) == []
+    assert errors(schema, {"unit": 5}) != []
+
+
 def test_a_nullable_constant_accepts_null_and_no_other_value() -> None:
     schema = {"properties": {"unit": {"const": "a", "nullable": True}}}
 
     assert errors(schema, {"unit": None}) == []
-    assert errors(schema, {"unit": "b"}) == [{"pointer": "#/arguments/unit", "detail": "'a' was expected"}]
+    assert errors(schema, {"unit": "b"}) == [{"pointer": "#/arguments/unit", "detail": '"a" was expected'}]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ringback.domain import jsontext
 from ringback.upstreams.json_schema.evaluation import SchemaError
-from ringback.upstreams.json_schema.schema import BoundedSchema, SchemaCache
+from ringback.upstreams.json_schema.schema import BoundedSchema, SchemaCache, describe_unusable
 from ringback.upstreams.json_schema.steps import StepCounter
 
 log = logging.getLogger(__name__)
@@ -43,8 +43,8 @@ class ArgumentValidator:
         self._is_logged = False
         try:
             self._schema = BoundedSchema(schema)
-        except Exception:  # noqa: BLE001 - the boundary to foreign schemas
-            self._log_unusable()
+        except Exception as problem:  # noqa: BLE001 - the boundary to foreign schemas
+            self._log_unusable(problem)
 
     def find_errors(self, arguments: Mapping[str, Any], steps: StepCounter | None = None) -> list[dict[str, str]]:
         """At most `ERRORS_MAX` errors, each with a JSON pointer and a detail; empty if the arguments are valid.
@@ -55,17 +55,17 @@ class ArgumentValidator:
             return []
         try:
             errors, is_complete = self._schema.find_errors(arguments, errors_max=ERRORS_MAX, steps=steps)
-        except Exception:  # noqa: BLE001 - the same boundary: a `$ref` without a target, or a cycle
-            self._log_unusable()  # and check other arguments: those of one principal decide nothing for another
+        except Exception as problem:  # noqa: BLE001 - the same boundary: a `$ref` without a target, or a cycle
+            self._log_unusable(problem)  # and check other arguments: those of one principal decide nothing for another
             return []
         if not is_complete:
             log.info("tool.arguments_not_validated", extra=self._log_context)  # the errors found so far are valid
         return [_format_error(error) for error in errors]
 
-    def _log_unusable(self) -> None:
+    def _log_unusable(self, problem: Exception) -> None:
         if not self._is_logged:
             self._is_logged = True
-            log.warning("tool.schema_unusable", extra=self._log_context)
+            log.warning("tool.schema_unusable", extra={**self._log_context, "problem": describe_unusable(problem)})
 
 
 def _format_error(error: SchemaError) -> dict[str, str]:

@@ -26,7 +26,7 @@ What differs from a complete validator, always so that less is rejected:
 
     format, unevaluated*   are not checked, and neither is a pattern that RE2 cannot compile. Below `not`, `oneOf`, `if` and
                            `contains`, no verdict depends on them
-    nullable               is that of OpenAPI 3.0: where it is true, `type`, `enum` and `const` are not applied to null
+    nullable               is that of OpenAPI 3.0: where it is true, no keyword of the same schema rejects null
     $ref                   to another document, also to a metaschema, makes the schema unusable
     $schema                of an embedded schema has no effect: the dialect is that of the root
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 from ringback.upstreams.json_schema.assertions import check_names_beside
 from ringback.upstreams.json_schema.branches import report_no_branch
 from ringback.upstreams.json_schema.evaluation import Evaluation
-from ringback.upstreams.json_schema.values import describe, describe_list
+from ringback.upstreams.json_schema.values import describe, describe_names
 
 Schema = Mapping[str, Any]
 
@@ -51,7 +51,7 @@ def check_one_of(run: Evaluation, argument: Any, value: Any, _schema: Schema) ->
 
 def check_not(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
     if run.judge(argument, value) is True:
-        run.report(lambda: f"{describe(value)} should not be valid under {describe(argument)}")
+        run.report(lambda: f"{describe(value)} should not be valid under {_describe_schema(argument)}")
 
 
 def check_if(run: Evaluation, argument: Any, value: Any, schema: Schema) -> None:
@@ -90,7 +90,7 @@ def check_additional_properties(run: Evaluation, argument: Any, value: Any, sche
     elif additional:
         verb = "was" if len(additional) == 1 else "were"
         run.report(
-            lambda: f"Additional properties are not allowed ({describe_list(sorted(additional))} {verb} unexpected)"
+            lambda: f"Additional properties are not allowed ({describe_names(sorted(additional))} {verb} unexpected)"
         )
 
 
@@ -179,9 +179,9 @@ def check_contains(run: Evaluation, argument: Any, value: Any, schema: Schema) -
     until = at_least if at_most is None else at_most + 1
     possible, certain = _count_valid(run, argument, cast("list[Any]", value), until=until)
     if at_most is not None and certain > at_most:
-        run.report(lambda: f"Too many items match the given schema (expected at most {describe(at_most)})")
+        run.report(lambda: f"Too many items match {_describe_schema(argument)} (expected at most {describe(at_most)})")
     elif possible < at_least:
-        run.report(lambda: _describe_too_few(value, possible, at_least))
+        run.report(lambda: _describe_too_few(argument, value, possible, at_least))
 
 
 def check_contains_of_older_drafts(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
@@ -189,10 +189,15 @@ def check_contains_of_older_drafts(run: Evaluation, argument: Any, value: Any, _
     check_contains(run, argument, value, {})
 
 
-def _describe_too_few(value: Any, found: int, at_least: Any) -> str:
+def _describe_too_few(schema: Any, value: Any, found: int, at_least: Any) -> str:
+    rule = f"(expected at least {describe(at_least)}"
     if not found:
-        return f"{describe(value)} does not contain items matching the given schema"
-    return f"Too few items match the given schema (expected at least {describe(at_least)} but only {found} matched)"
+        return f"No item of {describe(value)} matches {_describe_schema(schema)} {rule})"
+    return f"Too few items match {_describe_schema(schema)} {rule} but only {found} matched)"
+
+
+def _describe_schema(schema: Any) -> str:
+    return describe(schema, otherwise="the given schema")
 
 
 def _count_valid(run: Evaluation, schema: Any, items: Iterable[Any], *, until: float) -> tuple[int, int]:

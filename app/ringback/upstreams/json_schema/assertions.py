@@ -11,8 +11,9 @@ from ringback.upstreams.json_schema.steps import StepCounter
 from ringback.upstreams.json_schema.values import (
     TYPES,
     describe,
-    describe_list,
     describe_name,
+    describe_names,
+    describe_values,
     is_equal,
     is_number,
     make_unique_key,
@@ -43,7 +44,7 @@ def check_type_of_draft_4(run: Evaluation, argument: Any, value: Any, schema: Sc
 
 
 def _report_type(run: Evaluation, types: list[str], value: Any) -> None:
-    run.report(lambda: f"{describe(value)} is not of type {describe_list(types)}", keyword="type", allowed=types)
+    run.report(lambda: f"{describe(value)} is not of type {describe_names(types)}", keyword="type", allowed=types)
 
 
 def check_const(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
@@ -55,7 +56,7 @@ def check_enum(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> N
     choices = cast("list[Any]", argument)
     if not any(is_equal(value, choice, run.steps) for choice in choices):
         run.report(
-            lambda: f"{describe(value)} is not one of {describe_list(choices, brackets='[]')}",
+            lambda: f"{describe(value)} is not one of {describe_values(choices)}",
             keyword="enum",
             allowed=choices,
         )
@@ -63,7 +64,7 @@ def check_enum(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> N
 
 @cache
 def accept_null(check: Keyword) -> Keyword:
-    """The keyword where the schema has `nullable: true` (OpenAPI 3.0), which JSON Schema ignores: null is left unchecked.
+    """The keyword where the schema has `nullable: true` (OpenAPI 3.0), which JSON Schema ignores: it does not check null.
 
     The verdict on null is uncertain, so `not` and `oneOf` reject no value because of it.
     """
@@ -138,25 +139,27 @@ def _to_ratio(number: float) -> tuple[int, int]:
 # -- lengths --
 
 
-def _limit_length(kind: type[str | list[Any] | dict[str, Any]], *, at_least: bool, words: str) -> Keyword:
-    """`words` follow the value; an empty value or limit has words of its own."""
+def _limit_length(kind: type[str | list[Any] | dict[str, Any]], unit: str, *, at_least: bool) -> Keyword:
+    """`unit` is what the length counts, in the plural; an empty value or limit has words of its own."""
     special = 1 if at_least else 0
     special_words = "must not be empty" if at_least else "must be empty"
+    words = f"has fewer {unit} than the minimum of" if at_least else f"has more {unit} than the maximum of"
 
     def check(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:
         length = len(cast("list[Any]", value)) if isinstance(value, kind) else None
         if length is not None and (length < argument if at_least else length > argument):
-            run.report(lambda: f"{describe(value)} {special_words if argument == special else words}")
+            rule = special_words if argument == special else f"{words} {describe(argument, otherwise='its schema')}"
+            run.report(lambda: f"{describe(value)} {rule}")
 
     return check
 
 
-check_min_length: Final = _limit_length(str, at_least=True, words="is too short")
-check_max_length: Final = _limit_length(str, at_least=False, words="is too long")
-check_min_items: Final = _limit_length(list, at_least=True, words="is too short")
-check_max_items: Final = _limit_length(list, at_least=False, words="is too long")
-check_min_properties: Final = _limit_length(dict, at_least=True, words="does not have enough properties")
-check_max_properties: Final = _limit_length(dict, at_least=False, words="has too many properties")
+check_min_length: Final = _limit_length(str, "characters", at_least=True)
+check_max_length: Final = _limit_length(str, "characters", at_least=False)
+check_min_items: Final = _limit_length(list, "items", at_least=True)
+check_max_items: Final = _limit_length(list, "items", at_least=False)
+check_min_properties: Final = _limit_length(dict, "properties", at_least=True)
+check_max_properties: Final = _limit_length(dict, "properties", at_least=False)
 
 
 def check_pattern(run: Evaluation, argument: Any, value: Any, _schema: Schema) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ringback.upstreams.json_schema.evaluation import REPORT_STEPS, Evaluation, Place, SchemaError
 from ringback.upstreams.json_schema.steps import SchemaUnusable, StepLimitExceeded
-from ringback.upstreams.json_schema.values import describe, describe_list
+from ringback.upstreams.json_schema.values import describe, describe_names, describe_values
 
 EXPLANATION_STEPS_MAX: Final = 10_000
 """For one error: at most 20 ms. They are among the steps of the validation."""
@@ -59,7 +59,7 @@ def _find_at(branch: Branch, place: Place, keywords: Iterable[str]) -> list[Sche
 
 def _describe_types(here: Place, branches: Sequence[Branch], value: Any) -> SchemaError:
     types = _unite(error.allowed for branch in branches for error in _find_at(branch, here, {"type"}))
-    return SchemaError(here, f"{describe(value)} is not of type {describe_list(types)}", "type", types)
+    return SchemaError(here, f"{describe(value)} is not of type {describe_names(types)}", "type", types)
 
 
 def _unite(lists: Iterable[Sequence[Any]]) -> tuple[Any, ...]:
@@ -72,7 +72,7 @@ def _describe_choices(branches: Sequence[Branch]) -> SchemaError | None:
     if len({error.path for error in errors}) > 1:
         return None
     choices = chain.from_iterable(error.allowed for error in errors)
-    return SchemaError(errors[0].path, f"one of {describe_list(choices, brackets='[]')} was expected")
+    return SchemaError(errors[0].path, f"one of {describe_values(choices)} was expected")
 
 
 def _join_best(branches: Sequence[Branch]) -> SchemaError:

@@ -2,17 +2,23 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, cast
-from urllib.parse import unquote, urldefrag, urljoin
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 from ringback.upstreams.json_schema.assertions import accept_null
 from ringback.upstreams.json_schema.dialects import FORMS, SCHEMA_FORMS, SCHEMA_MAPS, find_dialect
 from ringback.upstreams.json_schema.evaluation import Keyword
 from ringback.upstreams.json_schema.patterns import Patterns
 from ringback.upstreams.json_schema.steps import SchemaUnusable, StepCounter
+from ringback.upstreams.json_schema.values import describe, describe_name
 
 Schema = Mapping[str, Any]
 
-_CHECKED_UNLESS_NULLABLE: Final = ("const", "enum", "type")
+_CHECKED_UNLESS_NULLABLE: Final = frozenset(
+    ("$dynamicRef", "$recursiveRef", "$ref", "allOf", "anyOf", "const", "enum", "if", "not", "oneOf", "type")
+)
+"""The keywords that can reject null."""
+_DEFINITIONS: Final = ("$defs", "definitions")
+"""The keywords whose schemas apply only where a reference leads to them."""
 
 
 class SchemaDocument:
@@ -68,21 +74,38 @@ class SchemaDocument:
         candidates = (self._anchors[base, ""] for base in scope)
         return next((each for each in candidates if each.get("$recursiveAnchor") is True), resource)
 
+    def require_targets(self, steps: StepCounter) -> None:
+        """Resolve each reference that a value can reach. Raises `SchemaUnusable` for the first one without a target."""
+        unread: list[Any] = [self.root]
+        seen = set[int]()
+        while unread:
+            schema = unread.pop()
+            steps.count(1)
+            if not isinstance(schema, dict) or id(cast("Any", schema)) in seen:
+                continue
+            seen.add(id(cast("Any", schema)))
+            applied = {name: each for name, each in cast("Schema", schema).items() if name not in _DEFINITIONS}
+            references = [applied[name] for name in ("$ref", "$dynamicRef") if name in applied]
+            unread += [self.resolve(cast("Schema", schema), each, steps) for each in references]
+            unread += _list_subschemas(applied)
+
     def _find_target(self, base: str, reference: str, steps: StepCounter) -> Any:
         uri, fragment = _join(base, reference)
-        if not fragment.startswith("/"):
-            return self._get_anchored(uri, fragment)
-        return self._find_by_pointer(uri, fragment, steps)
-
-    def _get_anchored(self, uri: str, name: str) -> Schema:
         try:
-            return self._anchors[uri, name]
-        except KeyError:
-            raise SchemaUnusable("a reference has no target") from None
+            if not fragment.startswith("/"):
+                return self._anchors[uri, fragment]
+            return self._find_by_pointer(uri, fragment, steps)
+        except LookupError:
+            raise SchemaUnusable(
+                f"the reference {_describe_reference(reference)} has no target in the schema"
+            ) from None
 
     def _find_by_pointer(self, uri: str, pointer: str, steps: StepCounter) -> Any:
-        """The part that a JSON pointer (RFC 6901) refers to. It may be outside the known places of schemas."""
-        target: Any = self._get_anchored(uri, "")
+        """The part that a JSON pointer (RFC 6901) refers to. It may be outside the known places of schemas.
+
+        Raises `LookupError` if there is none.
+        """
+        target: Any = self._anchors[uri, ""]
         base = uri
         for step in pointer.split("/")[1:]:
             target = _get_member(target, step.replace("~1", "/").replace("~0", "~"))
@@ -127,11 +150,11 @@ class SchemaDocument:
 
     def _list_checks(self, schema: Schema) -> list[tuple[Keyword, Any]]:
         keywords = self._dialect.keywords
-        if "$ref" in schema and self._dialect.reference_stands_alone:
-            return [(keywords["$ref"], schema["$ref"])]
-        checks = {name: keywords[name] for name in schema if name in keywords}
+        stands_alone = "$ref" in schema and self._dialect.reference_stands_alone
+        names = ["$ref"] if stands_alone else [name for name in schema if name in keywords]
+        checks = {name: keywords[name] for name in names}
         if schema.get("nullable") is True:
-            checks |= {name: accept_null(checks[name]) for name in _CHECKED_UNLESS_NULLABLE if name in checks}
+            checks |= {name: accept_null(checks[name]) for name in names if name in _CHECKED_UNLESS_NULLABLE}
         return [(check, schema[name]) for name, check in checks.items()]
 
     def _read_names(self, schema: Schema, base: str, steps: StepCounter) -> str:
@@ -167,7 +190,24 @@ def _require_form(name: str, argument: Any, steps: StepCounter) -> None:
         for each in cast("dict[str, Any]", argument).values():
             steps.count(1 + (len(cast("list[Any]", each)) if isinstance(each, list) else 0))
     if not is_formed(argument):
-        raise SchemaUnusable(f"the keyword {name} has a wrong argument")
+        raise SchemaUnusable(f"the keyword {name} has a wrong argument{_describe_argument(name, argument)}")
+
+
+def _describe_argument(name: str, argument: Any) -> str:
+    """Texts of other keywords than `type` and whole objects stay out of it: they may be secrets of the upstream."""
+    is_shown = name == "type" or not isinstance(argument, str | list | dict)
+    return f": {describe(argument, otherwise='a long one')}" if is_shown else ""
+
+
+def _describe_reference(reference: str) -> str:
+    """Without a user, a password and a query, which may be secrets."""
+    try:
+        parts = urlsplit(reference)
+    except ValueError:
+        return "that is not a URI"
+    if not parts.netloc:
+        return describe_name(reference.partition("?")[0] if not reference.startswith("#") else reference)
+    return describe_name(f"{parts.scheme}://{parts.hostname or ''}{parts.path}")
 
 
 def _list_subschemas(schema: Schema) -> Iterator[Any]:
@@ -186,5 +226,5 @@ def _list_subschemas(schema: Schema) -> Iterator[Any]:
 def _get_member(target: Any, step: str) -> Any:
     try:
         return cast("list[Any]", target)[int(step)] if isinstance(target, list) else target[step]
-    except (KeyError, IndexError, ValueError, TypeError):
-        raise SchemaUnusable("a reference has no target") from None
+    except (ValueError, TypeError):
+        raise LookupError(step) from None

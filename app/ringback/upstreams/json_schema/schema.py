@@ -7,12 +7,32 @@ from typing import Any, Final, Generic, TypeVar
 from ringback.domain import jsontext
 from ringback.upstreams.json_schema.document import SchemaDocument
 from ringback.upstreams.json_schema.evaluation import Evaluation, SchemaError
-from ringback.upstreams.json_schema.steps import StepCounter, StepLimitExceeded
+from ringback.upstreams.json_schema.steps import SchemaUnusable, StepCounter, StepLimitExceeded
 
 CACHED_BYTES_MAX: Final = 512 * 1024
 """Of the schemas as JSON. Compiled, a schema takes up to forty times as much memory, and most have about 500 bytes."""
 
 T = TypeVar("T")
+
+
+def describe_unusable(problem: Exception) -> str:
+    """Why a schema cannot be used, in one bounded clause without secrets: `problem` came from the use of a `BoundedSchema`."""
+    if isinstance(problem, SchemaUnusable):
+        return str(problem)
+    if isinstance(problem, StepLimitExceeded):
+        return "the schema is too large"
+    return f"its check failed ({type(problem).__name__})"
+
+
+def find_schema_problem(schema: Mapping[str, Any]) -> str | None:
+    """Why values are not checked against this schema, all or some of them; None if all are. It reads all references."""
+    try:
+        compiled = BoundedSchema(schema)
+        compiled.require_targets()
+        compiled.find_errors({}, errors_max=1)  # for references that lead to themselves
+    except Exception as problem:  # noqa: BLE001 - the boundary to foreign schemas
+        return describe_unusable(problem)
+    return None
 
 
 class SchemaCache(Generic[T]):
@@ -46,6 +66,10 @@ class BoundedSchema:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         """Raises `SchemaUnusable` for an invalid schema and `StepLimitExceeded` for one that is too large."""
         self._document = SchemaDocument(schema, StepCounter())
+
+    def require_targets(self) -> None:
+        """Raises `SchemaUnusable` for a reference without a target and `StepLimitExceeded` for too many references."""
+        self._document.require_targets(StepCounter())
 
     def find_errors(
         self, value: Any, *, errors_max: int, steps: StepCounter | None = None

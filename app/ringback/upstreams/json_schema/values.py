@@ -1,5 +1,6 @@
 """Types, equality and excerpts of JSON values."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
@@ -8,7 +9,6 @@ from ringback.upstreams.json_schema.steps import StepCounter
 EXCERPT_LENGTH_MAX: Final = 64
 """A longer value is not repeated in an error: it may be a document, and the caller has it."""
 LIST_LENGTH_MAX: Final = 160
-_NAMES_OF_JSON: Final[Mapping[bool | None, str]] = {None: "null", True: "true", False: "false"}
 _INTEGER_BITS_MAX: Final = 128
 """The text of a longer integer takes quadratic time."""
 
@@ -102,41 +102,52 @@ def _write_scalar(value: Any) -> str:
 # -- excerpts --
 
 
-def describe(value: Any) -> str:
-    """The value if that is short, with texts in quotation marks as Python writes them; else "the value"."""
+def describe(value: Any, *, otherwise: str = "the value") -> str:
+    """The value as JSON if that is short, else `otherwise`."""
     if _measure(value, EXCERPT_LENGTH_MAX) < 0:
-        return "the value"
+        return otherwise
     text = _write(value)
-    return text if len(text) <= EXCERPT_LENGTH_MAX else "the value"
+    return text if len(text) <= EXCERPT_LENGTH_MAX else otherwise
 
 
 def _write(value: Any) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(_write(each) for each in cast('list[Any]', value))}]"
-    if isinstance(value, dict):
-        members = cast("dict[str, Any]", value).items()
-        return f"{{{', '.join(f'{name!r}: {_write(each)}' for name, each in members)}}}"
-    if value is None or isinstance(value, bool):
-        return _NAMES_OF_JSON[value]
-    return repr(value)
+    """JSON on one line. Characters that a terminal does not print are escaped, as are halves of a surrogate pair."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else "".join(map(_escape, text))
+
+
+def _escape(character: str) -> str:
+    return character if character.isprintable() else json.dumps(character)[1:-1]
 
 
 def describe_name(name: str) -> str:
     """A name with its first characters at least."""
-    return repr(name) if len(name) <= EXCERPT_LENGTH_MAX else repr(name[:EXCERPT_LENGTH_MAX] + "…")
+    return repr(_cut(name))
 
 
-def describe_list(values: Iterable[Any], *, brackets: str = "") -> str:
-    """The first values, separated by commas. It reads no further than `LIST_LENGTH_MAX` characters."""
+def _cut(text: str) -> str:
+    return text if len(text) <= EXCERPT_LENGTH_MAX else text[:EXCERPT_LENGTH_MAX] + "…"
+
+
+def describe_names(names: Iterable[str]) -> str:
+    """The first names, as `describe_values` has values."""
+    return _join_first(map(describe_name, names))
+
+
+def describe_values(values: Iterable[Any]) -> str:
+    """The first values as a list of JSON. It reads no further than `LIST_LENGTH_MAX` characters; a long text is cut."""
+    return f"[{_join_first(_write(_cut(each)) if isinstance(each, str) else describe(each) for each in values)}]"
+
+
+def _join_first(described: Iterable[str]) -> str:
     texts: list[str] = []
     length = 0
-    for value in values:
-        text = describe_name(value) if isinstance(value, str) else describe(value)
+    for text in described:
         length += len(text) + 2
         texts.append(text if length <= LIST_LENGTH_MAX else "…")
         if length > LIST_LENGTH_MAX:
             break
-    return f"{brackets[:1]}{', '.join(texts)}{brackets[1:]}"
+    return ", ".join(texts)
 
 
 def _measure(value: Any, room: int) -> int:
