@@ -67,7 +67,7 @@ class ToolWait(Protocol):
         ...
 
     async def wait_for_change(self, call: Call, *, wait_seconds: float) -> Call:
-        """The call when it no longer works, or as it is after this time."""
+        """The call when its status changes, or as it is after this time."""
         ...
 
 

@@ -1,12 +1,14 @@
 """The wait of a built-in tool for a call that runs already, with the progress of the call meanwhile."""
 
-from ringback.domain.call import Call, CallStatus
+import asyncio
+
+from ringback.domain.call import Call
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.progress_relay import ProgressRelay
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.tool_call_responder import STORED_PROGRESS_POLL_SECONDS
 from ringback.mcp_server.wait_windows import WaitWindows
-from ringback.waits import LateHelper
+from ringback.waits import LateHelper, run_with_helper
 
 
 class PolledWait:
@@ -26,23 +28,25 @@ class PolledWait:
         return self._wait_windows.choose_poll_seconds(self._context, requested_seconds)
 
     async def wait_for_change(self, call: Call, *, wait_seconds: float) -> Call:
-        """The call when it no longer works, or as it is after `wait_seconds` or when the service shuts down."""
+        """The call when its status changes, or as it is after `wait_seconds` or when the service shuts down."""
         progress_relay = ProgressRelay(self._context)
         if not progress_relay.has_progress_token:
-            return await self._gateway.calls.get_call(self._context.caller, call.id, wait_seconds=wait_seconds)
+            return await self._get_changed_call(call, wait_seconds)
         helper = LateHelper(lambda: progress_relay.relay_notifications(notifications))
         with self._gateway.call_notifications.subscribe_call(call.id, on_notification=helper.start) as notifications:
             async with helper:
-                return await self._relay_until_change(call, progress_relay, wait_seconds)
+                changed = await run_with_helper(
+                    self._get_changed_call(call, wait_seconds), self._relay_stored_progress(call, progress_relay)
+                )
+                await progress_relay.relay_stored_progress(changed)
+                return changed
 
-    async def _relay_until_change(self, call: Call, progress_relay: ProgressRelay, wait_seconds: float) -> Call:
-        ends_at = self._gateway.clock.monotonic() + wait_seconds
+    async def _get_changed_call(self, call: Call, wait_seconds: float) -> Call:
+        return await self._gateway.calls.get_call(self._context.caller, call.id, wait_seconds=wait_seconds)
+
+    async def _relay_stored_progress(self, call: Call, progress_relay: ProgressRelay) -> None:
+        """Relay what the store has, at intervals, until cancelled."""
         while True:
             await progress_relay.relay_stored_progress(call)
-            left = ends_at - self._gateway.clock.monotonic()
-            is_over = left <= 0 or self._gateway.lifecycle.shutdown_event.is_set()
-            if is_over or call.status is not CallStatus.WORKING:
-                return call
-            call = await self._gateway.calls.get_call(
-                self._context.caller, call.id, wait_seconds=min(left, STORED_PROGRESS_POLL_SECONDS)
-            )
+            await asyncio.sleep(STORED_PROGRESS_POLL_SECONDS)
+            call = await self._gateway.calls.get_call(self._context.caller, call.id)
