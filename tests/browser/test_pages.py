@@ -23,6 +23,14 @@ OWNER: Final = "alice"
 OPERATORS: Final = "operators"
 ZONE: Final = "Europe/Berlin"
 COLUMNS_OF_CALLS: Final = ("Call", "Status", "Tool", "Client session", "Correlation id", "Created", "Took")
+TEXT_PIXELS_MIN: Final = 11
+PARTS_BEYOND_TIMELINE: Final = """() => {
+  const frame = document.querySelector(".timeline").getBoundingClientRect();
+  const parts = [...document.querySelectorAll(".timeline rect, .timeline circle, .timeline text, .lane-label")];
+  if (!parts.length) return ["nothing is drawn"];
+  const isBeyond = ({ left, right }) => left < frame.left || right > Math.min(frame.right, innerWidth);
+  return parts.filter((part) => part.checkVisibility() && isBeyond(part.getBoundingClientRect())).map((part) => part.outerHTML);
+}"""
 SCHEMES: Final[Sequence[Literal["light", "dark"]]] = ("light", "dark")
 
 
@@ -133,6 +141,21 @@ async def test_on_a_narrow_screen_each_line_of_a_row_has_the_name_of_its_column(
 
     assert names == ["none", *(f'"{name}"' for name in COLUMNS_OF_CALLS[1:])]
     assert roles is True
+
+
+async def test_on_a_narrow_screen_a_timeline_is_in_sight_from_its_start_to_its_end(
+    gallery: Gallery, chromium: Browser
+) -> None:
+    async with open_session(chromium, viewport=NARROW) as session:
+        tab = await gallery.sign_in(session)
+        for path in (f"/calls/{gallery.contents.waiting.id}", f"/sessions/{SESSION_ID}"):
+            await tab.open(gallery.stage.url(path))
+            beyond = await tab.page.evaluate(PARTS_BEYOND_TIMELINE)
+            sizes = await tab.page.evaluate(
+                "[...document.querySelectorAll('.timeline text')].map((text) => parseFloat(getComputedStyle(text).fontSize))"
+            )
+
+            assert (beyond, min(sizes) >= TEXT_PIXELS_MIN) == ([], True)
 
 
 async def test_the_sign_in_page_has_no_errors_no_barriers_and_fits_a_narrow_screen(

@@ -39,6 +39,7 @@ clients (2025-11-25 and earlier) in sessions, modern clients (2026-07-28) reques
          ├── events ── event_backend    events/… over the event log; `event_types` describes Ringback's own types
          │     event_source             how to subscribe to the end of a call, in results about it
          ├── builtin_tools, event_tools, notify_me   ringback_…, for clients without tasks, events and webhooks
+         │     polled_waits             the wait of ringback_wait_for_call, with the progress of the call
          └── login_tool                 where the user signs in to an upstream
 
 No header of a client reaches an upstream, and of its `_meta` only the keys that the upstream's `pass_meta` selects.

@@ -7,10 +7,10 @@ Every error is a tool result with `isError` that says what to do: models read re
 them. Another principal's call is answered like an unknown one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -41,6 +41,7 @@ from ringback.mcp_server.call_text import describe_call, render_call_text, summa
 from ringback.mcp_server.gateway import BuiltinTool, Feature, Gateway
 from ringback.mcp_server.jsonrpc_errors import build_error_result
 from ringback.mcp_server.poll_limiter import PollLimiter
+from ringback.mcp_server.polled_waits import PolledWait
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.single_responses import note_wait
 from ringback.mcp_server.wait_windows import WaitWindows
@@ -58,8 +59,19 @@ WAITING_TOOLS: Final = frozenset({BuiltinToolName.WAIT_FOR_CALL, BuiltinToolName
 UNKNOWN_CALL_MESSAGE: Final = "No call of yours has this id. Find it with ringback_list_calls."
 
 
-ChooseWait = Callable[[float | None], float]
-"""The seconds that a tool waits; its argument is what the model asks for, or None."""
+class ToolWait(Protocol):
+    """How a tool waits for a call."""
+
+    def choose_seconds(self, requested_seconds: float | None) -> float:
+        """The seconds to wait; None if the model asks for none in particular."""
+        ...
+
+    async def wait_for_change(self, call: Call, *, wait_seconds: float) -> Call:
+        """The call when its status changes, or as it is after this time."""
+        ...
+
+
+WaitForChange = Callable[[Call], Awaitable[Call]]
 ReserveResult = Callable[[Call], None]
 """Reserves memory for the response with the result of this call. Raises if its client has left too much unread."""
 
@@ -72,20 +84,20 @@ def build_feature(gateway: Gateway, *, wait_windows: WaitWindows) -> Feature:
         call_resumes=gateway.call_resumes,
         poll_limiter=PollLimiter(),
     )
-    return Feature(builtin_tools=[_bind_tool(tools, name, wait_windows) for name in BuiltinToolName])
+    return Feature(builtin_tools=[_bind_tool(gateway, tools, name, wait_windows) for name in BuiltinToolName])
 
 
-def _bind_tool(tools: "BuiltinToolHandler", name: BuiltinToolName, wait_windows: WaitWindows) -> BuiltinTool:
+def _bind_tool(
+    gateway: Gateway, tools: "BuiltinToolHandler", name: BuiltinToolName, wait_windows: WaitWindows
+) -> BuiltinTool:
     async def handle(context: RequestContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
         waits = name in WAITING_TOOLS
         if waits:
             note_wait(context.asgi_state)
         with wait_windows.observe_wait(context) if waits else nullcontext():
-            choose_wait = partial(wait_windows.choose_poll_seconds, context)
+            wait = PolledWait(gateway, context, wait_windows=wait_windows)
             reserve = partial(reserve_parsed_result, context.asgi_state, context.caller.principal)
-            return await tools.call_tool(
-                context.caller, name, arguments, choose_wait=choose_wait, reserve_result=reserve
-            )
+            return await tools.call_tool(context.caller, name, arguments, wait=wait, reserve_result=reserve)
 
     return BuiltinTool(definition=TOOL_DEFINITIONS[name], handler=handle)
 
@@ -112,40 +124,42 @@ class BuiltinToolHandler:
         name: BuiltinToolName,
         arguments: Mapping[str, Any],
         *,
-        choose_wait: ChooseWait,
+        wait: ToolWait,
         reserve_result: ReserveResult,
     ) -> dict[str, Any]:
         """A CallToolResult, as JSON."""
         try:
             parsed = ARGUMENT_MODELS[name].model_validate(arguments)
-            return await self._dispatch(caller, parsed, choose_wait, reserve_result)
+            return await self._dispatch(caller, parsed, wait, reserve_result)
         except ValidationError as problem:
             return build_validation_result(problem, ARGUMENT_MODELS[name])
         except RingbackError as problem:
             return build_error_result(problem.detail)
 
     async def _dispatch(
-        self, caller: Caller, arguments: BuiltinToolArguments, choose_wait: ChooseWait, reserve: ReserveResult
+        self, caller: Caller, arguments: BuiltinToolArguments, wait: ToolWait, reserve: ReserveResult
     ) -> dict[str, Any]:
         match arguments:
             case ListCallsArguments():
                 return await self._list_calls(caller, arguments)
             case ResumeCallArguments():
-                wait_seconds = choose_wait(arguments.wait_seconds)
+                wait_seconds = wait.choose_seconds(arguments.wait_seconds)
                 return await self._resume_call(caller, arguments, reserve, wait_seconds=wait_seconds)
             case _:
-                return await self._handle_call_tool(caller, arguments, choose_wait, reserve)
+                return await self._handle_call_tool(caller, arguments, wait, reserve)
 
     async def _handle_call_tool(
-        self, caller: Caller, arguments: BuiltinToolArguments, choose_wait: ChooseWait, reserve: ReserveResult
+        self, caller: Caller, arguments: BuiltinToolArguments, wait: ToolWait, reserve: ReserveResult
     ) -> dict[str, Any]:
         try:
             match arguments:
                 case GetCallArguments():
-                    return await self._poll_call(caller, arguments.call_id, reserve, wait_seconds=0.0)
+                    return await self._poll_call(caller, arguments.call_id, reserve)
                 case WaitForCallArguments():
-                    wait_seconds = choose_wait(arguments.wait_seconds)
-                    return await self._poll_call(caller, arguments.call_id, reserve, wait_seconds=wait_seconds)
+                    wait_for_change = partial(
+                        wait.wait_for_change, wait_seconds=wait.choose_seconds(arguments.wait_seconds)
+                    )
+                    return await self._poll_call(caller, arguments.call_id, reserve, wait_for_change)
                 case CancelCallArguments():
                     call = await self._calls.cancel_call(caller, arguments.call_id)
                     # The cancellation was accepted, however the call ended.
@@ -156,12 +170,12 @@ class BuiltinToolHandler:
             raise NotFound(UNKNOWN_CALL_MESSAGE) from None
 
     async def _poll_call(
-        self, caller: Caller, call_id: str, reserve: ReserveResult, *, wait_seconds: float
+        self, caller: Caller, call_id: str, reserve: ReserveResult, wait_for_change: WaitForChange | None = None
     ) -> dict[str, Any]:
         call = await self._calls.get_call(caller, call_id)
         poll_limit_reached = self._poll_limiter.poll_limit_reached(caller.principal, call)
-        if wait_seconds > 0 and not poll_limit_reached and call.status is CallStatus.WORKING:
-            call = await self._calls.get_call(caller, call_id, wait_seconds=wait_seconds)
+        if wait_for_change is not None and not poll_limit_reached and call.status is CallStatus.WORKING:
+            call = await wait_for_change(call)
         self._call_resumes.record_read(call, ResumeSurface.TOOL)
         return await self._read_call_result(caller, call, reserve)
 

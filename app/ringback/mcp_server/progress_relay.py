@@ -54,6 +54,10 @@ class ProgressRelay:
         self._progress_token = context.meta.get("progress_token")
         self._last_progress: float | None = None
 
+    @property
+    def has_progress_token(self) -> bool:
+        return self._progress_token is not None
+
     async def relay_notifications(self, notifications: AsyncIterator[UpstreamNotification]) -> None:
         """Relay until cancelled."""
         async for each in notifications:

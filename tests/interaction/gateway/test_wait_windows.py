@@ -280,6 +280,29 @@ async def test_progress_keeps_a_client_that_then_waits_longer_and_no_other(
     upstream.steps.put_nowait(None)
 
 
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_a_client_that_waits_for_a_call_again_gets_its_progress(
+    stepped_gate: tuple[SteppedUpstream, str], mode: Any
+) -> None:
+    upstream, url = stepped_gate
+    received: list[float] = []
+
+    async def continue_work(progress: float, total: float | None, message: str | None) -> None:
+        del total, message
+        received.append(progress)
+        upstream.steps.put_nowait(progress + 1 if progress < 3 else None)
+
+    async with asyncio.timeout(WAIT_SECONDS), Client(f"{url}?wait=0", mode=mode) as client:
+        pending = await client.call_tool("work", {})
+        assert pending.structured_content is not None
+        wait = {"call_id": pending.structured_content[PENDING_KEY]["call_id"], "wait_seconds": 60}
+        upstream.steps.put_nowait(1)
+        ended = await client.call_tool("ringback_wait_for_call", wait, progress_callback=continue_work)
+
+    assert ended.content[0].model_dump()["text"] == "worked"
+    assert received == [1, 2, 3]
+
+
 @pytest.fixture
 async def stepped_gate(tmp_path: Path, durations: StoppedDurations) -> AsyncGenerator[tuple[SteppedUpstream, str]]:
     """An upstream that reports progress, and its URL at a gateway whose windows end only when the test lets time pass."""

@@ -10,13 +10,14 @@ from typing import Any
 import jsonschema
 import pytest
 
-from ringback.domain.call import Progress
+from ringback.domain.call import Call, Progress
 from ringback.domain.call_outcome import CallOutcome, completion_from_result, failed_completion
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from ringback.mcp_server.builtin_tool_schemas import TOOL_DEFINITIONS, TOOL_WAIT_SECONDS_MAX, BuiltinToolName
 from ringback.mcp_server.builtin_tools import BuiltinToolHandler
 from ringback.mcp_server.poll_limiter import UNCHANGED_POLLS_MAX, PollLimiter
 from ringback.services.call_starts import StartCallRequest
+from ringback.services.calls import Calls
 from tests.support.limits import WAIT_SECONDS
 from tests.support.service import ServiceUnderTest, running_service
 
@@ -26,6 +27,20 @@ UNKNOWN = "call_01JZZZZZZZZZZZZZZZZZZZZZZZ"
 REFUSAL = b'{"content":[{"type":"text","text":"No paint left."}],"isError":true}'
 COUNT = b'{"content":[],"structuredContent":{"count":3}}'
 PICTURE = b'{"content":[{"type":"image","data":"aGk=","mimeType":"image/png"}],"isError":false}'
+
+
+@dataclass(frozen=True, slots=True)
+class SilentWait:
+    """The wait of a client without a progress token."""
+
+    calls: Calls
+    caller: Caller
+
+    def choose_seconds(self, requested_seconds: float | None) -> float:
+        return requested_seconds or 0.0
+
+    async def wait_for_change(self, call: Call, *, wait_seconds: float) -> Call:
+        return await self.calls.get_call(self.caller, call.id, wait_seconds=wait_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +57,8 @@ class BuiltinToolsHarness:
     async def call_tool(self, name: str, caller: Caller = ALICE, **arguments: Any) -> dict[str, Any]:
         """The tool's result, always validated against its outputSchema."""
         tool = BuiltinToolName(name)
-        result = await self.tools.call_tool(
-            caller, tool, arguments, choose_wait=lambda seconds: seconds or 0.0, reserve_result=lambda _: None
-        )
+        wait = SilentWait(self.service.services.calls, caller)
+        result = await self.tools.call_tool(caller, tool, arguments, wait=wait, reserve_result=lambda _: None)
         if not result["isError"]:
             jsonschema.validate(result["structuredContent"], TOOL_DEFINITIONS[tool]["outputSchema"])
         return result

@@ -18,8 +18,7 @@ from ringback.domain.delivery import DeliveryState
 from ringback.domain.event import EventName
 from ringback.ui.charts.session_charts import draw_session
 from ringback.ui.charts.time_lanes import (
-    LABEL_WIDTH,
-    RIGHT_MARGIN,
+    NARROW_TICK_DISTANCE,
     WIDTH,
     Drawing,
     Mark,
@@ -31,8 +30,6 @@ from ringback.ui.charts.time_lanes import (
 from ringback.ui.charts.timelines import ENTRIES_MAX, draw_timeline, list_entries
 from tests.support.builders import make_attempt, make_call, make_delivery, make_event, make_webhook
 from tests.support.clock import START
-
-RIGHT = WIDTH - RIGHT_MARGIN
 
 
 def after(seconds: float) -> datetime:
@@ -109,7 +106,7 @@ def test_a_drawing_shows_seconds_and_hours_and_nothing_outside_its_frame() -> No
     assert [lane.label for lane in drawing.lanes] == ["Call", "user.example:8443 bell", "Client returned"]
     assert (waiting.tone, running.tone, callback.tone) == ("quiet", "good", "good")
     assert all(bar.width > WIDTH / 20 for bar in (waiting, running, callback))
-    assert all(LABEL_WIDTH <= x <= RIGHT for x in xs(drawing))
+    assert all(0 <= x <= WIDTH for x in xs(drawing))
     assert drawing.ticks[-1].since_start == timedelta(seconds=3700)
 
 
@@ -122,7 +119,7 @@ def test_an_open_call_lasts_until_now_and_a_removed_webhook_or_an_erased_event_i
 
     drawing = draw_timeline(history, now=after(4000))
 
-    assert drawing.lanes[0].bars[0].x + drawing.lanes[0].bars[0].width == RIGHT
+    assert drawing.lanes[0].bars[0].x + drawing.lanes[0].bars[0].width == WIDTH
     assert removed[0].delivery.webhook_id in list_entries(history)[-1].text
     assert "Progress" in [entry.text for entry in list_entries(history)]
 
@@ -144,10 +141,7 @@ def test_a_session_without_calls_and_one_with_a_single_instant_are_drawn() -> No
     call = make_call(created_at=START, finished_at=START, outcome=CallOutcome.REJECTED, status=CallStatus.FAILED)
 
     assert draw_session([], now=START).lanes == []
-    assert all(
-        LABEL_WIDTH <= x <= RIGHT
-        for x in xs(draw_session([CallMarks(call=call, deliveries=(), resumes=())], now=START))
-    )
+    assert all(0 <= x <= WIDTH for x in xs(draw_session([CallMarks(call=call, deliveries=(), resumes=())], now=START)))
 
 
 INSTANTS = st.integers(0, 10**9).map(lambda milliseconds: START + timedelta(milliseconds=milliseconds))
@@ -165,10 +159,14 @@ def test_a_scale_keeps_the_order_of_instants_and_its_labels_do_not_overlap(
 
     assert 0 <= scale.place(earlier) <= scale.place(later) <= 1
     assert (scale.place(earlier) == scale.place(later)) == (earlier == later)
-    assert all(LABEL_WIDTH <= x <= RIGHT for x in xs(drawing))
+    assert all(0 <= x <= WIDTH for x in xs(drawing))
     assert drawing.ticks[-1].anchor == ("end" if len(set(instants)) > 1 else "start")
     places = [tick.x for tick in drawing.ticks]
     assert all(after - before > WIDTH / 10 for before, after in pairwise(places))
+    narrow = [tick.x for tick in drawing.ticks if tick.is_narrow]
+    assert (narrow[0], narrow[-1]) == (places[0], places[-1])
+    # Places are rounded to hundredths of a percent.
+    assert all(after - before > NARROW_TICK_DISTANCE * WIDTH - 0.02 for before, after in pairwise(narrow))
 
 
 @pytest.mark.parametrize(

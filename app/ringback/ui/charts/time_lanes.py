@@ -2,6 +2,9 @@
 
 A call runs for seconds, and its callbacks are tried for days. So the axis is not linear: each pause between two instants gets a
 width by its logarithm. Everything stays visible, and a longer pause is never drawn shorter.
+
+Each lane is an SVG without a viewBox: x is a percentage of its width, and y are pixels. So lanes fit each screen, and neither
+text nor marks shrink with them. Labels are text of the page, beside the lanes or, on narrow screens, above them.
 """
 
 import bisect
@@ -12,17 +15,18 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
-WIDTH: Final = 1000
-"""Of the whole drawing, in units of the SVG."""
-LABEL_WIDTH: Final = 235
-RIGHT_MARGIN: Final = 16
-AXIS_HEIGHT: Final = 24
-LANE_HEIGHT: Final = 26
-BAR_HEIGHT: Final = 14
-BAR_WIDTH_MIN: Final = 3.0
+WIDTH: Final = 100.0
+"""Of a lane, in percent."""
+AXIS_HEIGHT: Final = 22
+"""In pixels, as all heights."""
+LANE_HEIGHT: Final = 28
+BAR_HEIGHT: Final = 15
+BAR_WIDTH_MIN: Final = 0.5
 LABEL_CHARACTERS: Final = 26
-"""A bold character is 9 units wide at most, but for a few capitals."""
+"""Of a webhook's label. The label of a call may be longer, and is then cut by the page."""
 TICKS_MAX: Final = 6
+NARROW_TICK_DISTANCE: Final = 0.4
+"""Between two labels on a narrow screen: two fifths of 250 pixels are wider than `+23 h 59 min`."""
 SHORTEST_PAUSE_MS: Final = 50.0
 """Shorter pauses are drawn in proportion to their length."""
 
@@ -84,9 +88,6 @@ class DrawnMark:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnLane:
     label: str
-    full_label: str
-    y: float
-    """Of the baseline of its label."""
     href: str | None
     bars: Sequence[DrawnBar]
     marks: Sequence[DrawnMark]
@@ -98,17 +99,16 @@ class TimeTick:
     since_start: timedelta
     anchor: str
     """start, middle or end: where the label stands."""
+    is_narrow: bool
+    """Whether a narrow screen has room for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    height: int
-    axis_y: int
     lanes: Sequence[DrawnLane]
     ticks: Sequence[TimeTick]
-    width: int = WIDTH
-    left: int = LABEL_WIDTH
-    right: int = WIDTH - RIGHT_MARGIN
+    lane_height: int = LANE_HEIGHT
+    axis_height: int = AXIS_HEIGHT
 
 
 class TimeScale:
@@ -149,13 +149,7 @@ class TimeScale:
 
 
 def draw_lanes(lanes: Sequence[TimeLane], scale: TimeScale) -> Drawing:
-    axis_y = len(lanes) * LANE_HEIGHT + 4
-    return Drawing(
-        height=axis_y + AXIS_HEIGHT,
-        axis_y=axis_y,
-        lanes=[_draw_lane(lane, scale, top=index * LANE_HEIGHT + 2) for index, lane in enumerate(lanes)],
-        ticks=[_draw_tick(instant, scale) for instant in scale.list_ticks()],
-    )
+    return Drawing(lanes=[_draw_lane(lane, scale) for lane in lanes], ticks=_draw_ticks(scale))
 
 
 def _pause_width(pause: timedelta) -> float:
@@ -163,39 +157,47 @@ def _pause_width(pause: timedelta) -> float:
 
 
 def _x(scale: TimeScale, instant: datetime) -> float:
-    return round(LABEL_WIDTH + scale.place(instant) * (WIDTH - LABEL_WIDTH - RIGHT_MARGIN), 1)
+    return round(scale.place(instant) * WIDTH, 2)
 
 
-def _draw_tick(instant: datetime, scale: TimeScale) -> TimeTick:
-    place = scale.place(instant)
-    anchor = "start" if place == 0 else "end" if place == 1 else "middle"
-    return TimeTick(x=_x(scale, instant), since_start=instant - scale.start, anchor=anchor)
+def _draw_ticks(scale: TimeScale) -> Sequence[TimeTick]:
+    """The ticks of a wide screen. Those of a narrow one are some of them."""
+    ticks: list[TimeTick] = []
+    last_narrow = 0.0
+    for instant in scale.list_ticks():
+        place = scale.place(instant)
+        is_end = place in {0, 1}
+        is_narrow = is_end or min(place - last_narrow, 1 - place) >= NARROW_TICK_DISTANCE
+        last_narrow = place if is_narrow else last_narrow
+        anchor = "start" if place == 0 else "end" if place == 1 else "middle"
+        ticks.append(
+            TimeTick(x=_x(scale, instant), since_start=instant - scale.start, anchor=anchor, is_narrow=is_narrow)
+        )
+    return ticks
 
 
-def _draw_lane(lane: TimeLane, scale: TimeScale, *, top: float) -> DrawnLane:
-    is_cut = len(lane.label) > LABEL_CHARACTERS
+def _draw_lane(lane: TimeLane, scale: TimeScale) -> DrawnLane:
     return DrawnLane(
-        label=f"{lane.label[: LABEL_CHARACTERS - 1]}…" if is_cut else lane.label,
-        full_label=lane.label,
-        y=top + LANE_HEIGHT / 2 + 3,
+        label=lane.label,
         href=lane.href,
-        bars=[_draw_bar(bar, scale, top=top) for bar in lane.bars],
-        marks=[_draw_mark(mark, scale, top=top) for mark in lane.marks],
+        bars=[_draw_bar(bar, scale) for bar in lane.bars],
+        marks=[_draw_mark(mark, scale) for mark in lane.marks],
     )
 
 
-def _draw_mark(mark: Mark, scale: TimeScale, *, top: float) -> DrawnMark:
-    y = top + LANE_HEIGHT / 2 - 1
-    return DrawnMark(x=_x(scale, mark.at), y=y, tone=mark.tone, text=mark.text, is_diamond=mark.is_diamond)
+def _draw_mark(mark: Mark, scale: TimeScale) -> DrawnMark:
+    return DrawnMark(
+        x=_x(scale, mark.at), y=LANE_HEIGHT / 2, tone=mark.tone, text=mark.text, is_diamond=mark.is_diamond
+    )
 
 
-def _draw_bar(bar: TimeBar, scale: TimeScale, *, top: float) -> DrawnBar:
+def _draw_bar(bar: TimeBar, scale: TimeScale) -> DrawnBar:
     x = _x(scale, bar.start)
     height = BAR_HEIGHT / 2 if bar.is_light else BAR_HEIGHT
     return DrawnBar(
         x=x,
-        y=top + (LANE_HEIGHT - height) / 2 - 1,
-        width=max(round(_x(scale, bar.end) - x, 1), BAR_WIDTH_MIN),
+        y=(LANE_HEIGHT - height) / 2,
+        width=max(round(_x(scale, bar.end) - x, 2), BAR_WIDTH_MIN),
         height=height,
         tone=bar.tone,
         text=bar.text,
