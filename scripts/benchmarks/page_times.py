@@ -123,6 +123,8 @@ def _list_pages(call_id: str, delivery: Mapping[str, str]) -> dict[str, str]:
         "calls": "/calls",
         "calls with a status that none has": "/calls?status=working",
         "calls that failed": "/calls?outcome=failure",
+        "calls that ran again": "/calls?min_runs=2",
+        "calls with three attempts of a delivery": "/calls?min_delivery_attempts=3",
         "calls with a correlation id that all have": "/calls?correlation_id=report-2026-11",
         "calls that ran more than once": "/calls?min_runs=2",
         "calls with a retried callback": "/calls?min_delivery_attempts=2",
