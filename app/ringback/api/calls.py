@@ -97,7 +97,7 @@ async def start_call(
     headers = {"Location": f"/v1/calls/{call.id}"}
     if not started.is_new:
         headers[REPLAYED_HEADER] = "true"
-    view = StartedCallView.from_started(started, call)
+    view = StartedCallView.from_started(started, call, is_paused=await services.upstream_controls.is_paused(call))
     if result is not None and not has_memory_for(request.scope["state"], caller.principal, len(result)):
         return build_result_response(view, None, status_code=200, headers=headers)
     response = build_result_response(view, result, status_code=200 if call.is_final else 202, headers=headers)
@@ -126,7 +126,8 @@ async def start_calls(
             "can be repeated."
         )
     started = await services.calls.start_batch(caller, [each.to_request() for each in body.calls])
-    return StartedBatchView.from_started(started)
+    paused = {each.call.id for each in started if await services.upstream_controls.is_paused(each.call)}
+    return StartedBatchView.from_started(started, paused=paused)
 
 
 @router.post(

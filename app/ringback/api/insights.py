@@ -11,6 +11,7 @@ from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
 from ringback.api.responses import encode_next_cursor
 from ringback.domain import errors
 from ringback.domain.cursor import CursorList, decode_id_cursor
+from ringback.domain.principal import ANONYMOUS_PRINCIPAL, Caller, Scope
 from ringback.schemas.insights import (
     InsightsQuery,
     InsightsView,
@@ -27,7 +28,13 @@ async def read_insights(
     query: Annotated[InsightsQuery, Query()], services: ServicesDep, caller: ListCallerDep
 ) -> InsightsView:
     """Read what is open now, and the last hours: calls by outcome, attempts by category, durations and latencies."""
-    return InsightsView.from_overview(await services.insights.read_overview(caller, hours=query.hours))
+    overview = await services.insights.read_overview(caller, hours=query.hours)
+    return InsightsView.from_overview(overview, leaves_out_others=_leaves_out_others(caller))
+
+
+def _leaves_out_others(caller: Caller) -> bool:
+    """Whether an operator sees its own principal only. Without authentication there is no other one."""
+    return Scope.ADMIN in caller.scopes and caller.operator is None and caller.principal != ANONYMOUS_PRINCIPAL
 
 
 @router.get(

@@ -123,6 +123,7 @@ def _build_gateway(
         quotas=components.quotas,
         body_admission=services.body_admission,
         catalog=components.upstreams.tool_catalog,
+        upstream_controls=services.upstream_controls,
         proxy=components.upstreams.proxy,
         call_notifications=components.upstreams.notification_hub,
         list_instances=components.upstreams.instances.list_ids,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import Annotated, Final, TypeVar
 
@@ -9,7 +10,7 @@ import typer
 
 from ringback.cli.embedded_service.own_service import find_own_service, start_configured_service
 from ringback.cli.output import EXIT_INTERRUPTED
-from ringback.client import RingbackClient
+from ringback.client import ClientError, RingbackClient
 
 T = TypeVar("T")
 
@@ -50,6 +51,10 @@ ForAllPrincipals = Annotated[
 ]
 
 
+ONLY_OWN_PRINCIPAL: Final = "This is of your key's own principal only. Of all: ringback {command} --all-principals"
+"""For a key with the scope `admin`, whose user may expect to see all principals."""
+
+
 def choose_principal(principal: str | None, all_principals: bool) -> str | None:
     """What the service gets as `principal`: a name, `*` for all, or nothing for the owner of the key."""
     if principal is not None and all_principals:
@@ -83,6 +88,15 @@ def start_own_service(url: str, api_key: str | None) -> None:
     """Start the user's own service for a command that waits for what it does, if nothing else is chosen."""
     if url.rstrip("/") == URL_DEFAULT and not api_key:
         start_configured_service()
+
+
+async def leaves_out_others(client: RingbackClient, *, principal: str | None, api_key: str | None) -> bool:
+    """Whether a key with the scope `admin` lists its own principal only. False if that cannot be read: a text depends on it."""
+    if principal is not None or not api_key:
+        return False
+    with suppress(ClientError):
+        return (await client.insights(hours=1)).leaves_out_others
+    return False
 
 
 def create_client(url: str, api_key: str | None, principal: str | None = None) -> RingbackClient:

@@ -139,7 +139,13 @@ def redeliver(
     cursor: Annotated[str | None, typer.Option("--cursor", help="Continue an earlier command.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the numbers, and change nothing.")] = False,
     principal: ForPrincipal = None,
-    all_principals: ForAllPrincipals = False,
+    all_principals: Annotated[
+        bool,
+        typer.Option(
+            "--all-principals",
+            help="For an operator (scope admin): DELIVERY may belong to any owner. Filters need --principal NAME.",
+        ),
+    ] = False,
     as_json: AsJson = False,
     url: Url = URL_DEFAULT,
     api_key: ApiKey = None,
@@ -159,6 +165,8 @@ def redeliver(
     }
     options = cast("RedeliveryOptions", {member: value for member, value in given.items() if value is not None})
     owner = choose_principal(principal, all_principals)
+    if delivery_id is None and all_principals:
+        raise typer.BadParameter("filters choose deliveries of one principal: name it with --principal NAME")
     if delivery_id is None:
         _redeliver_many(options, url, api_key, principal=owner, as_json=as_json)
     elif options:

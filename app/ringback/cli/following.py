@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import Any, Final, TypeVar, cast
@@ -94,7 +95,7 @@ async def show_outcome(
 
 async def follow_call(client: RingbackClient, call: Call, *, wait_seconds: float | None) -> Call:
     """Poll the call until it ends or the time is over. Its stored progress is shown first."""
-    print_message(f"{call.id} is running. It continues if you interrupt this command.")
+    print_message(f"{await _describe_wait(client, call)} It continues if you interrupt this command.")
     display = _ProgressDisplay()
     try:
         with display:
@@ -109,6 +110,28 @@ async def follow_call(client: RingbackClient, call: Call, *, wait_seconds: float
         print_message(f"{call.id} continues. {join_advice(call.id)}")
         raise
     return call
+
+
+async def _describe_wait(client: RingbackClient, call: Call) -> str:
+    """What the call does now. Only for a call that has not run, one more request reads whether its upstream is paused."""
+    if not _may_wait_for_upstream(call) or not await _has_paused_upstream(client, call):
+        return f"{call.id} is running."
+    from ringback.domain.upstream_pauses import describe_pause  # noqa: PLC0415 - few calls wait for an operator
+
+    return f"{call.id}: {describe_pause(call.upstream)}"
+
+
+def _may_wait_for_upstream(call: Call) -> bool:
+    if call.status != "working" or call.dispatched_at is not None:
+        return False
+    return call.not_before is None or (call.updated_at is not None and call.not_before <= call.updated_at)
+
+
+async def _has_paused_upstream(client: RingbackClient, call: Call) -> bool:
+    """False if it cannot be read: only a text depends on it."""
+    with suppress(ClientError):
+        return any(each.name == call.upstream and each.intake == "paused" for each in await client.upstreams())
+    return False
 
 
 class _ProgressDisplay:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ringback.cli.client_options import (
+    ONLY_OWN_PRINCIPAL,
     URL_DEFAULT,
     ApiKey,
     ForAllPrincipals,
@@ -101,6 +102,7 @@ def _draw(shown: _Shown) -> RenderableType:
     return Group(
         Text(f"Ringback at {insights.until:%Y-%m-%d %H:%M:%S} UTC", style="bold"),
         _draw_open(insights),
+        *([Text(ONLY_OWN_PRINCIPAL.format(command="top"))] if insights.leaves_out_others else []),
         *([_draw_paused(insights)] if insights.paused_upstreams else []),
         *([] if insights.is_complete else [Text("Still counting: the hours lack some of what happened last.")]),
         _draw_ends(insights.hours),

@@ -7,6 +7,7 @@ import typer
 
 from ringback.cli.arguments import TIME_FORMATS, with_offset
 from ringback.cli.client_options import (
+    ONLY_OWN_PRINCIPAL,
     URL_DEFAULT,
     ApiKey,
     ForAllPrincipals,
@@ -16,6 +17,7 @@ from ringback.cli.client_options import (
     WebhookId,
     choose_principal,
     columns_for,
+    leaves_out_others,
     run_with_client,
 )
 from ringback.cli.output import (
@@ -57,10 +59,12 @@ def list_webhooks(
     """List your webhooks, newest first."""
     owner = choose_principal(principal, all_principals)
 
-    async def read_all(client: RingbackClient) -> list[Webhook]:
-        return [webhook async for webhook in client.webhooks(health="failing" if failing else None, state=state)]
+    async def read_all(client: RingbackClient) -> tuple[list[Webhook], bool]:
+        webhooks = [webhook async for webhook in client.webhooks(health="failing" if failing else None, state=state)]
+        asks = (failing or not webhooks) and not as_json
+        return webhooks, asks and await leaves_out_others(client, principal=owner, api_key=api_key)
 
-    webhooks = run_with_client(url, api_key, read_all, principal=owner)
+    webhooks, is_partial = run_with_client(url, api_key, read_all, principal=owner)
     if as_json:
         print_models(webhooks)
     elif webhooks:
@@ -75,6 +79,8 @@ def list_webhooks(
         print_message("There are no such webhooks.")
     else:
         print_message("You have no webhooks. Register one: ringback webhooks add CALLBACK_URL")
+    if is_partial:
+        print_message(ONLY_OWN_PRINCIPAL.format(command=f"webhooks list{' --failing' if failing else ''}"))
 
 
 def _parse_headers(lines: list[str]) -> dict[str, str]:

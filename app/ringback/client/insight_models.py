@@ -77,6 +77,8 @@ class Insights(ClientModel):
     """Those with calls, the slowest first."""
     paused_upstreams: tuple[str, ...] = ()
     """Those that an operator has paused: their calls wait."""
+    leaves_out_others: bool = False
+    """Whether your key could read all principals (scope `admin`), and the numbers are those of its own one."""
 
 
 class ClientSession(ClientModel):

@@ -22,6 +22,7 @@ that several surfaces need is written here once and tested by properties.
     unused_logins                                      tokens for upstreams that the configuration does not have any more
     login_checks                                       when such a call is sent again without a login
     login_waits                                        calls that wait until somebody signs in to their upstream
+    upstream_pauses                                    calls that wait because an operator has paused their upstream
     sign_ins  portal_links  audit                      who looks at the dashboard, and who changed what
     cancel_keys                                        how a 2026-07-28 client cancels a waiting request over HTTP
     upstream_logins  login_urls                        logins to upstreams by OAuth, the tokens of their owners, their URLs

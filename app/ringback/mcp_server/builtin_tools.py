@@ -72,6 +72,8 @@ class ToolWait(Protocol):
 
 
 WaitForChange = Callable[[Call], Awaitable[Call]]
+IsPaused = Callable[[Call], Awaitable[bool]]
+"""Whether the call waits because an operator has paused its upstream."""
 ReserveResult = Callable[[Call], None]
 """Reserves memory for the response with the result of this call. Raises if its client has left too much unread."""
 
@@ -83,6 +85,7 @@ def build_feature(gateway: Gateway, *, wait_windows: WaitWindows) -> Feature:
         resume=gateway.resume,
         call_resumes=gateway.call_resumes,
         poll_limiter=PollLimiter(),
+        is_paused=gateway.upstream_controls.is_paused,
     )
     return Feature(builtin_tools=[_bind_tool(gateway, tools, name, wait_windows) for name in BuiltinToolName])
 
@@ -111,12 +114,14 @@ class BuiltinToolHandler:
         resume: CallResumption,
         call_resumes: CallResumeRecorder,
         poll_limiter: PollLimiter,
+        is_paused: IsPaused,
     ) -> None:
         self._call_resumes = call_resumes
         self._calls = calls
         self._input_answers = input_answers
         self._resume = resume
         self._poll_limiter = poll_limiter
+        self._is_paused = is_paused
 
     async def call_tool(
         self,
@@ -184,24 +189,29 @@ class BuiltinToolHandler:
         if call.result_bytes is not None:
             reserve(call)
             call, result = await self._calls.get_result(caller, call.id)
-        return self._build_call_response(caller, call, result)
+        return await self._build_call_response(caller, call, result)
 
-    def _build_call_response(self, caller: Caller, call: Call, result: bytes | None, **extra: Any) -> dict[str, Any]:
+    async def _build_call_response(
+        self, caller: Caller, call: Call, result: bytes | None, **extra: Any
+    ) -> dict[str, Any]:
+        is_paused = await self._is_paused(call)
         self._poll_limiter.record_poll(caller.principal, call)
         poll_limit_reached = self._poll_limiter.poll_limit_reached(caller.principal, call)
-        details = {**describe_call(call, result, poll_limit_reached=poll_limit_reached), **extra}
-        text = render_call_text(call, poll_limit_reached=poll_limit_reached)
+        described = describe_call(call, result, poll_limit_reached=poll_limit_reached, is_paused=is_paused)
+        text = render_call_text(call, poll_limit_reached=poll_limit_reached, is_paused=is_paused)
         content = () if result is None else _read_content(result)
         return meta.with_call_meta(
-            _build_tool_result(text, details, preceding_content=content, is_error=_has_failed(call)), call
+            _build_tool_result(text, {**described, **extra}, preceding_content=content, is_error=_has_failed(call)),
+            call,
         )
 
     async def _answer_call(self, caller: Caller, arguments: AnswerCallArguments) -> dict[str, Any]:
         answered = await self._input_answers.answer_input(caller, arguments.call_id, arguments.responses)
-        lines = [render_call_text(answered.call)]
+        is_paused = await self._is_paused(answered.call)
+        lines = [render_call_text(answered.call, is_paused=is_paused)]
         if answered.ignored:
             lines.append(f"Ignored, because these keys have no open question: {', '.join(answered.ignored)}.")
-        details = describe_call(answered.call, None)
+        details = describe_call(answered.call, None, is_paused=is_paused)
         details |= {"accepted": list(answered.accepted), "ignored": list(answered.ignored)}
         return meta.with_call_meta(_build_tool_result("\n".join(lines), details), answered.call)
 
@@ -212,7 +222,7 @@ class BuiltinToolHandler:
             caller, arguments.resume_token, wait_seconds=wait_seconds, reserve=reserve
         )
         self._call_resumes.record_resume(resumed.call, ResumeSurface.TOOL)
-        return self._build_call_response(
+        return await self._build_call_response(
             caller,
             resumed.call,
             resumed.result,

@@ -9,6 +9,7 @@ from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.clock import format_iso
 from ringback.domain.event import progress_data
 from ringback.domain.login_waits import awaits_login, find_login_url
+from ringback.domain.upstream_pauses import describe_pause
 from ringback.domain.upstreams import LOGIN_REQUIRED_PROBLEM, UpstreamInfo
 from ringback.protocol.upstream_logins import login_command
 
@@ -24,6 +25,10 @@ _STEP_RUNNING: Final = (
     "ringback_wait_for_call with this call_id."
 )
 _STEP_INPUT_REQUIRED: Final = "Ask the user, then answer with ringback_answer_call. The call waits until then."
+_STEP_PAUSED: Final = (
+    "It starts once the operator resumes the upstream. Polling does not make that sooner. Tell the user, and end your "
+    "turn."
+)
 _STEP_CANCELLING: Final = "Cancellation is requested. Get the call again in a moment to see how it ended."
 
 _OUTCOME_TEXTS: Final = {
@@ -67,8 +72,10 @@ def summarize_call(call: Call) -> dict[str, Any]:
     }
 
 
-def describe_call(call: Call, result: bytes | None, *, poll_limit_reached: bool = False) -> dict[str, Any]:
-    """One call with all fields; `result` is its stored CallToolResult."""
+def describe_call(
+    call: Call, result: bytes | None, *, poll_limit_reached: bool = False, is_paused: bool = False
+) -> dict[str, Any]:
+    """One call with all fields; `result` is its stored CallToolResult. `is_paused`: it waits for its paused upstream."""
     return {
         **summarize_call(call),
         "progress": None if call.progress is None else progress_data(call.progress),
@@ -76,7 +83,7 @@ def describe_call(call: Call, result: bytes | None, *, poll_limit_reached: bool 
         "cancel_requested": call.cancel_requested,
         **({} if call.error is None else {"error": call.error}),
         **({} if result is None else {"result": jsontext.loads(result)}),
-        "next_step": get_next_step(call, poll_limit_reached=poll_limit_reached),
+        "next_step": get_next_step(call, poll_limit_reached=poll_limit_reached, is_paused=is_paused),
     }
 
 
@@ -100,25 +107,27 @@ def ask_for_login(upstream: str, login_url: str) -> str:
     )
 
 
-def get_next_step(call: Call, *, poll_limit_reached: bool) -> str:
+def get_next_step(call: Call, *, poll_limit_reached: bool, is_paused: bool = False) -> str:
     if call.is_final:
         return _FINAL_STEPS[call.outcome]
     if (login_url := find_login_url(call)) is not None:
         return get_login_step(call.upstream, login_url)
     if call.status is CallStatus.INPUT_REQUIRED:
         return _STEP_INPUT_REQUIRED
+    if is_paused:
+        return f"{describe_pause(call.upstream)} {_STEP_PAUSED}"
     if poll_limit_reached:
         return STOP_POLLING
     return _STEP_CANCELLING if call.cancel_requested else _STEP_RUNNING
 
 
-def render_call_text(call: Call, *, poll_limit_reached: bool = False) -> str:
+def render_call_text(call: Call, *, poll_limit_reached: bool = False, is_paused: bool = False) -> str:
     """The call as text, for clients that show a model only text."""
     return "\n".join(
         [
             f"Call {call.id} ({call.upstream}: {call.tool}).",
             *_render_status_lines(call),
-            get_next_step(call, poll_limit_reached=poll_limit_reached),
+            get_next_step(call, poll_limit_reached=poll_limit_reached, is_paused=is_paused),
         ]
     )
 
@@ -185,24 +194,27 @@ def get_pending_step(call: Call) -> str:
     )
 
 
-def render_pending_text(call: Call, upstream: UpstreamInfo | None) -> str:
+def render_pending_text(call: Call, upstream: UpstreamInfo | None, *, is_paused: bool = False) -> str:
     """The text of a pending result. `upstream` is the state of the call's upstream; None if it is not configured."""
     ids = ", ".join(f"{name} {value}" for name, value in {"call_id": call.id, **get_labels(call)}.items())
     return (
-        f"{_render_pending_state(call, upstream)} ({ids}).\n"
+        f"{_render_pending_state(call, upstream, is_paused=is_paused)} ({ids}).\n"
         f"{get_pending_step(call)}\n"
         f"The MCP resource {call_resource_uri(call)} holds the result too, once there is one. You need not wait: the call "
         "continues if you end your turn, and a callback, if one is registered, reports its end."
     )
 
 
-def _render_pending_state(call: Call, upstream: UpstreamInfo | None) -> str:
+def _render_pending_state(call: Call, upstream: UpstreamInfo | None, *, is_paused: bool) -> str:
     """What the call does now. A sentence without its full stop, because the ids follow."""
     name = f"The tool '{call.tool}' of '{call.upstream}'"
     if awaits_login(call):
         return f"{name} waits until the user signs in to '{call.upstream}'"
     if call.is_final:
         return f"{name} has finished. Its result is stored, and not shown here, because earlier results were not read"
+    if is_paused:
+        state = "started" if call.dispatched_at is None else "finished"
+        return f"{name} has not {state}. {describe_pause(call.upstream).removesuffix('.')}"
     if call.dispatched_at is not None:
         return f"{name} has not finished. It runs in the background"
     return f"{name} has not started. {_render_queue_reason(call, upstream)}"

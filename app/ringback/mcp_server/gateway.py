@@ -43,6 +43,7 @@ from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.resume import CallResumption
 from ringback.services.tool_aliases import ToolAliases
+from ringback.services.upstream_controls import UpstreamControls
 from ringback.services.webhooks import Webhooks
 
 Result = dict[str, Any]
@@ -93,6 +94,7 @@ class Gateway:
     quotas: QuotaEnforcer
     body_admission: BodyAdmission
     catalog: ToolCatalog
+    upstream_controls: UpstreamControls
     proxy: UpstreamProxyPort
     call_notifications: CallNotifications
     list_instances: Callable[[str | None], Sequence[str]]

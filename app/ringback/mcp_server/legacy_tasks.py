@@ -35,6 +35,7 @@ from ringback.domain.call_rows import CallFilter
 from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
 from ringback.domain.errors import CallEnded, ShuttingDown
 from ringback.domain.principal import ANONYMOUS_PRINCIPAL
+from ringback.domain.upstream_pauses import describe_pause
 from ringback.mcp_server import meta
 from ringback.mcp_server.change_publisher import subscribe_call_changes
 from ringback.mcp_server.event_source import EventSources
@@ -89,8 +90,12 @@ class LegacyTasks:
 
     async def create_task_result(self, context: RequestContext, call: Call) -> Result:
         self._start_status_notifications(context, call)
+        is_paused = await self._gateway.upstream_controls.is_paused(call)
         hint = f"The tool '{call.tool}' runs in the background as task {call.id}. Its result is available when it ends."
-        created = self._serializer.legacy_create_task_result(call, now=self._gateway.clock.now())
+        if is_paused:
+            hint = f"{describe_pause(call.upstream)} It is task {call.id}. Its result is available when it ends."
+        now = self._gateway.clock.now()
+        created = self._serializer.legacy_create_task_result(call, now=now, is_paused=is_paused)
         result = meta.with_call_meta(
             {
                 **created,
@@ -109,7 +114,7 @@ class LegacyTasks:
 
     async def get_task(self, context: RequestContext, params: types.GetTaskRequestParams) -> Result:
         call = await self._read_task(context, params.task_id)
-        return await self._event_sources.add_to_meta(self._serialize_task(call), call)
+        return await self._event_sources.add_to_meta(await self._serialize_task(call), call)
 
     async def get_task_result(self, context: RequestContext, params: types.GetTaskPayloadRequestParams) -> Result:
         """The tool's result, or the error of the call, once the task has ended."""
@@ -145,7 +150,7 @@ class LegacyTasks:
     async def cancel_task(self, context: RequestContext, params: types.CancelTaskRequestParams) -> Result:
         call = await self._read_task(context, params.task_id)
         try:
-            return self._serialize_task(await self._gateway.calls.cancel_immediately(context.caller, call.id))
+            return await self._serialize_task(await self._gateway.calls.cancel_immediately(context.caller, call.id))
         except CallEnded as ended:
             raise MCPError(INVALID_PARAMS, f"Cannot cancel task: {ended.detail}") from None
 
@@ -154,8 +159,10 @@ class LegacyTasks:
             listed: Capabilities = {"list": {}} if self._gateway.config.authentication_enabled else {}
             capabilities["tasks"] = {**listed, "cancel": {}, "requests": {"tools": {"call": {}}}}
 
-    def _serialize_task(self, call: Call) -> Result:
-        return meta.with_call_meta(self._serializer.legacy_task(call, now=self._gateway.clock.now()), call)
+    async def _serialize_task(self, call: Call) -> Result:
+        is_paused = await self._gateway.upstream_controls.is_paused(call)
+        task = self._serializer.legacy_task(call, now=self._gateway.clock.now(), is_paused=is_paused)
+        return meta.with_call_meta(task, call)
 
     async def _read_task(self, context: RequestContext, task_id: str) -> Call:
         _require_tasks_version(context)
@@ -184,7 +191,7 @@ class LegacyTasks:
                     progress = call.progress
                     params = {"progressToken": token, **progress_params(progress), "_meta": related_task_meta(call)}
                     await send_to_session(context, "notifications/progress", params)
-                await send_to_session(context, "notifications/tasks/status", self._serialize_task(call))
+                await send_to_session(context, "notifications/tasks/status", await self._serialize_task(call))
 
 
 def _add_task_support(context: RequestContext, tool: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from ringback.domain import jsontext
 from ringback.domain.call import CALL_RESOURCE_URI_PREFIX, Call, call_resource_uri
 from ringback.domain.call_resumes import ResumeSurface
 from ringback.domain.errors import CallExpired, NotFound
+from ringback.domain.upstream_pauses import describe_pause
 from ringback.domain.upstreams import UpstreamInfo
 from ringback.mcp_server import meta
 from ringback.mcp_server.call_text import describe_call, get_labels, get_pending_step, render_pending_text
@@ -34,17 +35,18 @@ def is_ringback_uri(uri: str) -> bool:
 
 
 def build_pending_result(
-    call: Call, upstream: UpstreamInfo | None, *, has_resource_link: bool, is_error: bool
+    call: Call, upstream: UpstreamInfo | None, *, has_resource_link: bool, is_error: bool, is_paused: bool = False
 ) -> Result:
     """A CallToolResult that says that the tool has not finished; `is_error` if a client would mistake it for the tool's own."""
+    step = get_pending_step(call)
     pending = {
         "call_id": call.id,
         "status": str(call.status),
         "resource_uri": call_resource_uri(call),
         **get_labels(call),
-        "next_step": get_pending_step(call),
+        "next_step": f"{describe_pause(call.upstream)} {step}" if is_paused else step,
     }
-    content = [{"type": "text", "text": render_pending_text(call, upstream)}]
+    content = [{"type": "text", "text": render_pending_text(call, upstream, is_paused=is_paused)}]
     if has_resource_link:
         content.append(_build_resource_link(call))
     return meta.with_call_meta(
@@ -74,6 +76,7 @@ async def read_call_resource(gateway: Gateway, context: RequestContext, uri: str
     reserve_parsed_result(context.asgi_state, context.caller.principal, call)
     stored = await gateway.read_stored_result(context.caller, call)
     gateway.call_resumes.record_read(call, ResumeSurface.MCP_RESOURCE)
-    text = jsontext.dumps(describe_call(call, stored)).decode()
+    is_paused = await gateway.upstream_controls.is_paused(call)
+    text = jsontext.dumps(describe_call(call, stored, is_paused=is_paused)).decode()
     contents = {"uri": uri, "mimeType": "application/json", "text": text, "_meta": meta.build_call_meta(call)}
     return {"contents": [contents], "ttlMs": 0, "cacheScope": "private", "_meta": meta.build_call_meta(call)}

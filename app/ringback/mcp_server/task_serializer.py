@@ -15,6 +15,7 @@ from ringback.domain.call import Call, CallPhase, CallStatus, Progress
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.clock import format_iso, seconds
 from ringback.domain.login_waits import find_login_url
+from ringback.domain.upstream_pauses import describe_pause
 from ringback.mcp_server.call_text import progress_text, serialize_input_requests
 from ringback.protocol.upstream_logins import login_command
 
@@ -38,36 +39,38 @@ class TaskSerializer:
 
     result_retention_seconds: float
 
-    def create_task_result(self, call: Call, *, now: datetime) -> dict[str, Any]:
+    def create_task_result(self, call: Call, *, now: datetime, is_paused: bool = False) -> dict[str, Any]:
         """The modern CreateTaskResult, without result, error or questions."""
-        return {"resultType": "task", **self._task_fields(call, now=now)}
+        return {"resultType": "task", **self._task_fields(call, now=now, is_paused=is_paused)}
 
-    def detailed_task(self, call: Call, result: bytes | None, *, now: datetime) -> dict[str, Any]:
+    def detailed_task(
+        self, call: Call, result: bytes | None, *, now: datetime, is_paused: bool = False
+    ) -> dict[str, Any]:
         """The modern DetailedTask: by its status it has inputRequests, result, error, or none of them."""
-        return {**self._task_fields(call, now=now), **_status_payload(call, result)}
+        return {**self._task_fields(call, now=now, is_paused=is_paused), **_status_payload(call, result)}
 
-    def legacy_create_task_result(self, call: Call, *, now: datetime) -> dict[str, Any]:
+    def legacy_create_task_result(self, call: Call, *, now: datetime, is_paused: bool = False) -> dict[str, Any]:
         """The legacy CreateTaskResult."""
-        return {"task": self.legacy_task(call, now=now)}
+        return {"task": self.legacy_task(call, now=now, is_paused=is_paused)}
 
-    def legacy_task(self, call: Call, *, now: datetime) -> dict[str, Any]:
+    def legacy_task(self, call: Call, *, now: datetime, is_paused: bool = False) -> dict[str, Any]:
         """The legacy Task."""
         poll = {} if call.is_final else {"pollInterval": _poll_interval_milliseconds(call, now)}
         status = str(legacy_status(call))
         return {
             "taskId": call.id,
             "status": status,
-            **_status_fields(call),
+            **_status_fields(call, is_paused=is_paused),
             "ttl": self._ttl_milliseconds(call),
             **poll,
         }
 
-    def _task_fields(self, call: Call, *, now: datetime) -> dict[str, Any]:
+    def _task_fields(self, call: Call, *, now: datetime, is_paused: bool) -> dict[str, Any]:
         poll = {} if call.is_final else {"pollIntervalMs": _poll_interval_milliseconds(call, now)}
         return {
             "taskId": call.id,
             "status": str(call.status),
-            **_status_fields(call),
+            **_status_fields(call, is_paused=is_paused),
             "ttlMs": self._ttl_milliseconds(call),
             **poll,
         }
@@ -92,8 +95,8 @@ def get_observable_state(call: Call) -> tuple[Any, ...]:
     return call.status, call.progress, tuple(call.input_requests)
 
 
-def _status_fields(call: Call) -> dict[str, Any]:
-    message = status_message(call)
+def _status_fields(call: Call, *, is_paused: bool) -> dict[str, Any]:
+    message = status_message(call, is_paused=is_paused)
     fields = {"createdAt": format_iso(call.created_at), "lastUpdatedAt": format_iso(call.updated_at)}
     return fields if message is None else {"statusMessage": message, **fields}
 
@@ -110,8 +113,8 @@ def _status_payload(call: Call, result: bytes | None) -> dict[str, Any]:
             return {}
 
 
-def status_message(call: Call) -> str | None:
-    """One line for a user or a model."""
+def status_message(call: Call, *, is_paused: bool = False) -> str | None:
+    """One line for a user or a model. `is_paused`: the call waits because an operator has paused its upstream."""
     if (login_url := find_login_url(call)) is not None:
         return f"Sign in to '{call.upstream}': {login_url} or, in a terminal: {login_command(call.upstream)}"
     if call.status in _STATUS_MESSAGES:
@@ -121,7 +124,7 @@ def status_message(call: Call) -> str | None:
     if call.outcome is CallOutcome.TOOL_ERROR:
         return "The tool answered with an error."
     if call.status is CallStatus.WORKING:
-        return _working_message(call)
+        return describe_pause(call.upstream) if is_paused else _working_message(call)
     return None
 
 

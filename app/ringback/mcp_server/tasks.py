@@ -76,8 +76,9 @@ class ModernTasks:
         return None
 
     async def create_task_result(self, context: RequestContext, call: Call) -> Result:
-        created = meta.with_call_meta(self._serializer.create_task_result(call, now=self._gateway.clock.now()), call)
-        return await self._event_sources.add_to_created_task(context, created, call)
+        is_paused = await self._gateway.upstream_controls.is_paused(call)
+        task = self._serializer.create_task_result(call, now=self._gateway.clock.now(), is_paused=is_paused)
+        return await self._event_sources.add_to_created_task(context, meta.with_call_meta(task, call), call)
 
     async def get_task(self, context: RequestContext, params: types.GetTaskRequestParams) -> Result:
         call = await self._read_task(context, params.task_id)
@@ -108,7 +109,8 @@ class ModernTasks:
 async def build_detailed_task(gateway: Gateway, shapes: TaskSerializer, caller: Caller, call: Call) -> dict[str, Any]:
     """The DetailedTask of tasks/get and notifications/tasks."""
     result = await gateway.read_stored_result(caller, call)
-    return meta.with_call_meta(shapes.detailed_task(call, result, now=gateway.clock.now()), call)
+    is_paused = await gateway.upstream_controls.is_paused(call)
+    return meta.with_call_meta(shapes.detailed_task(call, result, now=gateway.clock.now(), is_paused=is_paused), call)
 
 
 async def get_own_task(gateway: Gateway, context: RequestContext, task_id: str) -> Call:

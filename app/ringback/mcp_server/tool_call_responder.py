@@ -137,7 +137,7 @@ class _ResponseWait:
                 break
         if self._task_responder is not None:
             return await self._task_responder.create_task_result(self._context, call)
-        return await self._event_sources.add_to_meta(self._build_pending_result(call), call)
+        return await self._event_sources.add_to_meta(await self._build_pending_result(call), call)
 
     async def _request_input(self, call: Call) -> Call | Result | None:
         """The call after its questions are answered, or the response that asks them.
@@ -201,7 +201,7 @@ class _ResponseWait:
     def _is_deadline_passed(self) -> bool:
         return self._gateway.lifecycle.shutdown_event.is_set() or self._gateway.clock.monotonic() >= self._deadline
 
-    def _build_pending_result(self, call: Call) -> Result:
+    async def _build_pending_result(self, call: Call) -> Result:
         upstreams = {info.name: info for info in self._gateway.catalog.list_upstreams(call.principal)}
         return build_pending_result(
             call,
@@ -210,6 +210,7 @@ class _ResponseWait:
                 self._context.client_name, self._context.sdk_context.protocol_version
             ),
             is_error=self._gateway.catalog.get_tool_config(call.upstream, call.tool).pending is PendingForm.ERROR,
+            is_paused=await self._gateway.upstream_controls.is_paused(call),
         )
 
 

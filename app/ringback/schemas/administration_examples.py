@@ -92,6 +92,7 @@ INSIGHTS: Final[dict[str, Any]] = {
         }
     ],
     "paused_upstreams": [],
+    "leaves_out_others": False,
 }
 SESSION: Final[dict[str, Any]] = {
     "client_session_id": "session-7",

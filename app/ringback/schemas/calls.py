@@ -1,13 +1,15 @@
 """Responses about calls, and the answers to a call's questions. `call_requests` has the requests."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
 from ringback.domain.call import Call, CallStatus, RerunPolicy
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.ids import CallId
 from ringback.domain.inputs import InputAnswer
+from ringback.domain.upstream_pauses import describe_pause
 from ringback.domain.webhook import WebhookState
 from ringback.schemas.fields import (
     NEXT_CURSOR_DESCRIPTION,
@@ -120,7 +122,10 @@ class StartedCallView(ResponseBody):
     call: CallView
     resume_token: str
     webhooks: list[ListenerView] = Field(description="The webhooks that receive a callback when the call ends.")
-    hint: OmittedIfNone[str] = Field(default=None, description="What to do if no webhook receives a callback.")
+    hint: OmittedIfNone[str] = Field(
+        default=None,
+        description="Says that an operator has paused the upstream, and what to do if no webhook receives a callback.",
+    )
     callback_secret: OmittedIfNone[str] = Field(
         default=None, description="The callback's generated signing secret. Only this response shows it."
     )
@@ -129,13 +134,17 @@ class StartedCallView(ResponseBody):
     )
 
     @classmethod
-    def from_started(cls, started: StartedCall, call: Call) -> Self:
+    def from_started(cls, started: StartedCall, call: Call, *, is_paused: bool = False) -> Self:
+        hints = [
+            *([describe_pause(call.upstream)] if is_paused else []),
+            *([] if started.webhooks else [NO_WEBHOOK_HINT]),
+        ]
         return cls(
             call_id=call.id,
             call=CallView.from_call(call),
             resume_token=started.resume_token,
             webhooks=[ListenerView.model_validate(webhook) for webhook in started.webhooks],
-            hint=None if call.is_final or started.webhooks else NO_WEBHOOK_HINT,
+            hint=None if call.is_final or not hints else " ".join(hints),
             callback_secret=started.callback_secret,
         )
 
@@ -146,8 +155,9 @@ class BatchedCallView(StartedCallView):
     replayed: bool = Field(description="Whether its idempotency key named a call that existed already.")
 
     @classmethod
-    def from_batched(cls, started: StartedCall) -> Self:
-        return cls(**dict(StartedCallView.from_started(started, started.call)), replayed=not started.is_new)
+    def from_batched(cls, started: StartedCall, *, is_paused: bool) -> Self:
+        view = StartedCallView.from_started(started, started.call, is_paused=is_paused)
+        return cls(**dict(view), replayed=not started.is_new)
 
 
 class StartedBatchView(ResponseBody):
@@ -156,8 +166,9 @@ class StartedBatchView(ResponseBody):
     calls: list[BatchedCallView] = Field(description="In the order of the request.")
 
     @classmethod
-    def from_started(cls, batch: Sequence[StartedCall]) -> Self:
-        return cls(calls=[BatchedCallView.from_batched(started) for started in batch])
+    def from_started(cls, batch: Sequence[StartedCall], *, paused: Collection[CallId]) -> Self:
+        """`paused`: the calls that wait because an operator has paused their upstream."""
+        return cls(calls=[BatchedCallView.from_batched(each, is_paused=each.call.id in paused) for each in batch])
 
 
 class JoinedCallsView(ResponseBody):

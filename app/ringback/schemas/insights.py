@@ -140,9 +140,12 @@ class InsightsView(ResponseBody):
         description="The upstreams with calls, the slowest first by the 95th percentile."
     )
     paused_upstreams: list[str] = Field(description="Upstreams that an operator has paused: their calls wait.")
+    leaves_out_others: bool = Field(
+        description="True if a key with the scope `admin` names no principal: only its own is counted. All: `principal=*`"
+    )
 
     @classmethod
-    def from_overview(cls, overview: InsightsOverview) -> Self:
+    def from_overview(cls, overview: InsightsOverview, *, leaves_out_others: bool) -> Self:
         durations = sum((hour.call_duration for hour in overview.hours), LatencyHistogram())
         latencies = sum((hour.delivery_latency for hour in overview.hours), LatencyHistogram())
         return cls(
@@ -160,6 +163,7 @@ class InsightsView(ResponseBody):
             hours=[HourView.from_hour(hour) for hour in overview.hours],
             upstreams=[UpstreamInsightsView.from_upstream(each) for each in overview.upstreams],
             paused_upstreams=list(overview.paused_upstreams),
+            leaves_out_others=leaves_out_others,
         )
 
 

@@ -6,13 +6,16 @@ draining    new calls are refused here; queued and running ones continue
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
+from ringback.domain.call import Call
 from ringback.domain.clock import Clock
-from ringback.domain.errors import NotFound, UpstreamDraining
+from ringback.domain.errors import NotFound, StoreUnavailable, UpstreamDraining
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC
+from ringback.domain.upstream_pauses import waits_while_paused
 from ringback.domain.upstream_rows import UpstreamControl, UpstreamIntake
 from ringback.domain.upstreams import ToolCatalog
 from ringback.services.audit import record_change
@@ -20,7 +23,9 @@ from ringback.services.audit import record_change
 log = logging.getLogger(__name__)
 
 REREAD_SECONDS: Final = 1.0
-"""How long another node may go on accepting calls of an upstream that is drained. Starting a call costs no query for it."""
+"""How long another node may go on accepting calls of an upstream that is drained. Starting a call costs no query for it.
+
+Texts about calls of a paused upstream may be out of date for as long."""
 
 
 _OPERATIONS: Final = {
@@ -38,6 +43,7 @@ class UpstreamControls:
         self._intakes: Mapping[str, UpstreamIntake] = {}
         self._reread_at: float | None = None
         """By `Clock.monotonic`; None before the first reading."""
+        self._is_rereading = False
 
     async def set_intake(self, caller: Caller, upstream: str, intake: UpstreamIntake) -> None:
         """Decide which calls the upstream takes, from the commit on. The caller needs the scope `admin`.
@@ -67,7 +73,7 @@ class UpstreamControls:
 
     async def require_not_draining(self, upstream: str) -> None:
         """Raise `UpstreamDraining` if the upstream takes no new calls, as read at most `REREAD_SECONDS` ago."""
-        if self._reread_at is None or self._clock.monotonic() >= self._reread_at:
+        if self._is_outdated():
             await self.read_intakes()
         if self._intakes.get(upstream) is UpstreamIntake.DRAINING:
             raise UpstreamDraining(
@@ -75,6 +81,28 @@ class UpstreamControls:
                 "Nothing was started. Try again once it is resumed.",
                 upstream=upstream,
             )
+
+    async def is_paused(self, call: Call) -> bool:
+        """Whether the call waits because an operator has paused its upstream, as read about `REREAD_SECONDS` ago. For texts.
+
+        One caller at a time reads. The others, and all of them while the store does not respond, get what is known.
+        """
+        if not waits_while_paused(call):
+            return False
+        if self._is_outdated() and not self._is_rereading:
+            await self._reread()
+        return self._intakes.get(call.upstream) is UpstreamIntake.PAUSED
+
+    async def _reread(self) -> None:
+        self._is_rereading = True
+        try:
+            with suppress(StoreUnavailable):
+                await self.read_intakes()
+        finally:
+            self._is_rereading = False
+
+    def _is_outdated(self) -> bool:
+        return self._reread_at is None or self._clock.monotonic() >= self._reread_at
 
     async def _require_upstream(self, caller: Caller, upstream: str) -> None:
         is_known = self._catalog.has_upstream(upstream) or upstream in await self.read_intakes()

@@ -1,5 +1,6 @@
 """Paused and draining upstreams: what runs, what waits, and how long another node goes by what it has read."""
 
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -62,6 +63,35 @@ async def test_another_node_refuses_calls_of_a_draining_upstream_within_a_second
     with pytest.raises(UpstreamDraining):
         await other_node.require_not_draining("git")
     await other_node.require_not_draining("time")
+
+
+async def test_texts_read_whether_an_upstream_is_paused_once_a_second_for_all_calls_and_never_for_a_running_one(
+    still: Engine, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operators_node, other_node = make_controls(still), make_controls(still)
+    waiting, elsewhere = make_calls(still, 1, upstream="git")[0], make_calls(still, 1, upstream="time")[0]
+    running = replace(waiting, phase=CallPhase.RUNNING)
+    await operators_node.set_intake(OPERATOR, "git", UpstreamIntake.PAUSED)
+    reads: list[object] = []
+    read = other_node.read_intakes
+
+    async def count_read() -> object:
+        reads.append(None)
+        return await read()
+
+    monkeypatch.setattr(other_node, "read_intakes", count_read)
+
+    assert [await other_node.is_paused(each) for each in (running, waiting, elsewhere, waiting)] == [
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert len(reads) == 1
+    await operators_node.set_intake(OPERATOR, "git", UpstreamIntake.OPEN)
+    fake_clock.advance(REREAD_SECONDS)
+    assert [await other_node.is_paused(each) for each in (running, waiting, waiting)] == [False, False, False]
+    assert len(reads) == 2
 
 
 async def test_a_removed_upstream_can_still_be_resumed(still: Engine) -> None:

@@ -53,3 +53,22 @@ async def test_the_sdk_client_shows_the_pending_result_and_those_of_the_built_in
     (call,) = content["calls"]
     assert call["call_id"] in text
     assert [tool.name for tool in tools if not tool.name.startswith("ringback_")] == ["build"]
+
+
+async def test_the_pending_result_and_the_built_in_tools_say_that_an_operator_has_paused_the_upstream(url: str) -> None:
+    async with Client(url, mode="legacy") as client, httpx.AsyncClient(timeout=WAIT_SECONDS) as http:
+        await http.post(f"{url.removesuffix('/mcp/away')}/v1/upstreams/away/pause")
+        pending = await client.call_tool("build", {"at": "once"})
+        fields: Any = pending.structured_content
+        (shown,) = fields.values()
+        polled = await client.call_tool("ringback_get_call", {"call_id": shown["call_id"]})
+        resource = await client.read_resource(shown["resource_uri"])
+        await http.post(f"{url.removesuffix('/mcp/away')}/v1/upstreams/away/resume")
+        resumed = await client.call_tool("ringback_get_call", {"call_id": shown["call_id"]})
+
+    sentence = "The call waits because an operator has paused its upstream, away"
+    text = pending.content[0].model_dump()["text"]
+    assert text.startswith(f"The tool 'build' of 'away' has not started. {sentence} (call_id")
+    for each in (shown["next_step"], str(polled.content), str(polled.structured_content), str(resource.contents)):
+        assert f"{sentence}." in each
+    assert sentence not in str(resumed)

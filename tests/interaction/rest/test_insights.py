@@ -82,3 +82,17 @@ async def test_an_operator_reads_all_principals_and_names_one_for_a_session(
 async def test_hours_outside_the_kept_time_are_refused(alice: httpx.AsyncClient) -> None:
     for hours in ("0", "2161", "many"):
         assert (await alice.get("/v1/insights", params={"hours": hours})).status_code == 422
+
+
+async def test_insights_say_that_an_operator_sees_its_own_principal_only(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    operator = await service.create_client("operator", scopes=frozenset({Scope.ADMIN, Scope.READ}))
+
+    responses = [
+        await alice.get("/v1/insights"),
+        await operator.get("/v1/insights"),
+        await operator.get("/v1/insights", params={"principal": "*"}),
+    ]
+
+    assert [each.json()["leaves_out_others"] for each in responses] == [False, True, False]

@@ -46,10 +46,17 @@ async def test_a_draining_upstream_refuses_new_calls_with_words_and_repeats_old_
     assert (await alice.post("/v1/calls", json=CALL_BODY)).status_code == 202
 
 
-async def test_a_paused_upstream_accepts_calls(alice: httpx.AsyncClient, operator: httpx.AsyncClient) -> None:
+async def test_a_paused_upstream_accepts_calls_and_says_so(
+    alice: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
     await operator.post("/v1/upstreams/git/pause")
 
-    assert (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["status"] == "working"
+    started = (await alice.post("/v1/calls", json=CALL_BODY)).json()
+    (batched,) = (await alice.post("/v1/calls/batch", json={"calls": [CALL_BODY]})).json()["calls"]
+
+    assert started["call"]["status"] == "working"
+    for each in (started, batched):
+        assert "an operator has paused its upstream, git. No webhook receives" in each["hint"]
     assert (await intakes(alice))["git"] == "paused"
 
 

@@ -230,3 +230,23 @@ def test_a_wait_says_which_calls_have_no_result(run: Run, service: respx.MockRou
     assert ran.exit_code == 1
     assert ran.stderr == "call_2 ended as failed (unknown): lost\n"
     assert [each["id"] for each in json.loads(ran.stdout)] == [CALL_ID, "call_2"]
+
+
+@pytest.mark.parametrize(
+    ("intake", "sentence"),
+    [
+        ("paused", f"{CALL_ID}: The call waits because an operator has paused its upstream, git."),
+        ("open", f"{CALL_ID} is running."),
+    ],
+)
+def test_a_join_says_that_an_operator_has_paused_the_upstream(
+    run: Run, service: respx.MockRouter, intake: str, sentence: str
+) -> None:
+    service.get(PATH).side_effect = [call(WORKING, dispatched_at=None), call(FINISHED)]
+    service.get("/v1/upstreams").respond(json={"upstreams": [{**examples.UPSTREAM, "intake": intake}]})
+    service.get(f"{PATH}/result").respond(json=RESULT)
+
+    ran = run("join", CALL_ID)
+
+    assert (ran.exit_code, ran.stdout) == (0, "done\n")
+    assert ran.stderr.splitlines()[0] == f"{sentence} It continues if you interrupt this command."

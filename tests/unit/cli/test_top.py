@@ -35,6 +35,14 @@ def test_it_names_the_upstreams_that_an_operator_has_paused(run: Run, service: r
     assert "Paused upstreams, whose calls wait: git, paint." in run("top", "--once").output
 
 
+def test_an_operator_without_an_option_reads_that_only_its_own_principal_is_counted(
+    run: Run, service: respx.MockRouter
+) -> None:
+    script(service, {**administration_examples.INSIGHTS, "leaves_out_others": True})
+
+    assert "key's own principal only. Of all: ringback top --all-principals" in run("top", "--once").output
+
+
 def test_as_json_it_prints_the_response_and_the_newest_failing_webhooks(run: Run, service: respx.MockRouter) -> None:
     script(service)
 

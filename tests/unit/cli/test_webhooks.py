@@ -9,7 +9,7 @@ import pytest
 import respx
 from typer.testing import Result
 
-from ringback.schemas import examples, schema_examples
+from ringback.schemas import administration_examples, examples, schema_examples
 from tests.support.mocked_requests import get_last_request, list_requests, parse_body, parse_query
 
 Run = Callable[..., Result]
@@ -320,3 +320,25 @@ def test_a_list_of_an_operator_shows_the_owners(run: Run, service: respx.MockRou
     service.get("/v1/webhooks").respond(json={"webhooks": [owned], "next_cursor": None})
 
     assert "team-7" in run("webhooks", "list", "--all-principals", "--failing").stdout
+
+
+def test_an_operator_whose_list_is_empty_reads_that_it_was_only_its_own_principal_s(
+    run: Run, service: respx.MockRouter
+) -> None:
+    service.get("/v1/webhooks").respond(json={"webhooks": [], "next_cursor": None})
+    insights = service.get("/v1/insights")
+
+    printed = list[list[str]]()
+    for leaves_out_others in (False, True):
+        insights.respond(json={**administration_examples.INSIGHTS, "leaves_out_others": leaves_out_others})
+        printed.append(run("webhooks", "list", "--failing", "--api-key", "rbk_x").stderr.splitlines())
+
+    advice = "This is of your key's own principal only. Of all: ringback webhooks list --failing --all-principals"
+    assert printed == [["No webhook is failing."], ["No webhook is failing.", advice]]
+
+
+def test_a_redelivery_by_filter_names_one_principal(run: Run) -> None:
+    refused = run("deliveries", "redeliver", "--all-principals", "--dry-run")
+
+    assert refused.exit_code == 2
+    assert "--principal NAME" in refused.stderr

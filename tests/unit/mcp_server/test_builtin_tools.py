@@ -74,6 +74,7 @@ async def harness(tmp_path: Path) -> AsyncGenerator[BuiltinToolsHarness]:
             resume=behind.call_resumption,
             call_resumes=behind.call_resumes,
             poll_limiter=PollLimiter(),
+            is_paused=behind.upstream_controls.is_paused,
         )
         yield BuiltinToolsHarness(service, tools)
 

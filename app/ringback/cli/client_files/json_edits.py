@@ -22,8 +22,7 @@ def replace_members(text: str, node: Node, remove: Collection[str], add: Mapping
     edits += [_remove_member(text, member) for member in others]
     kept = [member for member in node.members if member is first or member not in removed]
     if kept[-1] is not node.members[-1] and node.members[-1].comma is None:
-        comma = kept[-1].comma
-        edits += [Edit(comma, comma + 1, "")] if comma is not None else []
+        edits += _remove_comma(text, node, kept[-1])
     return edits
 
 
@@ -48,9 +47,17 @@ def remove_members(text: str, node: Node, keys: Collection[str]) -> list[Edit]:
     edits = [_remove_member(text, member) for member in removed]
     kept = [member for member in node.members if member not in removed]
     if removed and kept and kept[-1] is not node.members[-1] and node.members[-1].comma is None:
-        comma = kept[-1].comma
-        edits += [Edit(comma, comma + 1, "")] if comma is not None else []
+        edits += _remove_comma(text, node, kept[-1])
     return edits
+
+
+def _remove_comma(text: str, node: Node, member: Member) -> list[Edit]:
+    """The comma behind the member that is now the last one, with the space before a removed member on its line."""
+    if member.comma is None:
+        return []
+    end = member.comma + 1 + len(text[member.comma + 1 :]) - len(text[member.comma + 1 :].lstrip(" \t"))
+    is_member_next = any(each.start == end for each in node.members)
+    return [Edit(member.comma, end if is_member_next else member.comma + 1, "")]
 
 
 def _remove_member(text: str, member: Member) -> Edit:

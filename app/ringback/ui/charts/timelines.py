@@ -18,6 +18,7 @@ from ringback.domain.call_outcome import CallOutcome, describe_error
 from ringback.domain.call_resumes import CallResume, ResumeSurface
 from ringback.domain.delivery import Attempt, DeliveryState
 from ringback.domain.event import Event, EventName
+from ringback.domain.upstream_pauses import describe_pause, waits_while_paused
 from ringback.domain.webhook import Webhook
 from ringback.ui.charts.time_lanes import LABEL_CHARACTERS, Drawing, Mark, TimeBar, TimeLane, TimeScale, draw_lanes
 from ringback.ui.formats import shorten_text
@@ -134,8 +135,8 @@ def describe_state(call: Call, *, is_paused: bool = False) -> str:
         return PAGE_TEXTS.get(call.outcome, text)
     if call.status is CallStatus.INPUT_REQUIRED:
         return "The tool waits for input."
-    if is_paused and call.phase is CallPhase.QUEUED:
-        return f"The call waits because an operator has paused its upstream, {call.upstream}."
+    if is_paused and waits_while_paused(call):
+        return describe_pause(call.upstream)
     waits = {CallPhase.SCHEDULED: "The call starts later.", CallPhase.QUEUED: "The call waits for its upstream."}
     return waits.get(call.phase, "The tool runs.")
 

@@ -47,6 +47,20 @@ def test_an_undo_after_an_edit_takes_only_ringback_s_own_entries_back(stage: Sta
     assert path.read_text().endswith("// mine, edited")
 
 
+@pytest.mark.parametrize("end", ["}", " }"])
+def test_an_undo_after_an_edit_leaves_no_space_behind_in_an_entry_on_one_line(stage: Stage, end: str) -> None:
+    entry = f'{{"command": "uvx", "args": ["mcp-server-git"], "env": {{"A": "1"}}{end}'
+    before = f'{{"mcpServers": {{"git": {entry}}}}}\n'
+    path = stage.make_file("mcp.json", before)
+    stage.connect(path)
+    assert path.read_text().endswith(f'"git"]{end}}}}}\n')
+    path.write_text(f"\n{path.read_text()}")
+
+    assert stage.undo(path) == [UndoReport(is_exact=False)]
+
+    assert path.read_text() == f"\n{before}"
+
+
 def test_what_the_user_added_to_an_entry_stays_after_an_undo(stage: Stage) -> None:
     path = stage.make_file("mcp.json")
     stage.connect(path)
