@@ -6,6 +6,8 @@ async with launch_chromium() as chromium, open_session(chromium) as session:
     assert tab.complaints == []
 """
 
+import asyncio
+import contextlib
 import os
 import shutil
 from collections.abc import AsyncGenerator
@@ -33,6 +35,9 @@ _REPORT_VIOLATIONS: Final = """
     document.addEventListener("securitypolicyviolation", (event) =>
         window.policyViolations.push(`${event.violatedDirective}: ${event.blockedURI} ${event.sample}`));
 """
+
+
+CLOSE_SECONDS: Final = 10.0
 
 
 @dataclass(slots=True)
@@ -109,6 +114,12 @@ async def launch_chromium() -> AsyncGenerator[Browser]:
             await browser.close()
 
 
+async def _close_or_leave(context: BrowserContext) -> None:
+    """Chromium sometimes never reports that a context is closed. It ends with the browser."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(context.close(), CLOSE_SECONDS)
+
+
 @asynccontextmanager
 async def open_session(browser: Browser, **options: Any) -> AsyncGenerator[BrowserSession]:
     """A session without cookies. `options` are those of Playwright's contexts: `color_scheme`, `viewport` and others."""
@@ -119,4 +130,4 @@ async def open_session(browser: Browser, **options: Any) -> AsyncGenerator[Brows
     try:
         yield BrowserSession(context)
     finally:
-        await context.close()
+        await _close_or_leave(context)
