@@ -53,6 +53,7 @@ Three rules carry everything:
     private_sqlite  the SQLite files of the libraries and the listener
     key_locks     one lock for each key
     backoff       the pause before the next attempt
+    lazy_names    public names that are imported with their first use
     suggestions   a known name in the place of an unknown one
     log_context   the ids that each log line of a request, a call or a delivery has
     signing/      signatures, secrets and sealing

@@ -9,7 +9,7 @@ import pytest
 from tests.support.limits import WAIT_SECONDS
 
 FOREIGN: Final = ("mcp", "mcp_types", "fastapi", "starlette", "uvicorn", "typer", "orjson", "redis")
-OURS: Final = ("ringback.client", "ringback.protocol", "ringback.backoff", "ringback.signing")
+OURS: Final = ("ringback.client", "ringback.protocol", "ringback.backoff", "ringback.lazy_names", "ringback.signing")
 ON_DEMAND: Final = ("ringback.client.durable", "ringback.client.sync")
 
 

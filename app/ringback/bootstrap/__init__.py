@@ -26,9 +26,9 @@ The service is imported with the first use of `Application`, `Environment` or `o
 and commands such as `ringback doctor` need the settings only.
 """
 
-import importlib
 import typing
 
+from ringback import lazy_names
 from ringback.bootstrap.configuration import (
     build_protected_resource,
     load_authorities,
@@ -54,18 +54,11 @@ __all__ = [
 ]
 
 _MODULE_BY_NAME: typing.Final = {
-    "Application": "application",
-    "Environment": "environment",
-    "ReadConfigs": "environment",
-    "open_application": "application",
+    "Application": "ringback.bootstrap.application",
+    "Environment": "ringback.bootstrap.environment",
+    "ReadConfigs": "ringback.bootstrap.environment",
+    "open_application": "ringback.bootstrap.application",
 }
 
 if not typing.TYPE_CHECKING:  # a type checker reports names that do not exist
-
-    def __getattr__(name: str) -> typing.Any:
-        """Import a name of the service with its first use."""
-        if name not in _MODULE_BY_NAME:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"{__name__}.{_MODULE_BY_NAME[name]}"), name)
-        globals()[name] = value
-        return value
+    __getattr__ = lazy_names.import_on_first_use(__name__, _MODULE_BY_NAME)

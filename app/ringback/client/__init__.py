@@ -34,8 +34,9 @@
 The client imports nothing of the service. A name is imported with its first use, because few processes use everything.
 """
 
-import importlib
 import typing
+
+from ringback import lazy_names
 
 if typing.TYPE_CHECKING:
     from ringback.client.administration_models import (
@@ -225,7 +226,7 @@ __all__ = [
 ]
 
 _NAMES_BY_MODULE: typing.Final = {
-    "upstream_models": (
+    "ringback.client.upstream_models": (
         "CompletedLogin",
         "LoginState",
         "Reloaded",
@@ -234,7 +235,7 @@ _NAMES_BY_MODULE: typing.Final = {
         "Upstream",
         "UpstreamIntake",
     ),
-    "administration_models": (
+    "ringback.client.administration_models": (
         "ApiKey",
         "AuditEntry",
         "CreatedApiKey",
@@ -244,8 +245,8 @@ _NAMES_BY_MODULE: typing.Final = {
         "RotatedApiKey",
         "UsedLimit",
     ),
-    "client": ("RingbackClient",),
-    "insight_models": (
+    "ringback.client.client": ("RingbackClient",),
+    "ringback.client.insight_models": (
         "CallHistory",
         "CallResume",
         "ClientSession",
@@ -255,7 +256,7 @@ _NAMES_BY_MODULE: typing.Final = {
         "SessionInsights",
         "UpstreamInsights",
     ),
-    "durable": (
+    "ringback.client.durable": (
         "CallHandle",
         "DurableCaller",
         "MemoryRequestState",
@@ -263,8 +264,8 @@ _NAMES_BY_MODULE: typing.Final = {
         "RequestStateManager",
         "SQLiteRequestState",
     ),
-    "event_stream": ("EventStream",),
-    "models": (
+    "ringback.client.event_stream": ("EventStream",),
+    "ringback.client.models": (
         "Answered",
         "BatchedCall",
         "Call",
@@ -277,7 +278,7 @@ _NAMES_BY_MODULE: typing.Final = {
         "Resumed",
         "Started",
     ),
-    "options": (
+    "ringback.client.options": (
         "AdoptOptions",
         "CallOptions",
         "CallbackOptions",
@@ -291,7 +292,7 @@ _NAMES_BY_MODULE: typing.Final = {
         "WebhookChange",
         "WebhookOptions",
     ),
-    "problems": (
+    "ringback.client.problems": (
         "ClientError",
         "Conflict",
         "ConnectionFailed",
@@ -305,10 +306,10 @@ _NAMES_BY_MODULE: typing.Final = {
         "Unavailable",
         "UnexpectedAnswer",
     ),
-    "published_event_models": ("EventType", "PublishedEvent"),
-    "service_models": ("ProblemType", "PublicKey", "Readiness", "ResultInfo", "ServiceStatus"),
-    "sync": ("SyncEventStream", "SyncRingbackClient"),
-    "webhook_models": (
+    "ringback.client.published_event_models": ("EventType", "PublishedEvent"),
+    "ringback.client.service_models": ("ProblemType", "PublicKey", "Readiness", "ResultInfo", "ServiceStatus"),
+    "ringback.client.sync": ("SyncEventStream", "SyncRingbackClient"),
+    "ringback.client.webhook_models": (
         "Attempt",
         "ChangedWebhook",
         "Delivery",
@@ -322,17 +323,8 @@ _NAMES_BY_MODULE: typing.Final = {
         "Webhook",
     ),
 }
-_MODULE_BY_NAME: typing.Final = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
-
 if not typing.TYPE_CHECKING:  # a type checker reports names that do not exist
-
-    def __getattr__(name: str) -> typing.Any:
-        """Import a public name with its first use."""
-        if name not in _MODULE_BY_NAME:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"{__name__}.{_MODULE_BY_NAME[name]}"), name)
-        globals()[name] = value
-        return value
+    __getattr__ = lazy_names.import_on_first_use(__name__, lazy_names.index_by_name(_NAMES_BY_MODULE))
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

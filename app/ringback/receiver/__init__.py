@@ -48,12 +48,13 @@ receiver of several gives each its own secret.
 
 `EventSubscriber` and its registry are for agents that subscribe over MCP. Webhooks of the REST API need neither.
 
-The package imports only `ringback.signing`; a web framework is imported by `router` and `add_to` alone. A name is imported with
-its first use: a function that verifies a request needs neither the inbox nor the subscriber.
+The package imports only `ringback.signing` and modules below it; a web framework is imported by `router` and `add_to` alone. A
+name is imported with its first use: a function that verifies a request needs neither the inbox nor the subscriber.
 """
 
-import importlib
 import typing
+
+from ringback import lazy_names
 
 if typing.TYPE_CHECKING:
     from ringback.receiver.app import ReceiverApp
@@ -170,17 +171,8 @@ _NAMES_BY_MODULE: typing.Final = {
         "VerifiedMessage",
     ),
 }
-_MODULE_BY_NAME: typing.Final = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
-
 if not typing.TYPE_CHECKING:  # a type checker reports names that do not exist
-
-    def __getattr__(name: str) -> typing.Any:
-        """Import a public name with its first use."""
-        if name not in _MODULE_BY_NAME:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(_MODULE_BY_NAME[name]), name)
-        globals()[name] = value
-        return value
+    __getattr__ = lazy_names.import_on_first_use(__name__, lazy_names.index_by_name(_NAMES_BY_MODULE))
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})
