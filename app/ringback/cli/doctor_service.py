@@ -42,7 +42,7 @@ async def check_running_service(url: str, api_key: str | None, *, lists_tools: b
         ):
             status = await client.status()
             webhooks = await _read_failing_webhooks(operator_client)
-            tools = await check_listed_tools(client, [each.name for each in status.upstreams] if lists_tools else [])
+            tools = await check_listed_tools(client, status.upstreams if lists_tools else [])
     except Forbidden:
         return [Finding("service status", True, "not asked: the key lacks the scope admin")]
     except ClientError as problem:

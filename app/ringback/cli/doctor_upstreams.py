@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ringback.bootstrap import load_authorities
 from ringback.cli.doctor_database import Finding
-from ringback.client import ClientError, RingbackClient
+from ringback.client import ClientError, RingbackClient, Upstream
 from ringback.domain.clock import Clock
 from ringback.domain.errors import SignInRequired, Unavailable
 from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
@@ -99,14 +99,15 @@ async def _check_upstream(
         return Finding(about, True, f"{len(tools)} tools{describe_unchecked(await _find_schema_problems(checked))}")
 
 
-async def check_listed_tools(client: RingbackClient, upstreams: Iterable[str]) -> list[Finding]:
+async def check_listed_tools(client: RingbackClient, upstreams: Iterable[Upstream]) -> list[Finding]:
     """The tools that a running service lists, one finding for each of these upstreams whose list it has."""
     findings: list[Finding] = []
-    for name in upstreams:
+    for upstream in upstreams:
         with suppress(ClientError):  # the status of the upstream says why
-            tools = await client.tools(name)
-            unchecked = describe_unchecked(await _find_schema_problems(tools))
-            findings.append(Finding(f"service tools of {name}", True, f"{len(tools)} tools{unchecked}"))
+            tools = await client.tools(upstream.name)
+            checked = tools if upstream.checks_arguments else ()
+            unchecked = describe_unchecked(await _find_schema_problems(checked))
+            findings.append(Finding(f"service tools of {upstream.name}", True, f"{len(tools)} tools{unchecked}"))
     return findings
 
 

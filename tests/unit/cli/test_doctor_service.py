@@ -154,8 +154,12 @@ def test_tools_whose_arguments_a_service_does_not_check_are_counted_where_its_co
     tools = [{"name": "good", "inputSchema": {"type": "object"}}, {"name": "odd", "inputSchema": unusable}]
     service.get(f"{SERVICE_URL}/v1/upstreams/git/tools").respond(200, json={"tools": tools})
     service.get(f"{SERVICE_URL}/v1/upstreams/down/tools").respond(503)
+    service.get(f"{SERVICE_URL}/v1/upstreams/lax/tools").respond(200, json={"tools": tools})
     service.get(f"{SERVICE_URL}/v1/upstreams/down/tools").respond(503)
-    upstreams = [{"name": name, "transport": "stdio", "state": "ready"} for name in ("git", "down")]
+    upstreams = [
+        {"name": name, "transport": "stdio", "state": "ready", "checks_arguments": name != "lax"}
+        for name in ("git", "lax", "down")
+    ]
 
     found = find_in_service(run, service, upstreams=upstreams)
 
@@ -165,6 +169,7 @@ def test_tools_whose_arguments_a_service_does_not_check_are_counted_where_its_co
         "2 tools. Arguments of 1 tool are not checked, because the inputSchema is unusable: "
         "'odd' (the reference 'https://a.example/s.json' has no target in the schema)"
     )
+    assert found["service tools of lax"] == (True, "2 tools")
     assert "service tools of down" not in found
 
 
