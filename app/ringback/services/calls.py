@@ -94,7 +94,6 @@ class Calls:
                 return existing
         self._lifecycle.require_running()  # not before: a client that repeats a start would read that nothing was started
         self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
-        await self._quotas.refuse_without_room(self._store, caller.principal, count=1)
         prepared = await self._starter.prepare_call(caller, request, now=self._clock.now())
         with await self._wait_for_admission(caller.principal):
             leases = None if (prepare_leases := self._post_commit.consumer) is None else prepare_leases()
@@ -117,7 +116,6 @@ class Calls:
         if new_count:
             self._lifecycle.require_running()
         self._quotas.acquire_start(caller.principal, key_id=caller.key_id, count=new_count)
-        await self._quotas.refuse_without_room(self._store, caller.principal, count=new_count)
         batch = await self._prepare_batch(caller, requests, is_known)
         with await self._wait_for_admission(caller.principal):
             started = await self._store.write_for(

@@ -16,10 +16,9 @@ from ringback.domain.clock import Clock
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.event_subscriptions import EventSubscription
 from ringback.domain.ids import KeyId
-from ringback.domain.ports import Store, Transaction
+from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.rate_limiter import RateLimit, RateLimiter, TokenBucket
-from ringback.domain.usage import Usage
 from ringback.services.pacing import BatchPace
 
 K = TypeVar("K")
@@ -89,8 +88,6 @@ class QuotaEnforcer:
         self._bulk_requests: Counter[Principal] = Counter()
         self._with_many_calls: set[Principal] = set()
         """Principals whose last start found so many open calls that the next one is background work."""
-        self._without_room: set[Principal] = set()
-        """Principals whose last start found no room for another open call."""
 
     def replace_overrides(self, overrides: QuotaOverrides) -> None:
         """They apply from now on, to what is used already as well."""
@@ -109,17 +106,10 @@ class QuotaEnforcer:
         self._note_open_calls(principal, used.open_calls, quotas.open_calls)
         if used.open_calls + count > quotas.open_calls - OPEN_CALLS_UNLOCKED:
             used = await tx.usage.get_usage(principal, lock=True)
-        _require_room(used, quotas, count)
-
-    async def refuse_without_room(self, store: Store, principal: Principal, *, count: int) -> None:
-        """Raise `QuotaExceeded` without a write if the last start found no room for open calls, and there is still none.
-
-        The transaction of a start decides. A client that repeats its starts at the quota would otherwise send such
-        transactions, with priority, before those that end its calls and make room.
-        """
-        if principal in self._without_room:
-            used = await store.read(lambda tx: tx.usage.get_usage(principal))
-            _require_room(used, self.get_quotas(principal), count)
+        if used.open_calls + count > quotas.open_calls:
+            raise _quota_exceeded("open_calls", quotas.open_calls, "Wait until calls end, or cancel calls.")
+        if count and used.result_bytes >= quotas.result_bytes:
+            raise _quota_exceeded("result_bytes", quotas.result_bytes, "Stored results are deleted when they expire.")
 
     def has_many_open_calls(self, principal: Principal) -> bool:
         """Whether the principal had many open calls, but room for more, at its last start in this process."""
@@ -131,10 +121,6 @@ class QuotaEnforcer:
             self._with_many_calls.add(principal)
         else:  # a start that is going to be refused waits for nothing
             self._with_many_calls.discard(principal)
-        if count >= limit:
-            self._without_room.add(principal)
-        else:
-            self._without_room.discard(principal)
 
     async def require_webhook_quota(self, tx: Transaction, principal: Principal) -> None:
         limit = self.get_quotas(principal).webhooks
@@ -250,14 +236,6 @@ def _counting(counts: Counter[K], owner: K) -> Generator[None]:
         counts[owner] -= 1
         if not counts[owner]:
             del counts[owner]
-
-
-def _require_room(used: Usage, quotas: Quotas, count: int) -> None:
-    """Raise `QuotaExceeded` unless `count` more calls and their results fit."""
-    if used.open_calls + count > quotas.open_calls:
-        raise _quota_exceeded("open_calls", quotas.open_calls, "Wait until calls end, or cancel calls.")
-    if count and used.result_bytes >= quotas.result_bytes:
-        raise _quota_exceeded("result_bytes", quotas.result_bytes, "Stored results are deleted when they expire.")
 
 
 def _quota_exceeded(

