@@ -30,7 +30,7 @@ from ringback.services.login_waits import LoginWaits
 from ringback.telemetry import call_facts
 from ringback.telemetry.spans import Tracer
 from ringback.upstreams.notification_hub import NotificationHub
-from ringback.waits import LocalWaiter, wait_first
+from ringback.waits import LocalWaiter, notify_when_set, wait_first
 
 log = logging.getLogger(__name__)
 
@@ -133,11 +133,12 @@ class Runner:
             self._post_commit.attach(self._leasing.prepare_leases),
         ):
             self._leasing.waiter = waiter
-            while not stop.is_set():
-                pause_seconds = self._config.poll_seconds
-                if upstreams := self._leasing.find_upstreams_with_capacity():
-                    pause_seconds = min(pause_seconds, await self._lease_queued_calls(upstreams))
-                await wait_first(waiter.wait(pause_seconds), stop.wait())
+            async with notify_when_set(waiter, stop):
+                while not stop.is_set():
+                    pause_seconds = self._config.poll_seconds
+                    if upstreams := self._leasing.find_upstreams_with_capacity():
+                        pause_seconds = min(pause_seconds, await self._lease_queued_calls(upstreams))
+                    await waiter.wait(pause_seconds)
 
     async def _drain_executions(self, shutdown: ShutdownSignal) -> None:
         log.info(

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ringback.domain.ports import Transaction
@@ -30,9 +30,9 @@ class UnitOfWork:
     """Whether it starts calls, so that a client waits for its commit (`ringback.admission`)."""
     value: Any = None
     error: Exception | None = None
-    topics: list[str] = field(default_factory=list[str])
-    commit_actions: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
-    rollback_actions: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+    topics: Sequence[str] = ()
+    commit_actions: Sequence[Callable[[], None]] = ()
+    rollback_actions: Sequence[Callable[[], None]] = ()
 
     @property
     def work_name(self) -> str:
@@ -49,7 +49,7 @@ class UnitOfWork:
     def reset_after_rollback(self) -> None:
         """Forget the run that was rolled back, before the next one."""
         _run_actions(self.rollback_actions)
-        self.topics, self.commit_actions, self.rollback_actions, self.error = [], [], [], None
+        self.topics, self.commit_actions, self.rollback_actions, self.error = (), (), (), None
 
     def resolve(self) -> None:
         """Let the caller continue in the next turn of the event loop, unless it was cancelled."""
@@ -74,7 +74,7 @@ def complete_units(units: Iterable[UnitOfWork]) -> None:
         unit.run_end_actions()
 
 
-def _run_actions(actions: list[Callable[[], None]]) -> None:
+def _run_actions(actions: Sequence[Callable[[], None]]) -> None:
     for action in actions:
         try:
             action()
