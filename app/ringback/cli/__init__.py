@@ -55,7 +55,8 @@
     check_receiver    checks a receiver of MCP Events
     receiver_checks   … its checks
     check_report      the table of `check-receiver` and `check-server`
-    client_options    --url and --api-key of the client commands
+    client_options    the options that client commands share, and how a command runs with a client
+    option_groups     … declared once as the fields of a dataclass
     service_errors    the service's errors that end a command with one message
     hints             the service's advice, with commands in the place of REST requests
     output            printing and exit codes

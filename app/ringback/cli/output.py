@@ -70,6 +70,11 @@ def print_json_line(value: Any) -> None:
     print_output(json.dumps(value, ensure_ascii=False, default=_json_default))
 
 
+def print_model(model: BaseModel) -> None:
+    """Print the JSON object of the REST API."""
+    print_json(model_to_json(model))
+
+
 def print_models(models: Iterable[BaseModel]) -> None:
     """Print a JSON array in the form of the REST API."""
     print_json([model_to_json(model) for model in models])
