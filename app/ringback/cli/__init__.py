@@ -57,7 +57,8 @@
     check_report      the table of `check-receiver` and `check-server`
     client_options    the options that client commands share, and how a command runs with a client
     option_groups     … declared once as the fields of a dataclass
-    service_errors    the service's errors that end a command with one message
+    file_locks        locks that end with their process, for the own service and the durable listener
+    server_options    --database, and the service's errors that end a command with one message
     hints             the service's advice, with commands in the place of REST requests
     output            printing and exit codes
     output_errors     … one message and an exit code where the output cannot be written

@@ -25,9 +25,6 @@ AlwaysJson = Annotated[bool, typer.Option("--json", help="Print JSON, as without
 
 EXIT_NO_RESULT: Final = 1
 """Exit code: the call ended with another outcome than `result`; a tool error is printed, too."""
-DATABASE_HELP: Final = (
-    "The service's database. A password belongs into RINGBACK_DATABASE_URL, because command lines are visible."
-)
 EXIT_NOT_DONE: Final = 2
 """Exit code: the request failed. The same as for a usage error."""
 TRY_AGAIN: Final = 75

@@ -6,7 +6,7 @@ from typing import Annotated, Final, cast
 
 import typer
 
-from ringback.cli.arguments import TIME_FORMATS, with_offset
+from ringback.cli.arguments import TIME_FORMATS, parse_headers, with_offset
 from ringback.cli.client_options import (
     ONLY_OWN_PRINCIPAL,
     DocumentOptions,
@@ -76,13 +76,6 @@ def list_webhooks(
         print_message("You have no webhooks. Register one: ringback webhooks add CALLBACK_URL")
     if is_partial:
         print_message(ONLY_OWN_PRINCIPAL.format(command=f"webhooks list{' --failing' if failing else ''}"))
-
-
-def _parse_headers(lines: list[str]) -> dict[str, str]:
-    pairs = [line.partition(":") for line in lines]
-    if any(not separator for _, separator, _ in pairs):
-        raise typer.BadParameter("Write a header as NAME:VALUE.", param_hint="--header")
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def describe_last_error(webhook: Webhook) -> str | None:
@@ -165,7 +158,7 @@ def add(
         "rate_per_second": rate,
         "retries": {"schedule": retry} if retry else None,
         "description": description,
-        "headers": _parse_headers(header or []) or None,
+        "headers": parse_headers(header or []) or None,
     }
     chosen = cast("NamedWebhookOptions", {member: value for member, value in given.items() if value is not None})
     webhook = options.run(
