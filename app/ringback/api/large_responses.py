@@ -26,7 +26,7 @@ from ringback.services.unread_responses import (
 
 PIECE_BYTES: Final = 64 * 1024
 """Of a large body, passed on at once. The server accepts the next piece when the client has read most of the earlier ones."""
-PIECES_IN_TURN: Final = 4
+PIECES_IN_TURN: Final = 1
 """Pieces of all responses that are written in one turn of the event loop. The system's buffer of a connection takes megabytes
 before anything is read, and a hundred connections that get a piece in each turn delay each turn by some ten milliseconds."""
 _CALLER_KEYS: Final = ("caller", "ringback.caller")

@@ -229,9 +229,10 @@ class CheckedEventStream(httpx2.AsyncByteStream):
     async def _refuse(self, request: JSONRPCRequest) -> None:
         """Refuse it at once, because the response may be behind it. A server that takes no refusal gets no more of them."""
         self._faults.increment(Fault.SLOWED)
-        if self._takes_refusals:
+        is_posted = self._takes_refusals
+        if is_posted:
             self._takes_refusals = await self._refuse_request(request.id)
-        await self._flow.take_in_refusal()
+        await self._flow.take_in_refusal(is_posted=is_posted)
 
     def _pass_on(self, read: DecodedMessage, lines: list[bytes], data: bytes) -> Sequence[bytes]:
         return (_replace_data(lines, data if not read.repaired_characters else _encode_message(read.message)),)
