@@ -17,9 +17,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Final
 
-BUSY_TURN_SECONDS: Final = 0.0005
-"""After a longer turn there is a pause. A slice of a flood takes half a millisecond, 1.5 on a busy machine. A slice of a large
-result takes less, and is followed by the next one at once."""
+BUSY_TURN_SECONDS: Final = 0.0001
+"""After a longer turn there is a pause. It had other work: what waits for a turn runs in the next one, and is not in this time."""
 PAUSED_TURN_SECONDS_MAX: Final = 0.02
 """A turn that takes longer, as while the process is stopped, causes no longer pause."""
 

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 REQUESTS_IN_TURN: Final = 4
 """Requests that start in one turn of the event loop. Each takes about a millisecond of CPU time until its first wait."""
-READ_REST_TURNS: Final = 3
+READ_REST_TURNS: Final = 7
 """Turns after which a peer's next read starts. A burst of a hundred reads took two milliseconds of each turn, and with four
 reads in a turn eight: the calls of others took 120 ms and more beside it."""
 EXPIRED_IN_TURN: Final = 16

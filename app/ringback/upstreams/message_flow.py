@@ -43,9 +43,9 @@ SLICE_LINES: Final = 32
 """What of a stream is read in one turn of the event loop: half a millisecond of CPU time at most."""
 SLICES_IN_TURN: Final = 1
 """Slices of all streams of an upstream that are read in one turn. Five streams that flood at once had turns of 20 ms."""
-PAUSE_FACTOR: Final = 3.0
-"""While the burst of `INTAKE_LIMIT` lasts, the streams of an upstream take a quarter of the loop's time at most. Five floods
-used 24 % of a processor in bursts that delayed the calls of others; with the pauses 12 % (measured)."""
+PAUSE_FACTOR: Final = 9.0
+"""While the burst of `INTAKE_LIMIT` lasts and the loop has other work, the streams of an upstream wait for nine times as long
+as that work takes. A call has turns of half a millisecond, and with a slice in each of them it took three times as long."""
 
 
 class MessageFlow:

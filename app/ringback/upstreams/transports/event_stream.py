@@ -106,6 +106,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
             while (chunk := await chunks.read_chunk(self._notifications.wait_seconds())) is not None:
                 line_count = 0
                 for start in range(0, len(chunk), SLICE_BYTES):
+                    lines_before = line_count
                     for line in self._read_lines(splitter, line_ends.replace(chunk[start : start + SLICE_BYTES])):
                         if not self._keep_inner_line(line):
                             for text in await self._add_line(line):
@@ -114,7 +115,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
                         if line_count % SLICE_LINES == 0:
                             await self._flow.take_turn()
                             self._note_wait(has_waited=await self._flow.take_in(SLICE_LINES))
-                    if start + SLICE_BYTES <= len(chunk):
+                    if start + SLICE_BYTES <= len(chunk) and line_count > lines_before:  # not within a large result
                         await self._flow.take_turn()
                 for text in await self._check_buffered([*self._notifications.pop_due()]):
                     yield text
