@@ -20,7 +20,8 @@ from ringback.cli.doctor_own_service import find_own_installation
 from ringback.cli.doctor_public_url import check_public_paths, check_public_url
 from ringback.cli.doctor_service import check_running_service, is_elsewhere
 from ringback.cli.doctor_upstreams import UPSTREAM_CHECK, check_upstreams, describe_unknown_upstreams
-from ringback.cli.output import DATABASE_HELP, EXIT_NO_RESULT, AsJson, print_json, print_output
+from ringback.cli.output import EXIT_NO_RESULT, AsJson, print_json, print_output
+from ringback.cli.server_options import Database
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.errors import StoreUnavailable
 from ringback.notifier.http.dialer import make_tls_context
@@ -37,10 +38,7 @@ def doctor(
     *,
     config: ConfigFile = None,
     upstream: UpstreamOption = None,
-    database: Annotated[
-        str | None,
-        typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help=DATABASE_HELP),
-    ] = None,
+    database: Database = None,
     url: Annotated[
         str | None,
         typer.Option("--url", envvar="RINGBACK_URL", help="The URL of the service. Default: from the settings."),
