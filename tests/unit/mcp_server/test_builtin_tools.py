@@ -153,10 +153,7 @@ async def test_an_input_request_ends_the_wait_of_a_resume_too(harness: BuiltinTo
     )
     await harness.service.request_input(started.call.id, "colour")
 
-    returned = await asyncio.wait_for(
-        harness.call_tool("ringback_resume", resume_token=started.resume_token, wait_seconds=TOOL_WAIT_SECONDS_MAX),
-        WAIT_SECONDS,
-    )
+    returned = await harness.call_tool("ringback_resume", resume_token=started.resume_token, wait_seconds=60.0)
 
     assert "r1.1: colour?" in text(returned)
     assert [event["name"] for event in returned["structuredContent"]["events"]] == ["call.input_required"]
