@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ringback.bootstrap import load_authorities
-from ringback.cli.doctor_database import Finding
+from ringback.cli.installation_checks.database import Finding
 from ringback.domain.clock import Clock
 from ringback.domain.errors import SignInRequired, Unavailable
 from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
