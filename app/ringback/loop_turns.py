@@ -1,11 +1,14 @@
 """Spreads work that is ready at once over several turns of the event loop, and lets its owners take turns.
 
-    run ──▶ fewer than the limit have run in this turn ──▶ runs at once
+    run ──▶ fewer than the limit have run in this turn, and its owner does not rest ──▶ runs at once
        └──▶ the queue of its owner ──▶ the next turn, or the first one after a pause: one of each owner
 
 The event loop runs all tasks that are ready before it looks at its timers and sockets again. A hundred requests that arrive
 together take a hundred milliseconds, in which no callback is sent and no other request is read. A call needs some twenty turns
 from its request to its callback, so each millisecond that a turn takes longer delays it by twenty.
+
+A rest is counted in turns and not in time: a turn of an idle loop takes microseconds, so a rest costs nothing there, and a turn
+of a busy loop has the work of others.
 """
 
 import asyncio
@@ -14,8 +17,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Final
 
-BUSY_TURN_SECONDS: Final = 0.002
-"""A longer turn had other work. A slice of a stream takes half a millisecond, 1.5 on a busy machine."""
+BUSY_TURN_SECONDS: Final = 0.0001
+"""After a longer turn there is a pause. It had other work: what waits for a turn runs in the next one, and is not in this time."""
 PAUSED_TURN_SECONDS_MAX: Final = 0.02
 """A turn that takes longer, as while the process is stopped, causes no longer pause."""
 
@@ -24,26 +27,37 @@ class LoopTurns:
     """Belongs to one event loop. An owner is a peer, a principal or a stream."""
 
     def __init__(
-        self, in_turn_max: int, *, pause_factor: float = 0.0, now: Callable[[], float] = time.monotonic
+        self,
+        in_turn_max: int,
+        *,
+        rest_turns: int = 0,
+        pause_factor: float = 0.0,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`in_turn_max` is the number of functions that run in one turn, of all owners together.
 
-        After a turn in which the loop was busy, what waits pauses for `pause_factor` times its length.
+        An owner rests for `rest_turns` after each of its own. After a turn in which the loop was busy, what waits pauses for
+        `pause_factor` times its length.
         """
         self._in_turn_max = in_turn_max
+        self._rest_turns = rest_turns
         self._pause_factor = pause_factor
         self._now = now
+        self._turn_number = 0
         self._turn_began_at = 0.0
+        self._is_turn_open = False
         self._count_in_turn = 0
         self._waiting: OrderedDict[Hashable, deque[Callable[[], None]]] = OrderedDict()
         """By owner. The first one is next."""
+        self._rests_until: OrderedDict[Hashable, int] = OrderedDict()
+        """The number of the turn before which the owner has no other one. The first one is over first."""
 
     def run(self, owner: Hashable, work: Callable[[], None]) -> None:
         """Call `work` now or in a later turn."""
-        if self._waiting or self._count_in_turn >= self._in_turn_max:
+        if self._count_in_turn >= self._in_turn_max or owner in self._waiting or owner in self._rests_until:
             self._waiting.setdefault(owner, deque()).append(work)
         else:
-            self._run(work)
+            self._run(owner, work)
 
     async def wait(self, owner: Hashable) -> None:
         """Return now or in a later turn."""
@@ -51,12 +65,18 @@ class LoopTurns:
         self.run(owner, lambda: None if done.done() else done.set_result(None))
         await done
 
-    def _run(self, work: Callable[[], None]) -> None:
-        if not self._count_in_turn:
+    def _run(self, owner: Hashable, work: Callable[[], None]) -> None:
+        self._open_turn()
+        self._count_in_turn += 1
+        if self._rest_turns:
+            self._rests_until[owner] = self._turn_number + self._rest_turns + 1
+        work()
+
+    def _open_turn(self) -> None:
+        if not self._is_turn_open:
+            self._is_turn_open = True
             self._turn_began_at = self._now()
             asyncio.get_running_loop().call_soon(self._end_turn)
-        self._count_in_turn += 1
-        work()
 
     def _end_turn(self) -> None:
         length = self._now() - self._turn_began_at
@@ -67,13 +87,23 @@ class LoopTurns:
             self._begin_turn()
 
     def _begin_turn(self) -> None:
+        self._is_turn_open = False
         self._count_in_turn = 0
-        while self._waiting and self._count_in_turn < self._in_turn_max:
-            self._run(self._take_next())
+        self._turn_number += 1
+        while self._rests_until and next(iter(self._rests_until.values())) <= self._turn_number:
+            self._rests_until.popitem(last=False)
+        while self._count_in_turn < self._in_turn_max and (owner := self._find_next()) is not None:
+            self._run(owner, self._take_work(owner))
+        if self._rests_until:
+            self._open_turn()
 
-    def _take_next(self) -> Callable[[], None]:
-        """The oldest work of the owner whose turn it is. The owner then moves behind the others."""
-        owner, works = self._waiting.popitem(last=False)
+    def _find_next(self) -> Hashable | None:
+        """The owner whose turn it is; None if none waits, or all that wait rest."""
+        return next((owner for owner in self._waiting if owner not in self._rests_until), None)
+
+    def _take_work(self, owner: Hashable) -> Callable[[], None]:
+        """The oldest work of this owner, which then moves behind the others."""
+        works = self._waiting.pop(owner)
         work = works.popleft()
         if works:
             self._waiting[owner] = works

@@ -77,3 +77,21 @@ async def test_what_waits_pauses_after_a_turn_in_which_the_loop_was_busy_and_goe
     await asyncio.wait_for(paused.wait(), WAIT_SECONDS)
 
     assert passed == ["first", "beside other work"]
+
+
+async def test_an_owner_rests_for_some_turns_after_each_of_its_works_and_no_other_owner_waits_for_it() -> None:
+    turns, started, turn_numbers = LoopTurns(IN_TURN, rest_turns=3), list[str](), list[int]()
+    for number in range(5):
+        turns.run("burst", partial(started.append, f"burst {number}"))
+    turns.run("quiet", partial(started.append, "quiet"))
+    assert started == ["burst 0", "quiet"]
+
+    for turn in range(1, 21):
+        before = len(started)
+        await asyncio.sleep(0)
+        turn_numbers += [turn] * (len(started) - before)
+
+    assert started == ["burst 0", "quiet", *(f"burst {number}" for number in range(1, 5))]
+    assert turn_numbers == [4, 8, 12, 16]
+    turns.run("burst", partial(started.append, "after its rest"))
+    assert started[-1] == "after its rest"

@@ -222,7 +222,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """Not at once if many requests arrive together (`loop_turns`)."""
         start = partial(super()._start_asgi_task, cycle, app)
-        self._connection_limiter.turns.run(self.peer, lambda: None if cycle.disconnected else start())
+        self._connection_limiter.run_in_turn(
+            self.peer, cycle.scope["method"], lambda: None if cycle.disconnected else start()
+        )
 
     def on_response_complete(self) -> None:
         """Replaces uvicorn's method, which starts a timer for each connection."""

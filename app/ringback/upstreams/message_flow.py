@@ -17,21 +17,24 @@ from ringback.domain.clock import Clock
 from ringback.domain.rate_limiter import RateLimit, TokenBucket
 from ringback.loop_turns import LoopTurns
 
-INTAKE_LIMIT: Final = RateLimit(per_second=20_000, burst=100_000)
-"""Units of work for reading the streams of one upstream. A line is one unit, a notification has `EVENT_UNITS` and its bytes."""
+INTAKE_LIMIT: Final = RateLimit(per_second=3_000, burst=60_000)
+"""Units of work for reading the streams of one upstream. A line is one unit, a notification has `EVENT_UNITS` and its bytes.
+A unit takes three to five microseconds (measured): a flood takes 15 ms a second of the event loop once its burst is used up."""
 STREAM_INTAKE_LIMIT: Final = RateLimit(per_second=200, burst=2_000)
 """Units for which a stream does not wait."""
 EVENT_UNITS: Final = 4
 REFUSAL_UNITS: Final = 8
-"""For a request that is refused: decoded, and answered with an error."""
+"""For a request that is refused: decoded, and answered with an error on the input of a child."""
+POSTED_REFUSAL_UNITS: Final = 100
+"""The same for an HTTP upstream, with a request of ours for each: half a millisecond (measured)."""
 BYTES_PER_UNIT: Final = 512
-STREAM_FORWARD_LIMIT: Final = RateLimit(per_second=100, burst=200)
+STREAM_FORWARD_LIMIT: Final = RateLimit(per_second=20, burst=200)
 """Notifications of one stream that are decoded. A tool that reports each percent stays below."""
-FORWARD_LIMIT: Final = RateLimit(per_second=300, burst=600)
-"""The same for all streams of an upstream: a tenth of a processor (measured: 0.37 ms each)."""
+FORWARD_LIMIT: Final = RateLimit(per_second=40, burst=400)
+"""The same for all streams of an upstream: 15 ms a second (measured: 0.37 ms each)."""
 FORWARD_SHARE: Final = RateLimit(per_second=1, burst=20)
 """Notifications of one stream that do not wait for other streams."""
-REQUEST_LIMIT: Final = RateLimit(per_second=20, burst=128)
+REQUEST_LIMIT: Final = RateLimit(per_second=5, burst=128)
 """Requests of an upstream: questions, and those that are refused."""
 REQUEST_SHARE: Final = RateLimit(per_second=0.2, burst=4)
 """Requests of one stream that do not wait for other streams."""
@@ -40,9 +43,9 @@ SLICE_LINES: Final = 32
 """What of a stream is read in one turn of the event loop: half a millisecond of CPU time at most."""
 SLICES_IN_TURN: Final = 1
 """Slices of all streams of an upstream that are read in one turn. Five streams that flood at once had turns of 20 ms."""
-PAUSE_FACTOR: Final = 3.0
-"""While the loop has other work, the streams of an upstream take a quarter of its time at most. Five floods used 24 % of a
-processor in bursts that delayed the calls of others; with the pauses 12 % (measured)."""
+PAUSE_FACTOR: Final = 9.0
+"""While the burst of `INTAKE_LIMIT` lasts and the loop has other work, the streams of an upstream wait for nine times as long
+as that work takes. A call has turns of half a millisecond, and with a slice in each of them it took three times as long."""
 
 
 class MessageFlow:
@@ -135,9 +138,9 @@ class StreamFlow:
         """Whether a request is passed on. Otherwise it is refused at once, because a response may be behind it."""
         return self._request_limit.try_acquire(self.now())
 
-    async def take_in_refusal(self) -> bool:
+    async def take_in_refusal(self, *, is_posted: bool) -> bool:
         """The same as `take_in`, for a request that was refused."""
-        return await self.take_in(REFUSAL_UNITS)
+        return await self.take_in(POSTED_REFUSAL_UNITS if is_posted else REFUSAL_UNITS)
 
 
 def encode_refusal(request_id: RequestId) -> bytes:

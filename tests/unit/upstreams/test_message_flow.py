@@ -123,6 +123,7 @@ async def test_a_progress_flood_is_coalesced_and_its_call_ends_with_the_latest_p
 
 
 HUNDRED_THOUSAND = 100_000
+QUESTIONS = 600
 
 
 def short_progress(number: int) -> bytes:
@@ -169,12 +170,13 @@ async def test_a_result_waits_neither_for_the_clock_nor_for_decoding_behind_a_hu
 async def test_progress_in_large_chunks_is_left_out_though_a_permit_is_free_when_each_of_them_arrives() -> None:
     upstream, event_count, chunk_count = Upstream(), 2 * FLOOD, 0
     upstream.chunk_bytes = 6 * CHUNK_BYTES
-    upstream.faults.flow.intake.consume_permit(0, 90_000)
+    pause_seconds = 2 / message_flow.STREAM_FORWARD_LIMIT.per_second
+    upstream.faults.flow.intake.consume_permit(0, int(message_flow.INTAKE_LIMIT.burst) - 10_000)
 
     def free_permit() -> None:
         nonlocal chunk_count
         chunk_count += 1
-        upstream.clock.advance(0.02)
+        upstream.clock.advance(pause_seconds)
 
     upstream.before_chunk = free_permit
     received = await upstream.receive([*map(short_progress, range(event_count)), encode(RESULT)])
@@ -184,7 +186,7 @@ async def test_progress_in_large_chunks_is_left_out_though_a_permit_is_free_when
     assert limit.burst + chunk_count <= len(received) <= limit.burst + 4 * chunk_count
     assert received[-1][1] == RESULT
     assert upstream.clock.monotonic() == pytest.approx(
-        0.02 * chunk_count
+        pause_seconds * chunk_count
     )  # nothing but these: reading waits for no permit
     assert upstream.faults.counts == {str(Fault.DROPPED): event_count + 1 - len(received)}
 
@@ -221,7 +223,7 @@ async def test_questions_above_the_limit_are_refused_at_once_and_the_result_behi
 ) -> None:
     upstream = Upstream()
     upstream.takes_refusals = takes_refusals
-    received = await upstream.receive([*map(question, range(3_000)), encode(RESULT)])
+    received = await upstream.receive([*map(question, range(QUESTIONS)), encode(RESULT)])
 
     asked = {message["id"] for _, message in received[:-1]}
     assert received[-1][1] == RESULT
@@ -229,7 +231,7 @@ async def test_questions_above_the_limit_are_refused_at_once_and_the_result_behi
     limit = message_flow.REQUEST_LIMIT
     assert limit.burst <= len(asked) <= limit.burst + 5 * limit.per_second + message_flow.REQUEST_SHARE.burst
     assert asked.isdisjoint(upstream.refused)
-    assert len(upstream.refused) == (3_000 - len(asked) if takes_refusals else 1)
+    assert len(upstream.refused) == (QUESTIONS - len(asked) if takes_refusals else 1)
 
 
 async def test_a_refusal_over_http_is_posted_in_the_session_of_the_stream() -> None:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from ringback import __version__
 from ringback.cli.client_options import collect_first, create_client
 from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding
+from ringback.cli.installation_checks.upstreams import check_listed_tools
 from ringback.client import ClientError, Forbidden, ServiceStatus, Webhook
 from ringback.domain.clock import Clock
 from ringback.domain.principal import ALL_PRINCIPALS
@@ -29,8 +30,8 @@ def is_elsewhere(service_url: str, settings: Settings) -> bool:
 # -- what the service says -------------------------------------------------------------------------------------------------
 
 
-async def check_running_service(url: str, api_key: str | None, *, clock: Clock) -> list[Finding]:
-    """The service's own checks, for a key with the scope `admin`."""
+async def check_running_service(url: str, api_key: str | None, *, lists_tools: bool, clock: Clock) -> list[Finding]:
+    """The service's own checks, for a key with the scope `admin`. `lists_tools`: this machine cannot list them itself."""
     if not api_key:
         return [Finding("service status", True, "not asked: give a key with the scope admin (--api-key)")]
     try:
@@ -40,11 +41,16 @@ async def check_running_service(url: str, api_key: str | None, *, clock: Clock) 
         ):
             status = await client.status()
             webhooks = await collect_first(operator_client.webhooks(health="failing"), limit=FAILING_WEBHOOKS_SHOWN_MAX)
+            tools = await check_listed_tools(client, status.upstreams if lists_tools else [])
     except Forbidden:
         return [Finding("service status", True, "not asked: the key lacks the scope admin")]
     except ClientError as problem:
         return [Finding("service status", False, str(problem))]
-    return [*describe_status(status, clock=clock), *describe_failing_webhooks(webhooks, status.failing_webhooks)]
+    return [
+        *describe_status(status, clock=clock),
+        *tools,
+        *describe_failing_webhooks(webhooks, status.failing_webhooks),
+    ]
 
 
 def describe_status(status: ServiceStatus, *, clock: Clock) -> list[Finding]:

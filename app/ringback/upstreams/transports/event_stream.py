@@ -106,6 +106,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
             while (chunk := await chunks.read_chunk(self._notifications.wait_seconds())) is not None:
                 line_count = 0
                 for start in range(0, len(chunk), SLICE_BYTES):
+                    lines_before = line_count
                     for line in self._read_lines(splitter, line_ends.replace(chunk[start : start + SLICE_BYTES])):
                         if not self._keep_inner_line(line):
                             for text in await self._add_line(line):
@@ -114,7 +115,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
                         if line_count % SLICE_LINES == 0:
                             await self._flow.take_turn()
                             self._note_wait(has_waited=await self._flow.take_in(SLICE_LINES))
-                    if start + SLICE_BYTES <= len(chunk):
+                    if start + SLICE_BYTES <= len(chunk) and line_count > lines_before:  # not within a large result
                         await self._flow.take_turn()
                 for text in await self._check_buffered([*self._notifications.pop_due()]):
                     yield text
@@ -229,9 +230,10 @@ class CheckedEventStream(httpx2.AsyncByteStream):
     async def _refuse(self, request: JSONRPCRequest) -> None:
         """Refuse it at once, because the response may be behind it. A server that takes no refusal gets no more of them."""
         self._faults.increment(Fault.SLOWED)
-        if self._takes_refusals:
+        is_posted = self._takes_refusals
+        if is_posted:
             self._takes_refusals = await self._refuse_request(request.id)
-        await self._flow.take_in_refusal()
+        await self._flow.take_in_refusal(is_posted=is_posted)
 
     def _pass_on(self, read: DecodedMessage, lines: list[bytes], data: bytes) -> Sequence[bytes]:
         return (_replace_data(lines, data if not read.repaired_characters else _encode_message(read.message)),)

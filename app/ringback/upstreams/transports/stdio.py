@@ -216,7 +216,7 @@ class _StdioTransport:
         if len(self._child_requests) >= CHILD_REQUESTS_MAX or not self._flow.try_request():
             self._input.enqueue(None, encode_refusal(request_id))
             self._faults.increment(Fault.SLOWED)
-            await self._flow.take_in_refusal()
+            await self._flow.take_in_refusal(is_posted=False)
             return
         self._child_requests.add(request_id)
         await self._forward_message(message)
