@@ -2,7 +2,7 @@
 
 glibc's malloc maps a large block by itself, and unmaps it when it is freed. But each time it frees such a block, up to 32 MiB,
 it takes that size as the one from which it maps blocks. From then on results of 15 MiB are in its heaps, between small objects,
-and the process keeps what they took: 160 MiB after the hostile clients of a soak were gone, and 30 with a fixed size (measured).
+and the process keeps what they took: 160 MiB after the hostile clients of a soak were gone, 30 with a fixed size (measured).
 """
 
 import ctypes
