@@ -68,7 +68,10 @@ class Supervisor:
         while not stop.is_set():
             began = self._clock.monotonic()
             try:
-                await self._run_until_end(worker, stop, healthy_after=delay)
+                if worker.name in self._failing_workers:
+                    await self._run_restarted(worker, stop, healthy_after=delay)
+                else:
+                    await worker.run(stop)
             except Exception:  # a bug in one worker must not end the service
                 log.exception("worker.failed", extra={"worker": worker.name})
                 self._failing_workers.add(worker.name)
@@ -77,7 +80,7 @@ class Supervisor:
                 delay = RESTART_BACKOFF.pause_seconds(failures)
                 await wait_first(stop.wait(), self._clock.sleep(delay))
 
-    async def _run_until_end(self, worker: Worker, stop: asyncio.Event, *, healthy_after: float) -> None:
+    async def _run_restarted(self, worker: Worker, stop: asyncio.Event, *, healthy_after: float) -> None:
         """Run the worker; once it has run for `healthy_after` seconds, it counts as healthy."""
         async with asyncio.TaskGroup() as group:
             recovery = group.create_task(self._mark_healthy_after(worker.name, healthy_after))

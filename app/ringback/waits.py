@@ -1,10 +1,13 @@
 """Primitives for waiting within one process: a waiter, a flag with callbacks, and waits that leave no task behind."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine
+from contextlib import asynccontextmanager
 from contextvars import copy_context
 from types import TracebackType
 from typing import Any, Self, TypeVar
+
+from ringback.domain.signals import Waiter
 
 T = TypeVar("T")
 
@@ -25,13 +28,29 @@ class LocalWaiter:
 
     async def wait(self, timeout_seconds: float | None = None) -> bool:
         """True after a notification, False when the time is over."""
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self._notified.wait()
-        except TimeoutError:
-            return False
+        if not self._notified.is_set():
+            try:
+                async with asyncio.timeout(timeout_seconds):
+                    await self._notified.wait()
+            except TimeoutError:
+                return False
         self._notified.clear()
         return True
+
+
+@asynccontextmanager
+async def notify_when_set(waiter: Waiter, event: asyncio.Event) -> AsyncGenerator[None]:
+    """Within this block, notify the waiter once the event is set: one task for all waits, not one for each."""
+
+    async def notify() -> None:
+        await event.wait()
+        waiter.notify()
+
+    notifying = asyncio.create_task(notify())
+    try:
+        yield
+    finally:
+        await end_tasks([notifying])
 
 
 class ObservableFlag:

@@ -20,7 +20,7 @@ from scripts.simulate_runs.make_plan import SIZES, make_plan
 from scripts.simulate_runs.mutants import MUTANTS, Mutant
 from scripts.simulate_runs.plan import Plan
 from scripts.simulate_runs.rules import Rule, Violation
-from scripts.simulate_runs.run import run_plan
+from scripts.simulate_runs.run import LOG_LEVEL, SimulationResult, log_from, run_plan
 from scripts.simulate_runs.shrink import shrink_plan
 
 SEEDS_AT_ONCE: Final = 25
@@ -34,6 +34,14 @@ class Batch:
 
     totals: Counter[str] = field(default_factory=Counter[str])
     failed: list[tuple[int, list[Violation]]] = field(default_factory=list[tuple[int, list[Violation]]])
+
+    def add_result(self, seed: int, result: SimulationResult) -> None:
+        violations = find_violations(result)
+        self.totals.update({"seeds": 1, "calls": len(result.records.calls), "faults": len(result.history.disturbances)})
+        self.totals.update(str(violation.rule) for violation in violations)
+        self.totals.update({"callbacks": len(result.history.callbacks), "simulated_seconds": int(result.seconds)})
+        if violations:
+            self.failed.append((seed, violations))
 
 
 def main() -> int:
@@ -89,16 +97,9 @@ def run_batch(seeds: range, *, nodes: int, size: str) -> Batch:
     """Run these seeds in this process. Garbage is collected after them, which takes less than in between."""
     batch, empty = Batch(), _empty_database()
     gc.disable()
-    for seed in seeds:
-        result = run_plan(make_plan(seed, nodes=nodes, size=SIZES[size]), empty)
-        violations = find_violations(result)
-        batch.totals.update(
-            {"seeds": 1, "calls": len(result.records.calls), "faults": len(result.history.disturbances)}
-        )
-        batch.totals.update(str(violation.rule) for violation in violations)
-        batch.totals.update({"callbacks": len(result.history.callbacks), "simulated_seconds": int(result.seconds)})
-        if violations:
-            batch.failed.append((seed, violations))
+    with log_from(LOG_LEVEL):
+        for seed in seeds:
+            batch.add_result(seed, run_plan(make_plan(seed, nodes=nodes, size=SIZES[size]), empty))
     gc.collect()
     return batch
 

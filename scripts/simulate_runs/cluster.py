@@ -266,10 +266,11 @@ class Cluster:
                 self._answer(response, None, error)
             else:
                 self._answer(response, value, None)
+            finally:
+                running.handlers.discard(handler)
 
         handler = self._loop.create_task(respond())
         running.handlers.add(handler)
-        handler.add_done_callback(running.handlers.discard)
 
     def _answer(self, response: "asyncio.Future[T]", value: T | None, error: Exception | None) -> None:
         latency = self._chance.random() * REQUEST_LATENCY_SECONDS

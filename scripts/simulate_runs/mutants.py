@@ -97,7 +97,7 @@ def _void_leases_too_early() -> Sequence[Patch]:
 
 
 def _forget_heartbeats() -> Sequence[Patch]:
-    async def extend_nothing(self: Any) -> None:
+    async def extend_nothing(self: Any, held_ids: Any) -> None:
         """Leases run out while their holders are alive."""
 
     return [(Runner, "_extend_leases", extend_nothing)]

@@ -77,7 +77,7 @@ class Node:
             result_retention_seconds=RETENTION.result_seconds,
         )
         self._post_commit = CallHandoff()
-        self._admission = AdmissionGate()
+        self._admission = AdmissionGate(cpu_time=clock.monotonic)
         self._quotas = QuotaEnforcer(Quotas(open_calls=plan.open_calls_max), clock=clock)
         self._lifecycle = Lifecycle()
         self._login_waits = LoginWaits(recorder=self._recorder, public_url=PUBLIC_URL)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import Context
 from dataclasses import dataclass
 from random import Random
@@ -21,6 +21,9 @@ from scripts.simulate_runs.records import StoredRecords, find_left_keys, read_re
 from scripts.simulate_runs.requester import Requester
 from scripts.simulate_runs.upstreams import SimulatedUpstream
 
+LOGGER: Final = logging.getLogger("ringback")
+LOG_LEVEL: Final = logging.ERROR
+"""Of runs without a story."""
 SETTLE_CHECK_SECONDS: Final = 2.0
 QUIET_CHECKS: Final = 2
 RESEAL_SECONDS: Final = 15.0
@@ -184,7 +187,7 @@ class Simulation:
         return [leak for each in running for leak in cluster.find_leaks(each, tasks)]
 
 
-def run_plan(plan: Plan, empty: EmptyDatabase, *, log_level: int = logging.ERROR) -> SimulationResult:
+def run_plan(plan: Plan, empty: EmptyDatabase, *, log_level: int = LOG_LEVEL) -> SimulationResult:
     """Run the plan. The same plan gives the same result, with the same trace hash."""
     empty.clear()
     simulation = Simulation(plan, empty)
@@ -229,14 +232,23 @@ class _HistoryHandler(logging.Handler):
 
 @contextmanager
 def _record_logs(simulation: Simulation, level: int) -> Generator[None]:
-    logger = logging.getLogger("ringback")
-    handler, was_level, was_propagating = _HistoryHandler(simulation), logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.setLevel(level)
-    logger.propagate = False
+    handler, was_propagating = _HistoryHandler(simulation), LOGGER.propagate
+    LOGGER.addHandler(handler)
+    LOGGER.propagate = False
+    try:
+        with nullcontext() if LOGGER.level == level else log_from(level):
+            yield
+    finally:
+        LOGGER.removeHandler(handler)
+        LOGGER.propagate = was_propagating
+
+
+@contextmanager
+def log_from(level: int) -> Generator[None]:
+    """Each change of the level clears what every logger has cached, so it is made once for many runs."""
+    was_level = LOGGER.level
+    LOGGER.setLevel(level)
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(was_level)
-        logger.propagate = was_propagating
+        LOGGER.setLevel(was_level)

@@ -160,6 +160,8 @@ async def test_old_events_are_removed_in_bounded_steps_and_raise_the_horizon(sto
     assert counts == [2, 1, 0]
     assert await read_seqs(store) == [4]
     assert await store.read(lambda tx: tx.event_log.get_retention_floor(ALICE)) == 3
+    assert await store.read(lambda tx: tx.event_log.get_bounds(ALICE)) == (3, 4)
+    assert await store.read(lambda tx: tx.event_log.get_bounds(BOB)) == (0, 1)
     assert await store.read(lambda tx: tx.event_log.get_retention_floor(BOB)) == 0
 
 

@@ -13,6 +13,7 @@ from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.runner.leasing import CallLeasing, RunnerConfig
 from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.clock import FakeClock
+from tests.support.engine import hold_nothing
 from tests.support.examples import ALICE
 from tests.support.interleaving import Node, Nodes
 from tests.support.limits import WAIT_SECONDS
@@ -50,7 +51,7 @@ def make_call_leasing(owner: str, clock: FakeClock, *, capacity: int) -> CallLea
         config=RunnerConfig(owner=owner),
         get_capacity=lambda: {"git": capacity},
         can_send_at_once=lambda _: False,
-        begin_call=lambda _call, _trusted_until: None,
+        hold_call=hold_nothing,
         is_shared=True,
     )
 

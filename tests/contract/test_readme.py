@@ -63,6 +63,19 @@ async def run_python(code: str, *, folder: Path, stdin: str = "", **environment:
     return await run_forked_program(code, folder=folder, environment=os.environ | environment, stdin=stdin.encode())
 
 
+def test_the_recipes_of_clients_are_what_the_interop_runs_write() -> None:
+    """Each call in the column "what to set" stands in a driver that a run of `scripts/interop` has executed."""
+    table = (
+        (ROOT / "README.md").read_text(encoding="utf-8").partition("| client | what to set |")[2].partition("\n\n")[0]
+    )
+    drivers = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "scripts/interop_runs/drivers").iterdir())
+
+    calls = set(re.findall(r"\b(\w+)\([^`()]*?(\w*headers)=headers", table))
+    assert len(calls) >= 9
+    for name, keyword in calls:
+        assert re.search(rf"\b{name}\([^\n]*\b{keyword}=", drivers), name
+
+
 @pytest.fixture
 async def receiver() -> AsyncGenerator[Receiver]:
     async with serving_receiver(respond_with(NO_CONTENT)) as receiver:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 
-from ringback.cli.embedded_service.locks import is_locked
 from ringback.cli.embedded_service.paths import ServicePaths, find_paths
 from ringback.cli.embedded_service.runtime_file import RunningService, read_running_service
+from ringback.cli.file_locks import is_locked
 from ringback.client import RingbackClient
 from tests.support.client_calls import wait_for_states
 from tests.support.limits import WAIT_SECONDS

@@ -9,10 +9,11 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Any, Final, cast
 
 import pytest
 
+from ringback.admission import AdmissionGate
 from ringback.janitor import Janitor
 from ringback.janitor.recovery import RecoveryTasks
 from ringback.janitor.removal import RemovalTasks
@@ -103,6 +104,15 @@ def test_a_seed_replays_exactly(empty: EmptyDatabase) -> None:
 
     assert first.trace_hash == second.trace_hash
     assert first.history.facts == second.history.facts
+
+
+def test_no_node_reads_the_time_of_its_processor(empty: EmptyDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> float:
+        raise AssertionError("The order of work would depend on how busy the machine is.")
+
+    monkeypatch.setitem(cast("Any", AdmissionGate.__init__).__kwdefaults__, "cpu_time", refuse)
+
+    assert find_violations(run_plan(QUIET, empty)) == []
 
 
 def test_streams_and_publishers_replay_exactly_and_read_each_event_once(empty: EmptyDatabase) -> None:

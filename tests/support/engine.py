@@ -34,6 +34,7 @@ from ringback.post_commit import CallHandoff
 from ringback.runner.call_sessions import CallSessionProvider
 from ringback.runner.drivers import BoundDriverPort, BoundDriverProvider, CallContext
 from ringback.runner.execution import CallExecution
+from ringback.runner.held_execution import HeldExecution
 from ringback.runner.leasing import CallLeasing, RunnerConfig
 from ringback.runner.runner import Runner
 from ringback.runner.shutdown_signal import ShutdownSignal
@@ -56,6 +57,11 @@ def bind_drivers(sessions: Sessions) -> CallSessionProvider:
     if isinstance(sessions, UpstreamRegistry):
         return BoundDriverProvider(sessions, clock=SystemClock())
     return sessions
+
+
+def hold_nothing(_call: Call, _trusted_until: float) -> HeldExecution:
+    """The `hold_call` of a node whose executions never begin."""
+    return HeldExecution(lambda _: None, release_capacity=lambda: None)
 
 
 async def wait_until(reached: Callable[[], Awaitable[bool]]) -> None:
@@ -203,9 +209,14 @@ class Engine(StoredWork):
         *,
         halt: ShutdownSignal | None = None,
         trusted_for_seconds: float = LEASE_SECONDS,
+        committed: asyncio.Event | None = None,
     ) -> CallExecution:
+        if committed is None:
+            committed = asyncio.Event()
+            committed.set()
         return CallExecution(
             call,
+            committed=committed,
             trusted_until=self.clock.monotonic() + trusted_for_seconds,
             store=self.store,
             clock=self.clock,
@@ -240,7 +251,7 @@ class Engine(StoredWork):
             config=RunnerConfig(owner=owner, lease_seconds=LEASE_SECONDS),
             get_capacity=lambda: {call.upstream: 1},
             can_send_at_once=lambda _: True,
-            begin_call=lambda _call, _trusted_until: None,
+            hold_call=hold_nothing,
             is_shared=False,
         )
 

@@ -31,6 +31,9 @@ class TcpProxy:
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._refusing = self._withholds_syncs = False
+        self._cut_interval: int | None = None
+        self._sent = 0
+        """Pieces from clients since the interval was set."""
 
     def cut(self) -> None:
         """Reset both sides of every connection."""
@@ -62,6 +65,10 @@ class TcpProxy:
         """Keep back the end of each statement: the server executes it, and waits for the rest of the message."""
         self._withholds_syncs = True
 
+    def cut_each(self, pieces: int | None) -> None:
+        """Reset the connection of each so many-th piece that a client sends, in the place of the piece; None ends this."""
+        self._cut_interval, self._sent = pieces, 0
+
     def refuse(self, *, refusing: bool = True) -> None:
         """Reset new connections at once, as if nothing listened; or accept them again."""
         self._refusing = refusing
@@ -84,23 +91,33 @@ class TcpProxy:
         self._links.add(link)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._forward(reader, server[1], link))
+                group.create_task(self._forward(reader, server[1], link, may_cut=True))
                 group.create_task(self._forward(server[0], writer, link))
         finally:
             self._links.discard(link)
             link.reset_client()
             link.reset_server()
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: "Link") -> None:
+    async def _forward(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: "Link", *, may_cut: bool = False
+    ) -> None:
         """Forward one direction until its end, and then end the other."""
         with suppress(OSError):
             while data := await reader.read(CHUNK_BYTES):
                 await self._flowing.wait()
+                if may_cut and self._is_cut_now():
+                    link.reset_client()
+                    link.reset_server()
+                    return
                 writer.write(data.removesuffix(SYNC) if self._withholds_syncs else data)
                 await writer.drain()
         if link.stranded:
             await asyncio.Event().wait()  # the other side receives nothing until the proxy is closed
         _close(writer)
+
+    def _is_cut_now(self) -> bool:
+        self._sent += 1
+        return self._cut_interval is not None and self._sent % self._cut_interval == 0
 
 
 class Link:

@@ -103,13 +103,17 @@ async def supervised(workers: Sequence[Worker], clock: FakeClock) -> AsyncGenera
         await asyncio.wait_for(work, WAIT_SECONDS)
 
 
+async def are_running(supervisor: Supervisor, count: int) -> bool:
+    return len(supervisor.running_workers()) == count
+
+
 async def test_workers_stop_one_after_another_in_the_given_order() -> None:
     clock, diary = ManualWakeClock(), WorkerLog()
 
     async with supervised(
         [HealthyWorker("runner", diary), HealthyWorker("dispatcher", diary), HealthyWorker("janitor", diary)], clock
-    ):
-        await clock.wait_until_asleep(0, 0, 0)
+    ) as supervisor:
+        await wait_until(partial(are_running, supervisor, 3))
 
     assert diary.entries == [
         f"{name} {what}" for name in ("runner", "dispatcher", "janitor") for what in ("stops", "stopped")
@@ -155,7 +159,7 @@ async def test_other_workers_go_on_while_one_is_down(caplog: pytest.LogCaptureFi
     clock, diary = ManualWakeClock(), WorkerLog()
 
     async with supervised([FailingWorker(failures=1), HealthyWorker("other", diary)], clock) as supervisor:
-        await clock.wait_until_asleep(0, 1)
+        await clock.wait_until_asleep(1)
         assert supervisor.failing_workers() == {"faulty"}
         assert diary.entries == []
 
@@ -209,7 +213,7 @@ async def test_a_worker_that_fails_during_shutdown_delays_no_other() -> None:
             await stop.wait()
             raise ZeroDivisionError
 
-    async with supervised([FailsAtTheEnd(), HealthyWorker("other", diary)], clock):
-        await clock.wait_until_asleep(0, 0)
+    async with supervised([FailsAtTheEnd(), HealthyWorker("other", diary)], clock) as supervisor:
+        await wait_until(partial(are_running, supervisor, 2))
 
     assert diary.entries == ["other stops", "other stopped"]

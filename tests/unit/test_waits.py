@@ -6,7 +6,7 @@ from contextvars import ContextVar, copy_context
 import anyio
 import pytest
 
-from ringback.waits import LateHelper, run_with_helper, wait_first
+from ringback.waits import LateHelper, LocalWaiter, notify_when_set, run_with_helper, wait_first
 from tests.support.limits import WAIT_SECONDS
 
 
@@ -33,6 +33,21 @@ async def test_the_first_result_ends_the_wait_and_the_other_tasks() -> None:
     await wait_first(waiter.wait(), rung.wait())
 
     assert waiter.called_off
+    assert asyncio.all_tasks() == before
+
+
+async def test_an_event_ends_each_wait_of_a_waiter_and_leaves_no_task_behind() -> None:
+    waiter, stop, before = LocalWaiter(), asyncio.Event(), asyncio.all_tasks()
+
+    async with notify_when_set(waiter, stop):
+        assert not await waiter.wait(0.0)
+        stop.set()
+        assert await waiter.wait(WAIT_SECONDS)
+        waiter.notify()
+        assert await waiter.wait(WAIT_SECONDS)
+
+    async with notify_when_set(LocalWaiter(), asyncio.Event()):
+        pass
     assert asyncio.all_tasks() == before
 
 

@@ -55,8 +55,10 @@
     check_receiver    checks a receiver of MCP Events
     receiver_checks   … its checks
     check_report      the table of `check-receiver` and `check-server`
-    client_options    --url and --api-key of the client commands
-    service_errors    the service's errors that end a command with one message
+    client_options    the options that client commands share, and how a command runs with a client
+    option_groups     … declared once as the fields of a dataclass
+    file_locks        locks that end with their process, for the own service and the durable listener
+    server_options    --database, and the service's errors that end a command with one message
     hints             the service's advice, with commands in the place of REST requests
     output            printing and exit codes
     output_errors     … one message and an exit code where the output cannot be written

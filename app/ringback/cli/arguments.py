@@ -1,4 +1,4 @@
-"""Parses `--arg name=value` into a tool's arguments, times, and `list` after a command that lists by itself.
+"""Parses `--arg name=value` into a tool's arguments, objects, headers and times, and `list` after a command that lists itself.
 
 A valid JSON value is parsed, any other value is a string: `--arg count=3` is a number, `--arg path=.` a string. If the tool's
 inputSchema requires a string, the value stays one: `--arg message=3` is then "3".
@@ -85,6 +85,17 @@ def read_object(text: str, *, option: str) -> dict[str, Any]:
             reason = (isinstance(problem, OSError) and problem.strerror) or "it is no text in UTF-8"
             raise typer.BadParameter(f"{text[1:]} cannot be read: {reason}", param_hint=option) from None
     return parse_object(text, option=option)
+
+
+def parse_headers(lines: Sequence[str], *, option: str = "--header") -> dict[str, str]:
+    """The headers of `NAME: VALUE` lines, by their names as they are written."""
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, separator, value = line.partition(":")
+        if not separator or not name.strip():
+            raise typer.BadParameter("a header is `Name: value`", param_hint=option)
+        headers[name.strip()] = value.strip()
+    return headers
 
 
 def _parse_json_or_text(text: str) -> Any:

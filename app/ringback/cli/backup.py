@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from ringback.cli.output import DATABASE_HELP, AsJson, exit_on_errors, print_json, print_message, print_output
-from ringback.cli.service_errors import SERVICE_ERRORS, exit_code_of_start
+from ringback.cli.output import AsJson, exit_on_errors, print_json, print_message, print_output
+from ringback.cli.server_options import SERVICE_ERRORS, Database, exit_code_of_start
 from ringback.domain.clock import SystemClock
 from ringback.service_database.backup import back_up
 from ringback.service_database.backup_manifest import KEY_FILE_NAME, BackupError, Manifest
@@ -17,10 +17,6 @@ from ringback.storage.urls import describe_database
 
 STEP_PAUSE_SECONDS: Final = 0.002
 """After each 4 MB, so that a running service also gets the disk."""
-
-Database = Annotated[
-    str | None, typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help=DATABASE_HELP)
-]
 
 
 @exit_on_errors(*SERVICE_ERRORS, BackupError, exit_code=exit_code_of_start)

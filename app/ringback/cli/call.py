@@ -7,16 +7,16 @@ from typing import Annotated, Any, Final
 import typer
 
 from ringback.cli.arguments import TIME_FORMATS, parse_arguments, with_offset
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, run_with_client
+from ringback.cli.client_options import PrintOptions, client_command
 from ringback.cli.following import join_advice, show_outcome
-from ringback.cli.output import AsJson, exit_on_errors, model_to_json, print_json, print_message, print_output
+from ringback.cli.output import print_message, print_output
 from ringback.client import CallbackOptions, Problem, RingbackClient, Started
 
 INITIAL_WAIT_SECONDS: Final = 1.0
 """A call that ends within this time is printed without a progress bar."""
 
 
-@exit_on_errors()
+@client_command()
 def call(
     upstream: Annotated[str, typer.Argument(help="The name of the upstream.")],
     tool: Annotated[str, typer.Argument(help="The name of its tool.")],
@@ -50,9 +50,7 @@ def call(
     accepts_input: Annotated[
         bool, typer.Option("--accepts-input", help="The tool may ask: answer with `ringback calls answer`.")
     ] = False,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
+    options: PrintOptions,
 ) -> None:
     """Start a call of a tool. The call continues if this command is interrupted."""
 
@@ -72,13 +70,13 @@ def call(
             accepts_input=accepts_input or None,
         )
         if not wait:
-            _show_started(started, as_json=as_json)
+            options.print_model(started, _print_started)
             return 0
         if started.callback_secret:
             print_message(f"callback_secret: {started.callback_secret}")
-        return await show_outcome(client, started.call, started.result, as_json=as_json)
+        return await show_outcome(client, started.call, started.result, as_json=options.as_json)
 
-    if code := run_with_client(url, api_key, run):
+    if code := options.run(run):
         raise typer.Exit(code)
 
 
@@ -91,10 +89,7 @@ async def _input_schema(client: RingbackClient, upstream: str, tool: str) -> Map
     return next((listed.input_schema for listed in tools if listed.name == tool), None)
 
 
-def _show_started(started: Started, *, as_json: bool) -> None:
-    if as_json:
-        print_json(model_to_json(started))
-        return
+def _print_started(started: Started) -> None:
     print_output(f"call_id: {started.call.id}")
     print_output(f"status: {started.call.status}")
     print_output(f"resume_token: {started.resume_token}")

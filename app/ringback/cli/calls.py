@@ -1,38 +1,30 @@
 """`ringback calls`: lists, shows, cancels, answers and erases calls."""
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, cast
+from functools import partial
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from ringback.cli.arguments import TIME_FORMATS, ListingGroup, with_offset
+from ringback.cli.arguments import TIME_FORMATS, ListingGroup, parse_object, with_offset
 from ringback.cli.client_options import (
-    URL_DEFAULT,
-    ApiKey,
-    ForAllPrincipals,
-    ForPrincipal,
+    CallId,
+    DocumentOptions,
+    DryRun,
+    OfCorrelation,
+    OfSession,
+    OfTool,
+    OfUpstream,
+    OperatorOptions,
     Outcome,
-    Url,
-    choose_principal,
-    collect_first,
-    columns_for,
-    run_with_client,
+    PrincipalOptions,
+    PrintOptions,
+    client_command,
 )
 from ringback.cli.erasures import erase_call
-from ringback.cli.output import (
-    AlwaysJson,
-    AsJson,
-    exit_on_errors,
-    exit_with_error,
-    model_to_json,
-    print_json,
-    print_list,
-    print_message,
-    print_output,
-)
-from ringback.client import Call, RingbackClient
+from ringback.cli.output import exit_with_error, print_list, print_message, print_model, print_output
+from ringback.client import Call, Cancellation, RingbackClient
 
 app = typer.Typer(cls=ListingGroup, help="List, show, cancel, answer and erase calls.")
 
@@ -45,22 +37,19 @@ _UNSUCCESSFUL: Final = ("tool_error", "upstream_error", "rejected", "timed_out",
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 OpenStatus = Literal["working", "input_required"]
-CallId = Annotated[str, typer.Argument(metavar="CALL_ID", help="The call's id, call_….")]
 
 
 @app.callback(invoke_without_command=True)
-@exit_on_errors()
+@client_command()
 def list_calls(
     context: typer.Context,
     *,
-    session: Annotated[str | None, typer.Option("--session", help="Only calls of this client_session_id.")] = None,
-    correlation: Annotated[
-        str | None, typer.Option("--correlation", help="Only calls with this correlation_id.")
-    ] = None,
+    session: OfSession = None,
+    correlation: OfCorrelation = None,
     status: Annotated[Status | None, typer.Option("--status", help="Only calls with this status.")] = None,
     outcome: Annotated[Outcome | None, typer.Option("--outcome", help="Only calls that ended like this.")] = None,
-    upstream: Annotated[str | None, typer.Option("--upstream", help="Only calls of this upstream.")] = None,
-    tool: Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")] = None,
+    upstream: OfUpstream = None,
+    tool: OfTool = None,
     failed: Annotated[
         bool, typer.Option("--failed", help="Only calls that ended without a result, or with an error of their tool.")
     ] = False,
@@ -82,11 +71,7 @@ def list_calls(
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of calls.")] = LIST_LIMIT_DEFAULT,
-    principal: ForPrincipal = None,
-    all_principals: ForAllPrincipals = False,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
+    options: OperatorOptions,
 ) -> None:
     """List your calls, newest first."""
     if context.invoked_subcommand is not None:
@@ -94,69 +79,48 @@ def list_calls(
     if failed and outcome is not None:
         raise typer.BadParameter("--failed and --outcome exclude each other")
     outcomes = _UNSUCCESSFUL if failed else None if outcome is None else (outcome,)
-    owner = choose_principal(principal, all_principals)
 
-    async def find(client: RingbackClient) -> list[Call]:
-        return await collect_first(
-            client.calls(
-                client_session_id=session,
-                correlation_id=correlation,
-                status=status,
-                upstream=upstream,
-                tool=tool,
-                outcome=outcomes,
-                since=with_offset(since),
-                until=with_offset(until),
-                id_prefix=id_prefix,
-                min_runs=min_runs,
-                min_delivery_attempts=min_delivery_attempts,
-            ),
-            limit=limit,
-        )
-
-    calls = run_with_client(url, api_key, find, principal=owner)
+    calls = options.collect(
+        lambda client: client.calls(
+            client_session_id=session,
+            correlation_id=correlation,
+            status=status,
+            upstream=upstream,
+            tool=tool,
+            outcome=outcomes,
+            since=with_offset(since),
+            until=with_offset(until),
+            id_prefix=id_prefix,
+            min_runs=min_runs,
+            min_delivery_attempts=min_delivery_attempts,
+        ),
+        limit=limit,
+    )
     none = "There are no such calls. Start one: ringback call UPSTREAM TOOL"
-    print_list(calls, columns_for(owner, _COLUMNS), as_json=as_json, none=none)
+    print_list(calls, options.with_owner(_COLUMNS), as_json=options.as_json, none=none)
 
 
 @app.command("show")
-@exit_on_errors()
-def show_call(
-    call_id: CallId,
-    *,
-    principal: ForPrincipal = None,
-    all_principals: ForAllPrincipals = False,
-    _as_json: AlwaysJson = True,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
-) -> None:
+@client_command()
+def show_call(call_id: CallId, *, options: DocumentOptions) -> None:
     """Show a call as JSON, without its result. `ringback join` prints the result."""
-    owner = choose_principal(principal, all_principals)
-    call = run_with_client(url, api_key, lambda client: client.call(call_id), principal=owner)
-    print_json(model_to_json(call))
+    print_model(options.run(lambda client: client.call(call_id)))
 
 
 @app.command("cancel-all")
-@exit_on_errors()
+@client_command()
 def cancel_calls(
     *,
-    session: Annotated[str | None, typer.Option("--session", help="Only calls of this client_session_id.")] = None,
-    correlation: Annotated[
-        str | None, typer.Option("--correlation", help="Only calls with this correlation_id.")
-    ] = None,
-    upstream: Annotated[str | None, typer.Option("--upstream", help="Only calls of this upstream.")] = None,
-    tool: Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")] = None,
+    session: OfSession = None,
+    correlation: OfCorrelation = None,
+    upstream: OfUpstream = None,
+    tool: OfTool = None,
     status: Annotated[OpenStatus | None, typer.Option("--status", help="Only calls with this status.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the numbers, and change nothing.")] = False,
-    principal: ForPrincipal = None,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
+    dry_run: DryRun = False,
+    options: PrincipalOptions,
 ) -> None:
     """Request the cancellation of your open calls that match the filters. At least one filter is needed."""
-    cancellation = run_with_client(
-        url,
-        api_key,
+    cancellation = options.run(
         lambda client: client.cancel_calls(
             client_session_id=session,
             correlation_id=correlation,
@@ -164,12 +128,12 @@ def cancel_calls(
             tool=tool,
             status=status,
             dry_run=dry_run,
-        ),
-        principal=principal,
+        )
     )
-    if as_json:
-        print_json(model_to_json(cancellation))
-        return
+    options.print_model(cancellation, partial(_print_cancellations, dry_run=dry_run))
+
+
+def _print_cancellations(cancellation: Cancellation, *, dry_run: bool) -> None:
     would_be = "would be " if dry_run else ""
     print_output(f"{would_be}cancelled: {cancellation.cancelled}")
     print_output(f"{would_be}requested: {cancellation.requested}")
@@ -178,22 +142,13 @@ def cancel_calls(
 
 
 @app.command("cancel")
-@exit_on_errors()
-def cancel_call(
-    call_id: CallId,
-    *,
-    principal: ForPrincipal = None,
-    all_principals: ForAllPrincipals = False,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
-) -> None:
+@client_command()
+def cancel_call(call_id: CallId, *, options: OperatorOptions) -> None:
     """Request the cancellation of a call. A call that has ended stays as it is."""
-    owner = choose_principal(principal, all_principals)
-    call = run_with_client(url, api_key, lambda client: client.cancel(call_id), principal=owner)
-    if as_json:
-        print_json(model_to_json(call))
-        return
+    options.print_model(options.run(lambda client: client.cancel(call_id)), _print_cancelled)
+
+
+def _print_cancelled(call: Call) -> None:
     print_output(f"status: {call.status}")
     if not call.final:
         print_message("Its upstream has been asked to stop the tool, and may take time.")
@@ -202,7 +157,7 @@ def cancel_call(
 
 
 @app.command("answer")
-@exit_on_errors()
+@client_command()
 def answer_call(
     call_id: CallId,
     *,
@@ -213,9 +168,7 @@ def answer_call(
     key: Annotated[
         str | None, typer.Option("--key", help="The request's key. Not needed if the call has one open request.")
     ] = None,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
+    options: PrintOptions,
 ) -> None:
     """Answer a tool's request for input."""
     response = _parse_response(accept, decline=decline)
@@ -229,11 +182,7 @@ def answer_call(
             )
         return answered.call
 
-    call = run_with_client(url, api_key, answer)
-    if as_json:
-        print_json(model_to_json(call))
-    else:
-        print_output(f"status: {call.status}")
+    options.print_model(options.run(answer), lambda call: print_output(f"status: {call.status}"))
 
 
 app.command("erase")(erase_call)
@@ -245,13 +194,7 @@ def _parse_response(accept: str | None, *, decline: bool) -> Mapping[str, Any]:
         raise typer.BadParameter("give either --accept JSON or --decline")
     if accept is None:
         return {"action": "decline"}
-    try:
-        content: Any = json.loads(accept)
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        raise typer.BadParameter("it must be a JSON object", param_hint="--accept")
-    return {"action": "accept", "content": cast("dict[str, Any]", content)}
+    return {"action": "accept", "content": parse_object(accept, option="--accept")}
 
 
 def _only_request(call: Call) -> str:

@@ -1,11 +1,11 @@
 """`ringback check-server`: checks an MCP server that offers Events against the specification."""
 
 import asyncio
-import json
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 import typer
 
+from ringback.cli.arguments import parse_headers, parse_object
 from ringback.cli.check_report import CheckVerdict, exit_for_results, print_report
 from ringback.cli.output import EXIT_INTERRUPTED, AsJson, exit_on_errors, exit_with_error, print_table
 from ringback.cli.server_checks.cases import ImpossibleRun
@@ -92,15 +92,15 @@ def check_server(
         exit_with_error("give the URL of the MCP server")
     options = RunOptions(
         url=url,
-        credentials=_parse_headers(header or [], api_key),
-        other_credentials=_parse_headers(other_header, None) if other_header else None,
+        credentials=_make_credentials(header or [], api_key),
+        other_credentials=_make_credentials(other_header, None) if other_header else None,
         era=era,
         callback_port=callback_port,
         callback_url=callback_url,
-        choice=EventChoice(name=event, arguments=_parse_object("--arguments", arguments) if arguments else None),
+        choice=EventChoice(name=event, arguments=parse_object(arguments, option="--arguments") if arguments else None),
         emit_command=emit,
         emit_tool=emit_tool,
-        emit_arguments=_parse_object("--emit-arguments", emit_arguments),
+        emit_arguments=parse_object(emit_arguments, option="--emit-arguments"),
     )
     try:
         results = asyncio.run(run_checks(options, cases))
@@ -112,21 +112,6 @@ def check_server(
     exit_for_results(results)
 
 
-def _parse_headers(lines: list[str], api_key: str | None) -> dict[str, str]:
-    headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-    for line in lines:
-        name, separator, value = line.partition(":")
-        if not separator or not name.strip():
-            raise typer.BadParameter("a header is `Name: value`", param_hint="--header")
-        headers[name.strip().lower()] = value.strip()
-    return headers
-
-
-def _parse_object(option: str, text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise typer.BadParameter("must be a JSON object", param_hint=option)
-    return cast("dict[str, Any]", value)
+def _make_credentials(lines: list[str], api_key: str | None) -> dict[str, str]:
+    authorization = {"authorization": f"Bearer {api_key}"} if api_key else {}
+    return authorization | {name.lower(): value for name, value in parse_headers(lines).items()}

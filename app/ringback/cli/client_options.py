@@ -1,15 +1,29 @@
-"""The options --url and --api-key of the client commands, and how they run with a client."""
+"""The options that client commands share, and how a command runs with a client.
+
+A command is `@client_command()`: it parses its options, runs one operation with a client, and prints what that returns.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final, TypeVar
 
 import typer
+from pydantic import BaseModel
 
 from ringback.cli.embedded_service.own_service import find_own_service, start_configured_service
-from ringback.cli.output import EXIT_INTERRUPTED
+from ringback.cli.option_groups import expand_option_group
+from ringback.cli.output import (
+    EXIT_INTERRUPTED,
+    EXIT_NOT_DONE,
+    AlwaysJson,
+    AsJson,
+    ModelT,
+    exit_on_errors,
+    print_model,
+)
 from ringback.client import ClientError, RingbackClient
 
 T = TypeVar("T")
@@ -40,7 +54,17 @@ WaitSeconds = Annotated[
     float | None,
     typer.Option("--wait-seconds", min=0, help="Stop waiting after this time, with exit code 75. Default: never."),
 ]
+CallId = Annotated[str, typer.Argument(metavar="CALL_ID", help="The call's id, call_….")]
 WebhookId = Annotated[str, typer.Argument(metavar="WEBHOOK", help="The webhook's id, wh_…")]
+UpstreamName = Annotated[
+    str, typer.Argument(metavar="UPSTREAM", help="The upstream's name, as in `ringback upstreams`.")
+]
+
+OfSession = Annotated[str | None, typer.Option("--session", help="Only calls of this client_session_id.")]
+OfCorrelation = Annotated[str | None, typer.Option("--correlation", help="Only calls with this correlation_id.")]
+OfUpstream = Annotated[str | None, typer.Option("--upstream", help="Only calls of this upstream.")]
+OfTool = Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the numbers, and change nothing.")]
 
 ForPrincipal = Annotated[
     str | None,
@@ -55,20 +79,8 @@ ONLY_OWN_PRINCIPAL: Final = "This is of your key's own principal only. Of all: r
 """For a key with the scope `admin`, whose user may expect to see all principals."""
 
 
-def choose_principal(principal: str | None, all_principals: bool) -> str | None:
-    """What the service gets as `principal`: a name, `*` for all, or nothing for the owner of the key."""
-    if principal is not None and all_principals:
-        raise typer.BadParameter("give either --principal NAME or --all-principals")
-    return ALL_PRINCIPALS if all_principals else principal
-
-
-def columns_for(principal: str | None, columns: Sequence[str]) -> Sequence[str]:
-    """The columns of a table; an operator's has the owner after the id."""
-    return columns if principal is None else (columns[0], "principal", *columns[1:])
-
-
-async def collect_first(items: AsyncIterator[T], *, limit: int) -> list[T]:
-    """The first `limit` items. No page after them is requested."""
+async def collect_first(items: AsyncIterator[T], *, limit: int | None) -> list[T]:
+    """The first `limit` items, or all. No page after them is requested."""
     found: list[T] = []
     async for item in items:
         found.append(item)
@@ -88,15 +100,6 @@ def start_own_service(url: str, api_key: str | None) -> None:
     """Start the user's own service for a command that waits for what it does, if nothing else is chosen."""
     if url.rstrip("/") == URL_DEFAULT and not api_key:
         start_configured_service()
-
-
-async def leaves_out_others(client: RingbackClient, *, principal: str | None, api_key: str | None) -> bool:
-    """Whether a key with the scope `admin` lists its own principal only. False if that cannot be read: a text depends on it."""
-    if principal is not None or not api_key:
-        return False
-    with suppress(ClientError):
-        return (await client.insights(hours=1)).leaves_out_others
-    return False
 
 
 def create_client(url: str, api_key: str | None, principal: str | None = None) -> RingbackClient:
@@ -124,3 +127,96 @@ def run_with_client(
         return asyncio.run(run())
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOptions:
+    """Which service a command uses, and with which key."""
+
+    url: Url = URL_DEFAULT
+    api_key: ApiKey = None
+
+    @property
+    def owner(self) -> str | None:
+        """The principal whose data the command uses: a name, `*` for all, or None for the owner of the key."""
+        return None
+
+    def run(self, operation: Callable[[RingbackClient], Awaitable[T]]) -> T:
+        """Run one operation with a client, and return its result."""
+        return run_with_client(self.url, self.api_key, operation, principal=self.owner)
+
+    def collect(self, list_items: Callable[[RingbackClient], AsyncIterator[T]], *, limit: int | None = None) -> list[T]:
+        """The first `limit` items of a list, or all."""
+        return self.run(lambda client: collect_first(list_items(client), limit=limit))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrintOptions(ServiceOptions):
+    """… and whether it prints JSON."""
+
+    as_json: AsJson = False
+
+    def print_model(self, model: ModelT, print_text: Callable[[ModelT], None]) -> None:
+        """Print the JSON object of the REST API, or the text."""
+        (self.print_json if self.as_json else print_text)(model)
+
+    def print_json(self, model: BaseModel) -> None:
+        print_model(model)
+
+    def with_owner(self, columns: Sequence[str]) -> Sequence[str]:
+        """The columns of a table; an operator's has the owner after the id."""
+        return columns if self.owner is None else (columns[0], "principal", *columns[1:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrincipalOptions(PrintOptions):
+    """… for a principal that an operator names."""
+
+    principal: ForPrincipal = None
+
+    @property
+    def owner(self) -> str | None:
+        return self.principal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorOptions(PrintOptions):
+    """… for one principal or for all."""
+
+    principal: ForPrincipal = None
+    all_principals: ForAllPrincipals = False
+
+    def __post_init__(self) -> None:
+        if self.principal is not None and self.all_principals:
+            raise typer.BadParameter("give either --principal NAME or --all-principals")
+
+    @property
+    def owner(self) -> str | None:
+        return ALL_PRINCIPALS if self.all_principals else self.principal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentOptions(OperatorOptions):
+    """… of a command that prints JSON only."""
+
+    as_json: AlwaysJson = True
+
+
+async def leaves_out_others(client: RingbackClient, options: OperatorOptions) -> bool:
+    """Whether a key with the scope `admin` lists its own principal only. False if that cannot be read: a text depends on it."""
+    if options.owner is not None or not options.api_key:
+        return False
+    with suppress(ClientError):
+        return (await client.insights(hours=1)).leaves_out_others
+    return False
+
+
+def client_command(
+    *expected: type[Exception], exit_code: Callable[[Exception], int] = lambda _: EXIT_NOT_DONE
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator of commands: expands an option group, and makes one message and an exit code of expected errors."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        return expand_option_group(exit_on_errors(*expected, exit_code=exit_code)(command))
+
+    return decorate

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ringback.cli.output import TRY_AGAIN, AsJson, exit_on_errors, print_json, print_message
-from ringback.cli.service_errors import SERVICE_ERRORS
+from ringback.cli.server_options import SERVICE_ERRORS
 from ringback.domain.errors import StoreUnavailable
 from ringback.keyring import KEY_FILE_SUFFIX
 from ringback.storage.schema import driver_missing

@@ -1,34 +1,24 @@
 """`ringback deliveries`: lists, shows and repeats deliveries through the REST API."""
 
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Final, Literal, cast
 
 import typer
 
 from ringback.cli.arguments import TIME_FORMATS, format_time, with_offset
 from ringback.cli.client_options import (
-    URL_DEFAULT,
-    ApiKey,
-    ForAllPrincipals,
-    ForPrincipal,
-    Url,
-    choose_principal,
-    collect_first,
-    columns_for,
-    run_with_client,
+    DocumentOptions,
+    DryRun,
+    OfCorrelation,
+    OfSession,
+    OperatorOptions,
+    client_command,
 )
-from ringback.cli.output import (
-    AlwaysJson,
-    AsJson,
-    exit_on_errors,
-    model_to_json,
-    print_json,
-    print_list,
-    print_message,
-    print_output,
-)
+from ringback.cli.output import print_list, print_message, print_model, print_output
 from ringback.cli.webhook_states import print_open_deliveries
-from ringback.client import Delivery, RedeliveryOptions, RingbackClient
+from ringback.client import Redelivery, RedeliveryOptions, RequestedDelivery
 
 app = typer.Typer(no_args_is_help=True, help="List and repeat deliveries.")
 
@@ -37,16 +27,35 @@ _COLUMNS: Final = ("id", "state", "webhook_id", "call_id", "generation", "attemp
 
 State = Literal["held", "pending", "leased", "delivered", "dead", "cancelled"]
 EndedState = Literal["dead", "cancelled", "delivered"]
+ToWebhook = Annotated[str | None, typer.Option("--webhook", help="Only deliveries to this webhook.")]
+OfCall = Annotated[str | None, typer.Option("--call", help="Only deliveries of this call's events.")]
+Since = Annotated[
+    datetime | None, typer.Option("--since", formats=TIME_FORMATS, help="Only those created from this time on.")
+]
+Until = Annotated[
+    datetime | None, typer.Option("--until", formats=TIME_FORMATS, help="Only those created before this time.")
+]
 DeliveryId = Annotated[str, typer.Argument(metavar="DELIVERY", help="The delivery's id, dlv_…")]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RedeliveryOptions(OperatorOptions):
+    all_principals: Annotated[
+        bool,
+        typer.Option(
+            "--all-principals",
+            help="For an operator (scope admin): DELIVERY may belong to any owner. Filters need --principal NAME.",
+        ),
+    ] = False
+
+
 @app.command("list")
-@exit_on_errors()
+@client_command()
 def list_deliveries(
     *,
     state: Annotated[State | None, typer.Option("--state", help="Only deliveries in this state.")] = None,
-    webhook: Annotated[str | None, typer.Option("--webhook", help="Only deliveries to this webhook.")] = None,
-    call: Annotated[str | None, typer.Option("--call", help="Only deliveries of this call's events.")] = None,
+    webhook: ToWebhook = None,
+    call: OfCall = None,
     category: Annotated[
         str | None, typer.Option("--category", help="Only those whose last attempt ended like this, such as http_5xx.")
     ] = None,
@@ -56,62 +65,39 @@ def list_deliveries(
     latest: Annotated[
         bool, typer.Option("--latest", help="With --state dead: only those that were not sent again since.")
     ] = False,
-    since: Annotated[
-        datetime | None, typer.Option("--since", formats=TIME_FORMATS, help="Only those created from this time on.")
-    ] = None,
-    until: Annotated[
-        datetime | None, typer.Option("--until", formats=TIME_FORMATS, help="Only those created before this time.")
-    ] = None,
+    since: Since = None,
+    until: Until = None,
     id_prefix: Annotated[str | None, typer.Option("--id", help="Only those whose id begins so: dlv_01KAGZ.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of deliveries.")] = LIST_LIMIT_DEFAULT,
-    principal: ForPrincipal = None,
-    all_principals: ForAllPrincipals = False,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
+    options: OperatorOptions,
 ) -> None:
     """List deliveries, newest first."""
-    owner = choose_principal(principal, all_principals)
-
-    async def newest(client: RingbackClient) -> list[Delivery]:
-        return await collect_first(
-            client.deliveries(
-                state=state,
-                webhook_id=webhook,
-                call_id=call,
-                category=category,
-                min_attempts=min_attempts,
-                latest=latest,
-                since=with_offset(since),
-                until=with_offset(until),
-                id_prefix=id_prefix,
-            ),
-            limit=limit,
-        )
-
-    deliveries = run_with_client(url, api_key, newest, principal=owner)
-    print_list(deliveries, columns_for(owner, _COLUMNS), as_json=as_json, none="There are no such deliveries.")
+    deliveries = options.collect(
+        lambda client: client.deliveries(
+            state=state,
+            webhook_id=webhook,
+            call_id=call,
+            category=category,
+            min_attempts=min_attempts,
+            latest=latest,
+            since=with_offset(since),
+            until=with_offset(until),
+            id_prefix=id_prefix,
+        ),
+        limit=limit,
+    )
+    print_list(deliveries, options.with_owner(_COLUMNS), as_json=options.as_json, none="There are no such deliveries.")
 
 
 @app.command("show")
-@exit_on_errors()
-def show_delivery(
-    delivery_id: DeliveryId,
-    *,
-    principal: ForPrincipal = None,
-    all_principals: ForAllPrincipals = False,
-    _as_json: AlwaysJson = True,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
-) -> None:
+@client_command()
+def show_delivery(delivery_id: DeliveryId, *, options: DocumentOptions) -> None:
     """Show a delivery with every attempt, as JSON. It does not contain the body."""
-    owner = choose_principal(principal, all_principals)
-    delivery = run_with_client(url, api_key, lambda client: client.delivery(delivery_id), principal=owner)
-    print_json(model_to_json(delivery))
+    print_model(options.run(lambda client: client.delivery(delivery_id)))
 
 
 @app.command()
-@exit_on_errors()
+@client_command()
 def redeliver(
     delivery_id: Annotated[
         str | None,
@@ -121,34 +107,18 @@ def redeliver(
     state: Annotated[
         EndedState | None, typer.Option("--state", help="Only deliveries in this state. Default: dead.")
     ] = None,
-    webhook: Annotated[str | None, typer.Option("--webhook", help="Only deliveries to this webhook.")] = None,
-    call: Annotated[str | None, typer.Option("--call", help="Only deliveries of this call's events.")] = None,
+    webhook: ToWebhook = None,
+    call: OfCall = None,
     category: Annotated[
         str | None, typer.Option("--category", help="Only those whose last attempt ended so, for example http_5xx.")
     ] = None,
-    session: Annotated[str | None, typer.Option("--session", help="Only calls of this client_session_id.")] = None,
-    correlation: Annotated[
-        str | None, typer.Option("--correlation", help="Only calls with this correlation_id.")
-    ] = None,
-    since: Annotated[
-        datetime | None, typer.Option("--since", formats=TIME_FORMATS, help="Only those created from this time on.")
-    ] = None,
-    until: Annotated[
-        datetime | None, typer.Option("--until", formats=TIME_FORMATS, help="Only those created before this time.")
-    ] = None,
+    session: OfSession = None,
+    correlation: OfCorrelation = None,
+    since: Since = None,
+    until: Until = None,
     cursor: Annotated[str | None, typer.Option("--cursor", help="Continue an earlier command.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the numbers, and change nothing.")] = False,
-    principal: ForPrincipal = None,
-    all_principals: Annotated[
-        bool,
-        typer.Option(
-            "--all-principals",
-            help="For an operator (scope admin): DELIVERY may belong to any owner. Filters need --principal NAME.",
-        ),
-    ] = False,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
+    dry_run: DryRun = False,
+    options: _RedeliveryOptions,
 ) -> None:
     """Send a delivery again now, with the same webhook-id; or, without DELIVERY, all ended ones that match the filters."""
     given = {
@@ -163,37 +133,27 @@ def redeliver(
         "cursor": cursor,
         "dry_run": dry_run or None,
     }
-    options = cast("RedeliveryOptions", {member: value for member, value in given.items() if value is not None})
-    owner = choose_principal(principal, all_principals)
-    if delivery_id is None and all_principals:
+    filters = cast("RedeliveryOptions", {member: value for member, value in given.items() if value is not None})
+    if delivery_id is None and options.all_principals:
         raise typer.BadParameter("filters choose deliveries of one principal: name it with --principal NAME")
     if delivery_id is None:
-        _redeliver_many(options, url, api_key, principal=owner, as_json=as_json)
-    elif options:
+        redelivery = options.run(lambda client: client.redeliver_many(**filters))
+        options.print_model(redelivery, partial(_print_redelivery, dry_run=dry_run))
+    elif filters:
         raise typer.BadParameter("give either DELIVERY or filters")
     else:
-        _redeliver_one(delivery_id, url, api_key, principal=owner, as_json=as_json)
+        options.print_model(options.run(lambda client: client.redeliver(delivery_id)), _print_redelivered)
 
 
-def _redeliver_many(
-    options: RedeliveryOptions, url: str, api_key: str | None, *, principal: str | None, as_json: bool
-) -> None:
-    redelivery = run_with_client(url, api_key, lambda client: client.redeliver_many(**options), principal=principal)
-    if as_json:
-        print_json(model_to_json(redelivery))
-        return
-    print_output(f"{'would be redelivered' if options.get('dry_run') else 'redelivered'}: {redelivery.redelivered}")
+def _print_redelivery(redelivery: Redelivery, *, dry_run: bool) -> None:
+    print_output(f"{'would be redelivered' if dry_run else 'redelivered'}: {redelivery.redelivered}")
     print_output(f"skipped: {redelivery.skipped}")
     print_open_deliveries(redelivery)
     if redelivery.cursor:
         print_message(f"There are more: add --cursor {redelivery.cursor}")
 
 
-def _redeliver_one(delivery_id: str, url: str, api_key: str | None, *, principal: str | None, as_json: bool) -> None:
-    delivery = run_with_client(url, api_key, lambda client: client.redeliver(delivery_id), principal=principal)
-    if as_json:
-        print_json(model_to_json(delivery))
-        return
+def _print_redelivered(delivery: RequestedDelivery) -> None:
     print_output(delivery.id)
     print_open_deliveries(delivery)
     print_message(f"It is {delivery.state}. See the outcome: ringback deliveries show {delivery.id}")

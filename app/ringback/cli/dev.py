@@ -18,7 +18,7 @@ from ringback import server
 from ringback.cli.client_options import URL_DEFAULT
 from ringback.cli.output import exit_on_errors, exit_with_error, print_output
 from ringback.cli.serve import load_development_settings
-from ringback.cli.service_errors import SERVICE_ERRORS, exit_code_of_start
+from ringback.cli.server_options import SERVICE_ERRORS, exit_code_of_start
 from ringback.client import ClientError, RingbackClient
 from ringback.upstreams.config import parse_upstream_option
 from ringback.upstreams.transports import child_process

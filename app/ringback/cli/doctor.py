@@ -19,8 +19,9 @@ from ringback.cli.doctor_database import Finding, check_database
 from ringback.cli.doctor_own_service import find_own_installation
 from ringback.cli.doctor_public_url import check_public_paths, check_public_url
 from ringback.cli.doctor_service import check_running_service, is_elsewhere
-from ringback.cli.doctor_upstreams import check_upstreams, describe_unknown_upstreams
-from ringback.cli.output import DATABASE_HELP, EXIT_NO_RESULT, AsJson, print_json, print_output
+from ringback.cli.doctor_upstreams import UPSTREAM_CHECK, check_upstreams, describe_unknown_upstreams
+from ringback.cli.output import EXIT_NO_RESULT, AsJson, print_json, print_output
+from ringback.cli.server_options import Database
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.errors import StoreUnavailable
 from ringback.notifier.http.dialer import make_tls_context
@@ -37,10 +38,7 @@ def doctor(
     *,
     config: ConfigFile = None,
     upstream: UpstreamOption = None,
-    database: Annotated[
-        str | None,
-        typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help=DATABASE_HELP),
-    ] = None,
+    database: Database = None,
     url: Annotated[
         str | None,
         typer.Option("--url", envvar="RINGBACK_URL", help="The URL of the service. Default: from the settings."),
@@ -74,9 +72,13 @@ def doctor(
         else:
             api_key, read_entries = own.api_key, own.read_entries
             findings += own.describe()
-        findings += asyncio.run(_check_installation_here(settings, read_entries, url, has_api_key=bool(api_key)))
+        here = asyncio.run(_check_installation_here(settings, read_entries, url, has_api_key=bool(api_key)))
+        findings += here
         if own is None or own.is_running:
-            findings += asyncio.run(_check_service(settings, url, api_key, callbacks=callbacks))
+            lists_tools = not any(each.about.startswith(UPSTREAM_CHECK) for each in here)
+            findings += asyncio.run(
+                _check_service(settings, url, api_key, callbacks=callbacks, lists_tools=lists_tools)
+            )
     _print_findings(findings, as_json=as_json)
     if not all(finding.ok for finding in findings):
         raise typer.Exit(EXIT_NO_RESULT)
@@ -111,11 +113,13 @@ def _choose_url(settings: Settings, url: str | None) -> str:
     return (url or settings.base_url).rstrip("/")
 
 
-async def _check_service(settings: Settings, url: str | None, api_key: str | None, *, callbacks: bool) -> list[Finding]:
+async def _check_service(
+    settings: Settings, url: str | None, api_key: str | None, *, callbacks: bool, lists_tools: bool
+) -> list[Finding]:
     clock = SystemClock()
     service_url = _choose_url(settings, url)
     findings = await checks.check_service(service_url, clock=clock)
-    findings += await check_running_service(service_url, api_key, clock=clock)
+    findings += await check_running_service(service_url, api_key, lists_tools=lists_tools, clock=clock)
     if not is_elsewhere(service_url, settings):
         process_url = settings.process_url if service_url == settings.base_url else service_url
         findings.append(await check_public_url(settings, process_url))

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from ringback import __version__
 from ringback.cli.client_options import create_client
 from ringback.cli.doctor_database import CLOCK_SKEW_SECONDS_MAX, Finding
+from ringback.cli.doctor_upstreams import check_listed_tools
 from ringback.client import ClientError, Forbidden, RingbackClient, ServiceStatus, Webhook
 from ringback.domain.clock import Clock
 from ringback.domain.principal import ALL_PRINCIPALS
@@ -30,8 +31,8 @@ def is_elsewhere(service_url: str, settings: Settings) -> bool:
 # -- what the service says -------------------------------------------------------------------------------------------------
 
 
-async def check_running_service(url: str, api_key: str | None, *, clock: Clock) -> list[Finding]:
-    """The service's own checks, for a key with the scope `admin`."""
+async def check_running_service(url: str, api_key: str | None, *, lists_tools: bool, clock: Clock) -> list[Finding]:
+    """The service's own checks, for a key with the scope `admin`. `lists_tools`: this machine cannot list them itself."""
     if not api_key:
         return [Finding("service status", True, "not asked: give a key with the scope admin (--api-key)")]
     try:
@@ -41,11 +42,16 @@ async def check_running_service(url: str, api_key: str | None, *, clock: Clock) 
         ):
             status = await client.status()
             webhooks = await _read_failing_webhooks(operator_client)
+            tools = await check_listed_tools(client, status.upstreams if lists_tools else [])
     except Forbidden:
         return [Finding("service status", True, "not asked: the key lacks the scope admin")]
     except ClientError as problem:
         return [Finding("service status", False, str(problem))]
-    return [*describe_status(status, clock=clock), *describe_failing_webhooks(webhooks, status.failing_webhooks)]
+    return [
+        *describe_status(status, clock=clock),
+        *tools,
+        *describe_failing_webhooks(webhooks, status.failing_webhooks),
+    ]
 
 
 def describe_status(status: ServiceStatus, *, clock: Clock) -> list[Finding]:

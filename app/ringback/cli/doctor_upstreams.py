@@ -2,15 +2,17 @@
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ringback.bootstrap import load_authorities
 from ringback.cli.doctor_database import Finding
+from ringback.client import ClientError, RingbackClient, Upstream
 from ringback.domain.clock import Clock
 from ringback.domain.errors import SignInRequired, Unavailable
 from ringback.domain.upstream_logins import SHARED_OWNER, CredentialsScope
-from ringback.domain.upstreams import SkippedUpstream, ToolInfo
+from ringback.domain.upstreams import SkippedUpstream
 from ringback.settings import Settings
 from ringback.upstreams.config import UpstreamConfig, UpstreamEntry
 from ringback.upstreams.own_address import OwnAddress
@@ -18,6 +20,8 @@ from ringback.upstreams.own_address import OwnAddress
 if TYPE_CHECKING:
     from ringback.upstreams.registry import UpstreamRegistry
 
+UPSTREAM_CHECK: Final = "upstream "
+"""How the findings of this machine's own upstreams begin; the name follows."""
 TOOLS_SHOWN_MAX: Final = 5
 """Of those whose arguments are not checked; the count says how many there are."""
 NAME_LENGTH_MAX: Final = 64
@@ -33,7 +37,7 @@ async def check_upstreams(entries: Sequence[UpstreamEntry], settings: Settings, 
     ]
     configs = [each for each in entries if isinstance(each, UpstreamConfig)]
     skipped = [
-        Finding(f"upstream {each.configured_name}", False, f"It is skipped: {each.advice}")
+        Finding(f"{UPSTREAM_CHECK}{each.configured_name}", False, f"It is skipped: {each.advice}")
         for each in entries
         if isinstance(each, SkippedUpstream)
     ]
@@ -75,7 +79,7 @@ async def _check_connections(configs: Sequence[UpstreamConfig], settings: Settin
 async def _check_upstream(
     upstreams: "UpstreamRegistry", config: UpstreamConfig, ends_at: float, clock: Clock
 ) -> Finding:
-    name, about = config.name, f"upstream {config.name}"
+    name, about = config.name, f"{UPSTREAM_CHECK}{config.name}"
     if config.credentials is CredentialsScope.PRINCIPAL:
         return Finding(
             about, True, "Each principal uses it with a login of its own, so it was not asked for its tools."
@@ -95,7 +99,27 @@ async def _check_upstream(
         return Finding(about, True, f"{len(tools)} tools{describe_unchecked(await _find_schema_problems(checked))}")
 
 
-async def _find_schema_problems(tools: Sequence[ToolInfo]) -> dict[str, str]:
+async def check_listed_tools(client: RingbackClient, upstreams: Iterable[Upstream]) -> list[Finding]:
+    """The tools that a running service lists, one finding for each of these upstreams whose list it has."""
+    findings: list[Finding] = []
+    for upstream in upstreams:
+        with suppress(ClientError):  # the status of the upstream says why
+            tools = await client.tools(upstream.name)
+            checked = tools if upstream.checks_arguments else ()
+            unchecked = describe_unchecked(await _find_schema_problems(checked))
+            findings.append(Finding(f"service tools of {upstream.name}", True, f"{len(tools)} tools{unchecked}"))
+    return findings
+
+
+class _ListedTool(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def input_schema(self) -> Mapping[str, Any]: ...
+
+
+async def _find_schema_problems(tools: Sequence[_ListedTool]) -> dict[str, str]:
     """Why arguments of a tool are not checked, by its name."""
     from ringback.upstreams.json_schema.schema import find_schema_problem  # noqa: PLC0415 - as `_check_connections`
 

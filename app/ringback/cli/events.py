@@ -2,25 +2,19 @@
 
 from collections.abc import Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
+from pydantic import BaseModel
 
 from ringback.cli.arguments import parse_arguments, read_object
 from ringback.cli.callback_text import describe_webhook_event
-from ringback.cli.client_options import (
-    URL_DEFAULT,
-    ApiKey,
-    ForAllPrincipals,
-    ForPrincipal,
-    Url,
-    choose_principal,
-    run_with_client,
-)
+from ringback.cli.client_options import OfCorrelation, OfSession, OperatorOptions, PrintOptions, client_command
 from ringback.cli.following import format_progress
-from ringback.cli.output import exit_on_errors, model_to_json, print_json_line, print_message, print_output
-from ringback.client import ClientError, Event, EventType, RingbackClient
+from ringback.cli.output import model_to_json, print_json_line, print_message, print_output
+from ringback.client import ClientError, Event, EventType, PublishedEvent, RingbackClient
 from ringback.client.options import EventOptions
 from ringback.suggestions import find_similar
 
@@ -31,8 +25,21 @@ app = typer.Typer(
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LineOptions(PrintOptions):
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on one line.")] = False
+
+    def print_json(self, model: BaseModel) -> None:
+        print_json_line(model_to_json(model))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EventsOptions(_LineOptions, OperatorOptions):
+    as_json: Annotated[bool, typer.Option("--json", help="Print each event as JSON on one line.")] = False
+
+
 @app.callback(invoke_without_command=True)
-@exit_on_errors()
+@client_command()
 def events(
     context: typer.Context,
     *,
@@ -42,22 +49,15 @@ def events(
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Only events of this name, such as call.finished.")] = None,
     call: Annotated[str | None, typer.Option("--call", help="Only events of this call.")] = None,
-    session: Annotated[str | None, typer.Option("--session", help="Only calls of this client_session_id.")] = None,
-    correlation: Annotated[
-        str | None, typer.Option("--correlation", help="Only calls with this correlation_id.")
-    ] = None,
+    session: OfSession = None,
+    correlation: OfCorrelation = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Largest number of events. Default: all.")] = None,
-    principal: ForPrincipal = None,
-    all_principals: ForAllPrincipals = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print each event as JSON on one line.")] = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
+    options: _EventsOptions,
 ) -> None:
     """Print events, unless a subcommand is given."""
     if context.invoked_subcommand is not None:
         return
-    owner = choose_principal(principal, all_principals)
-    if all_principals and follow:
+    if options.all_principals and follow:
         raise typer.BadParameter("--follow needs one principal: events of all have no common order")
 
     async def print_events(client: RingbackClient) -> None:
@@ -75,8 +75,8 @@ def events(
             async with aclosing(found):
                 printed = 0
                 async for event in found:
-                    _print_event(event, as_json=as_json)
-                    last = None if all_principals else event.cursor
+                    options.print_model(event, _print_event)
+                    last = None if options.all_principals else event.cursor
                     printed += 1
                     if printed == limit:
                         break
@@ -84,19 +84,16 @@ def events(
             if last is not None:
                 print_message(f"Continue: ringback events --cursor {last}")
 
-    run_with_client(url, api_key, print_events, principal=owner)
+    options.run(print_events)
 
 
 def _print_truncation() -> None:
     print_message("Events after your cursor are missing: they are older than the service keeps them.")
 
 
-def _print_event(event: Event, *, as_json: bool) -> None:
-    if as_json:
-        print_json_line(model_to_json(event))
-    else:
-        owner = f" {event.principal}" if event.principal else ""
-        print_output(f"{event.timestamp:%Y-%m-%d %H:%M:%S}{owner} {event.name} {describe_data(event.data)}".rstrip())
+def _print_event(event: Event) -> None:
+    owner = f" {event.principal}" if event.principal else ""
+    print_output(f"{event.timestamp:%Y-%m-%d %H:%M:%S}{owner} {event.name} {describe_data(event.data)}".rstrip())
 
 
 def describe_data(data: Mapping[str, Any]) -> str:
@@ -119,7 +116,7 @@ def _describe_progress(data: Mapping[str, Any]) -> str:
 
 
 @app.command("publish")
-@exit_on_errors()
+@client_command()
 def publish_event(
     name: Annotated[str, typer.Argument(help="The name: lower-case words with dots, such as order.paid.")],
     arguments: Annotated[
@@ -133,35 +130,29 @@ def publish_event(
     ] = None,
     session: Annotated[str | None, typer.Option("--session", help="Its client_session_id.")] = None,
     correlation: Annotated[str | None, typer.Option("--correlation", help="Its correlation_id.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on one line.")] = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
+    options: _LineOptions,
 ) -> None:
     """Publish an event of your own to your webhooks, polls and streams."""
     read_data = partial(
         parse_arguments, arguments or [], json_arguments=json_data, pairs_hint="its data", json_hint="--json-data"
     )
     read_data(input_schema=None)  # wrong usage is refused before any request
-    options: EventOptions = {}
-    if event_id is not None:
-        options["id"] = event_id
-    if session is not None:
-        options["client_session_id"] = session
-    if correlation is not None:
-        options["correlation_id"] = correlation
+    given = {"id": event_id, "client_session_id": session, "correlation_id": correlation}
+    members = cast("EventOptions", {member: value for member, value in given.items() if value is not None})
 
     async def publish(client: RingbackClient) -> None:
         declared = await _read_own_types(client)
         schema = declared[name].payload_schema if name in declared else None
-        published = await client.publish_event(name, read_data(input_schema=schema), **options)
-        if as_json:
-            print_json_line(model_to_json(published))
-        else:
-            print_output(f"{published.event_id} {'published' if published.created else 'was published before'}")
+        published = await client.publish_event(name, read_data(input_schema=schema), **members)
+        options.print_model(published, _print_published)
         if name not in declared and (similar := find_similar(name, declared)):
             print_message(f"Note: {name} is not declared; did you mean '{similar}'?")
 
-    run_with_client(url, api_key, publish)
+    options.run(publish)
+
+
+def _print_published(published: PublishedEvent) -> None:
+    print_output(f"{published.event_id} {'published' if published.created else 'was published before'}")
 
 
 async def _read_own_types(client: RingbackClient) -> Mapping[str, EventType]:
@@ -174,7 +165,7 @@ async def _read_own_types(client: RingbackClient) -> Mapping[str, EventType]:
 
 
 @app.command("declare")
-@exit_on_errors()
+@client_command()
 def declare_event_type(
     name: Annotated[str, typer.Argument(help="The name: lower-case words with dots, such as order.paid.")],
     *,
@@ -182,9 +173,7 @@ def declare_event_type(
         str | None, typer.Option("--description", help="For a model: what happens, and when to subscribe.")
     ] = None,
     payload: Annotated[str | None, typer.Option("--payload", help="A JSON Schema of its data, or @FILE.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on one line.")] = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
+    options: _LineOptions,
 ) -> None:
     """Declare a type of events of your own, so that clients subscribe to it before its first event.
 
@@ -192,14 +181,9 @@ def declare_event_type(
     Change a schema by addition only, because subscribers know the older one; an incompatible change needs a new name.
     """
     payload_schema = None if payload is None else read_object(payload, option="--payload")
-    declared = run_with_client(
-        url,
-        api_key,
-        lambda client: client.declare_event_type(name, description=description, payload_schema=payload_schema),
+    declared = options.run(
+        lambda client: client.declare_event_type(name, description=description, payload_schema=payload_schema)
     )
-    if as_json:
-        print_json_line(model_to_json(declared))
-    else:
-        print_output(f"{declared.name} is declared.")
+    options.print_model(declared, lambda declared: print_output(f"{declared.name} is declared."))
     if declared.warning is not None:
         print_message(f"Warning: {declared.warning}")

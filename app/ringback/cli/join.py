@@ -5,22 +5,19 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, WaitSeconds, run_with_client
+from ringback.cli.client_options import PrintOptions, WaitSeconds, client_command
 from ringback.cli.following import end_of_wait, exit_code_of_wait, repeat_request, show_outcome
-from ringback.cli.output import AsJson, exit_on_errors
 from ringback.client import Call, RingbackClient
 
 CALL_ID_PREFIX: Final = "call_"
 
 
-@exit_on_errors(exit_code=exit_code_of_wait)
+@client_command(exit_code=exit_code_of_wait)
 def join(
     call: Annotated[str, typer.Argument(metavar="CALL_ID|TOKEN", help="The call's id, call_…, or a resume token.")],
     *,
     wait_seconds: WaitSeconds = None,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
+    options: PrintOptions,
 ) -> None:
     """Wait for a call that was started earlier. Shows its progress and prints its result. Ctrl-C leaves the call running.
 
@@ -31,9 +28,9 @@ def join(
         found, result = await repeat_request(
             lambda: _find_call(client, call), ends_at=end_of_wait(wait_seconds), has_responded=False
         )
-        return await show_outcome(client, found, result, wait_seconds=wait_seconds, as_json=as_json)
+        return await show_outcome(client, found, result, wait_seconds=wait_seconds, as_json=options.as_json)
 
-    if code := run_with_client(url, api_key, run):
+    if code := options.run(run):
         raise typer.Exit(code)
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ringback.cli.arguments import parse_duration
 from ringback.cli.output import AsJson, create_console, exit_on_errors, print_json, print_message, print_output
-from ringback.cli.service_errors import SERVICE_ERRORS
+from ringback.cli.server_options import SERVICE_ERRORS, Database
 from ringback.domain.clock import format_iso
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.principal import DEFAULT_SCOPES, ApiKey, Scope
@@ -29,11 +29,6 @@ from ringback.upstreams.config import ConfigError, load_upstreams
 T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, help="Manage API keys and the service's own keys.")
-
-Database = Annotated[
-    str | None,
-    typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help="The service's database."),
-]
 
 Expires = Annotated[
     str | None,

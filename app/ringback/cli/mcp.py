@@ -21,7 +21,7 @@ from ringback.cli.embedded_service.paths import find_paths
 from ringback.cli.embedded_service.runtime_file import RunningService
 from ringback.cli.embedded_service.starter import ServiceStarter
 from ringback.cli.output import exit_on_errors
-from ringback.cli.service_errors import SERVICE_ERRORS
+from ringback.cli.server_options import SERVICE_ERRORS
 from ringback.cli.stdio_bridge import EndpointConfig, StartedService, run_bridge
 from ringback.domain.clock import SystemClock
 

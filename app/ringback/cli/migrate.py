@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ringback.cli.output import DATABASE_HELP, EXIT_NO_RESULT, AsJson, exit_on_errors, print_json, print_output
-from ringback.cli.service_errors import SERVICE_ERRORS, exit_code_of_start
+from ringback.cli.output import EXIT_NO_RESULT, AsJson, exit_on_errors, print_json, print_output
+from ringback.cli.server_options import SERVICE_ERRORS, Database, exit_code_of_start
 from ringback.service_database import migrate_database
 from ringback.settings import load_settings
 from ringback.storage.migrations import SchemaState
@@ -22,10 +22,7 @@ def migrate(
             "--check", help="Change nothing. Exits with 1 if migrations are missing, with 75 if the database is away."
         ),
     ] = False,
-    database: Annotated[
-        str | None,
-        typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help=DATABASE_HELP),
-    ] = None,
+    database: Database = None,
     as_json: AsJson = False,
 ) -> None:
     """Bring the database to this version's schema, or check whether it is. `ringback serve` migrates at its start, too."""

@@ -25,9 +25,6 @@ AlwaysJson = Annotated[bool, typer.Option("--json", help="Print JSON, as without
 
 EXIT_NO_RESULT: Final = 1
 """Exit code: the call ended with another outcome than `result`; a tool error is printed, too."""
-DATABASE_HELP: Final = (
-    "The service's database. A password belongs into RINGBACK_DATABASE_URL, because command lines are visible."
-)
 EXIT_NOT_DONE: Final = 2
 """Exit code: the request failed. The same as for a usage error."""
 TRY_AGAIN: Final = 75
@@ -68,6 +65,11 @@ def print_json(value: Any) -> None:
 def print_json_line(value: Any) -> None:
     """Print JSON on one line, for output without an end."""
     print_output(json.dumps(value, ensure_ascii=False, default=_json_default))
+
+
+def print_model(model: BaseModel) -> None:
+    """Print the JSON object of the REST API."""
+    print_json(model_to_json(model))
 
 
 def print_models(models: Iterable[BaseModel]) -> None:

@@ -9,8 +9,8 @@ import typer
 
 from ringback import server
 from ringback.cli.configured_upstreams import ConfigFile, UpstreamOption, load_configured_upstreams
-from ringback.cli.output import DATABASE_HELP, exit_on_errors, print_message
-from ringback.cli.service_errors import SERVICE_ERRORS, exit_code_of_start
+from ringback.cli.output import exit_on_errors, print_message
+from ringback.cli.server_options import SERVICE_ERRORS, Database, exit_code_of_start
 from ringback.domain.upstreams import SkippedUpstream
 from ringback.settings import Settings, load_settings
 from ringback.upstreams.config import (
@@ -35,10 +35,7 @@ def serve(
     ] = False,
     config: ConfigFile = None,
     upstream: UpstreamOption = None,
-    database: Annotated[
-        str | None,
-        typer.Option("--database", metavar="URL", envvar="RINGBACK_DATABASE_URL", help=DATABASE_HELP),
-    ] = None,
+    database: Database = None,
     roles: Annotated[
         str | None,
         typer.Option(

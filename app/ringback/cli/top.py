@@ -11,24 +11,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ringback.cli.client_options import (
-    ONLY_OWN_PRINCIPAL,
-    URL_DEFAULT,
-    ApiKey,
-    ForAllPrincipals,
-    ForPrincipal,
-    Url,
-    choose_principal,
-    run_with_client,
-)
-from ringback.cli.output import (
-    AsJson,
-    create_console,
-    exit_on_errors,
-    model_to_json,
-    print_json,
-    strip_control_characters,
-)
+from ringback.cli.client_options import ONLY_OWN_PRINCIPAL, OperatorOptions, client_command, collect_first
+from ringback.cli.output import create_console, model_to_json, print_json, strip_control_characters
 from ringback.client import HourInsights, Insights, Latency, RingbackClient, Webhook
 
 HOURS: Final = 24
@@ -46,36 +30,28 @@ class _Shown:
     """The newest ones."""
 
 
-@exit_on_errors()
+@client_command()
 def top(
     *,
     every: Annotated[float, typer.Option("--every", min=1, max=3600, help="Seconds between two readings.")] = 2,
     once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
-    principal: ForPrincipal = None,
-    all_principals: ForAllPrincipals = False,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
+    options: OperatorOptions,
 ) -> None:
     """Show what is open now and how the last calls and callbacks went, until interrupted.
 
     With --json, or if the output is no terminal, it is printed once.
     """
-    owner = choose_principal(principal, all_principals)
     console = create_console()
-    if as_json:
-        shown = run_with_client(url, api_key, _read, principal=owner)
+    if options.as_json:
+        shown = options.run(_read)
         webhooks = [model_to_json(webhook) for webhook in shown.failing_webhooks]
         print_json({**model_to_json(shown.insights), "newest_failing_webhooks": webhooks})
     elif once or not console.is_terminal:
-        console.print(_draw(run_with_client(url, api_key, _read, principal=owner)))
+        console.print(_draw(options.run(_read)))
     else:
         with Live(console=console, screen=True, auto_refresh=False) as live:
-            run_with_client(
-                url,
-                api_key,
-                lambda client: _read_repeatedly(client, every, lambda shown: live.update(_draw(shown), refresh=True)),
-                principal=owner,
+            options.run(
+                lambda client: _read_repeatedly(client, every, lambda shown: live.update(_draw(shown), refresh=True))
             )
 
 
@@ -86,11 +62,7 @@ async def _read_repeatedly(client: RingbackClient, every: float, show: Callable[
 
 
 async def _read(client: RingbackClient) -> _Shown:
-    failing: list[Webhook] = []
-    async for webhook in client.webhooks(health="failing"):
-        failing.append(webhook)
-        if len(failing) == WEBHOOKS_SHOWN:
-            break
+    failing = await collect_first(client.webhooks(health="failing"), limit=WEBHOOKS_SHOWN)
     return _Shown(insights=await client.insights(hours=HOURS), failing_webhooks=failing)
 
 

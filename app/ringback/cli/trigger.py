@@ -6,19 +6,9 @@ from typing import Annotated, Final
 
 import typer
 
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, run_with_client
-from ringback.cli.output import (
-    EXIT_NO_RESULT,
-    TRY_AGAIN,
-    AsJson,
-    exit_on_errors,
-    exit_with_error,
-    model_to_json,
-    print_json,
-    print_message,
-    print_output,
-)
-from ringback.client import Attempt, Delivery, DeliveryDetail, RingbackClient, Webhook
+from ringback.cli.client_options import PrintOptions, client_command, collect_first
+from ringback.cli.output import EXIT_NO_RESULT, TRY_AGAIN, exit_with_error, print_message, print_model, print_output
+from ringback.client import Attempt, Delivery, DeliveryDetail, RingbackClient
 
 POLL_INTERVAL_SECONDS: Final = 0.25
 WAIT_SECONDS_DEFAULT: Final = 15.0
@@ -27,7 +17,7 @@ WEBHOOKS_LISTED_MAX: Final = 10
 """In the error for several webhooks."""
 
 
-@exit_on_errors()
+@client_command()
 def trigger(
     webhook: Annotated[
         str | None,
@@ -37,9 +27,7 @@ def trigger(
     wait_seconds: Annotated[
         float, typer.Option("--wait-seconds", min=0, help="How long to wait for the first attempt.")
     ] = WAIT_SECONDS_DEFAULT,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
+    options: PrintOptions,
 ) -> None:
     """Send a signed test event to a webhook. Shows what its receiver answered, and exits with 1 unless it accepted."""
 
@@ -47,19 +35,15 @@ def trigger(
         webhook_id = webhook or await _only_webhook(client)
         return await _wait_for_attempt(client, await client.test_webhook(webhook_id), wait_seconds)
 
-    delivery = run_with_client(url, api_key, send)
-    if as_json:
-        print_json(model_to_json(delivery))
-    if code := _print_outcome(delivery, as_json=as_json):
+    delivery = options.run(send)
+    if options.as_json:
+        print_model(delivery)
+    if code := _print_outcome(delivery, as_json=options.as_json):
         raise typer.Exit(code)
 
 
 async def _only_webhook(client: RingbackClient) -> str:
-    webhooks: list[Webhook] = []
-    async for webhook in client.webhooks():
-        webhooks.append(webhook)
-        if len(webhooks) > WEBHOOKS_LISTED_MAX:
-            break
+    webhooks = await collect_first(client.webhooks(), limit=WEBHOOKS_LISTED_MAX + 1)
     if not webhooks:
         exit_with_error("You have no webhook. Register one: ringback webhooks add CALLBACK_URL")
     if len(webhooks) > 1:

@@ -8,21 +8,11 @@ from typing import Annotated, Final
 
 import typer
 
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, run_with_client, start_own_service
+from ringback.cli.client_options import PrintOptions, ServiceOptions, UpstreamName, client_command, start_own_service
 from ringback.cli.login_redirects import RedirectWaiter, listen_on_loopback, read_pasted_lines
-from ringback.cli.output import (
-    AsJson,
-    exit_on_errors,
-    model_to_json,
-    print_json,
-    print_message,
-    print_output,
-)
+from ringback.cli.output import print_message, print_output
 from ringback.client import CompletedLogin, RingbackClient, StartedLogin
 
-UpstreamName = Annotated[
-    str, typer.Argument(metavar="UPSTREAM", help="The upstream's name, as in `ringback upstreams`.")
-]
 NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Open no browser: only print the address.")]
 Scope = Annotated[
     str | None,
@@ -43,37 +33,34 @@ class LoginTimedOut(Exception):
     """The user did not complete the login in time."""
 
 
-@exit_on_errors(LoginTimedOut)
+@client_command(LoginTimedOut)
 def login(
     upstream: UpstreamName,
     *,
     scope: Scope = None,
     no_browser: NoBrowser = False,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
+    options: PrintOptions,
 ) -> None:
     """Sign in to an upstream in a browser. Calls that wait for it go on.
 
     Upstreams with "credentials": "shared" have one login for all principals, which needs the scope admin. Over SSH, open the
     printed address in any browser and paste the address that it shows at the end.
     """
-    start_own_service(url, api_key)
-    completed = run_with_client(
-        url, api_key, lambda client: sign_in(client, upstream, scope=scope, opens_browser=not no_browser)
-    )
-    if as_json:
-        print_json(model_to_json(completed))
-        return
+    start_own_service(options.url, options.api_key)
+    completed = options.run(lambda client: sign_in(client, upstream, scope=scope, opens_browser=not no_browser))
+    options.print_model(completed, _print_completed)
+
+
+def _print_completed(completed: CompletedLogin) -> None:
     whose = "for all principals" if completed.owner == "shared" else "for your calls"
     scopes = f" Scope: {completed.scope}." if completed.scope else ""
     print_output(f"Signed in to {completed.upstream} {whose}.{scopes}")
 
 
-@exit_on_errors()
-def logout(upstream: UpstreamName, url: Url = URL_DEFAULT, api_key: ApiKey = None) -> None:
+@client_command()
+def logout(upstream: UpstreamName, *, options: ServiceOptions) -> None:
     """Sign out of an upstream: the service deletes its tokens, and revokes them if the provider offers that."""
-    run_with_client(url, api_key, lambda client: client.end_login(upstream))
+    options.run(lambda client: client.end_login(upstream))
     print_output(f"Signed out of {upstream}.")
 
 

@@ -4,24 +4,20 @@ from typing import Annotated, Final
 
 import typer
 
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, run_with_client
-from ringback.cli.output import AsJson, exit_on_errors, print_models, print_table
+from ringback.cli.client_options import PrintOptions, client_command
+from ringback.cli.output import print_list
 
 _COLUMNS: Final = ("name", "limit", "used", "scope")
 
 
-@exit_on_errors()
+@client_command()
 def usage(
     principal: Annotated[
         str | None, typer.Option("--principal", help="Another principal. Needs the scope admin.")
     ] = None,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
+    *,
+    options: PrintOptions,
 ) -> None:
     """Show your quotas, and how much of each is used."""
-    limits = run_with_client(url, api_key, lambda client: client.usage(principal=principal))
-    if as_json:
-        print_models(limits)
-    else:
-        print_table(_COLUMNS, (limit.model_dump() for limit in limits))
+    limits = options.run(lambda client: client.usage(principal=principal))
+    print_list(limits, _COLUMNS, as_json=options.as_json, none="There are no quotas.")

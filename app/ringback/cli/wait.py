@@ -8,21 +8,13 @@ from typing import Annotated
 
 import typer
 
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, Url, WaitSeconds, run_with_client
+from ringback.cli.client_options import PrintOptions, WaitSeconds, client_command
 from ringback.cli.following import StillAway, describe_outcome, end_of_wait, exit_code_of_wait, repeat_request
-from ringback.cli.output import (
-    EXIT_NO_RESULT,
-    TRY_AGAIN,
-    AsJson,
-    exit_on_errors,
-    print_message,
-    print_models,
-    print_output,
-)
+from ringback.cli.output import EXIT_NO_RESULT, TRY_AGAIN, print_message, print_models, print_output
 from ringback.client import Call, RingbackClient
 
 
-@exit_on_errors(exit_code=exit_code_of_wait)
+@client_command(exit_code=exit_code_of_wait)
 def wait(
     call_ids: Annotated[list[str], typer.Argument(metavar="CALL_ID...", help="The ids of the calls, at most 100.")],
     *,
@@ -30,17 +22,15 @@ def wait(
         bool, typer.Option("--any/--all", help="End with the first call, or with the last.")
     ] = False,
     wait_seconds: WaitSeconds = None,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
+    options: PrintOptions,
 ) -> None:
     """Wait until calls have ended. Exits with 1 if one of the ended calls has no result.
 
     A restart of the service, or of its database, does not end the wait.
     """
     wait_for_calls = partial(_wait_for_calls, call_ids=call_ids, wait_for_any=wait_for_any, wait_seconds=wait_seconds)
-    calls = run_with_client(url, api_key, wait_for_calls)
-    if as_json:
+    calls = options.run(wait_for_calls)
+    if options.as_json:
         print_models(calls)
     else:
         for call in calls:

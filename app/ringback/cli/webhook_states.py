@@ -2,90 +2,41 @@
 
 from datetime import UTC
 
-from ringback.cli.client_options import (
-    URL_DEFAULT,
-    ApiKey,
-    ForAllPrincipals,
-    ForPrincipal,
-    Url,
-    WebhookId,
-    choose_principal,
-    run_with_client,
-)
-from ringback.cli.output import AsJson, exit_on_errors, model_to_json, print_json, print_message
-from ringback.client import WebhookChange
+from ringback.cli.client_options import OperatorOptions, WebhookId, client_command
+from ringback.cli.output import print_message
+from ringback.client import ChangedWebhook, WebhookChange
 from ringback.client.webhook_models import OpenDeliveries
 
 
-@exit_on_errors()
-def enable(
-    webhook_id: WebhookId,
-    *,
-    principal: ForPrincipal = None,
-    all_principals: ForAllPrincipals = False,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
-) -> None:
+@client_command()
+def enable(webhook_id: WebhookId, *, options: OperatorOptions) -> None:
     """Activate a webhook, and send the callbacks now that were held for it or wait for a later attempt."""
-    owner = choose_principal(principal, all_principals)
-    _change(webhook_id, url, api_key, {"state": "active"}, principal=owner, as_json=as_json)
+    _change(webhook_id, options, {"state": "active"})
 
 
-@exit_on_errors()
-def disable(
-    webhook_id: WebhookId,
-    *,
-    principal: ForPrincipal = None,
-    all_principals: ForAllPrincipals = False,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
-) -> None:
+@client_command()
+def disable(webhook_id: WebhookId, *, options: OperatorOptions) -> None:
     """Disable a webhook. It receives no callbacks until it is enabled."""
-    owner = choose_principal(principal, all_principals)
-    _change(webhook_id, url, api_key, {"state": "disabled"}, principal=owner, as_json=as_json)
+    _change(webhook_id, options, {"state": "disabled"})
 
 
-@exit_on_errors()
-def pause(
-    webhook_id: WebhookId,
-    *,
-    principal: ForPrincipal = None,
-    all_principals: ForAllPrincipals = False,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
-) -> None:
+@client_command()
+def pause(webhook_id: WebhookId, *, options: OperatorOptions) -> None:
     """Hold a webhook's callbacks until it is resumed. They are still given up at their age."""
-    owner = choose_principal(principal, all_principals)
-    _change(webhook_id, url, api_key, {"paused": True}, principal=owner, as_json=as_json)
+    _change(webhook_id, options, {"paused": True})
 
 
-@exit_on_errors()
-def resume(
-    webhook_id: WebhookId,
-    *,
-    principal: ForPrincipal = None,
-    all_principals: ForAllPrincipals = False,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
-) -> None:
+@client_command()
+def resume(webhook_id: WebhookId, *, options: OperatorOptions) -> None:
     """Send a paused webhook's callbacks now."""
-    owner = choose_principal(principal, all_principals)
-    _change(webhook_id, url, api_key, {"paused": False}, principal=owner, as_json=as_json)
+    _change(webhook_id, options, {"paused": False})
 
 
-def _change(
-    webhook_id: str, url: str, api_key: str | None, change: WebhookChange, *, principal: str | None, as_json: bool
-) -> None:
-    webhook = run_with_client(
-        url, api_key, lambda client: client.change_webhook(webhook_id, **change), principal=principal
-    )
-    if as_json:
-        print_json(model_to_json(webhook))
-        return
+def _change(webhook_id: str, options: OperatorOptions, change: WebhookChange) -> None:
+    options.print_model(options.run(lambda client: client.change_webhook(webhook_id, **change)), _print_state)
+
+
+def _print_state(webhook: ChangedWebhook) -> None:
     print_message(f"{webhook.id} is {webhook.state}{' and paused' if webhook.paused_at else ''}.")
     if webhook.state != "disabled":
         print_open_deliveries(webhook)

@@ -1,38 +1,38 @@
 """`ringback webhooks`: manages webhooks through the REST API."""
 
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Final, cast
 
 import typer
 
-from ringback.cli.arguments import TIME_FORMATS, with_offset
+from ringback.cli.arguments import TIME_FORMATS, parse_headers, with_offset
 from ringback.cli.client_options import (
     ONLY_OWN_PRINCIPAL,
-    URL_DEFAULT,
-    ApiKey,
-    ForAllPrincipals,
-    ForPrincipal,
+    DocumentOptions,
+    DryRun,
+    OfSession,
+    OfTool,
+    OfUpstream,
+    OperatorOptions,
     Outcome,
-    Url,
+    PrintOptions,
     WebhookId,
-    choose_principal,
-    columns_for,
+    client_command,
     leaves_out_others,
-    run_with_client,
 )
-from ringback.cli.output import (
-    AlwaysJson,
-    AsJson,
-    exit_on_errors,
-    model_to_json,
-    print_json,
-    print_message,
-    print_models,
-    print_output,
-    print_table,
-)
+from ringback.cli.output import print_json, print_message, print_model, print_models, print_output, print_table
 from ringback.cli.webhook_states import disable, enable, pause, print_open_deliveries, resume
-from ringback.client import NamedWebhookOptions, RingbackClient, Webhook
+from ringback.client import (
+    ChangedWebhook,
+    NamedWebhookOptions,
+    RegisteredWebhook,
+    Replay,
+    RequestedDelivery,
+    RingbackClient,
+    RotatedWebhook,
+    Webhook,
+)
 
 app = typer.Typer(no_args_is_help=True, help="Manage webhooks.")
 
@@ -40,7 +40,7 @@ _COLUMNS: Final = ("id", "name", "state", "paused_at", "url", "events", "expires
 
 
 @app.command("list")
-@exit_on_errors()
+@client_command()
 def list_webhooks(
     *,
     failing: Annotated[
@@ -50,44 +50,32 @@ def list_webhooks(
         str | None,
         typer.Option("--state", help="Only those in this state: active, pending_verification, suspended or disabled."),
     ] = None,
-    principal: ForPrincipal = None,
-    all_principals: ForAllPrincipals = False,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
+    options: OperatorOptions,
 ) -> None:
     """List your webhooks, newest first."""
-    owner = choose_principal(principal, all_principals)
 
     async def read_all(client: RingbackClient) -> tuple[list[Webhook], bool]:
         webhooks = [webhook async for webhook in client.webhooks(health="failing" if failing else None, state=state)]
-        asks = (failing or not webhooks) and not as_json
-        return webhooks, asks and await leaves_out_others(client, principal=owner, api_key=api_key)
+        asks = (failing or not webhooks) and not options.as_json
+        return webhooks, asks and await leaves_out_others(client, options)
 
-    webhooks, is_partial = run_with_client(url, api_key, read_all, principal=owner)
-    if as_json:
+    webhooks, is_partial = options.run(read_all)
+    if options.as_json:
         print_models(webhooks)
     elif webhooks:
         print_table(
-            columns_for(owner, _COLUMNS),
+            options.with_owner(_COLUMNS),
             (webhook.model_dump() | {"last_error": describe_last_error(webhook)} for webhook in webhooks),
         )
         _print_advice(webhooks)
     elif failing and state is None:
         print_message("No webhook is failing.")
-    elif owner is not None or state is not None:
+    elif options.owner is not None or state is not None:
         print_message("There are no such webhooks.")
     else:
         print_message("You have no webhooks. Register one: ringback webhooks add CALLBACK_URL")
     if is_partial:
         print_message(ONLY_OWN_PRINCIPAL.format(command=f"webhooks list{' --failing' if failing else ''}"))
-
-
-def _parse_headers(lines: list[str]) -> dict[str, str]:
-    pairs = [line.partition(":") for line in lines]
-    if any(not separator for _, separator, _ in pairs):
-        raise typer.BadParameter("Write a header as NAME:VALUE.", param_hint="--header")
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def describe_last_error(webhook: Webhook) -> str | None:
@@ -104,7 +92,7 @@ def _print_advice(webhooks: list[Webhook]) -> None:
 
 
 @app.command()
-@exit_on_errors()
+@client_command()
 def add(
     callback_url: Annotated[str, typer.Argument(metavar="CALLBACK_URL", help="The https URL that receives callbacks.")],
     *,
@@ -120,12 +108,12 @@ def add(
         str | None,
         typer.Option("--name", help="Your name for it. The same name again changes the webhook instead of adding one."),
     ] = None,
-    upstream: Annotated[str | None, typer.Option("--upstream", help="Only calls of this upstream.")] = None,
+    upstream: OfUpstream = None,
     resource: Annotated[
         str | None, typer.Option("--resource", help="With --event upstream.changed: only changes of this resource URI.")
     ] = None,
-    tool: Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")] = None,
-    session: Annotated[str | None, typer.Option("--session", help="Only calls of this client_session_id.")] = None,
+    tool: OfTool = None,
+    session: OfSession = None,
     correlation: Annotated[
         str | None, typer.Option("--correlation", help="A correlation_id that its callbacks contain.")
     ] = None,
@@ -152,9 +140,7 @@ def add(
         list[str] | None,
         typer.Option("--header", metavar="NAME:VALUE", help="A header that every callback has. May be repeated."),
     ] = None,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
+    options: PrintOptions,
 ) -> None:
     """Register a callback URL and print its signing secret, which cannot be printed again."""
     given = {
@@ -172,21 +158,20 @@ def add(
         "rate_per_second": rate,
         "retries": {"schedule": retry} if retry else None,
         "description": description,
-        "headers": _parse_headers(header or []) or None,
+        "headers": parse_headers(header or []) or None,
     }
-    options = cast("NamedWebhookOptions", {member: value for member, value in given.items() if value is not None})
-    webhook = run_with_client(
-        url,
-        api_key,
+    chosen = cast("NamedWebhookOptions", {member: value for member, value in given.items() if value is not None})
+    webhook = options.run(
         lambda client: (
-            client.register_webhook(callback_url, **options)
+            client.register_webhook(callback_url, **chosen)
             if name is None
-            else client.put_webhook(name, callback_url, **options)
-        ),
+            else client.put_webhook(name, callback_url, **chosen)
+        )
     )
-    if as_json:
-        print_json(model_to_json(webhook))
-        return
+    options.print_model(webhook, _print_registration)
+
+
+def _print_registration(webhook: RegisteredWebhook) -> None:
     print_output(f"id: {webhook.id}")
     print_output(f"state: {webhook.state}")
     if webhook.secret:
@@ -195,59 +180,31 @@ def add(
 
 
 @app.command("show")
-@exit_on_errors()
-def show_webhook(
-    webhook_id: WebhookId,
-    *,
-    principal: ForPrincipal = None,
-    all_principals: ForAllPrincipals = False,
-    _as_json: AlwaysJson = True,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
-) -> None:
+@client_command()
+def show_webhook(webhook_id: WebhookId, *, options: DocumentOptions) -> None:
     """Show a webhook as JSON, without its secret."""
-    owner = choose_principal(principal, all_principals)
-    webhook = run_with_client(url, api_key, lambda client: client.webhook(webhook_id), principal=owner)
-    print_json(model_to_json(webhook))
+    print_model(options.run(lambda client: client.webhook(webhook_id)))
 
 
 @app.command()
-@exit_on_errors()
-def remove(
-    webhook_id: WebhookId,
-    *,
-    principal: ForPrincipal = None,
-    all_principals: ForAllPrincipals = False,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
-) -> None:
+@client_command()
+def remove(webhook_id: WebhookId, *, options: OperatorOptions) -> None:
     """Remove a webhook, and cancel its undelivered callbacks. This also ends the subscription of an MCP client."""
-    owner = choose_principal(principal, all_principals)
-    run_with_client(url, api_key, lambda client: client.delete_webhook(webhook_id), principal=owner)
-    if as_json:
+    options.run(lambda client: client.delete_webhook(webhook_id))
+    if options.as_json:
         print_json({"id": webhook_id, "removed": True})
     else:
         print_message(f"{webhook_id} is removed.")
 
 
 @app.command()
-@exit_on_errors()
-def verify(
-    webhook_id: WebhookId,
-    *,
-    principal: ForPrincipal = None,
-    all_principals: ForAllPrincipals = False,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
-) -> None:
+@client_command()
+def verify(webhook_id: WebhookId, *, options: OperatorOptions) -> None:
     """Send a challenge to a webhook's URL, which must answer it before it receives callbacks."""
-    owner = choose_principal(principal, all_principals)
-    webhook = run_with_client(url, api_key, lambda client: client.verify_webhook(webhook_id), principal=owner)
-    if as_json:
-        print_json(model_to_json(webhook))
-        return
+    options.print_model(options.run(lambda client: client.verify_webhook(webhook_id)), _print_verification)
+
+
+def _print_verification(webhook: ChangedWebhook) -> None:
     print_output(f"state: {webhook.state}")
     print_open_deliveries(webhook)
     if webhook.last_error and webhook.state == "pending_verification":
@@ -255,29 +212,20 @@ def verify(
 
 
 @app.command("test")
-@exit_on_errors()
-def send_test(
-    webhook_id: WebhookId,
-    *,
-    principal: ForPrincipal = None,
-    all_principals: ForAllPrincipals = False,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
-) -> None:
+@client_command()
+def send_test(webhook_id: WebhookId, *, options: OperatorOptions) -> None:
     """Send a signed test callback to a webhook. `ringback trigger` also waits for its outcome."""
-    owner = choose_principal(principal, all_principals)
-    delivery = run_with_client(url, api_key, lambda client: client.test_webhook(webhook_id), principal=owner)
-    if as_json:
-        print_json(model_to_json(delivery))
-        return
+    options.print_model(options.run(lambda client: client.test_webhook(webhook_id)), _print_test)
+
+
+def _print_test(delivery: RequestedDelivery) -> None:
     print_output(delivery.id)
     print_open_deliveries(delivery)
     print_message(f"See the outcome: ringback deliveries show {delivery.id}")
 
 
 @app.command("rotate-secret")
-@exit_on_errors()
+@client_command()
 def rotate_secret(
     webhook_id: WebhookId,
     *,
@@ -288,17 +236,14 @@ def rotate_secret(
             "--overlap-seconds", min=0, help="Seconds that earlier secrets still sign. Default: a day. 0 ends them now."
         ),
     ] = None,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
+    options: PrintOptions,
 ) -> None:
     """Give a webhook a new signing secret and print it. It cannot be printed again."""
-    rotated = run_with_client(
-        url, api_key, lambda client: client.rotate_secret(webhook_id, secret=secret, overlap_seconds=overlap)
-    )
-    if as_json:
-        print_json(model_to_json(rotated))
-        return
+    rotated = options.run(lambda client: client.rotate_secret(webhook_id, secret=secret, overlap_seconds=overlap))
+    options.print_model(rotated, _print_rotation)
+
+
+def _print_rotation(rotated: RotatedWebhook) -> None:
     if rotated.secret:
         print_output(rotated.secret)
     print_message(f"Earlier secrets also sign until {rotated.overlap_ends_at:%Y-%m-%d %H:%M:%S} UTC.")
@@ -306,7 +251,7 @@ def rotate_secret(
 
 
 @app.command()
-@exit_on_errors()
+@client_command()
 def replay(
     webhook_id: WebhookId,
     *,
@@ -316,25 +261,19 @@ def replay(
     ] = None,
     cursor: Annotated[str | None, typer.Option("--cursor", help="Events after this cursor.")] = None,
     dead: Annotated[bool, typer.Option("--dead", help="All deliveries that were given up.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the numbers, and change nothing.")] = False,
-    principal: ForPrincipal = None,
-    all_principals: ForAllPrincipals = False,
-    as_json: AsJson = False,
-    url: Url = URL_DEFAULT,
-    api_key: ApiKey = None,
+    dry_run: DryRun = False,
+    options: OperatorOptions,
 ) -> None:
     """Send a webhook's earlier callbacks again."""
-    replay = run_with_client(
-        url,
-        api_key,
+    replay = options.run(
         lambda client: client.replay_webhook(
             webhook_id, since=with_offset(since), cursor=cursor, dead=dead, dry_run=dry_run
-        ),
-        principal=choose_principal(principal, all_principals),
+        )
     )
-    if as_json:
-        print_json(model_to_json(replay))
-        return
+    options.print_model(replay, partial(_print_replay, dry_run=dry_run))
+
+
+def _print_replay(replay: Replay, *, dry_run: bool) -> None:
     print_output(f"{'would be replayed' if dry_run else 'replayed'}: {replay.replayed}")
     print_output(f"still_open: {replay.still_open}")
     print_open_deliveries(replay)

@@ -133,7 +133,7 @@ class EventStream:
         return True
 
 
-def reconnect_delay(error: TemporaryError, failures: int) -> float:
+def reconnect_delay(error: Exception | None, failures: int) -> float:
     """The pause after `failures` errors in succession: 2, 4, 8, 16, 30 seconds, or as long as the service asks for."""
-    retry_after = None if isinstance(error, ConnectionFailed) else error.retry_after_seconds
+    retry_after = error.retry_after_seconds if isinstance(error, Unavailable | QuotaExceeded) else None
     return min(RECONNECT_BACKOFF.longest_seconds, max(retry_after or 0.0, RECONNECT_BACKOFF.pause_seconds(failures)))

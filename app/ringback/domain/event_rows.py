@@ -87,6 +87,15 @@ class EventRows(Protocol):
         ...
 
 
+class LogBounds(NamedTuple):
+    """Where a log begins and ends at one moment."""
+
+    retention_floor: int
+    """The highest position that retention has removed. A cursor before it has missed events."""
+    head: int
+    """The last reserved position; 0 for an empty log."""
+
+
 class EventLogRows(Protocol):
     """Positions of the same logs."""
 
@@ -96,6 +105,10 @@ class EventLogRows(Protocol):
 
     async def get_retention_floor(self, principal: Principal) -> int:
         """The highest position that retention has removed. A cursor before it has missed events."""
+        ...
+
+    async def get_bounds(self, principal: Principal) -> LogBounds:
+        """Both in one statement, so that they belong together."""
         ...
 
     async def get_event_ids(self, principal: Principal, seqs: Collection[int]) -> Mapping[int, EventId]:

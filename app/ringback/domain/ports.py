@@ -285,6 +285,13 @@ class Transaction(Protocol):
         """Notify the waiters of these topics after a successful commit."""
         ...
 
+    def on_committing(self, action: Callable[[], None]) -> None:
+        """Run the action while the commit of this transaction waits for the disk, for work that can begin beside it.
+
+        It may be run late, or not at all, and a rollback may follow it.
+        """
+        ...
+
     def on_commit(self, action: Callable[[], None]) -> None:
         """Run the action once this transaction is committed. Actions run in the order in which they were added."""
         ...

@@ -78,7 +78,9 @@ class AnswerCallArguments(BuiltinToolArguments):
 
 class ResumeCallArguments(BuiltinToolArguments):
     resume_token: str = Field(min_length=1, max_length=TOKEN_LENGTH_MAX, description="The resume token of a callback.")
-    wait_seconds: ToolWaitSeconds = Field(default=0.0, description="The longest wait for the call's end, in seconds.")
+    wait_seconds: ToolWaitSeconds = Field(
+        default=0.0, description="The longest wait for an end or a question, in seconds."
+    )
 
 
 class ListCallsArguments(BuiltinToolArguments):

@@ -148,8 +148,7 @@ class BuiltinToolHandler:
             case ListCallsArguments():
                 return await self._list_calls(caller, arguments)
             case ResumeCallArguments():
-                wait_seconds = wait.choose_seconds(arguments.wait_seconds)
-                return await self._resume_call(caller, arguments, reserve, wait_seconds=wait_seconds)
+                return await self._resume_call(caller, arguments, wait, reserve)
             case _:
                 return await self._handle_call_tool(caller, arguments, wait, reserve)
 
@@ -178,11 +177,14 @@ class BuiltinToolHandler:
         self, caller: Caller, call_id: str, reserve: ReserveResult, wait_for_change: WaitForChange | None = None
     ) -> dict[str, Any]:
         call = await self._calls.get_call(caller, call_id)
-        poll_limit_reached = self._poll_limiter.poll_limit_reached(caller.principal, call)
-        if wait_for_change is not None and not poll_limit_reached and call.status is CallStatus.WORKING:
+        if wait_for_change is not None and self._may_wait(caller, call):
             call = await wait_for_change(call)
         self._call_resumes.record_read(call, ResumeSurface.TOOL)
         return await self._read_call_result(caller, call, reserve)
+
+    def _may_wait(self, caller: Caller, call: Call) -> bool:
+        """Whether a wait can help: not for a call that needs an answer or has ended, nor after too many polls."""
+        return call.status is CallStatus.WORKING and not self._poll_limiter.poll_limit_reached(caller.principal, call)
 
     async def _read_call_result(self, caller: Caller, call: Call, reserve: ReserveResult) -> dict[str, Any]:
         result = None
@@ -216,11 +218,13 @@ class BuiltinToolHandler:
         return meta.with_call_meta(_build_tool_result("\n".join(lines), details), answered.call)
 
     async def _resume_call(
-        self, caller: Caller, arguments: ResumeCallArguments, reserve: ReserveResult, *, wait_seconds: float
+        self, caller: Caller, arguments: ResumeCallArguments, wait: ToolWait, reserve: ReserveResult
     ) -> dict[str, Any]:
-        resumed = await self._resume.resume_call(
-            caller, arguments.resume_token, wait_seconds=wait_seconds, reserve=reserve
-        )
+        resumed = await self._resume.resume_call(caller, arguments.resume_token, reserve=reserve)
+        wait_seconds = wait.choose_seconds(arguments.wait_seconds)
+        if wait_seconds > 0 and self._may_wait(caller, resumed.call):
+            await wait.wait_for_change(resumed.call, wait_seconds=wait_seconds)
+            resumed = await self._resume.resume_call(caller, arguments.resume_token, reserve=reserve)
         self._call_resumes.record_resume(resumed.call, ResumeSurface.TOOL)
         return await self._build_call_response(
             caller,

@@ -18,6 +18,14 @@ _ADVICE: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"See its state: GET /v1/upstreams", "If that fails, tell the user."),
         (r"List them: GET /v1/upstreams", "Ask the user for its name."),
         (r", or GET /v1/webhooks", ""),
+        (
+            r"Remove webhooks: DELETE /v1/webhooks/\{id\}",
+            "Ask the user to remove webhooks: `ringback webhooks remove ID`.",
+        ),
+        (
+            r"Enable it first: PATCH /v1/webhooks/(\w+) \{[^}]*\}",
+            r"Ask the user to enable it: `ringback webhooks enable \1`.",
+        ),
         (r"List yours: GET /v1/calls", "List yours with ringback_list_calls."),
         (r"Wait for it: GET /v1/calls/[^\s?]+(\?\S*)?", "Wait for it with ringback_wait_for_call."),
         (r"Its error is in GET /v1/calls/\S+", "Get its error with ringback_get_call."),

@@ -14,7 +14,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.webhook import Webhook
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.fan_out import FanOut
-from ringback.waits import wait_first
+from ringback.waits import notify_when_set, wait_first
 
 
 class CatchUps:
@@ -95,17 +95,18 @@ class CatchUpWorker:
 
     async def run(self, stop: asyncio.Event) -> None:
         with self._store.signals.listen(CATCH_UP_TOPIC) as waiter:
-            while not stop.is_set():
-                began = self._clock.monotonic()
-                try:
-                    did_step = await self.run_once()
-                except StoreUnavailable:
-                    log.debug("catch_up.store_unavailable")
-                    did_step = False
-                if did_step:
-                    await wait_first(stop.wait(), self._clock.sleep(self._clock.monotonic() - began))
-                else:
-                    await wait_first(waiter.wait(POLL_SECONDS), stop.wait())
+            async with notify_when_set(waiter, stop):
+                while not stop.is_set():
+                    began = self._clock.monotonic()
+                    try:
+                        did_step = await self.run_once()
+                    except StoreUnavailable:
+                        log.debug("catch_up.store_unavailable")
+                        did_step = False
+                    if did_step:
+                        await wait_first(stop.wait(), self._clock.sleep(self._clock.monotonic() - began))
+                    else:
+                        await waiter.wait(POLL_SECONDS)
 
     async def run_once(self) -> bool:
         """Make one step for the next principal; False if no webhook catches up."""

@@ -43,7 +43,7 @@ from ringback.notifier.payload import build_callback_headers, choose_message_id
 from ringback.notifier.recorder import Recorder
 from ringback.post_commit import DeliveryLease
 from ringback.signing.ed25519 import SigningKey
-from ringback.waits import wait_first
+from ringback.waits import notify_when_set
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,8 @@ class Dispatcher:
         self._limiter = ConcurrencyLimiter(config)
         self._leasing = self._create_leasing()
         self._attempt_batcher = self._create_batcher(recorder, random_fraction)
-        self._permit_released = asyncio.Event()
+        self._waiter: Waiter | None = None
+        """Of `run`."""
         self._unleased_due_at: datetime | None = None
         """The due time of the oldest delivery that one more lease query has not leased."""
         self._handoff_attempts: asyncio.TaskGroup | None = None
@@ -136,13 +137,14 @@ class Dispatcher:
         """Dispatch until `stop` is set, then wait for the attempts in flight, each of which ends within its deadline."""
         try:
             async with asyncio.TaskGroup() as attempts:
-                with self._store.signals.listen(DELIVERY_DUE_TOPIC) as waiter, self._accept_handoffs(attempts):
-                    while not stop.is_set():
-                        batch = await self._lease_due_or_nothing()
-                        for leased in batch.deliveries:
-                            attempts.create_task(self._run_attempt(leased))
-                        if not batch.has_more:
-                            await self._wait_for_work(waiter, stop)
+                with self._store.signals.listen(DELIVERY_DUE_TOPIC) as self._waiter, self._accept_handoffs(attempts):
+                    async with notify_when_set(self._waiter, stop):
+                        while not stop.is_set():
+                            batch = await self._lease_due_or_nothing()
+                            for leased in batch.deliveries:
+                                attempts.create_task(self._run_attempt(leased))
+                            if not batch.has_more:
+                                await self._wait_for_work(self._waiter)
         finally:
             self._leasing.stop_watching()
             await self._attempt_batcher.drain()
@@ -186,7 +188,6 @@ class Dispatcher:
             self._limiter.release_permit(leased.permit)
 
     async def _lease_due_or_nothing(self) -> LeasedBatch:
-        self._permit_released.clear()
         try:
             if self._clock.monotonic() >= self._release_unused_at:
                 self._release_unused_at = self._clock.monotonic() + RELEASE_UNUSED_SECONDS
@@ -196,14 +197,13 @@ class Dispatcher:
             log.debug("deliveries.claim_failed")
             return LeasedBatch([], has_more=False)
 
-    async def _wait_for_work(self, waiter: Waiter, stop: asyncio.Event) -> None:
+    async def _wait_for_work(self, waiter: Waiter) -> None:
         """Wait until a delivery is due, a waiting webhook may get a permit, or the poll interval is over.
 
         What was notified during the last lease is leased at once: reading when to wake is three round trips to PostgreSQL.
         """
-        if self._permit_released.is_set() or await waiter.wait(0.0):
-            return
-        await wait_first(waiter.wait(await self._seconds_until_due()), self._permit_released.wait(), stop.wait())
+        if not await waiter.wait(0.0):
+            await waiter.wait(await self._seconds_until_due())
 
     async def _seconds_until_due(self) -> float:
         async def next_due(tx: Transaction) -> float | None:
@@ -321,5 +321,5 @@ class Dispatcher:
             self._release_permit(finished.permit)
 
     def _release_permit(self, permit: Permit) -> None:
-        if self._limiter.release_permit(permit):
-            self._permit_released.set()
+        if self._limiter.release_permit(permit) and self._waiter is not None:
+            self._waiter.notify()

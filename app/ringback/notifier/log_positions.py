@@ -13,9 +13,10 @@ async def read_log_position(tx: Transaction, principal: Principal, seq: int) -> 
 
 async def log_contains_position(tx: Transaction, principal: Principal, position: LogPosition) -> bool:
     """Whether the position belongs to the principal's present log. It does not after the restore of an older backup."""
+    bounds = await tx.event_log.get_bounds(principal)
     return is_position_in_log(
         position,
-        head=await tx.event_log.get_head(principal),
-        retention_floor=await tx.event_log.get_retention_floor(principal),
+        head=bounds.head,
+        retention_floor=bounds.retention_floor,
         event_id=None if position.mark is None else await tx.event_log.get_event_id(principal, position.seq),
     )

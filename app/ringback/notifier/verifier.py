@@ -35,7 +35,7 @@ from ringback.notifier.http.sender import HttpRequester
 from ringback.notifier.http.target import TargetPolicy
 from ringback.notifier.verification import accept_proof, challenge_delay_seconds, is_proven
 from ringback.signing.ed25519 import SigningKey
-from ringback.waits import wait_first
+from ringback.waits import notify_when_set
 
 log = logging.getLogger(__name__)
 
@@ -88,18 +88,20 @@ class Verifier:
             clock=clock, ids=ids, requester=requester, policy=policy, signing_keys=signing_keys
         )
         self._in_flight = 0
-        self._capacity_freed = asyncio.Event()
+        self._waiter: Waiter | None = None
+        """Of `run`."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send challenges until `stop` is set, then wait for those in flight."""
         async with asyncio.TaskGroup() as group:
-            with self._store.signals.listen(CHALLENGE_PLANNED_TOPIC) as waiter:
-                while not stop.is_set():
-                    due = await self._lease_due_or_nothing()
-                    for leased in due.leased:
-                        group.create_task(self._run_challenge(leased))
-                    if not due.due_count:
-                        await self._wait_for_work(waiter, stop)
+            with self._store.signals.listen(CHALLENGE_PLANNED_TOPIC) as self._waiter:
+                async with notify_when_set(self._waiter, stop):
+                    while not stop.is_set():
+                        due = await self._lease_due_or_nothing()
+                        for leased in due.leased:
+                            group.create_task(self._run_challenge(leased))
+                        if not due.due_count:
+                            await self._wait_for_work(self._waiter)
 
     async def run_once(self) -> int:
         """Send the due challenges and record their results; returns the number of challenges."""
@@ -112,7 +114,6 @@ class Verifier:
     # -- leasing --
 
     async def _lease_due_or_nothing(self) -> _DueChallenges:
-        self._capacity_freed.clear()
         if self._in_flight >= CHALLENGES_IN_FLIGHT_MAX:
             return _DueChallenges([], [], due_count=0)
         try:
@@ -138,7 +139,7 @@ class Verifier:
         except StoreUnavailable:
             log.debug("challenge.not_settled")  # it is due again soon
 
-    async def _wait_for_work(self, waiter: Waiter, stop: asyncio.Event) -> None:
+    async def _wait_for_work(self, waiter: Waiter) -> None:
         async def next_due(tx: Transaction) -> float:
             due = await tx.challenges.next_due_at()
             return POLL_SECONDS if due is None else (due - tx.now()).total_seconds()
@@ -149,7 +150,7 @@ class Verifier:
             due_in = POLL_SECONDS
         # A due challenge that was not leased waits for free capacity, which wakes the verifier.
         wait = due_in if 0 < due_in < POLL_SECONDS else POLL_SECONDS
-        await wait_first(waiter.wait(wait), self._capacity_freed.wait(), stop.wait())
+        await waiter.wait(wait)
 
     async def _lease_due(self, tx: Transaction) -> _DueChallenges:
         leased: list[_LeasedChallenge] = []
@@ -205,7 +206,8 @@ class Verifier:
             log.exception("challenge.failed", extra={"webhook_id": leased.webhook.id})
         finally:
             self._in_flight -= 1
-            self._capacity_freed.set()
+            if self._waiter is not None:
+                self._waiter.notify()
 
     async def _send_challenge(self, leased: _LeasedChallenge) -> AttemptResult | None:
         """Why the URL is not proven; None if it is proven."""

@@ -3,6 +3,7 @@
     runner        leases queued calls, extends the leases, and runs one execution for each leased call
     leasing       leases calls within transactions, also within the one that starts a call (`post_commit`)
     execution     one leased call until it ends, is parked or is handed back; deadline, cancellation, shutdown
+    held_execution  an execution that waits for the commit of its call
     dispatch_record  records that a tools/call waits for its token or was refused for it, and that it is sent then
     progress_record  stores the progress of a call at an interval
     shutdown_signal  stops the executions of a process in two steps

@@ -4,10 +4,6 @@
                  ▲                 (skipped if the call         ├──▶ parked until its questions are answered, or until a login
                  └── upstream away      has a handle)           └──▶ handed back, because this process stops
 
-A call whose client waits for the result is leased and marked as dispatched in one transaction, if its request can be sent right
-after it: the upstream has an open session, and nothing else is to be done first. Then the commit in the middle is left out. If
-the process dies between that commit and the request, the call ends as `unknown`: the store does not say that nothing was sent.
-
 What stops an execution early, and what the upstream sees:
 
     cancellation   a cancel request, repeated until it is delivered; the driver says whether that ends the call
@@ -85,6 +81,7 @@ class CallExecution:
         self,
         call: Call,
         *,
+        committed: asyncio.Event,
         trusted_until: float,
         store: Store,
         clock: Clock,
@@ -98,6 +95,8 @@ class CallExecution:
     ) -> None:
         self.trusted_until = trusted_until
         """By `Clock.monotonic`; the runner moves it on when it extends the lease."""
+        self.committed = committed
+        """Set once the store has the call as it is here (`held_execution`)."""
         self._leased_call = LeasedCall(
             call,
             store=store,
@@ -138,6 +137,7 @@ class CallExecution:
 
     async def run(self) -> None:
         outcome = await self._run_until_outcome()
+        await self.committed.wait()
         if self._leased_call.lease_lost.is_set():
             if not await self._leased_call.was_cancelled():
                 log.warning("call.lease_lost", extra=call_facts(self.call))
@@ -174,6 +174,7 @@ class CallExecution:
                 self._store.signals.listen(call_cancel_topic(self.call.id)) as waiter,
                 self._notify_on_local_events(waiter, task),
             ):
+                await self.committed.wait()  # until then, there is no row to read
                 while not task.done():
                     await waiter.wait(self._wait_seconds())
                     if not task.done() and (reason := await self._find_stop_reason()):
@@ -220,9 +221,7 @@ class CallExecution:
             try:
                 async with self._sessions.open_call_session(self.call) as session:
                     return await self._run_driver(session)
-            except LoginRequired as failure:
-                return RefusedForLogin(failure.tokens_version)
-            except UpstreamLoginRequired as problem:
+            except (LoginRequired, UpstreamLoginRequired) as problem:
                 return RefusedForLogin(problem.tokens_version)
             except (UpstreamUnreachable, RequestNotSent):
                 if self.call.handle is None:
@@ -230,6 +229,7 @@ class CallExecution:
             await self._clock.sleep(RECONNECT_RETRY_SECONDS)
 
     async def _run_driver(self, session: BoundDriverPort) -> Outcome:
+        await self.committed.wait()
         self._session = session
         try:
             if self.call.cancel_requested and (completion := await self._cancel_request.send(session)):

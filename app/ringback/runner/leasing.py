@@ -3,6 +3,9 @@
 lease ──committed────▶ the execution begins; its capacity is in use until `release_capacity`
   └─────rolled back──▶ the capacity is free again
 
+The execution of a call that is inserted as dispatched begins during the commit, and sends nothing until it is done
+(`held_execution`).
+
 On PostgreSQL several transactions of this process are open at once. So a transaction reserves capacity before it queries the
 store, and gives back afterwards what it does not use. If another one found no capacity meanwhile, the runner looks again.
 
@@ -21,9 +24,10 @@ from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC, Waiter
 from ringback.post_commit import CallLeases, UnusedLeases
+from ringback.runner.held_execution import HeldExecution
 from ringback.waits import LocalWaiter
 
-BeginCall = Callable[[Call, float], None]
+HoldCall = Callable[[Call, float], HeldExecution]
 """Takes a leased call and the time until which its lease is trusted (by `Clock.monotonic`). Must not raise."""
 
 
@@ -62,7 +66,7 @@ class CallLeasing:
         config: RunnerConfig,
         get_capacity: Callable[[], Mapping[str, int]],
         can_send_at_once: Callable[[Call], bool],
-        begin_call: BeginCall,
+        hold_call: HoldCall,
         is_shared: bool,
     ) -> None:
         """`is_shared` says that other nodes lease from the same queue."""
@@ -75,7 +79,7 @@ class CallLeasing:
         self._config = config
         self._get_capacity = get_capacity
         self._can_send_at_once = can_send_at_once
-        self._begin_call = begin_call
+        self._hold_call = hold_call
         self._is_shared = is_shared
         self._in_use: Counter[str] = Counter()
         """By upstream: calls that run here, or will once their lease is committed."""
@@ -158,7 +162,9 @@ class CallLeasing:
         )
         if dispatches:
             self._count_uncommitted_dispatch(tx)
-        self._begin_on_commit(tx, [leased], trusted_until=trusted_until)
+            self._begin_during_commit(tx, leased, trusted_until=trusted_until)
+        else:
+            self._begin_on_commit(tx, [leased], trusted_until=trusted_until)
         if self._refusals[upstream] == reservation.refusals:
             self._possibly_queued.discard(upstream)
         return leased
@@ -200,7 +206,16 @@ class CallLeasing:
 
     def _begin_on_commit(self, tx: Transaction, leased: Sequence[Call], *, trusted_until: float) -> None:
         for call in leased:
-            tx.on_commit(partial(self._begin_call, call, trusted_until))
+            tx.on_commit(partial(self._begin_committed, call, trusted_until))
+
+    def _begin_committed(self, call: Call, trusted_until: float) -> None:
+        self._hold_call(call, trusted_until).confirm()
+
+    def _begin_during_commit(self, tx: Transaction, leased: Call, *, trusted_until: float) -> None:
+        held = self._hold_call(leased, trusted_until)
+        tx.on_committing(held.begin)
+        tx.on_commit(held.confirm)
+        tx.on_rollback(held.cancel)
 
     def _note_refusal(self, upstream: str) -> None:
         self._refusals[upstream] += 1

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from contextvars import copy_context
+from functools import partial
 from typing import Final, NamedTuple
 
 from ringback.admission import AdmissionGate
@@ -22,6 +23,7 @@ from ringback.notifier.recorder import Recorder
 from ringback.post_commit import CallHandoff
 from ringback.runner.call_sessions import CallSessionProvider
 from ringback.runner.execution import CallExecution
+from ringback.runner.held_execution import HeldExecution
 from ringback.runner.leasing import CallLeasing, RunnerConfig
 from ringback.runner.lost_leases import LostLeases
 from ringback.runner.run_spans import trace_run
@@ -30,7 +32,7 @@ from ringback.services.login_waits import LoginWaits
 from ringback.telemetry import call_facts
 from ringback.telemetry.spans import Tracer
 from ringback.upstreams.notification_hub import NotificationHub
-from ringback.waits import LocalWaiter, wait_first
+from ringback.waits import LocalWaiter, notify_when_set, wait_first
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +79,7 @@ class Runner:
         self._tracer = tracer
         self._executions: dict[CallId, CallExecution] = {}
         self._execution_ended = LocalWaiter()
-        self._start_execution: Callable[[Call, float], None] | None = None
+        self._start_execution: Callable[[Call, float, asyncio.Event], asyncio.Task[None] | None] | None = None
         """None before and after `run`."""
         self._leasing = CallLeasing(
             ids=ids,
@@ -85,7 +87,7 @@ class Runner:
             config=config,
             get_capacity=sessions.get_capacity,
             can_send_at_once=self._can_send_at_once,
-            begin_call=self._begin_execution,
+            hold_call=self._hold_execution,
             is_shared=not store.is_exclusive,
         )
         self._lost_leases = LostLeases(store=store, recorder=recorder, unused=self._leasing.unused, config=config)
@@ -106,19 +108,16 @@ class Runner:
 
     @contextmanager
     def _accept_leased_calls(self, executions: asyncio.TaskGroup, shutdown: ShutdownSignal) -> Generator[None]:
-        # An execution begins in the task that commits its lease, and must not inherit the context of that task.
+        # An execution begins in the task that writes its lease, and must not inherit the context of that task.
         context = copy_context()
 
-        def start(call: Call, trusted_until: float) -> None:
-            work = self._execute_call(call, trusted_until, shutdown)
+        def start(call: Call, trusted_until: float, committed: asyncio.Event) -> asyncio.Task[None] | None:
+            work = self._execute_call(call, trusted_until, committed, shutdown)
             try:
-                execution = executions.create_task(work, context=context.copy())
+                return executions.create_task(work, context=context.copy())
             except RuntimeError:  # the task group is ending because of a bug: the lease of this call expires
                 work.close()
-                self._leasing.release_capacity(call.upstream)
-                return
-            # A callback, because a task that is cancelled before its first step runs no `finally`.
-            execution.add_done_callback(lambda _: self._leasing.release_capacity(call.upstream))
+                return None
 
         self._start_execution = start
         try:
@@ -133,11 +132,12 @@ class Runner:
             self._post_commit.attach(self._leasing.prepare_leases),
         ):
             self._leasing.waiter = waiter
-            while not stop.is_set():
-                pause_seconds = self._config.poll_seconds
-                if upstreams := self._leasing.find_upstreams_with_capacity():
-                    pause_seconds = min(pause_seconds, await self._lease_queued_calls(upstreams))
-                await wait_first(waiter.wait(pause_seconds), stop.wait())
+            async with notify_when_set(waiter, stop):
+                while not stop.is_set():
+                    pause_seconds = self._config.poll_seconds
+                    if upstreams := self._leasing.find_upstreams_with_capacity():
+                        pause_seconds = min(pause_seconds, await self._lease_queued_calls(upstreams))
+                    await waiter.wait(pause_seconds)
 
     async def _drain_executions(self, shutdown: ShutdownSignal) -> None:
         log.info(
@@ -153,15 +153,19 @@ class Runner:
         is_running = self._post_commit.consumer is not None
         return is_running and self._admission.is_quiet and self._sessions.has_open_session(call)
 
-    def _begin_execution(self, call: Call, trusted_until: float) -> None:
-        if self._start_execution is not None:
-            self._start_execution(call, trusted_until)
-        else:  # committed after the runner stopped: the lease expires, or the janitor voids it at the next start
-            self._leasing.release_capacity(call.upstream)
+    def _hold_execution(self, call: Call, trusted_until: float) -> HeldExecution:
+        def create(committed: asyncio.Event) -> asyncio.Task[None] | None:
+            start = self._start_execution
+            return None if start is None else start(call, trusted_until, committed)
 
-    async def _execute_call(self, call: Call, trusted_until: float, shutdown: ShutdownSignal) -> None:
+        return HeldExecution(create, release_capacity=partial(self._leasing.release_capacity, call.upstream))
+
+    async def _execute_call(
+        self, call: Call, trusted_until: float, committed: asyncio.Event, shutdown: ShutdownSignal
+    ) -> None:
         execution = CallExecution(
             call,
+            committed=committed,
             trusted_until=trusted_until,
             store=self._store,
             clock=self._clock,
@@ -214,15 +218,15 @@ class Runner:
             await self._clock.sleep(self._config.heartbeat_seconds)
             try:
                 async with asyncio.timeout(EXTEND_SECONDS_MAX):
-                    if self._executions:
-                        await self._extend_leases()
+                    if held_ids := self._list_committed():
+                        await self._extend_leases(held_ids)
                     await self._lost_leases.recover()
             except TimeoutError:
                 log.warning("leases.not_extended")
             except StoreUnavailable:
                 log.debug("leases.not_recovered")
 
-    async def _extend_leases(self) -> None:
+    async def _extend_leases(self, held_ids: AbstractSet[CallId]) -> None:
         """Extend the leases of all executions. An execution whose lease is gone stops its own work.
 
         Only the store says that a lease is gone. While the store is away, or after a freeze of this process, the requests
@@ -232,7 +236,6 @@ class Runner:
 
         An execution also learns that its cancellation was requested, because a notification from another node can be lost.
         """
-        held_ids = set(self._executions)
         try:
             others = held_ids - await self._extend(held_ids, skip_locked=True)
             if others := others & self._executions.keys():
@@ -241,6 +244,10 @@ class Runner:
                     execution.abandon_lease()
         except StoreUnavailable:
             log.debug("leases.not_extended")
+
+    def _list_committed(self) -> AbstractSet[CallId]:
+        """The calls that run here. Of others the store has no row yet, which would look like a lost lease."""
+        return {call_id for call_id, execution in self._executions.items() if execution.committed.is_set()}
 
     async def _extend(self, call_ids: Collection[CallId], *, skip_locked: bool) -> AbstractSet[CallId]:
         """Extend the leases of these calls, and return the extended ones. With `skip_locked`, it waits for no other unit."""

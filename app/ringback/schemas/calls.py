@@ -58,7 +58,8 @@ class CallErrorView(ResponseBody):
     code: CallErrorCode
     message: str = Field(description="What happened. After `upstream_error` it is the upstream's text.")
     jsonrpc: dict[str, Any] | None = Field(
-        description="The JSON-RPC error object of a failed call: the upstream's, or the service's with `data.outcome`."
+        description="The JSON-RPC error object of a failed call: the upstream's, or the service's with `data.outcome`. If "
+        "another Ringback behind this one reports the outcome `unknown`, its error object is in `data.cause`."
     )
 
 

@@ -43,7 +43,7 @@ and then does everything or nothing.
     call_histories  read the history of a call, and the calls of a session for a chart
     lookups         find what an id or a key names
     live            lists that follow what happens, read once for all their viewers
-    result_reads    read stored results, large ones beside the event loop
+    call_reads      read a principal's call, and stored results, large ones beside the event loop
     call_resumes    record when clients came back for their calls
     resume          exchange a resume token for a call, its result and its events; issue and revoke tokens
     scans           scans of the store on behalf of one principal

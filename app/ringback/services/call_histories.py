@@ -22,7 +22,7 @@ from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.webhook import Webhook
 from ringback.notifier.fan_out import find_matching_webhooks
 from ringback.notifier.payload import choose_message_id
-from ringback.services.calls import get_own_call
+from ringback.services.call_reads import get_own_call
 
 MARKED_DELIVERIES_MAX: Final = 5
 """Of each call in a chart of a session."""

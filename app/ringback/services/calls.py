@@ -12,8 +12,8 @@ from ringback.domain.call_outcome import CANCELLED_COMPLETION
 from ringback.domain.call_rows import CallChange, CallFilter
 from ringback.domain.clock import Clock
 from ringback.domain.cursor import Page
-from ringback.domain.errors import CallEnded, IdempotencyConflict, NotFound, ResultNotReady
-from ringback.domain.ids import CallId, IdGenerator, is_well_formed_id
+from ringback.domain.errors import CallEnded, IdempotencyConflict, ResultNotReady
+from ringback.domain.ids import CallId, IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import call_cancel_topic, call_changed_topic
@@ -22,15 +22,15 @@ from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
 from ringback.services.audit import record_own_change
+from ringback.services.call_reads import ResultReader, get_own_call, is_large
 from ringback.services.call_starts import CallStarter, PreparedCall, StartCallRequest, naming_call
 from ringback.services.cancellation import cancel_open_call
-from ringback.services.given_up_starts import give_up_start, require_not_gone
+from ringback.services.given_up_starts import give_up_start
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
 from ringback.services.new_calls import StartedCall, log_started_calls
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistrations
-from ringback.services.result_reads import ResultReader, is_large
 from ringback.services.unread_responses import ResponseMemory
 from ringback.services.upstream_controls import UpstreamControls
 from ringback.telemetry.spans import link_current_span
@@ -332,17 +332,6 @@ class Calls:
             clock=self._clock,
             lifecycle=self._lifecycle,
         )
-
-
-async def get_own_call(tx: Transaction, principal: Principal, call_id: str) -> Call:
-    """Return the principal's call; raise `NotFound` if it is unknown or foreign, `CallExpired` if it has been deleted."""
-    if is_well_formed_id("call", call_id):
-        call = await tx.calls.get(CallId(call_id))
-        if call is not None and call.principal == principal:
-            return call
-        if call is None:
-            require_not_gone(await tx.tombstones.get(principal, call_id=CallId(call_id), key=None))
-    raise NotFound("No call of yours has this id. List yours: GET /v1/calls")
 
 
 def _no_result_detail(call: Call) -> str:

@@ -107,8 +107,7 @@ class Events:
 async def read_event_page(
     tx: Transaction, principal: Principal, event_filter: EventFilter, *, position: LogPosition | None, limit: int
 ) -> EventPage:
-    head = await tx.event_log.get_head(principal)
-    retention_floor = await tx.event_log.get_retention_floor(principal)
+    retention_floor, head = await tx.event_log.get_bounds(principal)
     log_was_lost = position is not None and not await log_contains_position(tx, principal, position)
     after_seq = retention_floor if position is None or log_was_lost else position.seq
     page = await tx.events.list_page(principal, max(after_seq, retention_floor), event_filter, limit=limit)

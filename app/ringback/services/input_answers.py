@@ -14,7 +14,7 @@ from ringback.domain.principal import Caller, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC, call_answered_topic
 from ringback.notifier.recorder import Recorder
 from ringback.services.audit import record_own_change
-from ringback.services.calls import get_own_call
+from ringback.services.call_reads import get_own_call
 
 INPUT_RESPONSES_MAX: Final = 64
 """More than the open questions of a call, so that a client can also send its earlier answers again."""

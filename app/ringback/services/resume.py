@@ -20,11 +20,10 @@ from ringback.domain.signals import call_changed_topic
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.services.audit import record_own_change
-from ringback.services.calls import get_own_call
+from ringback.services.call_reads import ResultReader, get_own_call, is_large
 from ringback.services.events import read_event_page
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
-from ringback.services.result_reads import ResultReader, is_large
 from ringback.signing.resume_token import ExpiredResumeToken, InvalidResumeToken, ResumeClaims
 from ringback.telemetry.spans import link_current_span
 

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ringback.domain.ports import Transaction
@@ -16,6 +16,7 @@ class EndedTransaction(Protocol):
     """What a run of the work leaves behind."""
 
     topics: list[str]
+    committing_actions: list[Callable[[], None]]
     commit_actions: list[Callable[[], None]]
     rollback_actions: list[Callable[[], None]]
 
@@ -30,9 +31,10 @@ class UnitOfWork:
     """Whether it starts calls, so that a client waits for its commit (`ringback.admission`)."""
     value: Any = None
     error: Exception | None = None
-    topics: list[str] = field(default_factory=list[str])
-    commit_actions: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
-    rollback_actions: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+    topics: Sequence[str] = ()
+    committing_actions: Sequence[Callable[[], None]] = ()
+    commit_actions: Sequence[Callable[[], None]] = ()
+    rollback_actions: Sequence[Callable[[], None]] = ()
 
     @property
     def work_name(self) -> str:
@@ -43,13 +45,14 @@ class UnitOfWork:
 
     def begin_run(self, transaction: EndedTransaction) -> None:
         """Collect what the transaction registers from now on, also if the work raises."""
-        self.topics = transaction.topics
+        self.topics, self.committing_actions = transaction.topics, transaction.committing_actions
         self.commit_actions, self.rollback_actions = transaction.commit_actions, transaction.rollback_actions
 
     def reset_after_rollback(self) -> None:
         """Forget the run that was rolled back, before the next one."""
         _run_actions(self.rollback_actions)
-        self.topics, self.commit_actions, self.rollback_actions, self.error = [], [], [], None
+        self.topics, self.error = (), None
+        self.committing_actions, self.commit_actions, self.rollback_actions = (), (), ()
 
     def resolve(self) -> None:
         """Let the caller continue in the next turn of the event loop, unless it was cancelled."""
@@ -60,21 +63,32 @@ class UnitOfWork:
         else:
             self.done.set_exception(self.error)
 
+    def run_committing_actions(self) -> None:
+        """Run what the work registered for the time of the commit. Call it once, unless the work has raised."""
+        _run_actions(self.committing_actions)
+
     def run_end_actions(self) -> None:
         """Run what the work registered for a commit, or for a rollback."""
         _run_actions(self.commit_actions if self.error is None else self.rollback_actions)
 
 
 def complete_units(units: Iterable[UnitOfWork]) -> None:
-    """Resolve callers first: they continue before the end actions, and the caller of an admission writes its 202."""
+    """Resolve callers first: they continue before the end actions, and the caller of an admission writes its 202.
+
+    What began during the commit goes on before them: its caller waits for it.
+    """
     units = list(units)
+    for unit in units:
+        if unit.committing_actions:
+            unit.run_end_actions()
     for unit in units:
         unit.resolve()
     for unit in units:
-        unit.run_end_actions()
+        if not unit.committing_actions:
+            unit.run_end_actions()
 
 
-def _run_actions(actions: list[Callable[[], None]]) -> None:
+def _run_actions(actions: Sequence[Callable[[], None]]) -> None:
     for action in actions:
         try:
             action()

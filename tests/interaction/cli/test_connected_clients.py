@@ -11,9 +11,9 @@ from mcp import Client, StdioServerParameters
 from typer.testing import CliRunner
 
 from ringback.cli.app import app
-from ringback.cli.embedded_service.locks import is_locked
 from ringback.cli.embedded_service.paths import ServicePaths, find_paths
 from ringback.cli.embedded_service.runtime_file import read_running_service
+from ringback.cli.file_locks import is_locked
 from ringback.domain.principal import ALL_SCOPES
 from ringback.upstreams.config.loader import load_upstreams
 from ringback.upstreams.registry import UpstreamEntry

@@ -1,6 +1,7 @@
 """A call whose client waits is marked as dispatched in the transaction that inserts it, if its request follows at once."""
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,9 +12,12 @@ import pytest
 from ringback.domain.call import Call, CallPhase
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.call_rows import CallChange
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import call_cancel_topic
 from ringback.runner.shutdown_signal import ShutdownSignal
+from ringback.storage.postgres import unit_of_work
+from ringback.storage.sqlite.commit_counter import CommitCounter
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
 from tests.support.counting_store import CommitCountingStore
@@ -120,6 +124,58 @@ async def test_a_process_that_dies_after_the_commit_leaves_the_call_unknown(engi
     assert (await engine.read_call(call)).outcome is CallOutcome.UNKNOWN
 
 
+async def test_the_session_is_opened_during_the_commit_and_the_tool_is_called_after_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstreams, call = ScriptedUpstreams(), new_call(engine)
+    async with granting_leases(engine, upstreams):
+        commit_allowed = hold_commits(monkeypatch)
+        starting = asyncio.create_task(start_call(engine, call))
+        await asyncio.wait_for(upstreams.session_requested.wait(), WAIT_SECONDS)
+        await let_others_run()
+        called_before = list(upstreams.called)
+        commit_allowed.set()
+        await starting
+        (ended,) = await engine.wait_until_final(call)
+
+    assert called_before == []
+    assert (ended.outcome, [each.id for each in upstreams.called]) == (CallOutcome.RESULT, [call.id])
+
+
+async def test_a_commit_that_fails_ends_the_execution_and_frees_its_capacity(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstreams, refused, call = ScriptedUpstreams(capacity={"git": 1}), new_call(engine), new_call(engine)
+    async with granting_leases(engine, upstreams):
+        with monkeypatch.context() as failing:
+            commit_allowed = hold_commits(failing, error=StoreUnavailable("The disk is full."))
+            starting = asyncio.create_task(start_call(engine, refused))
+            await asyncio.wait_for(upstreams.session_requested.wait(), WAIT_SECONDS)
+            commit_allowed.set()
+            with pytest.raises(StoreUnavailable):
+                await starting
+        leased = await start_call(engine, call)
+        await engine.wait_until_final(call)
+
+    assert leased.phase is CallPhase.RUNNING
+    assert [each.id for each in upstreams.called] == [call.id]
+
+
+async def test_a_lease_that_is_no_longer_trusted_after_a_slow_commit_is_checked_before_the_call_is_sent(
+    engine: Engine,
+) -> None:
+    upstreams, committed = ScriptedUpstreams(), asyncio.Event()
+    call = await engine.lease_dispatched_call(new_call(engine))
+    execution = engine.make_execution(call, upstreams, committed=committed)
+    async with executing(execution):
+        await asyncio.wait_for(upstreams.session_requested.wait(), WAIT_SECONDS)
+        await replace_lease(engine, call)
+        execution.trusted_until = 0.0
+        committed.set()
+
+    assert upstreams.called == []
+
+
 async def test_a_runner_that_stops_before_the_commit_queues_the_call_again(engine: Engine) -> None:
     call, upstreams, commit_allowed = new_call(engine), ScriptedUpstreams(), asyncio.Event()
     async with granting_leases(engine, upstreams, drain_seconds=0.0) as stop:
@@ -194,6 +250,28 @@ async def request_cancellation(engine: Engine, call: Call) -> None:
         tx.notify(call_cancel_topic(call.id))
 
     await engine.store.write(request)
+
+
+def hold_commits(monkeypatch: pytest.MonkeyPatch, *, error: Exception | None = None) -> threading.Event:
+    """From now on each commit of either store waits for the event, and then raises the error."""
+    allowed = threading.Event()
+    commit_file, commit_session = CommitCounter.commit_transaction, unit_of_work.commit_transaction
+
+    def commit_sqlite(counter: CommitCounter, *, wrote: bool) -> None:
+        assert not wrote or allowed.wait(WAIT_SECONDS)
+        if error is not None:
+            raise error
+        commit_file(counter, wrote=wrote)
+
+    async def commit_postgres(connection: Any) -> None:
+        assert await asyncio.to_thread(allowed.wait, WAIT_SECONDS)
+        if error is not None:
+            raise error
+        await commit_session(connection)
+
+    monkeypatch.setattr(CommitCounter, "commit_transaction", commit_sqlite)
+    monkeypatch.setattr(unit_of_work, "commit_transaction", commit_postgres)
+    return allowed
 
 
 async def let_others_run() -> None:

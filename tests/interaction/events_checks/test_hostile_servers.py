@@ -13,7 +13,7 @@ from ringback.cli.check_report import CheckVerdict
 from ringback.cli.server_checks.callbacks import ReceivedPost
 from ringback.cli.server_checks.connection import FRAMES_MAX, MessageStream, StreamFrame
 from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
-from ringback.cli.server_checks.sse import BUFFER_BYTES_MAX, SseParser, StreamTooLong
+from ringback.cli.server_checks.sse import BUFFER_BYTES_MAX, SseFrame, SseParser, StreamTooLong
 from ringback.cli.server_checks.subject import CheckPatience
 from tests.support.events_server import EventsServer, serving_events
 from tests.support.limits import WAIT_SECONDS
@@ -117,6 +117,15 @@ def test_an_event_or_line_without_end_is_refused_within_its_limit(line: bytes) -
 
     with pytest.raises(StreamTooLong, match=str(BUFFER_BYTES_MAX)):
         feed_for_ever()
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_lines_of_a_stream_end_in_each_way_of_the_standard_wherever_chunks_end(end: bytes) -> None:
+    parser, text = SseParser(), end.join([b": open", b"id: 1", b"data: a", b"data:b", b"", b"data", b"data", b"", b""])
+
+    frames = [frame for byte in text for frame in parser.feed(bytes([byte]))]
+
+    assert frames == [SseFrame("open", is_comment=True), SseFrame("a\nb"), SseFrame("\n")]
 
 
 def test_data_of_earlier_events_does_not_count() -> None:

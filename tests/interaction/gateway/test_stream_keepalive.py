@@ -10,7 +10,10 @@ import pytest
 from mcp.server import _streamable_http_modern
 from sse_starlette import EventSourceResponse
 
+from ringback.mcp_server import request_events
+from ringback.protocol.mcp_events import endpoint
 from ringback.services.event_streams import HEARTBEAT_SECONDS
+from ringback.services.live import lists
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
 from tests.support.mcp_wire import Json, JsonRpcMessages
 from tests.support.upstreams import WAIT_SECONDS
@@ -20,8 +23,11 @@ PING: Final = b": ping"
 
 
 def test_no_stream_is_silent_for_more_than_15_seconds() -> None:
-    """The SDK and its library send the pings; an update that changes them must not go unnoticed."""
+    """The SDK and its library send some of the pings; an update that changes them must not go unnoticed."""
     intervals = [
+        request_events.PING_SECONDS,
+        endpoint.HEARTBEAT_SECONDS,
+        lists.HEARTBEAT_SECONDS,
         EventSourceResponse.DEFAULT_PING_INTERVAL,
         _streamable_http_modern._SSE_PING_INTERVAL,  # pyright: ignore[reportPrivateUsage] - it has no other name
         HEARTBEAT_SECONDS,
@@ -33,6 +39,7 @@ def test_no_stream_is_silent_for_more_than_15_seconds() -> None:
 def frequent_pings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EventSourceResponse, "DEFAULT_PING_INTERVAL", 0.02)
     monkeypatch.setattr(_streamable_http_modern, "_SSE_PING_INTERVAL", 0.02)
+    monkeypatch.setattr(request_events, "PING_SECONDS", 0.02)
 
 
 @asynccontextmanager

@@ -280,9 +280,12 @@ async def test_progress_keeps_a_client_that_then_waits_longer_and_no_other(
     upstream.steps.put_nowait(None)
 
 
-@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+@pytest.mark.parametrize(
+    ("mode", "tool"),
+    [("legacy", "ringback_wait_for_call"), ("2026-07-28", "ringback_wait_for_call"), ("2026-07-28", "ringback_resume")],
+)
 async def test_a_client_that_waits_for_a_call_again_gets_its_progress(
-    stepped_gate: tuple[SteppedUpstream, str], mode: Any
+    stepped_gate: tuple[SteppedUpstream, str], mode: Any, tool: str
 ) -> None:
     upstream, url = stepped_gate
     received: list[float] = []
@@ -295,12 +298,21 @@ async def test_a_client_that_waits_for_a_call_again_gets_its_progress(
     async with asyncio.timeout(WAIT_SECONDS), Client(f"{url}?wait=0", mode=mode) as client:
         pending = await client.call_tool("work", {})
         assert pending.structured_content is not None
-        wait = {"call_id": pending.structured_content[PENDING_KEY]["call_id"], "wait_seconds": 60}
+        call_id = pending.structured_content[PENDING_KEY]["call_id"]
+        known = {"call_id": call_id} if tool == "ringback_wait_for_call" else await issue_resume_token(url, call_id)
         upstream.steps.put_nowait(1)
-        ended = await client.call_tool("ringback_wait_for_call", wait, progress_callback=continue_work)
+        ended = await client.call_tool(tool, {**known, "wait_seconds": 60}, progress_callback=continue_work)
 
     assert ended.content[0].model_dump()["text"] == "worked"
     assert received == [1, 2, 3]
+
+
+async def issue_resume_token(url: str, call_id: str) -> Json:
+    """The arguments of `ringback_resume`, from the REST API of the gateway at this URL."""
+    rest_url = f"{url.partition('/mcp')[0]}/v1"
+    async with httpx.AsyncClient(timeout=WAIT_SECONDS) as http:
+        issued = await http.post(f"{rest_url}/calls/{call_id}/resume-token", json={})
+    return {"resume_token": issued.json()["resume_token"]}
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from ringback.notifier.http.client import Http1Sender
 from ringback.notifier.http.guard import TargetGuard
 from tests.support.clock import FakeClock
 from tests.support.event_loops import both_event_loops
-from tests.support.limits import WAIT_SECONDS
+from tests.support.limits import WAIT_SECONDS, let_deadline_pass
 from tests.support.pushing_receiver import PushingReceiver, send_posts
 from tests.support.receivers import (
     NO_CONTENT,
@@ -130,7 +130,10 @@ async def test_a_cancelled_post_closes_its_connection(http1_sender: Http1Sender)
 
 async def test_the_deadline_closes_the_connection(http1_sender: Http1Sender) -> None:
     async def expire(receiver: Receiver) -> None:
-        answer = await http1_sender.post(loopback_target(receiver.url()), {}, b"{}", deadline_seconds=0.05)
+        answer = await let_deadline_pass(
+            lambda seconds: http1_sender.post(loopback_target(receiver.url()), {}, b"{}", deadline_seconds=seconds),
+            until=lambda _: bool(receiver.requests),
+        )
         assert answer.category is AttemptCategory.RESPONSE_TIMEOUT
 
     await observing_close(request_only, expire)

@@ -1,7 +1,7 @@
 """Why an attempt failed: each category once, over real sockets and real TLS, on the sender that production uses."""
 
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -12,7 +12,7 @@ from ringback.notifier.http.client import Http1Sender
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.target import Target
 from tests.support.clock import FakeClock
-from tests.support.limits import WAIT_SECONDS
+from tests.support.limits import WAIT_SECONDS, let_deadline_pass
 from tests.support.receivers import (
     NO_CONTENT,
     AcceptedConnection,
@@ -29,8 +29,7 @@ from tests.support.receivers import (
 )
 from tests.support.resolvers import LOOPBACK_POLICY, PUBLIC_POLICY, FakeResolver, loopback_target
 
-SOON_SECONDS = 0.3
-"""The deadline of attempts that are to time out."""
+CONNECT_TIMEOUT = AttemptCategory.CONNECT_TIMEOUT
 MORE_THAN_BUFFERED = b"x" * 16_000_000
 """Than the two kernels' buffers hold."""
 
@@ -40,6 +39,12 @@ async def post(
 ) -> AttemptResult:
     async with serving_receiver(behaviour) as receiver:
         return await sender.post(loopback_target(receiver.url()), {}, body, deadline_seconds=seconds)
+
+
+async def post_until_late(
+    sender: Http1Sender, behaviour: Behaviour, until: Callable[[AttemptResult], bool], body: bytes = b"{}"
+) -> AttemptResult:
+    return await let_deadline_pass(lambda seconds: post(sender, behaviour, body, seconds=seconds), until=until)
 
 
 async def test_a_name_that_does_not_exist_and_a_blocked_address_are_different_failures() -> None:
@@ -64,13 +69,15 @@ async def test_a_port_without_a_listener_refuses_the_connection(http1_sender: Ht
 
 
 async def test_a_receiver_that_never_responds_is_a_response_timeout(http1_sender: Http1Sender) -> None:
-    answer = await post(http1_sender, never_respond, seconds=SOON_SECONDS)
+    answer = await post_until_late(http1_sender, never_respond, lambda late: late.category is not CONNECT_TIMEOUT)
 
     assert answer.category is AttemptCategory.RESPONSE_TIMEOUT
 
 
 async def test_a_receiver_that_stops_reading_has_not_read_the_body(http1_sender: Http1Sender) -> None:
-    answer = await post(http1_sender, never_read, MORE_THAN_BUFFERED, seconds=SOON_SECONDS)
+    answer = await post_until_late(
+        http1_sender, never_read, lambda late: late.category is not CONNECT_TIMEOUT, MORE_THAN_BUFFERED
+    )
 
     assert answer.category is AttemptCategory.BODY_NOT_READ
 
@@ -88,7 +95,7 @@ async def test_another_protocol_is_an_invalid_response(http1_sender: Http1Sender
 
 
 async def test_a_response_body_that_does_not_end_is_named_beside_its_status(http1_sender: Http1Sender) -> None:
-    answer = await post(http1_sender, send_body_slowly, seconds=SOON_SECONDS)
+    answer = await post_until_late(http1_sender, send_body_slowly, lambda late: late.status_code is not None)
 
     assert answer.status_code == 200
     assert answer.detail == "the response's body did not end in time"

@@ -11,7 +11,7 @@ from ringback.notifier.http.httpx_sender import HttpxSender
 from ringback.notifier.http.sender import BODY_PREFIX_BYTES_MAX
 from ringback.notifier.http.target import parse_target
 from tests.support.clock import FakeClock
-from tests.support.limits import WAIT_SECONDS
+from tests.support.limits import WAIT_SECONDS, let_deadline_pass
 from tests.support.receivers import never_respond, respond_with, response, send_body_endlessly, serving_receiver
 from tests.support.resolvers import PUBLIC_POLICY, FakeResolver, SocketCounter, loopback_target
 
@@ -57,7 +57,12 @@ async def test_an_answer_without_end_is_cut_off(asker: RequestFunction) -> None:
 
 async def test_a_request_never_takes_longer_than_its_deadline(asker: RequestFunction) -> None:
     async with serving_receiver(never_respond) as receiver:
-        answer, body = await asker.send_request("GET", loopback_target(receiver.url()), {}, b"", deadline_seconds=0.05)
+        answer, body = await let_deadline_pass(
+            lambda seconds: asker.send_request(
+                "GET", loopback_target(receiver.url()), {}, b"", deadline_seconds=seconds
+            ),
+            until=lambda late: late[0].category is not AttemptCategory.CONNECT_TIMEOUT,
+        )
 
         assert answer.category in {AttemptCategory.RESPONSE_TIMEOUT, AttemptCategory.TIMEOUT}
         assert body == b""

@@ -9,7 +9,7 @@ from ringback.notifier.http.client import Http1Sender
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.sender import Sender
 from tests.support.clock import FakeClock
-from tests.support.limits import WAIT_SECONDS
+from tests.support.limits import WAIT_SECONDS, let_deadline_pass
 from tests.support.receivers import (
     NO_CONTENT,
     AcceptedConnection,
@@ -84,7 +84,10 @@ async def test_plain_http_where_tls_is_expected_is_a_tls_error(sender: Sender) -
 async def test_a_handshake_that_never_begins_times_out(http1_sender: Http1Sender) -> None:
     async with serving_receiver(never_read) as receiver:
         url = f"https://127.0.0.1:{receiver.port}/"
-        answer = await http1_sender.post(loopback_target(url), {}, b"{}", deadline_seconds=0.2)
+        answer = await let_deadline_pass(
+            lambda seconds: http1_sender.post(loopback_target(url), {}, b"{}", deadline_seconds=seconds),
+            until=lambda late: late.category is not AttemptCategory.CONNECT_TIMEOUT,
+        )
 
     assert answer.category is AttemptCategory.TLS_TIMEOUT
 

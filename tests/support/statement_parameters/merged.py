@@ -60,13 +60,14 @@ MERGED_PARAMETERS: Final[StatementParameters] = {
         ],
         "reserve_places": [{"principals": '["alice", "carol"]', "counts": '["2", "1"]'}],
         "find_receivers": [
-            {"events": _json(_happened("alice", FEW_ROWS, "call.finished", "call_rare"))},
+            {"events": _json(_happened("alice", FEW_ROWS, "call.finished", "call_rare")), "catching_up": 0},
             {
                 "events": _json(
                     _happened("alice", FEW_ROWS, "call.finished", "call_over"),
                     _happened("alice", FEW_ROWS + 1, "call.progress", "call_none"),
                     _happened("carol", 1, "upstream.changed", None, superseding=False),
-                )
+                ),
+                "catching_up": 1,
             },
         ],
         "write": [

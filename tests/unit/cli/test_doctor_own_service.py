@@ -12,9 +12,9 @@ import pytest
 import respx
 from typer.testing import Result
 
-from ringback.cli.embedded_service.locks import open_lock_file, try_lock
 from ringback.cli.embedded_service.paths import ServicePaths, find_paths
 from ringback.cli.embedded_service.runtime_file import RunningService, write_running_service
+from ringback.cli.file_locks import open_lock_file, try_lock
 from tests.support.upstreams import STDIO_SERVER
 
 Run = Callable[..., Result]

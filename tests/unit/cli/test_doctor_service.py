@@ -31,6 +31,7 @@ def service() -> Generator[respx.MockRouter]:
         router.get(f"{SERVICE_URL}/openapi.json").respond(json={"servers": [{"url": SERVICE_URL}]})
         router.get(f"{SERVICE_URL}/v1/status").mock(side_effect=respond_status)
         router.get(f"{SERVICE_URL}/v1/webhooks").respond(200, json={"webhooks": [], "next_cursor": None})
+        router.get(f"{SERVICE_URL}/v1/upstreams/git/tools").respond(503)
         yield router
 
 
@@ -144,6 +145,32 @@ def test_failing_webhooks_are_named_with_their_reason_and_advice(run: Run, servi
     assert detail == (
         "certificate_expired (certificate has expired) since 2026-11-22 17:00 UTC. Renew the receiver's certificate."
     )
+
+
+def test_tools_whose_arguments_a_service_does_not_check_are_counted_where_its_configuration_is_unknown(
+    run: Run, service: respx.MockRouter
+) -> None:
+    unusable = {"type": "object", "properties": {"a": {"$ref": "https://a.example/s.json"}}}
+    tools = [{"name": "good", "inputSchema": {"type": "object"}}, {"name": "odd", "inputSchema": unusable}]
+    service.get(f"{SERVICE_URL}/v1/upstreams/git/tools").respond(200, json={"tools": tools})
+    service.get(f"{SERVICE_URL}/v1/upstreams/down/tools").respond(503)
+    service.get(f"{SERVICE_URL}/v1/upstreams/lax/tools").respond(200, json={"tools": tools})
+    service.get(f"{SERVICE_URL}/v1/upstreams/down/tools").respond(503)
+    upstreams = [
+        {"name": name, "transport": "stdio", "state": "ready", "checks_arguments": name != "lax"}
+        for name in ("git", "lax", "down")
+    ]
+
+    found = find_in_service(run, service, upstreams=upstreams)
+
+    ok, detail = found["service tools of git"]
+    assert ok
+    assert detail == (
+        "2 tools. Arguments of 1 tool are not checked, because the inputSchema is unusable: "
+        "'odd' (the reference 'https://a.example/s.json' has no target in the schema)"
+    )
+    assert found["service tools of lax"] == (True, "2 tools")
+    assert "service tools of down" not in found
 
 
 def test_a_key_without_the_scope_is_no_fault(run: Run, service: respx.MockRouter) -> None:

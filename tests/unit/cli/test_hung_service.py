@@ -7,10 +7,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from ringback.cli.embedded_service.locks import open_lock_file, read_process_id, try_lock, write_process_id
 from ringback.cli.embedded_service.paths import ServicePaths
 from ringback.cli.embedded_service.runtime_file import RunningService, write_running_service
 from ringback.cli.embedded_service.starter import START_SECONDS, ServiceNotStarted, ServiceStarter
+from ringback.cli.file_locks import open_lock_file, read_process_id, try_lock, write_process_id
 from ringback.cli.stdio_bridge import EndpointConfig, StartedService
 from ringback.cli.stdio_bridge.endpoint import NoResponse
 from tests.support.bridge_stage import MODERN_META, running_bridge

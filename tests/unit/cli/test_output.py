@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from ringback.cli.output import exit_on_errors, strip_control_characters
-from ringback.cli.service_errors import SERVICE_ERRORS
+from ringback.cli.server_options import SERVICE_ERRORS
 from ringback.client import ConnectionFailed
 from ringback.domain.errors import InvalidRequest
 from ringback.settings import SettingsError

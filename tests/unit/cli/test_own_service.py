@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from ringback.cli.client_options import URL_DEFAULT, choose_service, start_own_service
-from ringback.cli.embedded_service.locks import is_locked, open_lock_file, try_lock
 from ringback.cli.embedded_service.own_service import find_own_service
 from ringback.cli.embedded_service.paths import ServicePaths, find_paths
 from ringback.cli.embedded_service.runtime_file import (
@@ -29,15 +28,17 @@ from ringback.cli.embedded_service.runtime_file import (
 )
 from ringback.cli.embedded_service.service_process import stop_service
 from ringback.cli.embedded_service.starter import ServiceNotStarted, ServiceStarter
+from ringback.cli.file_locks import is_locked, open_lock_file, try_lock
 from ringback.domain.clock import SystemClock
 from tests.support.limits import WAIT_SECONDS
 
 SERVICE = """
 import os, signal, sys
-from ringback.cli.embedded_service import locks, paths, runtime_file
+from ringback.cli import file_locks
+from ringback.cli.embedded_service import paths, runtime_file
 found = paths.find_paths(os.environ)
-with locks.open_lock_file(found.lock) as lock:
-    if not locks.try_lock(lock):
+with file_locks.open_lock_file(found.lock) as lock:
+    if not file_locks.try_lock(lock):
         sys.exit(75)
     with open(found.folder / "starts", "a") as starts:
         starts.write("x")
@@ -103,9 +104,9 @@ async def test_a_client_that_dies_while_it_starts_the_service_stops_no_other(
     paths.create_folder()
     dying = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c"),
-        "import os, sys\nfrom pathlib import Path\nfrom ringback.cli.embedded_service import locks\n"
-        "with locks.open_lock_file(Path(sys.argv[1])) as lock:\n"
-        "    locks.try_lock(lock); print('held', flush=True); sys.stdin.read()",
+        "import os, sys\nfrom pathlib import Path\nfrom ringback.cli import file_locks\n"
+        "with file_locks.open_lock_file(Path(sys.argv[1])) as lock:\n"
+        "    file_locks.try_lock(lock); print('held', flush=True); sys.stdin.read()",
         str(paths.start_lock),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

@@ -1,86 +1,23 @@
-"""A model manages its calls with the built-in tools."""
+"""A model lists, reads and finds its calls with the built-in tools."""
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from ringback.domain.call import Call, Progress
+from ringback.domain.call import Progress
 from ringback.domain.call_outcome import CallOutcome, completion_from_result, failed_completion
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
-from ringback.mcp_server.builtin_tool_schemas import TOOL_DEFINITIONS, TOOL_WAIT_SECONDS_MAX, BuiltinToolName
-from ringback.mcp_server.builtin_tools import BuiltinToolHandler
-from ringback.mcp_server.poll_limiter import UNCHANGED_POLLS_MAX, PollLimiter
+from ringback.mcp_server.builtin_tool_schemas import TOOL_DEFINITIONS, BuiltinToolName
 from ringback.services.call_starts import StartCallRequest
-from ringback.services.calls import Calls
-from tests.support.limits import WAIT_SECONDS
-from tests.support.service import ServiceUnderTest, running_service
+from tests.support.builtin_tools import ALICE, BuiltinToolsHarness, text
 
-ALICE = Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES)
 MALLORY = Caller(principal=Principal("mallory"), scopes=DEFAULT_SCOPES)
 UNKNOWN = "call_01JZZZZZZZZZZZZZZZZZZZZZZZ"
 REFUSAL = b'{"content":[{"type":"text","text":"No paint left."}],"isError":true}'
 COUNT = b'{"content":[],"structuredContent":{"count":3}}'
 PICTURE = b'{"content":[{"type":"image","data":"aGk=","mimeType":"image/png"}],"isError":false}'
-
-
-@dataclass(frozen=True, slots=True)
-class SilentWait:
-    """The wait of a client without a progress token."""
-
-    calls: Calls
-    caller: Caller
-
-    def choose_seconds(self, requested_seconds: float | None) -> float:
-        return requested_seconds or 0.0
-
-    async def wait_for_change(self, call: Call, *, wait_seconds: float) -> Call:
-        return await self.calls.get_call(self.caller, call.id, wait_seconds=wait_seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltinToolsHarness:
-    service: ServiceUnderTest
-    tools: BuiltinToolHandler
-
-    async def start(self, caller: Caller = ALICE, **request: Any) -> str:
-        started = await self.service.services.calls.start_call(
-            caller, StartCallRequest(upstream="git", tool="git_status", **request)
-        )
-        return started.call.id
-
-    async def call_tool(self, name: str, caller: Caller = ALICE, **arguments: Any) -> dict[str, Any]:
-        """The tool's result, always validated against its outputSchema."""
-        tool = BuiltinToolName(name)
-        wait = SilentWait(self.service.services.calls, caller)
-        result = await self.tools.call_tool(caller, tool, arguments, wait=wait, reserve_result=lambda _: None)
-        if not result["isError"]:
-            jsonschema.validate(result["structuredContent"], TOOL_DEFINITIONS[tool]["outputSchema"])
-        return result
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncGenerator[BuiltinToolsHarness]:
-    async with running_service(tmp_path) as service:
-        behind = service.services
-        tools = BuiltinToolHandler(
-            calls=behind.calls,
-            input_answers=behind.input_answers,
-            resume=behind.call_resumption,
-            call_resumes=behind.call_resumes,
-            poll_limiter=PollLimiter(),
-            is_paused=behind.upstream_controls.is_paused,
-        )
-        yield BuiltinToolsHarness(service, tools)
-
-
-def text(result: dict[str, Any]) -> str:
-    return str(result["content"][0]["text"])
 
 
 # -- the list --------------------------------------------------------------------------------------------------------------
@@ -191,130 +128,6 @@ async def test_a_foreign_call_gets_the_error_of_an_unknown_one(harness: BuiltinT
     assert (await harness.service.read_call(call_id)).cancel_requested is False
 
 
-# -- waiting ---------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_wait_ends_with_the_call(harness: BuiltinToolsHarness) -> None:
-    call_id = await harness.start()
-
-    waiting = asyncio.create_task(
-        harness.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX)
-    )
-    await harness.service.finish_call(call_id)
-    observed = await asyncio.wait_for(waiting, WAIT_SECONDS)
-
-    assert observed["structuredContent"]["status"] == "completed"
-
-
-async def test_a_wait_that_is_over_leaves_the_call_running(harness: BuiltinToolsHarness) -> None:
-    call_id = await harness.start()
-
-    observed = await harness.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=0.01)
-
-    assert observed["structuredContent"]["status"] == "working"
-
-
-async def test_an_input_request_ends_a_wait_at_once_and_is_returned(harness: BuiltinToolsHarness) -> None:
-    call_id = await harness.start(accepts_input=True)
-    await harness.service.request_input(call_id, "colour")
-
-    observed = await asyncio.wait_for(
-        harness.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX), WAIT_SECONDS
-    )
-
-    assert "r1.1: colour?" in text(observed)
-    assert observed["structuredContent"]["input_requests"]["r1.1"]["method"] == "elicitation/create"
-
-
-@pytest.mark.requirement("R16")
-async def test_a_model_that_polls_without_a_change_is_asked_to_stop_and_gets_responses_at_once(
-    harness: BuiltinToolsHarness,
-) -> None:
-    call_id = await harness.start()
-    for _ in range(UNCHANGED_POLLS_MAX - 1):
-        observed = await harness.call_tool("ringback_get_call", call_id=call_id)
-        assert "Stop polling" not in text(observed)
-
-    returned = await harness.call_tool("ringback_get_call", call_id=call_id)
-    again = await asyncio.wait_for(
-        harness.call_tool("ringback_wait_for_call", call_id=call_id, wait_seconds=TOOL_WAIT_SECONDS_MAX), WAIT_SECONDS
-    )
-
-    for observed in (returned, again):
-        assert "Stop polling" in text(observed)
-        assert "Come back after a callback" in observed["structuredContent"]["next_step"]
-
-
-async def test_a_change_resets_the_poll_limit(harness: BuiltinToolsHarness) -> None:
-    call_id = await harness.start()
-    for _ in range(UNCHANGED_POLLS_MAX):
-        await harness.call_tool("ringback_get_call", call_id=call_id)
-
-    await harness.service.mark_dispatched(call_id)
-    await harness.service.record_progress(call_id, Progress(progress=1))
-    observed = await harness.call_tool("ringback_get_call", call_id=call_id)
-    await harness.service.finish_call(call_id)
-    ended = await harness.call_tool("ringback_get_call", call_id=call_id)
-
-    assert "Stop polling" not in text(observed)
-    assert ended["structuredContent"]["status"] == "completed"
-
-
-# -- answering and cancelling ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.requirement("R32")
-async def test_an_answer_resumes_the_call_and_lists_unknown_keys(harness: BuiltinToolsHarness) -> None:
-    call_id = await harness.start(accepts_input=True)
-    await harness.service.request_input(call_id, "colour")
-    yes = {"action": "accept", "content": {"colour": "red"}}
-
-    returned = await harness.call_tool("ringback_answer_call", call_id=call_id, responses={"r1.1": yes, "r9.9": yes})
-
-    assert returned["structuredContent"]["accepted"] == ["r1.1"]
-    assert returned["structuredContent"]["ignored"] == ["r9.9"]
-    assert (await harness.service.read_call(call_id)).input_responses == {"colour": yes}
-
-
-async def test_an_invalid_answer_is_refused_with_the_polling_tool(harness: BuiltinToolsHarness) -> None:
-    call_id = await harness.start(accepts_input=True)
-    await harness.service.request_input(call_id, "colour")
-
-    returned = await harness.call_tool("ringback_answer_call", call_id=call_id, responses={"r1.1": {"colour": "red"}})
-
-    assert returned["isError"]
-    assert '"action": "accept"' in text(returned)
-
-
-async def test_an_answer_that_does_not_match_its_question_is_refused_with_the_place(
-    harness: BuiltinToolsHarness,
-) -> None:
-    call_id = await harness.start(accepts_input=True)
-    schema = {"type": "object", "properties": {"colour": {"type": "string"}}}
-    before = await harness.service.request_input(call_id, "colour", schema=schema)
-
-    wrong = {"r1.1": {"action": "accept", "content": {"colour": 5}}}
-    returned = await harness.call_tool("ringback_answer_call", call_id=call_id, responses=wrong)
-
-    assert returned["isError"]
-    assert "#/responses/r1.1/content/colour: 5 is not of type" in text(returned)
-    assert await harness.service.read_call(call_id) == before
-
-
-async def test_a_queued_call_is_cancelled_at_once_and_a_running_one_gets_a_request(
-    harness: BuiltinToolsHarness,
-) -> None:
-    queued, running = await harness.start(), await harness.start()
-    await harness.service.mark_dispatched(running)
-
-    ended = await harness.call_tool("ringback_cancel_call", call_id=queued)
-    requested = await harness.call_tool("ringback_cancel_call", call_id=running)
-
-    assert ended["structuredContent"]["status"] == "cancelled"
-    assert requested["structuredContent"]["cancel_requested"] is True
-    assert "Cancellation is requested" in text(requested)
-
-
 # -- resuming and finding --------------------------------------------------------------------------------------------------
 
 
@@ -332,6 +145,21 @@ async def test_a_token_from_a_callback_returns_the_result_the_events_and_a_new_t
     assert returned["content"][0]["text"] == "done"
     assert [event["name"] for event in returned["structuredContent"]["events"]] == ["call.finished"]
     assert again["structuredContent"]["events"] == []
+
+
+async def test_an_input_request_ends_the_wait_of_a_resume_too(harness: BuiltinToolsHarness) -> None:
+    started = await harness.service.services.calls.start_call(
+        ALICE, StartCallRequest(upstream="git", tool="git_status", accepts_input=True)
+    )
+    await harness.service.request_input(started.call.id, "colour")
+
+    returned = await asyncio.wait_for(
+        harness.call_tool("ringback_resume", resume_token=started.resume_token, wait_seconds=TOOL_WAIT_SECONDS_MAX),
+        WAIT_SECONDS,
+    )
+
+    assert "r1.1: colour?" in text(returned)
+    assert [event["name"] for event in returned["structuredContent"]["events"]] == ["call.input_required"]
 
 
 async def test_a_resume_token_names_a_call_and_does_not_authenticate(harness: BuiltinToolsHarness) -> None:

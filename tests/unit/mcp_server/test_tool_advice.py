@@ -38,12 +38,16 @@ DETAILS: Final = [
     ),
     ("Try again. See its state: GET /v1/upstreams", "Try again. If that fails, tell the user."),
     (
-        "Remove webhooks: DELETE /v1/webhooks/{id}. Nothing was done.",
-        "Remove webhooks: the user can, with Ringback's REST API. Nothing was done.",
+        "Your quota is used up. Nothing was done. Remove webhooks: DELETE /v1/webhooks/{id}",
+        "Your quota is used up. Nothing was done. Ask the user to remove webhooks: `ringback webhooks remove ID`.",
     ),
     (
-        'Activate it: PATCH /v1/webhooks/wh_1 {"state": "active"}',
-        "Activate it: the user can, with Ringback's REST API",
+        'It receives nothing. Enable it first: PATCH /v1/webhooks/wh_1 {"state": "active"}',
+        "It receives nothing. Ask the user to enable it: `ringback webhooks enable wh_1`.",
+    ),
+    (
+        "You have no event type 'x'. Declare it: PUT /v1/event-types/x",
+        "You have no event type 'x'. Declare it: the user can, with Ringback's REST API",
     ),
     (
         "webhook: unknown. List yours: `ringback webhooks list`, or GET /v1/webhooks. Nothing was started.",

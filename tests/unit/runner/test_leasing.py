@@ -10,6 +10,7 @@ from ringback.domain.call import Call
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import Waiter
+from ringback.runner.held_execution import HeldExecution
 from ringback.runner.leasing import CallLeasing, RunnerConfig
 from ringback.waits import LocalWaiter
 from tests.support.builders import START, make_call
@@ -59,9 +60,12 @@ class Node:
             get_capacity=lambda: {UPSTREAM: capacity},
             can_send_at_once=lambda _: False,
             is_shared=False,
-            begin_call=lambda call, _: self.begun.append(call),
+            hold_call=self._hold_call,
         )
         self.leasing.waiter = cast("Waiter", self.woken)
+
+    def _hold_call(self, call: Call, _trusted_until: float) -> HeldExecution:
+        return HeldExecution(lambda _: self.begun.append(call), release_capacity=lambda: None)
 
     def lease_queued(self, tx: FakeTransaction | None = None) -> "asyncio.Task[Sequence[Call]]":
         transaction = cast("Transaction", tx or FakeTransaction(self.queue))

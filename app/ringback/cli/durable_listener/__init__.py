@@ -10,8 +10,7 @@ listener is killed. A callback leaves the inbox after its handler has succeeded,
 one client_session_id (of one call without one) are handled one at a time, in the order of the log.
 
     listener             opens the parts, runs them, and stops them in order
-    event_reader         reads the event stream into the inbox
-    callback_body        the body of a callback from an event, as the service makes it
+    event_reader         reads the event stream into the inbox, as callbacks like those that the service makes
     inbox                the SQLite file: waiting callbacks, the cursor, the secret; the same inbox as a receiver's
     state_file           where the file is, and the lock that keeps a second listener from it
     callback_dispatcher  one lane for each session, retries, the stop

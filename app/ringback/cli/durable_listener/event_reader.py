@@ -1,12 +1,12 @@
-"""Reads the service's event stream into the inbox."""
+"""Reads the service's event stream into the inbox, as callbacks."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Final
+from datetime import UTC
+from typing import Any, Final
 
-from ringback.backoff import Backoff
-from ringback.cli.durable_listener.callback_body import build_callback_body, order_key
 from ringback.cli.durable_listener.inbox import Inbox, NewCallback, WaitingCallback
 from ringback.cli.durable_listener.state_file import EventSelection
 from ringback.client import (
@@ -20,15 +20,13 @@ from ringback.client import (
     Unavailable,
     UnexpectedAnswer,
 )
-from ringback.client.event_stream import EventStream
+from ringback.client.event_stream import EventStream, reconnect_delay
 from ringback.client.http_transport import ClientClock
 
 BATCH_SIZE: Final = 100
 """Events of one transaction: a page of the service's stream."""
 TOKEN_REQUESTS_MAX: Final = 8
 """Requests for resume tokens at once."""
-BACKOFF: Final = Backoff(first_seconds=2.0, longest_seconds=30.0)
-"""The pause between two attempts to reach the service, as in the client's own reconnects."""
 PASSING_ERRORS: Final = (ConnectionFailed, Unavailable, QuotaExceeded, UnexpectedAnswer)
 """Errors of a service, or of a proxy before it, that is restarting."""
 CURSOR_SAVE_SECONDS: Final = 60.0
@@ -85,7 +83,7 @@ class EventReader:
                 if failures == 1:
                     self._report(f"{error} The listener tries again until it reaches the service.")
             cursor = self._stream.cursor if self._stream is not None else cursor
-            await self._clock.sleep(compute_pause(failures, error))
+            await self._clock.sleep(reconnect_delay(error, failures))
 
     def _open_stream(self, cursor: str | None) -> EventStream:
         names = self._selection.names
@@ -155,7 +153,7 @@ class EventReader:
                     return None
                 except PASSING_ERRORS as passing:
                     error, failures = passing, failures + 1
-                await self._clock.sleep(compute_pause(failures, error))
+                await self._clock.sleep(reconnect_delay(error, failures))
 
 
 async def find_first_cursor(client: RingbackClient, selection: EventSelection, *, from_start: bool) -> str | None:
@@ -170,7 +168,34 @@ async def find_first_cursor(client: RingbackClient, selection: EventSelection, *
     return None if from_start else cursor
 
 
-def compute_pause(failures: int, error: Exception | None = None) -> float:
-    """The pause after this many consecutive failures, in seconds; at least as long as the service asks for."""
-    asked = error.retry_after_seconds if isinstance(error, Unavailable | QuotaExceeded) else None
-    return min(BACKOFF.longest_seconds, max(asked or 0.0, BACKOFF.pause_seconds(failures)))
+def order_key(event: Event) -> str:
+    """Events with the same key are handled one at a time: the events of a session, of a call without one, or of neither."""
+    for name in ("client_session_id", "call_id"):
+        if value := event.data.get(name):
+            return f"{name}:{value}"
+    return ""
+
+
+def build_callback_body(event: Event, *, service_url: str, resume_token: str | None, cursor: str | None) -> bytes:
+    """The body of a callback for this event. The URLs are those at which this listener reaches the service.
+
+    It has the members of a callback that the service sends, except `answered_inline`, which belongs to a delivery. As in every
+    callback, everything at or before `cursor` was handled or given up when the body was made.
+    """
+    data = dict(event.data)
+    call_id = data.get("call_id")
+    if call_id is not None:
+        data["resource_uri"] = f"ringback://calls/{call_id}"
+        data["mcp_url"] = f"{service_url}/mcp"
+    if resume_token is not None:
+        data["resume_token"] = resume_token
+        data["resume_url"] = f"{service_url}/v1/resume"
+    envelope: dict[str, Any] = {
+        "eventId": event.event_id,
+        "name": event.name,
+        "timestamp": event.timestamp.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "data": data,
+    }
+    if cursor is not None:
+        envelope["cursor"] = cursor
+    return json.dumps(envelope, ensure_ascii=False, separators=(",", ":")).encode()

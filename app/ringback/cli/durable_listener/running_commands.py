@@ -1,8 +1,6 @@
 """Keeps the commands of two listeners apart: a listener that was killed may leave commands that still end."""
 
 import asyncio
-import fcntl
-import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, Callable
@@ -11,12 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from ringback.cli.durable_listener import command_guard
-from ringback.cli.durable_listener.state_file import FILE_MODE, StateFileUnusable
+from ringback.cli.durable_listener.state_file import open_lock
+from ringback.cli.file_locks import LOOK_AGAIN_SECONDS, try_lock
 
 GRACE_SECONDS: Final = 10.0
 """From SIGTERM to SIGKILL: the grace time of common supervisors."""
-LOOK_AGAIN_SECONDS: Final = 0.1
-"""A lock that is waited for in a thread could not be interrupted, so it is tried again."""
 
 
 class RunningCommands:
@@ -73,35 +70,20 @@ async def open_running_commands(
 
     The guard inherits the lock, so the lock is free when the earlier listener and its guard have ended.
     """
-    try:
-        lock = os.open(state.with_name(f"{state.name}.commands"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-    except OSError as error:
-        raise StateFileUnusable(f"{state} cannot be written: {error.strerror}. Choose another --state.") from None
-    try:
+    with open_lock(state, "commands") as lock:
         await _wait_for_lock(lock, stop, report)
         commands = RunningCommands(lock, grace_seconds)
         try:
             yield commands
         finally:
             await commands.close()
-    finally:
-        os.close(lock)
 
 
 async def _wait_for_lock(lock: int, stop: asyncio.Event, report: Callable[[str], None]) -> None:
-    if _is_locked(lock):
+    if try_lock(lock):
         return
     report(f"Waiting for a command of the earlier listener, which has up to {GRACE_SECONDS:g} s to end.")
-    while not stop.is_set() and not _is_locked(lock):
+    while not stop.is_set() and not try_lock(lock):
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_AGAIN_SECONDS):
                 await stop.wait()
-
-
-def _is_locked(lock: int) -> bool:
-    """Whether this process now holds the lock."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

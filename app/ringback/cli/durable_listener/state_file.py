@@ -1,18 +1,17 @@
 """The path of a listener's state file, and the lock that keeps a second listener from it."""
 
-import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ringback.cli.file_locks import PROCESS_ID_LENGTH_MAX, open_lock_file, try_lock, write_process_id
+
 FOLDER_MODE: Final = 0o700
-FILE_MODE: Final = 0o600
-"""The file contains resume tokens and a signing secret."""
 NAME_LENGTH: Final = 16
 """Hexadecimal digits of a hash in a file name: 64 bits, so that no two listeners of a person share a name."""
 
@@ -58,31 +57,41 @@ def find_files_of_other_keys(path: Path) -> Sequence[Path]:
 @contextmanager
 def locked_state_file(path: Path) -> Generator[None]:
     """Create the file's folder, and hold the file's lock, which ends with the process. Raises `StateFileUnusable`."""
-    lock_path = path.with_name(f"{path.name}.lock")
     try:
         path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
-        raise StateFileUnusable(f"{path} cannot be written: {error.strerror}. Choose another --state.") from None
-    try:
+        raise _unwritable(path, error) from None
+    with open_lock(path, "lock") as descriptor:
         _acquire_lock(descriptor, path)
         yield
-    finally:
-        os.close(descriptor)
+
+
+@contextmanager
+def open_lock(path: Path, suffix: str) -> Generator[int]:
+    """The descriptor of a lock file beside the state file. Raises `StateFileUnusable`."""
+    with ExitStack() as stack:
+        try:
+            descriptor = stack.enter_context(open_lock_file(path.with_name(f"{path.name}.{suffix}")))
+        except OSError as error:
+            raise _unwritable(path, error) from None
+        yield descriptor
+
+
+def _unwritable(path: Path, error: OSError) -> StateFileUnusable:
+    return StateFileUnusable(f"{path} cannot be written: {error.strerror}. Choose another --state.")
 
 
 def _acquire_lock(descriptor: int, path: Path) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(descriptor, NAME_LENGTH, 0).decode(errors="replace").strip() or "unknown"
-        raise StateFileUnusable(
-            f"Another listener (process {holder}) uses {path}. Stop it, or give this one a file of its own: --state PATH"
-        ) from None
+        is_held = try_lock(descriptor)
     except OSError as error:  # some network file systems have no locks
         raise StateFileUnusable(f"{path} cannot be locked: {error.strerror}. Choose another --state.") from None
-    os.truncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    if not is_held:
+        holder = os.pread(descriptor, PROCESS_ID_LENGTH_MAX, 0).decode(errors="replace").strip() or "unknown"
+        raise StateFileUnusable(
+            f"Another listener (process {holder}) uses {path}. Stop it, or give this one a file of its own: --state PATH"
+        )
+    write_process_id(descriptor)
 
 
 def _short_hash(text: str) -> str:

@@ -11,7 +11,6 @@
     file_watch      notices that the configuration or the variables have changed
     own_service     finds it for the client commands, which then need neither --url nor --api-key
     paths           the files of the service: configuration, database, locks, runtime file, log
-    locks           two file locks, which the system releases when a process dies
     runtime_file    where the running service is, and the key for it; what is kept for the next start
 
 `service.lock` decides who is the service: its process holds it for as long as it runs. So a service that was killed is noticed

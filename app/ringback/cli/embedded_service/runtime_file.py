@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
-from ringback.cli.embedded_service.locks import is_locked
 from ringback.cli.embedded_service.paths import FILE_MODE, ServicePaths
+from ringback.cli.file_locks import is_locked
 
 BYTES_MAX: Final = 64 * 1024
 """The files have a few hundred bytes."""

@@ -15,13 +15,6 @@ import typer
 
 from ringback import server
 from ringback.cli.embedded_service.file_watch import FileWatch
-from ringback.cli.embedded_service.locks import (
-    LOOK_AGAIN_SECONDS,
-    is_locked,
-    open_lock_file,
-    wait_for_lock,
-    write_process_id,
-)
 from ringback.cli.embedded_service.paths import ServicePaths, find_paths
 from ringback.cli.embedded_service.runtime_file import (
     KeptSettings,
@@ -33,8 +26,15 @@ from ringback.cli.embedded_service.runtime_file import (
     write_running_service,
 )
 from ringback.cli.embedded_service.service_environment import ServiceEnvironment
+from ringback.cli.file_locks import (
+    LOOK_AGAIN_SECONDS,
+    is_locked,
+    open_lock_file,
+    wait_for_lock,
+    write_process_id,
+)
 from ringback.cli.output import TRY_AGAIN, exit_on_errors, exit_with_error, print_message
-from ringback.cli.service_errors import SERVICE_ERRORS, exit_code_of_start
+from ringback.cli.server_options import SERVICE_ERRORS, exit_code_of_start
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.errors import RingbackError
 from ringback.domain.principal import ALL_SCOPES

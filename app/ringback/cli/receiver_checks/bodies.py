@@ -1,17 +1,15 @@
 """Checks of bodies: the largest one, all of Unicode, and JSON that is unusual or broken."""
 
-from collections.abc import Sequence
 from datetime import timedelta, timezone
 from typing import Final
 
 from ringback.cli.receiver_checks.checks import (
     MUST,
     SHOULD,
+    CheckGroup,
     Observation,
-    ReceiverCheck,
     accepted,
     all_accepted,
-    check,
     refused,
     survived,
 )
@@ -33,6 +31,8 @@ _RAW: Final = (
 _ROBUST: Final = (
     "RFC 9110 §15.6: a 5xx says that the server failed; a sender repeats it, and the same body fails again."
 )
+
+check: Final = CheckGroup()
 
 
 @check("largest-body", MUST, "A signed event of exactly 262,144 bytes gets 2xx", source=_SIZE)
@@ -139,21 +139,3 @@ async def deep_nesting(probe: ReceiverProbe) -> Observation:
 async def unexpected_types(probe: ReceiverProbe) -> Observation:
     answer = await probe.post_event({"eventId": 7, "name": [], "timestamp": {}, "data": "text", "cursor": 1.5})
     return survived(answer)
-
-
-BODY_CHECKS: Final[Sequence[ReceiverCheck]] = (
-    largest_body,
-    oversized_body,
-    unicode_text,
-    spaces_in_json,
-    unknown_members,
-    cursors,
-    timestamp_offset,
-    no_json,
-    no_object,
-    empty_body,
-    invalid_utf8,
-    duplicate_keys,
-    deep_nesting,
-    unexpected_types,
-)

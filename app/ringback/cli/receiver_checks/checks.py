@@ -33,14 +33,21 @@ class ReceiverCheck:
         return judge(self.case, ok, observed)
 
 
-def check(case_id: str, level: CheckLevel, expectation: str, *, source: str) -> Callable[[Run], ReceiverCheck]:
-    """Make a check of the function that follows."""
+class CheckGroup:
+    """The checks of one module, in the order in which they run. A decorator of their functions."""
 
-    def make(run: Run) -> ReceiverCheck:
-        case = CheckCase(id=case_id, level=level, expectation=expectation, source=source)
-        return ReceiverCheck(case=case, run=run)
+    def __init__(self) -> None:
+        self.checks: list[ReceiverCheck] = []
 
-    return make
+    def __call__(
+        self, case_id: str, level: CheckLevel, expectation: str, *, source: str
+    ) -> Callable[[Run], ReceiverCheck]:
+        def add(run: Run) -> ReceiverCheck:
+            case = CheckCase(id=case_id, level=level, expectation=expectation, source=source)
+            self.checks.append(ReceiverCheck(case=case, run=run))
+            return self.checks[-1]
+
+        return add
 
 
 def accepted(answer: Answer) -> Observation:

@@ -1,16 +1,15 @@
 """Checks of control envelopes: challenges, gap, terminated, and types that no specification names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ringback.cli.receiver_checks.checks import (
     MUST,
     OTHER_SECRET,
     SHOULD,
+    CheckGroup,
     Observation,
-    ReceiverCheck,
     accepted,
-    check,
     refused,
 )
 from ringback.cli.receiver_checks.probe import Answer, ReceiverProbe
@@ -20,6 +19,13 @@ _NOTICES: Final = (
     "MCP Events, delivery: gap and terminated are for the application, which answers 2xx once it has them."
 )
 _REVOKED: Final[Mapping[str, Any]] = {"code": -32012, "message": "Forbidden: a check of the receiver", "data": {}}
+
+CHALLENGE_SECONDS: Final = 5.0
+"""How long Ringback waits for an echo (mcp-events §8)."""
+
+check: Final = CheckGroup()
+check_at_the_end: Final = CheckGroup()
+"""Checks that end the subscription, so they come after all others."""
 
 
 def _echoes(answer: Answer, challenge: str) -> bool:
@@ -128,27 +134,6 @@ async def unknown_envelope(probe: ReceiverProbe) -> Observation:
     return refused(await probe.post_envelope({"type": "ringback-check", "anything": True}))
 
 
-@check("terminated", SHOULD, "A signed terminated envelope gets 2xx", source=_NOTICES)
+@check_at_the_end("terminated", SHOULD, "A signed terminated envelope gets 2xx", source=_NOTICES)
 async def terminated(probe: ReceiverProbe) -> Observation:
     return accepted(await probe.post_envelope({"type": "terminated", "error": _REVOKED}))
-
-
-CHALLENGE_SECONDS: Final = 5.0
-"""How long Ringback waits for an echo (mcp-events §8)."""
-
-ENVELOPE_CHECKS: Final[Sequence[ReceiverCheck]] = (
-    challenge_echoed,
-    challenge_in_time,
-    challenge_exact,
-    challenge_wrong_secret,
-    challenge_before_id,
-    challenge_repeated,
-    challenge_malformed,
-    gap,
-    gap_wrong_secret,
-    terminated_wrong_secret,
-    unknown_envelope,
-)
-
-LAST_CHECKS: Final[Sequence[ReceiverCheck]] = (terminated,)
-"""They end the subscription, so they come after all others."""

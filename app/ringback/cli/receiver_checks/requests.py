@@ -1,18 +1,17 @@
 """Checks of requests: methods, content types, slow bodies, copies, several subscriptions, and what answers give away."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import Final
 
 from ringback.cli.receiver_checks.checks import (
     MUST,
     OTHER_SECRET,
     SHOULD,
+    CheckGroup,
     Observation,
-    ReceiverCheck,
     accepted,
     all_accepted,
-    check,
     refused,
     survived,
 )
@@ -26,6 +25,10 @@ _AT_LEAST_ONCE: Final = (
     "MCP Events, delivery: events come at least once. A copy has the same subscription and webhook-id, and gets 2xx."
 )
 _POST: Final = "MCP Events, delivery: POST with JSON only; RFC 9110 §15.5.6: another method gets 405."
+
+BUSY: Final = 503
+"""MCP Events, delivery: a sender retries it."""
+check: Final = CheckGroup()
 
 
 @check("repeated-message", MUST, "The same message twice, byte by byte, gets 2xx both times", source=_AT_LEAST_ONCE)
@@ -177,23 +180,3 @@ async def _in_pieces(body: bytes) -> AsyncGenerator[bytes]:
     for start in range(0, len(body), size):
         await asyncio.sleep(SLOW_SECONDS if start else 0)
         yield body[start : start + size]
-
-
-BUSY: Final = 503
-"""MCP Events, delivery: a sender retries it."""
-
-REQUEST_CHECKS: Final[Sequence[ReceiverCheck]] = (
-    repeated_message,
-    retried_message,
-    concurrent_copies,
-    two_subscriptions,
-    header_case,
-    content_type_charset,
-    wrong_content_type,
-    get,
-    head,
-    no_redirect,
-    slow_body,
-    short_answers,
-    no_secret_in_answers,
-)

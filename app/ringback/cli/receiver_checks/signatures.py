@@ -1,15 +1,13 @@
 """Checks of signatures: valid, forged, incomplete, too old, and during a rotation."""
 
-from collections.abc import Sequence
 from typing import Final
 
 from ringback.cli.receiver_checks.checks import (
     MUST,
     OTHER_SECRET,
+    CheckGroup,
     Observation,
-    ReceiverCheck,
     accepted,
-    check,
     refused,
 )
 from ringback.cli.receiver_checks.probe import ReceiverProbe, encode
@@ -26,6 +24,10 @@ _WINDOW: Final = (
 _ROTATION: Final = (
     "MCP Events, delivery: several signatures may stand in the header, one for each secret; one match is enough."
 )
+
+ATTEMPT_SECONDS: Final = 5.0
+"""The timeout of an attempt (mcp-events §8)."""
+check: Final = CheckGroup()
 
 
 @check("valid-event", MUST, "A signed event gets 2xx", source="MCP Events, delivery: 2xx acknowledges the delivery.")
@@ -162,30 +164,3 @@ async def unknown_version_alone(probe: ReceiverProbe) -> Observation:
 )
 async def malformed_signature(probe: ReceiverProbe) -> Observation:
     return refused(await probe.post_event(changed={SIGNATURE_HEADER: "v1"}))
-
-
-ATTEMPT_SECONDS: Final = 5.0
-"""The timeout of an attempt (mcp-events §8)."""
-
-SIGNATURE_CHECKS: Final[Sequence[ReceiverCheck]] = (
-    valid_event,
-    answers_in_time,
-    wrong_secret,
-    unsigned,
-    missing_id,
-    missing_timestamp,
-    missing_signature,
-    malformed_timestamp,
-    timestamp_too_old,
-    timestamp_too_new,
-    timestamp_within_window,
-    changed_timestamp,
-    changed_id,
-    changed_body,
-    rotation_second,
-    rotation_first,
-    two_wrong_signatures,
-    unknown_version_ignored,
-    unknown_version_alone,
-    malformed_signature,
-)

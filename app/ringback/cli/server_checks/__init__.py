@@ -5,7 +5,7 @@
     chapters/ ─── the cases: an id, MUST or SHOULD, the expectation, its source, and a coroutine
      │
      ├── polling, streaming, subscribing, delivering    observations: a request or a round of them, made once in a run
-     ├── occurrence_rules, error_codes                  rules that several chapters share
+     ├── rules                                          codes of errors, occurrences: what several chapters share
      │
     subject ───── the server under test: the chosen event type, what was observed, the keys to unsubscribe
      │

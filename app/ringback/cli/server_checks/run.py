@@ -16,7 +16,7 @@ from ringback.cli.server_checks.chapters import CASES
 from ringback.cli.server_checks.chapters.capability import declared_settings
 from ringback.cli.server_checks.connection import Era, McpConnection
 from ringback.cli.server_checks.emitters import CommandEmitter, Emitter, NoEmitter, ToolEmitter
-from ringback.cli.server_checks.error_codes import METHOD_NOT_FOUND
+from ringback.cli.server_checks.rules import METHOD_NOT_FOUND
 from ringback.cli.server_checks.subject import CheckPatience, EventChoice, ServerUnderTest, list_catalog
 
 REQUEST_SECONDS: Final = 45.0

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar, cast
 
 from ringback.domain.cursor import Page
 from ringback.domain.event import Event
-from ringback.domain.event_rows import EventFilter, EventLogRows, EventRows, ReservedPlaces
+from ringback.domain.event_rows import EventFilter, EventLogRows, EventRows, LogBounds, ReservedPlaces
 from ringback.domain.event_subscriptions import EventSubscription
 from ringback.domain.event_types import PublishedEventType
 from ringback.domain.ids import EventId, WebhookId
@@ -181,6 +181,9 @@ class _ServerPositions:
 
     async def get_retention_floor(self, _principal: Principal) -> int:
         return await self._rows.get_retention_floor(SERVER_PRINCIPAL)
+
+    async def get_bounds(self, _principal: Principal) -> LogBounds:
+        return await self._rows.get_bounds(SERVER_PRINCIPAL)
 
     async def get_event_ids(self, _principal: Principal, seqs: Collection[int]) -> Mapping[int, EventId]:
         return await self._rows.get_event_ids(SERVER_PRINCIPAL, seqs)

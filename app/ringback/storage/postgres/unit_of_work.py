@@ -113,13 +113,15 @@ class UnitRunner:
             unit.value = await _Steps(unit.work(transaction), unit_connection)
             if not takes_locks:
                 unit.resolve()  # what was read is read, whatever the end of its transaction is
-            await _commit(connection)
+            unit.run_committing_actions()
+            await commit_transaction(connection)
         except Exception as error:  # boundary: the error is its caller's  # noqa: BLE001
             unit.error = error
             await _roll_back(connection, error)
 
 
-async def _commit(connection: Connection) -> None:
+async def commit_transaction(connection: Connection) -> None:
+    """Raises `CommitUnanswered` if the connection is lost meanwhile."""
     try:
         status = await connection.execute(_SESSION["commit"].writing)
     except Exception as error:

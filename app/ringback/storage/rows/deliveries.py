@@ -40,6 +40,9 @@ class SqlDeliveryReader(SqlRows):
     async def _fetch_deliveries(self, name: str, **parameters: Any) -> list[Delivery]:
         return [self._decode(row) for row in await self._sql.fetch_all(name, **parameters)]
 
+    async def _fetch_by_ids(self, delivery_ids: Sequence[str]) -> list[Delivery]:
+        return await self._fetch_deliveries("by_ids", ids=self._sql.array(delivery_ids)) if delivery_ids else []
+
 
 class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
     """Implements `domain.delivery_rows.DeliveryRows`."""

@@ -95,8 +95,7 @@ class SqlDeliveryQueue(SqlDeliveryReader, noun="delivery_queue"):
         leased = await self._sql.fetch_all(
             "lease", ids=self._sql.array(delivery_ids), owner=owner, token=token, until=instant_to_column(until)
         )
-        ids = self._sql.array([row["id"] for row in leased])  # another node may have leased one since it was found
-        return await self._fetch_deliveries("by_ids", ids=ids)
+        return await self._fetch_by_ids([row["id"] for row in leased])  # another node may have leased one meanwhile
 
     async def _find_due_in_order(
         self, webhook_id: WebhookId, *, now: datetime, limit: int, after: str
@@ -126,7 +125,7 @@ class SqlDeliveryQueue(SqlDeliveryReader, noun="delivery_queue"):
 
     async def give_up_expired(self, webhook_id: WebhookId, *, now: datetime, limit: int) -> Sequence[Delivery]:
         ended = await self._sql.fetch_all("give_up", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
-        return await self._fetch_deliveries("by_ids", ids=self._sql.array([row["id"] for row in ended]))
+        return await self._fetch_by_ids([row["id"] for row in ended])
 
     async def next_due_at(self) -> datetime | None:
         (row,) = await self._sql.fetch_all("next_due")
@@ -170,7 +169,7 @@ class SqlDeliveryMaintenance(SqlDeliveryReader, noun="delivery_maintenance"):
 
     async def give_up_expired_held(self, *, now: datetime, limit: int) -> Sequence[Delivery]:
         ended = await self._sql.fetch_all("give_up_held", now=instant_to_column(now), limit=limit)
-        return await self._fetch_deliveries("by_ids", ids=self._sql.array([row["id"] for row in ended]))
+        return await self._fetch_by_ids([row["id"] for row in ended])
 
     async def pull_back(self, *, horizon: datetime, now: datetime, limit: int) -> int:
         return await self._sql.execute(

@@ -7,7 +7,7 @@ from typing import Final
 from ringback.domain.clock import epoch_milliseconds, from_epoch_milliseconds
 from ringback.domain.cursor import EventTime, Page
 from ringback.domain.event import Event
-from ringback.domain.event_rows import EventFilter, ReservedPlaces
+from ringback.domain.event_rows import EventFilter, LogBounds, ReservedPlaces
 from ringback.domain.ids import CallId, EventId
 from ringback.domain.principal import Principal
 from ringback.storage.rows.columns import RECORDS, instant_to_column
@@ -146,8 +146,11 @@ class SqlEventLog(SqlRows, noun="event_log"):
         return 0 if row is None else row["seq"]
 
     async def get_retention_floor(self, principal: Principal) -> int:
+        return (await self.get_bounds(principal)).retention_floor
+
+    async def get_bounds(self, principal: Principal) -> LogBounds:
         row = await self._sql.fetch_one("head", principal=principal)
-        return 0 if row is None else row["horizon"]
+        return LogBounds(0, 0) if row is None else LogBounds(row["horizon"], row["seq"])
 
     async def get_event_ids(self, principal: Principal, seqs: Collection[int]) -> Mapping[int, EventId]:
         rows = await self._sql.fetch_all("ids_at", principal=principal, seqs=self._sql.array(sorted(seqs)))

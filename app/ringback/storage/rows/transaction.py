@@ -112,6 +112,7 @@ class SqlTransaction:
     def __init__(self, unit: UnitContext) -> None:
         self.unit = unit
         self.topics: list[str] = []
+        self.committing_actions: list[Callable[[], None]] = []
         self.commit_actions: list[Callable[[], None]] = []
         self.rollback_actions: list[Callable[[], None]] = []
 
@@ -135,6 +136,9 @@ class SqlTransaction:
 
     def notify(self, *topics: str) -> None:
         self.topics.extend(topics)
+
+    def on_committing(self, action: Callable[[], None]) -> None:
+        self.committing_actions.append(action)
 
     def on_commit(self, action: Callable[[], None]) -> None:
         self.commit_actions.append(action)

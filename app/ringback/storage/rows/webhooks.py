@@ -38,6 +38,8 @@ class SqlWebhooks(SqlRows, noun="webhooks"):
         return None if row is None else self._unit.webhook_reader.read_webhook(row)
 
     async def get_many(self, webhook_ids: Collection[WebhookId], *, lock: bool = False) -> Sequence[Webhook]:
+        if not webhook_ids:
+            return []
         sql = self._sql if lock else self._sql.without_locks()
         rows = await sql.fetch_all("by_ids", ids=self._sql.array(list(webhook_ids)))
         return [self._unit.webhook_reader.read_webhook(row) for row in rows]
@@ -255,6 +257,8 @@ class SqlOriginBreakers(SqlRows, noun="origin_breakers"):
     """Implements `domain.webhook_rows.OriginBreakerRows`. A closed breaker has no row."""
 
     async def get_breakers(self, origins: Collection[str], *, lock: bool = False) -> Mapping[str, CircuitBreaker]:
+        if not origins:
+            return {}
         if lock:
             await self._sql.execute("lock_origins", origins=self._sql.array(sorted(origins)))
         rows = await self._sql.fetch_all("breakers", origins=self._sql.array(list(origins)))

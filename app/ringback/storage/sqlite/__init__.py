@@ -34,5 +34,4 @@ process, full disk, I/O error) rolls back the group, and every caller in it gets
     backup           copies the database while a service uses it, and puts a copy into its place
     integrity        stops all work if the file is damaged, removed or replaced
     integrity_check  damage and missing commits, for `ringback doctor`
-    write_probe      whether the file can be written
 """

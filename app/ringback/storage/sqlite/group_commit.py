@@ -110,7 +110,7 @@ class GroupCommit:
             group = self._waiting.take_group()
             try:
                 await self._run_group(group)
-                wrote = await self._commit()
+                wrote = await self._commit(group)
             except Exception as error:  # noqa: BLE001 - boundary: every caller gets an answer
                 self._roll_back_group(group, error)
             else:
@@ -119,22 +119,29 @@ class GroupCommit:
                 if group[0].is_admission:
                     await asyncio.sleep(0)  # its callers write their 202 now, and not after the work of the next group
 
-    async def _commit(self) -> bool:
+    async def _commit(self, group: list[UnitOfWork]) -> bool:
         """Commit, and return whether anything was written. A group without changes waits for no disk."""
         if wrote := self._commits.prepare():
-            await self._commit_in_thread()
+            await self._commit_in_thread(group)
         else:
             self._commits.commit_transaction(wrote=False)
         self._commits.conclude(wrote=wrote)
         return wrote
 
-    async def _commit_in_thread(self) -> None:
-        """As `run_in_executor`, without its additional turn of the event loop, in which all other tasks would run first."""
+    async def _commit_in_thread(self, group: list[UnitOfWork]) -> None:
+        """As `run_in_executor`, without its additional turn of the event loop, in which all other tasks would run first.
+
+        The thread asks for the actions of the group right before the commit, which releases Python's lock. If they began
+        earlier, the thread would wait for that lock.
+        """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
+        early = [unit for unit in group if unit.committing_actions and unit.error is None]
 
         def commit() -> None:
             error: Exception | None = None
+            for unit in early:
+                loop.call_soon_threadsafe(unit.run_committing_actions)
             try:
                 self._commits.commit_transaction(wrote=True)
             except Exception as raised:  # noqa: BLE001 - it is raised to the waiting coroutine

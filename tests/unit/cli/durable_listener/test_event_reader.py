@@ -8,15 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from ringback.cli.durable_listener.event_reader import (
-    BACKOFF,
-    CURSOR_SAVE_SECONDS,
-    EventReader,
-    compute_pause,
-)
+from ringback.cli.durable_listener.event_reader import CURSOR_SAVE_SECONDS, EventReader
 from ringback.cli.durable_listener.inbox import Inbox, open_inbox
 from ringback.cli.durable_listener.state_file import EventSelection
 from ringback.client import ConnectionFailed, Event, RingbackClient
+from ringback.client.event_stream import RECONNECT_BACKOFF, reconnect_delay
 from ringback.client.problems import build_problem
 from tests.support.clock import START, ManualClock
 from tests.support.limits import WAIT_SECONDS
@@ -168,10 +164,10 @@ async def test_a_stream_that_fails_is_opened_again_at_its_own_place_after_the_pa
         (build_problem(429, {}, retry_after_seconds=9.0), 1, 9.0),
         (build_problem(429, {}, retry_after_seconds=9.0), 4, 16.0),
         (build_problem(503, {}, retry_after_seconds=None), 1, 2.0),
-        (build_problem(503, {}, retry_after_seconds=1e9), 1, BACKOFF.longest_seconds),
+        (build_problem(503, {}, retry_after_seconds=1e9), 1, RECONNECT_BACKOFF.longest_seconds),
     ],
 )
 def test_a_pause_is_at_least_as_long_as_the_service_asks_for(
     error: Exception | None, failures: int, pause: float
 ) -> None:
-    assert compute_pause(failures, error) == pause
+    assert reconnect_delay(error, failures) == pause

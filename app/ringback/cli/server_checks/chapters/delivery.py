@@ -8,8 +8,7 @@ from ringback.cli.server_checks.callbacks import SUBSCRIPTION_HEADER, ReceivedPo
 from ringback.cli.server_checks.cases import Chapter, Untestable, expect
 from ringback.cli.server_checks.connection import as_object
 from ringback.cli.server_checks.delivering import ATTEMPTS_MAX, delivered
-from ringback.cli.server_checks.error_codes import LAST_ERRORS
-from ringback.cli.server_checks.occurrence_rules import find_faults
+from ringback.cli.server_checks.rules import LAST_ERRORS, find_faults
 from ringback.cli.server_checks.subject import ServerUnderTest
 from ringback.cli.server_checks.subscribing import Subscription
 

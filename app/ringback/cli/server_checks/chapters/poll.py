@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from ringback.cli.server_checks.arguments import make_mistyped_arguments
 from ringback.cli.server_checks.cases import Chapter, Deviation, Untestable, expect
-from ringback.cli.server_checks.error_codes import INVALID_PARAMS, require_error
 from ringback.cli.server_checks.polling import (
     POLL,
     backlog_pages,
@@ -16,6 +15,7 @@ from ringback.cli.server_checks.polling import (
     pollable,
     polled_backlog,
 )
+from ringback.cli.server_checks.rules import INVALID_PARAMS, require_error
 from ringback.cli.server_checks.subject import ABSENT, ServerUnderTest, list_catalog, list_modes
 
 CHAPTER: Final = Chapter("poll")

@@ -5,7 +5,7 @@ from typing import Final
 from ringback.cli.check_report import CheckLevel
 from ringback.cli.server_checks.cases import Chapter, Deviation, Untestable, expect
 from ringback.cli.server_checks.delivering import delivered, redirected_challenge
-from ringback.cli.server_checks.error_codes import ERROR_CODES
+from ringback.cli.server_checks.rules import ERROR_CODES
 from ringback.cli.server_checks.subject import ServerUnderTest
 from ringback.cli.server_checks.subscribing import subscription
 

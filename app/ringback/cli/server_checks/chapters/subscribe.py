@@ -6,7 +6,7 @@ from ringback.cli.check_report import CheckLevel
 from ringback.cli.server_checks.arguments import make_mistyped_arguments, make_reordered_arguments
 from ringback.cli.server_checks.callbacks import generate_secret
 from ringback.cli.server_checks.cases import Chapter, Deviation, Untestable, expect
-from ringback.cli.server_checks.error_codes import ERROR_CODES, METHOD_NOT_FOUND, require_error
+from ringback.cli.server_checks.rules import ERROR_CODES, METHOD_NOT_FOUND, require_error
 from ringback.cli.server_checks.subject import ABSENT, OfferedEventType, ServerUnderTest
 from ringback.cli.server_checks.subscribing import (
     SUBSCRIBE,

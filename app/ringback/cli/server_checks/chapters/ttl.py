@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from ringback.cli.check_report import CheckLevel
 from ringback.cli.server_checks.cases import Chapter, Deviation, expect
-from ringback.cli.server_checks.occurrence_rules import parse_time
+from ringback.cli.server_checks.rules import parse_time
 from ringback.cli.server_checks.subject import ABSENT, ServerUnderTest
 from ringback.cli.server_checks.subscribing import TTL_MILLISECONDS, seconds_from_now, subscription, with_ttl
 

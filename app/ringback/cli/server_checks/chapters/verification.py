@@ -12,7 +12,7 @@ from ringback.cli.server_checks.delivering import (
     failed_challenge,
     refused_challenge,
 )
-from ringback.cli.server_checks.error_codes import LAST_ERRORS, require_error
+from ringback.cli.server_checks.rules import LAST_ERRORS, require_error
 from ringback.cli.server_checks.subject import OfferedEventType, ServerUnderTest
 from ringback.cli.server_checks.subscribing import TTL_MILLISECONDS, other_url, subscription
 

@@ -1,4 +1,4 @@
-"""Reads stored results. A large one is read beside the event loop, once for all requests that wait for it.
+"""Reads a principal's call, and stored results. A large one is read beside the event loop, once for all that wait for it.
 
 A result may have 16 MiB, and its read takes some twenty milliseconds. On the event loop, a hundred connections that request
 results at once would delay all other requests by seconds. `Store.scan` gives principals turns on a few threads.
@@ -8,9 +8,24 @@ each time that it executes a statement (35 ms of a turn for 7 ms of its work, me
 """
 
 from ringback.domain.call import Call
-from ringback.domain.ports import Store
+from ringback.domain.errors import NotFound
+from ringback.domain.ids import CallId, is_well_formed_id
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Principal
 from ringback.key_locks import KeyLocks
+from ringback.services.given_up_starts import require_not_gone
 from ringback.services.unread_responses import LARGE_RESPONSE_BYTES, ResponseMemory
+
+
+async def get_own_call(tx: Transaction, principal: Principal, call_id: str) -> Call:
+    """Return the principal's call; raise `NotFound` if it is unknown or foreign, `CallExpired` if it has been deleted."""
+    if is_well_formed_id("call", call_id):
+        call = await tx.calls.get(CallId(call_id))
+        if call is not None and call.principal == principal:
+            return call
+        if call is None:
+            require_not_gone(await tx.tombstones.get(principal, call_id=CallId(call_id), key=None))
+    raise NotFound("No call of yours has this id. List yours: GET /v1/calls")
 
 
 class ResultReader:

@@ -8,7 +8,7 @@ from typing import Any, cast
 from ringback.domain.call import Call
 from ringback.domain.ports import Store
 from ringback.domain.principal import Principal
-from ringback.services.result_reads import ResultReader
+from ringback.services.call_reads import ResultReader
 from ringback.services.unread_responses import LARGE_RESPONSE_BYTES, ResponseMemory, UnreadResponses
 
 ALICE, BOB = Principal("alice"), Principal("bob")

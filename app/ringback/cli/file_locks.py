@@ -5,11 +5,13 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ringback.cli.embedded_service.paths import FILE_MODE
-from ringback.domain.clock import Clock
+if TYPE_CHECKING:
+    from ringback.domain.clock import Clock
 
+FILE_MODE: Final = 0o600
+"""The locks stand beside files that contain secrets."""
 PROCESS_ID_LENGTH_MAX: Final = 32
 """Digits of a process id and a line end; more is something else."""
 LOOK_AGAIN_SECONDS: Final = 0.05
@@ -67,7 +69,7 @@ def read_process_id(path: Path) -> int | None:
         return None
 
 
-async def wait_for_lock(descriptor: int, *, clock: Clock, patience_seconds: float) -> bool:
+async def wait_for_lock(descriptor: int, *, clock: "Clock", patience_seconds: float) -> bool:
     """Wait for the lock, at most for the patience. Returns whether this process holds it."""
     ends_at = clock.monotonic() + patience_seconds
     while not (is_held := try_lock(descriptor)) and clock.monotonic() < ends_at:

@@ -1,12 +1,23 @@
-"""The service's errors that end a command with one message. Only commands that need the extra `server` import this."""
+"""What commands share that need the extra `server`: the option --database, and the errors that end them with one message."""
 
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 from ringback.cli.output import EXIT_NOT_DONE, TRY_AGAIN
 from ringback.domain.errors import RingbackError, StoreUnavailable
 from ringback.settings import SettingsError
 from ringback.upstreams.config import ConfigError
 
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        metavar="URL",
+        envvar="RINGBACK_DATABASE_URL",
+        help="The service's database. A password belongs into RINGBACK_DATABASE_URL, because command lines are visible.",
+    ),
+]
 SERVICE_ERRORS: Final = (ConfigError, RingbackError, SettingsError)
 
 
