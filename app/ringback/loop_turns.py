@@ -36,8 +36,8 @@ class LoopTurns:
     ) -> None:
         """`in_turn_max` is the number of functions that run in one turn, of all owners together.
 
-        An owner rests for `rest_turns` after each of its own. After a turn in which the loop was busy, what waits pauses for
-        `pause_factor` times its length.
+        An owner rests for `rest_turns` after each of its functions. After a turn in which the loop had other work, what waits
+        pauses for `pause_factor` times its length.
         """
         self._in_turn_max = in_turn_max
         self._rest_turns = rest_turns
