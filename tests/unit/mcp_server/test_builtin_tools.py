@@ -1,6 +1,5 @@
 """A model lists, reads and finds its calls with the built-in tools."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -10,10 +9,9 @@ import pytest
 from ringback.domain.call import Progress
 from ringback.domain.call_outcome import CallOutcome, completion_from_result, failed_completion
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
-from ringback.mcp_server.builtin_tool_schemas import TOOL_DEFINITIONS, TOOL_WAIT_SECONDS_MAX, BuiltinToolName
+from ringback.mcp_server.builtin_tool_schemas import TOOL_DEFINITIONS, BuiltinToolName
 from ringback.services.call_starts import StartCallRequest
 from tests.support.builtin_tools import ALICE, BuiltinToolsHarness, text
-from tests.support.limits import WAIT_SECONDS
 
 MALLORY = Caller(principal=Principal("mallory"), scopes=DEFAULT_SCOPES)
 UNKNOWN = "call_01JZZZZZZZZZZZZZZZZZZZZZZZ"
@@ -147,21 +145,6 @@ async def test_a_token_from_a_callback_returns_the_result_the_events_and_a_new_t
     assert returned["content"][0]["text"] == "done"
     assert [event["name"] for event in returned["structuredContent"]["events"]] == ["call.finished"]
     assert again["structuredContent"]["events"] == []
-
-
-async def test_an_input_request_ends_the_wait_of_a_resume_too(harness: BuiltinToolsHarness) -> None:
-    started = await harness.service.services.calls.start_call(
-        ALICE, StartCallRequest(upstream="git", tool="git_status", accepts_input=True)
-    )
-    await harness.service.request_input(started.call.id, "colour")
-
-    returned = await asyncio.wait_for(
-        harness.call_tool("ringback_resume", resume_token=started.resume_token, wait_seconds=TOOL_WAIT_SECONDS_MAX),
-        WAIT_SECONDS,
-    )
-
-    assert "r1.1: colour?" in text(returned)
-    assert [event["name"] for event in returned["structuredContent"]["events"]] == ["call.input_required"]
 
 
 async def test_a_resume_token_names_a_call_and_does_not_authenticate(harness: BuiltinToolsHarness) -> None:
