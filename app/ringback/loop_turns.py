@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable
 from typing import Final
 
 BUSY_TURN_SECONDS: Final = 0.0001
-"""After a longer turn there is a pause. It had other work: what waits for a turn runs in the next one, and is not in this time."""
+"""After a longer turn there is a pause. It had other work: what waits for a turn runs in the next one, and does not count."""
 PAUSED_TURN_SECONDS_MAX: Final = 0.02
 """A turn that takes longer, as while the process is stopped, causes no longer pause."""
 

@@ -1,5 +1,6 @@
 """A model lists, reads and finds its calls with the built-in tools."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 from ringback.domain.call import Progress
 from ringback.domain.call_outcome import CallOutcome, completion_from_result, failed_completion
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
-from ringback.mcp_server.builtin_tool_schemas import TOOL_DEFINITIONS, BuiltinToolName
+from ringback.mcp_server.builtin_tool_schemas import TOOL_DEFINITIONS, TOOL_WAIT_SECONDS_MAX, BuiltinToolName
 from ringback.services.call_starts import StartCallRequest
 from tests.support.builtin_tools import ALICE, BuiltinToolsHarness, text
+from tests.support.limits import WAIT_SECONDS
 
 MALLORY = Caller(principal=Principal("mallory"), scopes=DEFAULT_SCOPES)
 UNKNOWN = "call_01JZZZZZZZZZZZZZZZZZZZZZZZ"
