@@ -25,7 +25,6 @@ from ringback.notifier import attempts, call_ends
 from ringback.notifier.batcher import Batcher
 from ringback.notifier.call_ends import CompletionRequest, LeasedCompletion
 from ringback.notifier.dispatcher import Dispatcher
-from ringback.runner.held_execution import HeldExecution
 from ringback.runner.leased_call import LeasedCall
 from ringback.runner.runner import Runner
 from ringback.services import resume
@@ -115,16 +114,6 @@ def _send_before_dispatch_is_committed() -> Sequence[Patch]:
         self.call = replace(self.call, dispatched_at=self._clock.now(), runs=self.call.runs + 1)
 
     return [(LeasedCall, "mark_dispatched", mark_later)]
-
-
-def _send_during_commit() -> Sequence[Patch]:
-    original = HeldExecution.begin
-
-    def begin(self: Any) -> None:
-        self._committed.set()
-        original(self)
-
-    return [(HeldExecution, "begin", begin)]
 
 
 # -- transactions --
@@ -309,7 +298,6 @@ MUTANTS: Final = (
     Mutant("unfenced end", "an end is recorded without its lease token", _unfence_completions),
     Mutant("unfenced dispatch", "a call is dispatched without a look at its lease", _unfence_dispatch),
     Mutant("late dispatch", "the request is sent before its dispatch is committed", _send_before_dispatch_is_committed),
-    Mutant("early request", "the request is sent while the start of its call commits", _send_during_commit),
     Mutant("long lease", "a callback is sent under a lease that has run out", _trust_leases_of_deliveries_too_long),
     Mutant("short lease", "the janitor voids leases before they run out", _void_leases_too_early),
     Mutant("no heartbeat", "leases are never extended", _forget_heartbeats),
