@@ -23,6 +23,8 @@ Plan = Mapping[str, Any]
 
 _SQL: Final = parse_statements(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
 _NUMBER: Final = re.compile(r"(?<![:\w]):(rows|past|future)\b")
+_FETCHED_ROWS: Final = "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables"
+"""Of this session since PostgreSQL added its counts to those of all sessions, which it does between transactions only."""
 _REMOVED: Final = ("Rows Removed by Filter", "Rows Removed by Join Filter", "Rows Removed by Index Recheck")
 
 
@@ -45,6 +47,8 @@ class Work:
     """Pages that the statement looked at, found in memory or not."""
     rows: int
     """Rows that its steps returned or filtered out."""
+    fetched_rows: int
+    """Rows that tables and their indexes returned, also to triggers and checks of references, which are not in the plan."""
     whole_tables: frozenset[str]
     """Tables that it read from their beginning."""
 
@@ -67,12 +71,15 @@ class PreparedStatement:
         transaction = self._connection.transaction()
         await transaction.start()
         try:
+            fetched_before = await self._connection.fetchval(_FETCHED_ROWS)
             plan = await self._explain("ANALYZE, BUFFERS, FORMAT JSON", {**COMMON_PARAMETERS, **over})
+            fetched_rows = await self._connection.fetchval(_FETCHED_ROWS) - fetched_before
         finally:
             await transaction.rollback()
         return Work(
             blocks=plan["Shared Hit Blocks"] + plan["Shared Read Blocks"],
             rows=sum(_visited_rows(node) for node in _nodes(plan)),
+            fetched_rows=int(fetched_rows),
             whole_tables=frozenset(node["Relation Name"] for node in _nodes(plan) if node["Node Type"] == "Seq Scan"),
         )
 

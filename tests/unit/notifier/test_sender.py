@@ -18,6 +18,7 @@ from ringback.notifier.http.sender import (
 )
 from ringback.signing.resume_token import ResumeClaims, ResumeTokenCodec
 from tests.support.clock import START
+from tests.support.limits import WAIT_SECONDS
 
 
 class BrokenStream(Exception):
@@ -41,7 +42,7 @@ class ChunkSource:
 
 
 async def read(source: ChunkSource) -> bytes:
-    until = asyncio.get_running_loop().time() + 5
+    until = asyncio.get_running_loop().time() + WAIT_SECONDS
     return await read_body_prefix(source, until=until, broken_body_errors=(BrokenStream,))
 
 

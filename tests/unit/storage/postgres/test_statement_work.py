@@ -1,8 +1,9 @@
 """The work of a statement in PostgreSQL does not grow with the rows that it does not find (compare ../test_statement_work.py).
 
-The tests count the pages that a statement looks at and the rows that its steps visit, in a database with few rows and in one
-with many, after ANALYZE. A third session has planned its statements while its database was empty, as after an installation, and
-runs them by these plans when the database is full: until autovacuum comes by, there are no others.
+The tests count the pages that a statement looks at, the rows that its steps visit, and those that its triggers read, in a
+database with few rows and in one with many, after ANALYZE. A third session has planned its statements while its database was
+empty, as after an installation, and runs them by these plans when the database is full: until autovacuum comes by, there are no
+others.
 """
 
 import asyncio
@@ -114,6 +115,7 @@ def test_a_statement_visits_as_many_rows_beside_many_others_as_beside_few(
                 many = loop.run_until_complete(session[statement].count_work(over))
                 assert many.blocks <= 2 * few.blocks + ADDITIONAL_BLOCKS_MAX, (statement, over)
                 assert many.rows <= 2 * few.rows + ADDITIONAL_ROWS_MAX, (statement, over)
+                assert many.fetched_rows <= 2 * few.fetched_rows + ADDITIONAL_ROWS_MAX, (statement, over)
                 assert not many.whole_tables, (statement, over)
 
 
