@@ -1,7 +1,8 @@
 """Parses `--arg name=value` into a tool's arguments, objects, headers and times, and `list` after a command that lists itself.
 
 A valid JSON value is parsed, any other value is a string: `--arg count=3` is a number, `--arg path=.` a string. If the tool's
-inputSchema requires a string, the value stays one: `--arg message=3` is then "3".
+inputSchema requires a string, the value stays one: `--arg message=3` is then "3". `null` is null where the schema also admits
+null, and `"null"` with its quotes is then the string.
 """
 
 import json
@@ -61,7 +62,7 @@ def parse_arguments(
         name, separator, text = pair.partition("=")
         if not separator or not name:
             raise typer.BadParameter("write it as NAME=VALUE", param_hint=pairs_hint)
-        arguments[name] = text if _takes_string(input_schema or {}, name) else _parse_json_or_text(text)
+        arguments[name] = _parse_value(text, _find_property(input_schema or {}, name))
     return arguments
 
 
@@ -98,6 +99,13 @@ def parse_headers(lines: Sequence[str], *, option: str = "--header") -> dict[str
     return headers
 
 
+def _parse_value(text: str, schema: Any) -> Any:
+    """The value for a property of this schema. A string that is spelled as null has JSON's quotes if null is admitted, too."""
+    if not _is_string_schema(schema) or (text in {"null", '"null"'} and _admits_null(schema)):
+        return _parse_json_or_text(text)
+    return text
+
+
 def _parse_json_or_text(text: str) -> Any:
     try:
         return _load_json(text)
@@ -117,12 +125,12 @@ def _reject_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-def _takes_string(input_schema: Mapping[str, Any], name: str) -> bool:
+def _find_property(input_schema: Mapping[str, Any], name: str) -> Any:
     match input_schema.get("properties"):
         case {**properties}:
-            return _is_string_schema(cast("dict[str, Any]", properties).get(name))
+            return cast("dict[str, Any]", properties).get(name)
         case _:
-            return False
+            return None
 
 
 def _is_string_schema(schema: Any) -> bool:
@@ -135,6 +143,19 @@ def _is_string_schema(schema: Any) -> bool:
         case {"anyOf": [*alternatives]} | {"oneOf": [*alternatives]}:
             texts = [alternative for alternative in alternatives if not _is_null_schema(alternative)]
             return bool(texts) and all(_is_string_schema(alternative) for alternative in texts)
+        case _:
+            return False
+
+
+def _admits_null(schema: Any) -> bool:
+    """Whether null is one of the values of a schema for which `_is_string_schema` is true."""
+    match schema:
+        case {"nullable": True} | {"type": "null"}:
+            return True
+        case {"type": [*types]}:
+            return "null" in types
+        case {"anyOf": [*alternatives]} | {"oneOf": [*alternatives]}:
+            return any(map(_admits_null, alternatives))
         case _:
             return False
 

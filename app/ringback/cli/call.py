@@ -23,7 +23,11 @@ def call(
     *,
     arg: Annotated[
         list[str] | None,
-        typer.Option("--arg", metavar="NAME=VALUE", help="An argument: JSON, or a string. May be repeated."),
+        typer.Option(
+            "--arg",
+            metavar="NAME=VALUE",
+            help="An argument: JSON, or a string. May be repeated. 'null' is null where admitted; '\"null\"' is text.",
+        ),
     ] = None,
     json_args: Annotated[
         str | None, typer.Option("--json-args", metavar="JSON", help="All arguments as one JSON object.")

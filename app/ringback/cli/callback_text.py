@@ -9,6 +9,9 @@ from ringback.receiver import Callback
 
 SHOWN_MEMBERS: Final = ("call_id", "correlation_id", "client_session_id", "login_url", "resume_token")
 
+DATA_LENGTH_MAX: Final = 200
+"""Characters of the data of an own event on its line."""
+
 
 def describe_callback(callback: Callback) -> str:
     """A line that says what happened, and a line for each id."""
@@ -35,6 +38,14 @@ def format_callback(callback: Callback) -> str:
     return json.dumps(body, ensure_ascii=False)
 
 
+def describe_own_data(data: Mapping[str, Any]) -> str:
+    """The data of an event that is about no call and no webhook, as one line of JSON; long data ends with `…`."""
+    if not data:
+        return ""
+    text = json.dumps(data, ensure_ascii=False)
+    return text if len(text) <= DATA_LENGTH_MAX else f"{text[: DATA_LENGTH_MAX - 1]}…"
+
+
 def describe_webhook_event(data: Mapping[str, Any]) -> str:
     """The webhook that an event is about, and how it fares: `wh_… suspended: timeout`. Empty for other events."""
     if "webhook_id" not in data or "state" not in data:
@@ -45,8 +56,8 @@ def describe_webhook_event(data: Mapping[str, Any]) -> str:
 
 
 def _describe_call(data: Mapping[str, Any]) -> str:
-    """The callback's call: `git/git_log completed (result)`, or its webhook; empty for a test."""
+    """The callback's call: `git/git_log completed (result)`, its webhook, or the data of another event."""
     if "call_id" not in data:
-        return describe_webhook_event(data)
+        return describe_webhook_event(data) or describe_own_data(data)
     outcome = f" ({data['outcome']})" if data.get("outcome") else ""
     return f"{data.get('upstream')}/{data.get('tool')} {data.get('status')}{outcome}"

@@ -96,7 +96,11 @@ def list_calls(
         ),
         limit=limit,
     )
-    none = "There are no such calls. Start one: ringback call UPSTREAM TOOL"
+    filters = (
+        *(session, correlation, status, upstream, tool, outcomes, since, until),
+        *(id_prefix, min_runs, min_delivery_attempts, options.owner),
+    )
+    none = "There are no such calls." if any(filters) else "You have no calls. Start one: ringback call UPSTREAM TOOL"
     print_list(calls, options.with_owner(_COLUMNS), as_json=options.as_json, none=none)
 
 

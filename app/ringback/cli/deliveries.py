@@ -15,10 +15,11 @@ from ringback.cli.client_options import (
     OfSession,
     OperatorOptions,
     client_command,
+    collect_first,
 )
 from ringback.cli.output import print_list, print_message, print_model, print_output
 from ringback.cli.webhook_states import print_open_deliveries
-from ringback.client import Redelivery, RedeliveryOptions, RequestedDelivery
+from ringback.client import Delivery, NotFound, Redelivery, RedeliveryOptions, RequestedDelivery, RingbackClient
 
 app = typer.Typer(no_args_is_help=True, help="List and repeat deliveries.")
 
@@ -72,8 +73,9 @@ def list_deliveries(
     options: OperatorOptions,
 ) -> None:
     """List deliveries, newest first."""
-    deliveries = options.collect(
-        lambda client: client.deliveries(
+
+    async def read(client: RingbackClient) -> tuple[list[Delivery], str]:
+        found = client.deliveries(
             state=state,
             webhook_id=webhook,
             call_id=call,
@@ -83,10 +85,21 @@ def list_deliveries(
             since=with_offset(since),
             until=with_offset(until),
             id_prefix=id_prefix,
-        ),
-        limit=limit,
-    )
-    print_list(deliveries, options.with_owner(_COLUMNS), as_json=options.as_json, none="There are no such deliveries.")
+        )
+        deliveries = await collect_first(found, limit=limit)
+        return deliveries, "" if deliveries or options.as_json else await _explain_absence(client, webhook)
+
+    deliveries, none = options.run(read)
+    print_list(deliveries, options.with_owner(_COLUMNS), as_json=options.as_json, none=none)
+
+
+async def _explain_absence(client: RingbackClient, webhook: str | None) -> str:
+    if webhook is not None:
+        try:
+            await client.webhook(webhook)
+        except NotFound:
+            return f"There are no such deliveries: the webhook {webhook} is unknown. List yours: ringback webhooks list"
+    return "There are no such deliveries."
 
 
 @app.command("show")

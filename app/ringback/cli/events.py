@@ -10,7 +10,7 @@ import typer
 from pydantic import BaseModel
 
 from ringback.cli.arguments import parse_arguments, read_object
-from ringback.cli.callback_text import describe_webhook_event
+from ringback.cli.callback_text import describe_own_data, describe_webhook_event
 from ringback.cli.client_options import OfCorrelation, OfSession, OperatorOptions, PrintOptions, client_command
 from ringback.cli.following import format_progress
 from ringback.cli.output import model_to_json, print_json_line, print_message, print_output
@@ -97,9 +97,11 @@ def _print_event(event: Event) -> None:
 
 
 def describe_data(data: Mapping[str, Any]) -> str:
-    """The event's call on one line: `git/git_log completed (result) call_… correlation_id=c1`. Or its webhook."""
+    """The event's call on one line: `git/git_log completed (result) call_… correlation_id=c1`. Or its webhook, or its data."""
     if webhook := describe_webhook_event(data):
         return webhook
+    if "call_id" not in data:
+        return describe_own_data(data)
     outcome = f" ({data['outcome']})" if data.get("outcome") else ""
     tool = "/".join(str(data[member]) for member in ("upstream", "tool") if data.get(member))
     head = f"{tool} {data.get('status') or ''}{outcome}".strip()
@@ -121,7 +123,10 @@ def publish_event(
     name: Annotated[str, typer.Argument(help="The name: lower-case words with dots, such as order.paid.")],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME=VALUE]...", help="Members of its data. A JSON value, or a string."),
+        typer.Argument(
+            metavar="[NAME=VALUE]...",
+            help="Members of its data: JSON, or a string. null is null where the type admits it.",
+        ),
     ] = None,
     *,
     json_data: Annotated[str | None, typer.Option("--json-data", help="Its data, as a JSON object.")] = None,

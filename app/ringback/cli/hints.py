@@ -26,6 +26,15 @@ _COMMANDS: Final = tuple(
         (rf"PATCH /v1/webhooks/{_ID} \{{\"state\": \"active\"\}}", r"ringback webhooks enable \1"),
         (r"POST /v1/webhooks\b(?!/)", "ringback webhooks add URL"),
         (r"GET /v1/deliveries\b", "ringback deliveries list"),
+        (r"expire earlier: expires_in_seconds", "expire earlier: --expires"),
+        (
+            r"Send exactly one of these: since, cursor, or dead: true",
+            "Give exactly one of these: --since, --cursor or --dead",
+        ),
+        (
+            r"Send at least one filter: client_session_id, correlation_id, upstream, tool or status",
+            "Give at least one filter: --session, --correlation, --upstream, --tool or --status",
+        ),
     )
 )
 """The first match of a place wins. Advice without a command of its own stays as it is."""

@@ -1,6 +1,6 @@
 """`ringback portal-link`: links to pages of the dashboard that need no key."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.table import Table
@@ -9,6 +9,10 @@ from ringback.cli.arguments import parse_duration
 from ringback.cli.client_options import OperatorOptions, PrincipalOptions, client_command
 from ringback.cli.output import create_console, print_json, print_message, print_models, print_output
 from ringback.client import CreatedPortalLink
+
+EXPIRES_SECONDS_MIN: Final = 60
+EXPIRES_SECONDS_MAX: Final = 86_400
+"""As the service's bounds (`schemas.portal_links`)."""
 
 app = typer.Typer(no_args_is_help=True, help="Manage links to pages of the dashboard that need no key.")
 
@@ -25,7 +29,8 @@ def create(
 ) -> None:
     """Create a link and print its URL. It cannot be printed again."""
     seconds = int(parse_duration(expires, option="--expires"))
-
+    if not EXPIRES_SECONDS_MIN <= seconds <= EXPIRES_SECONDS_MAX:
+        raise typer.BadParameter("a link ends after 60s at least and 24h at most", param_hint="--expires")
     link = options.run(lambda client: client.create_portal_link(client_session_id=session, expires_in_seconds=seconds))
     options.print_model(link, _print_created)
 

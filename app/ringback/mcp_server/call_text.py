@@ -103,7 +103,8 @@ def get_login_step(upstream: str, login_url: str) -> str:
 def ask_for_login(upstream: str, login_url: str) -> str:
     return (
         f"Ask the user to open {login_url} and to sign in to '{upstream}'. If Ringback runs on the user's own machine, "
-        f"the user can run `{login_command(upstream)}` in a terminal instead, which asks for no API key."
+        f"the user can run `{login_command(upstream)}` in a terminal instead. If the sign-in is refused because a key lacks "
+        "the scope 'admin', all users share the login: ask the operator of Ringback to sign in."
     )
 
 

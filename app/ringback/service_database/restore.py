@@ -1,6 +1,7 @@
 """Restores a backup, after every check that needs no change."""
 
 import asyncio
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -48,7 +49,7 @@ def restore(settings: Settings, folder: Path, *, replace: bool, clock: Clock) ->
         _restore_postgres(settings, folder, manifest)
         return Restored(manifest, [])
     if not replace:
-        _require_absent(path)
+        _require_absent(path, folder, settings.database_url)
     require_unused(path)
     asyncio.run(read_schema_state(str(folder / DATABASE_NAME)))
     return Restored(manifest, _restore_file(path, folder, manifest, clock))
@@ -62,12 +63,11 @@ def _require_same_store(manifest: Manifest, settings: Settings, *, is_sqlite: bo
         )
 
 
-def _require_absent(path: Path) -> None:
+def _require_absent(path: Path, folder: Path, database_url: str) -> None:
     found = [file for file in (path, path.with_name(f"{path.name}{KEY_FILE_SUFFIX}")) if file.exists()]
     if found:
-        raise BackupError(
-            f"'{found[0]}' exists. To replace it and keep it beside the restored database: ringback restore --replace"
-        )
+        command = shlex.join(["ringback", "restore", str(folder), "--replace", "--database", database_url])
+        raise BackupError(f"'{found[0]}' exists. To replace it and keep it beside the restored database: {command}")
 
 
 def _restore_file(path: Path, folder: Path, manifest: Manifest, clock: Clock) -> list[Path]:

@@ -13,6 +13,7 @@ SCHEMA: dict[str, Any] = {
         "message": {"type": "string"},
         "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}]},
         "listed": {"type": ["string", "null"]},
+        "nullable": {"type": "string", "enum": ["a", "null"], "nullable": True},
         "count": {"type": "integer"},
         "either": {"type": ["string", "integer"]},
         "anything": True,
@@ -32,7 +33,14 @@ VALUES: list[tuple[str, Any]] = [
     ("unknown=a=b", "a=b"),
     ("message=3", "3"),
     ("maybe=true", "true"),
-    ("listed=null", "null"),
+    ("listed=null", None),
+    ("maybe=null", None),
+    ("nullable=null", None),
+    ("nullable=a", "a"),
+    ('nullable="null"', "null"),
+    ('maybe="a"', '"a"'),
+    ("message=null", "null"),
+    ('message="null"', '"null"'),
     ("either=3", 3),
 ]
 

@@ -88,7 +88,7 @@ def test_a_restored_backup_is_the_database_of_that_time_and_the_other_one_is_kep
 
     refused = made("restore", str(BACKUP))
     assert (refused.exit_code, principals(made)) == (2, {"before", "after"})
-    assert "--replace" in refused.stderr
+    assert f"ringback restore {BACKUP} --replace --database " in refused.stderr
 
     restored = made("restore", str(BACKUP), "--replace")
     assert restored.exit_code == 0, restored.stderr

@@ -76,6 +76,7 @@ def test_no_calls_say_how_to_start_one(run: Run, service: respx.MockRouter) -> N
     service.get("/v1/calls").mock(return_value=page())
 
     assert "ringback call UPSTREAM TOOL" in run("calls").stderr
+    assert run("calls", "--principal", "nobody").stderr == "There are no such calls.\n"
 
 
 def test_a_call_is_shown_and_cancelled(run: Run, service: respx.MockRouter) -> None:
@@ -287,3 +288,56 @@ def test_a_test_event_that_does_not_arrive_says_why(
 
     assert ran.exit_code == code
     assert words in ran.stderr
+
+
+def test_the_data_of_an_own_event_is_on_one_bounded_line(run: Run, service: respx.MockRouter) -> None:
+    data = {"order": "o1\nx", "note": "n" * 500}
+    own = {**examples.EVENT, "name": "order.paid", "data": data}
+    service.get(EVENTS).respond(json={"events": [own], "cursor": "c", "hasMore": False, "truncated": False})
+
+    printed = run("events").stdout
+
+    assert ' order.paid {"order": "o1\\nx", "note": "nnn' in printed
+    assert printed.endswith("n…\n")
+    assert (printed.count("\n"), len(printed) < 250) == (1, True)
+
+
+def test_deliveries_of_an_unknown_webhook_say_that_it_is_unknown(run: Run, service: respx.MockRouter) -> None:
+    service.get("/v1/deliveries").respond(json={"deliveries": [], "next_cursor": None})
+    service.get("/v1/webhooks/wh_nope").respond(
+        404, json={"detail": "Unknown."}, headers={"content-type": "application/problem+json"}
+    )
+
+    assert "wh_nope is unknown" in run("deliveries", "list", "--webhook", "wh_nope").stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "detail", "options"),
+    [
+        (
+            ("webhooks", "replay", "wh_1"),
+            "/v1/webhooks/wh_1/replay",
+            "Send exactly one of these: since, cursor, or dead: true.",
+            "--since, --cursor or --dead.",
+        ),
+        (
+            ("calls", "cancel-all"),
+            "/v1/calls/cancel",
+            "Send at least one filter: client_session_id, correlation_id, upstream, tool or status. Nothing was cancelled.",
+            "--session, --correlation, --upstream, --tool or --status.",
+        ),
+    ],
+)
+def test_a_refusal_names_the_options(
+    run: Run, service: respx.MockRouter, arguments: tuple[str, ...], path: str, detail: str, options: str
+) -> None:
+    problem_json = {"content-type": "application/problem+json"}
+    service.post(path).respond(422, json={"detail": detail}, headers=problem_json)
+
+    assert options in run(*arguments).stderr
+
+
+def test_a_portal_link_of_two_days_is_refused_with_its_option(run: Run) -> None:
+    refused = run("portal-link", "create", "--expires", "2d")
+
+    assert (refused.exit_code, "--expires" in refused.stderr) == (2, True)
