@@ -174,7 +174,7 @@ SERVICE_TIMEOUTS: Final = {
     "ringback.upstreams.proxy": ["CONNECT_WAIT_SECONDS"],
     "ringback.upstreams.catalog.catalog_refresher": ["LIST_TIMEOUT_SECONDS"],
     "ringback.upstreams.catalog.tool_catalog": ["FIRST_LIST_TIMEOUT_SECONDS", "LIST_TOOLS_TIMEOUT_SECONDS"],
-    "ringback.cli.doctor_checks": ["CHECK_TIMEOUT_SECONDS"],
+    "ringback.cli.installation_checks.network": ["CHECK_TIMEOUT_SECONDS"],
 }
 """How long the service waits for a peer that is expected to respond at once, by module. Two to five seconds suffice for
 people; beside four busy processes a test's own server may need more. A test of such a limit sets its own."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable
 from typing import Final
 
 BUSY_TURN_SECONDS: Final = 0.0001
-"""After a longer turn there is a pause. It had other work: what waits for a turn runs in the next one, and is not in this time."""
+"""A longer turn had other work, and a pause follows. What waits for a turn runs in the next one, and is not in this time."""
 PAUSED_TURN_SECONDS_MAX: Final = 0.02
 """A turn that takes longer, as while the process is stopped, causes no longer pause."""
 
@@ -36,8 +36,8 @@ class LoopTurns:
     ) -> None:
         """`in_turn_max` is the number of functions that run in one turn, of all owners together.
 
-        An owner rests for `rest_turns` after each of its own. After a turn in which the loop was busy, what waits pauses for
-        `pause_factor` times its length.
+        An owner rests for `rest_turns` after each of its functions. After a turn in which the loop had other work, what waits
+        pauses for `pause_factor` times its length.
         """
         self._in_turn_max = in_turn_max
         self._rest_turns = rest_turns

@@ -35,6 +35,7 @@ from ringback.bootstrap.idle_stop import IdleWatch
 from ringback.bootstrap.tracing import open_tracer
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import RingbackError
+from ringback.freed_memory import map_large_blocks
 from ringback.http_server import (
     BoundedHttpProtocol,
     ConnectionLimiter,
@@ -143,6 +144,7 @@ def serve(
     `wait_for_change` returns.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
+    map_large_blocks()
     configure_logging(level=settings.log_level, log_format=settings.log_format, levels=dict(settings.log_levels))
     open_files_max = _raise_open_files_limit()
     limits = build_http_limits(settings, open_files_max=open_files_max)

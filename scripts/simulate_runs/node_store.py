@@ -180,6 +180,8 @@ class NodeStore:
 
     def _end_run(self, unit: UnitOfWork, run: int) -> None:
         """Commit the open run of the unit, unless it raised an error or has to run again."""
+        if unit.error is None:
+            unit.run_committing_actions()  # before it is known whether the commit succeeds
         if unit.error is None and run < RUNS_MAX and self._draw() < self.faults.reruns:
             self._database.roll_back()
             unit.reset_after_rollback()

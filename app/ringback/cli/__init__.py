@@ -45,13 +45,8 @@
     migrate           brings the database to this version's schema
     help              prints the page for operators
     doctor            checks the whole installation
-    doctor_checks     … over the network
-    doctor_upstreams  … on the configured upstreams
+    installation_checks … its checks
     configured_upstreams … which these are
-    doctor_database   … on the database and the key ring
-    doctor_service    … on what the running service says about itself
-    doctor_own_service … which one it is that the user's MCP clients share
-    doctor_public_url … on what lies behind the public URL
     check_receiver    checks a receiver of MCP Events
     receiver_checks   … its checks
     check_report      the table of `check-receiver` and `check-server`

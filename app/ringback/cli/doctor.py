@@ -11,15 +11,15 @@ import typer
 from ringback.bootstrap import load_authorities, require_callback_url, require_complete_roles
 from ringback.bootstrap.configuration import build_target_policy
 from ringback.bootstrap.egress import open_egress
-from ringback.cli import doctor_checks as checks
 from ringback.cli.client_options import ApiKey, create_client
 from ringback.cli.configured_upstreams import ConfigFile, UpstreamOption, load_configured_upstreams
-from ringback.cli.doctor_checks import CallbackCheck
-from ringback.cli.doctor_database import Finding, check_database
-from ringback.cli.doctor_own_service import find_own_installation
-from ringback.cli.doctor_public_url import check_public_paths, check_public_url
-from ringback.cli.doctor_service import check_running_service, is_elsewhere
-from ringback.cli.doctor_upstreams import UPSTREAM_CHECK, check_upstreams, describe_unknown_upstreams
+from ringback.cli.installation_checks import network
+from ringback.cli.installation_checks.database import Finding, check_database
+from ringback.cli.installation_checks.network import CallbackCheck
+from ringback.cli.installation_checks.own_service import find_own_installation
+from ringback.cli.installation_checks.public_url import check_public_paths, check_public_url
+from ringback.cli.installation_checks.service import check_running_service, is_elsewhere
+from ringback.cli.installation_checks.upstreams import UPSTREAM_CHECK, check_upstreams, describe_unknown_upstreams
 from ringback.cli.output import EXIT_NO_RESULT, AsJson, print_json, print_output
 from ringback.cli.server_options import Database
 from ringback.domain.clock import Clock, SystemClock
@@ -118,7 +118,7 @@ async def _check_service(
 ) -> list[Finding]:
     clock = SystemClock()
     service_url = _choose_url(settings, url)
-    findings = await checks.check_service(service_url, clock=clock)
+    findings = await network.check_service(service_url, clock=clock)
     findings += await check_running_service(service_url, api_key, lists_tools=lists_tools, clock=clock)
     if not is_elsewhere(service_url, settings):
         process_url = settings.process_url if service_url == settings.base_url else service_url
@@ -147,18 +147,18 @@ async def _check_installation(
     settings: Settings, read_entries: ReadEntries, service_url: str, *, has_api_key: bool, clock: Clock
 ) -> list[Finding]:
     """The settings of this environment, and what they name. A service that runs here may have more from its command line."""
-    database = await check_database(settings, is_open=partial(checks.is_open, service_url))
+    database = await check_database(settings, is_open=partial(network.is_open, service_url))
     findings = [Finding("settings", True, "they are valid"), *_check_roles(settings), *database]
     try:
         upstreams = read_entries()
     except (ConfigError, OSError) as problem:
         findings.append(Finding("upstreams", False, str(problem)))
     else:
-        if not upstreams and await checks.is_running(service_url):
+        if not upstreams and await network.is_running(service_url):
             findings.append(describe_unknown_upstreams(service_url, has_api_key=has_api_key))
         else:
             findings += await check_upstreams(upstreams, settings, clock=clock)
-    return [*findings, *await checks.check_issuer(settings)]
+    return [*findings, *await network.check_issuer(settings)]
 
 
 def _check_roles(settings: Settings) -> list[Finding]:

@@ -42,6 +42,7 @@ from ringback.protocol.errors import LoginRequired, RequestNotSent
 from ringback.runner.call_sessions import CallSessionProvider
 from ringback.runner.cancel_request import CANCEL_TIMEOUT_SECONDS, CancelRequest
 from ringback.runner.drivers import BoundDriverPort, LeaseLost, ParkedCall, RefusedForLogin
+from ringback.runner.held_execution import wait_for_commit
 from ringback.runner.leased_call import LeasedCall
 from ringback.runner.run_spans import note_completion, note_dispatch
 from ringback.runner.shutdown_signal import ShutdownSignal
@@ -159,8 +160,6 @@ class CallExecution:
         """Whether nothing reached the upstream of a call that waits for a login and was only checked: it waits on."""
         return completion.outcome is CallOutcome.REJECTED and awaits_login(self.call)
 
-    # -- running the driver --
-
     async def _run_until_outcome(self) -> Outcome:
         now, confirmed_now = self._clock.now(), self._clock.confirmed_now()
         self._began_unconfirmed = confirmed_now < now < self.call.deadline_at
@@ -229,7 +228,7 @@ class CallExecution:
             await self._clock.sleep(RECONNECT_RETRY_SECONDS)
 
     async def _run_driver(self, session: BoundDriverPort) -> Outcome:
-        await self.committed.wait()
+        await wait_for_commit(self.committed)
         self._session = session
         try:
             if self.call.cancel_requested and (completion := await self._cancel_request.send(session)):

@@ -45,3 +45,14 @@ class HeldExecution:
         """The transaction is rolled back. `CallLeasing` frees the capacity that it reserved."""
         if self._task is not None:
             self._task.cancel()
+
+
+async def wait_for_commit(committed: asyncio.Event) -> None:
+    """Return after the commit, and after the next step of the task that waits for it.
+
+    That task then subscribes to the notifications of its call, before the upstream can send any.
+    """
+    if committed.is_set():
+        await asyncio.sleep(0)
+    else:
+        await committed.wait()

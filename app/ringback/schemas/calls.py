@@ -88,7 +88,9 @@ class CallView(ResponseBody):
     cancel_requested: bool = Field(
         description="A cancellation was requested. The status shows how the call then ended."
     )
-    runs: int = Field(description="How many times the call was started at its upstream.")
+    runs: int = Field(
+        description="How many times the call was started at its upstream. A start without a request is not counted."
+    )
     created_at: Instant
     updated_at: Instant
     dispatched_at: Instant | None = Field(description="Null while the call is scheduled or queued.")

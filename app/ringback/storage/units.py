@@ -75,17 +75,13 @@ class UnitOfWork:
 def complete_units(units: Iterable[UnitOfWork]) -> None:
     """Resolve callers first: they continue before the end actions, and the caller of an admission writes its 202.
 
-    What began during the commit goes on before them: its caller waits for it.
+    A caller that waits for its call subscribes to the call's notifications then, before the request of the call is sent.
     """
     units = list(units)
     for unit in units:
-        if unit.committing_actions:
-            unit.run_end_actions()
-    for unit in units:
         unit.resolve()
     for unit in units:
-        if not unit.committing_actions:
-            unit.run_end_actions()
+        unit.run_end_actions()
 
 
 def _run_actions(actions: Sequence[Callable[[], None]]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ringback.cli.doctor_checks import check_issuer
+from ringback.cli.installation_checks.network import check_issuer
 from ringback.client import Problem
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import OIDC_PRINCIPAL_PREFIX

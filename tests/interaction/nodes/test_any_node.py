@@ -1,6 +1,7 @@
 """Any node serves any request, and each node has its own limits towards upstreams."""
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -19,7 +20,7 @@ from tests.support.application import start_upstream_call, wait_until_ended
 from tests.support.asking_upstream import AskingUpstream
 from tests.support.interop_upstream import InteropUpstream
 from tests.support.nodes import running_cluster
-from tests.support.upstreams import make_http_config, serving
+from tests.support.upstreams import make_http_config, make_raw_config, serving
 
 pytestmark = pytest.mark.requirement("R34")
 
@@ -92,6 +93,20 @@ async def test_each_node_runs_as_many_calls_of_an_upstream_as_max_concurrent_say
     site.stage.release.set()
     assert {(await wait_until_ended(alice, call)).status for call in calls} == {"completed"}
     assert len(site.stage.calls) == 3
+
+
+async def test_each_node_starts_a_stdio_server_of_its_own(tmp_path: Path) -> None:
+    async def read_pid(client: RingbackClient) -> int:
+        started = await client.start_call("stage", "whoami", {})
+        await wait_until_ended(client, started.call)
+        result = await client.result(started.call.id)
+        return json.loads(result["content"][0]["text"])["pid"]
+
+    async with running_cluster(tmp_path, make_raw_config()) as cluster:
+        near, far = [await (await cluster.start_node()).client(await cluster.create_key("alice")) for _ in range(2)]
+        pids = [await read_pid(each) for each in (near, near, far)]
+
+    assert pids[0] == pids[1] != pids[2]
 
 
 async def test_each_node_has_a_session_of_its_own_for_each_principal(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ringback.cli.app import app
-from ringback.cli.doctor_database import NODE_CONNECTIONS_MAX, describe_server
+from ringback.cli.installation_checks.database import NODE_CONNECTIONS_MAX, describe_server
 from ringback.domain.errors import StoreUnavailable
 from ringback.signing.sealing import KEY_BYTES
 from ringback.storage.open import inspect_server

@@ -187,3 +187,11 @@ def test_a_callback_repeated_with_its_id_is_a_duplicate_and_no_violation() -> No
 def test_a_seed_is_a_plan() -> None:
     assert make_plan(7) == make_plan(7)
     assert make_plan(7) != make_plan(8)
+
+
+def test_a_count_of_runs_may_decrease_where_a_fault_hid_a_commit_from_its_node() -> None:
+    history = make_history()
+    counts_backwards(history)
+    history.may_lose_commit_responses = True
+
+    assert Rule.BACKWARD_STEPS not in rules(history)

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from ringback.cli import doctor_checks as checks
-from ringback.cli.doctor_checks import CallbackCheck
-from ringback.cli.doctor_database import Finding
+from ringback.cli.installation_checks import network as checks
+from ringback.cli.installation_checks.database import Finding
+from ringback.cli.installation_checks.network import CallbackCheck
 from ringback.client import RingbackClient
 from ringback.domain.clock import SystemClock
 from ringback.notifier.configured_hosts import ConfiguredHosts

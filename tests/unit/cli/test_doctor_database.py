@@ -16,7 +16,7 @@ from ringback.service_database import open_shared_store
 from ringback.service_database.key_ring import require_key_ring
 from ringback.settings import load_settings
 from ringback.signing.sealing import KEY_BYTES, generate_key_ring_entry
-from ringback.storage.sqlite import write_probe
+from ringback.storage.sqlite import transaction
 from ringback.storage.sqlite.file_lock import FileLock
 from tests.support.builders import make_call
 from tests.support.doctor import Run, findings, list_checks, list_failed_checks
@@ -124,7 +124,7 @@ def test_another_key_with_the_id_of_the_stored_one_is_reported(
 
 
 def test_a_disk_with_too_little_room_is_reported(run: Run, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_probe, "DISK_FREE_BYTES_MIN", 2**62)
+    monkeypatch.setattr(transaction, "DISK_FREE_BYTES_MIN", 2**62)
 
     assert "disk of the database is full" in list_failed_checks(list_checks(run))["database"][1]
 

@@ -1,6 +1,6 @@
 """The doctor has none of the service's logins, so an upstream that requires one is no failure."""
 
-from ringback.cli.doctor_upstreams import check_upstreams
+from ringback.cli.installation_checks.upstreams import check_upstreams
 from ringback.domain.clock import SystemClock
 from ringback.settings import Settings
 from tests.support.authorization_server import AuthorizationServer

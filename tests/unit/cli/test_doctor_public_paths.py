@@ -7,7 +7,7 @@ import httpx
 import pytest
 import respx
 
-from ringback.cli.doctor_public_url import check_public_paths
+from ringback.cli.installation_checks.public_url import check_public_paths
 from ringback.settings import Settings
 
 HOST = "https://tools.example"

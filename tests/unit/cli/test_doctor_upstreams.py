@@ -5,7 +5,7 @@ from typing import Any
 
 import mcp_types as types
 
-from ringback.cli.doctor_upstreams import TOOLS_SHOWN_MAX, check_upstreams, describe_unchecked
+from ringback.cli.installation_checks.upstreams import TOOLS_SHOWN_MAX, check_upstreams, describe_unchecked
 from ringback.domain.clock import SystemClock
 from ringback.settings import Settings
 from ringback.upstreams.config import UpstreamConfig

@@ -7,7 +7,8 @@ import pytest
 from ringback.domain.call import Progress
 from ringback.mcp_server.builtin_tool_schemas import TOOL_WAIT_SECONDS_MAX
 from ringback.mcp_server.poll_limiter import UNCHANGED_POLLS_MAX
-from tests.support.builtin_tools import BuiltinToolsHarness, text
+from ringback.services.call_starts import StartCallRequest
+from tests.support.builtin_tools import ALICE, BuiltinToolsHarness, text
 from tests.support.limits import WAIT_SECONDS
 
 # -- waiting ---------------------------------------------------------------------------------------------------------------
@@ -46,6 +47,21 @@ async def test_an_input_request_ends_a_wait_at_once_and_is_returned(harness: Bui
 
 
 @pytest.mark.requirement("R16")
+async def test_an_input_request_ends_the_wait_of_a_resume_too(harness: BuiltinToolsHarness) -> None:
+    started = await harness.service.services.calls.start_call(
+        ALICE, StartCallRequest(upstream="git", tool="git_status", accepts_input=True)
+    )
+    await harness.service.request_input(started.call.id, "colour")
+
+    returned = await asyncio.wait_for(
+        harness.call_tool("ringback_resume", resume_token=started.resume_token, wait_seconds=TOOL_WAIT_SECONDS_MAX),
+        WAIT_SECONDS,
+    )
+
+    assert "r1.1: colour?" in text(returned)
+    assert [event["name"] for event in returned["structuredContent"]["events"]] == ["call.input_required"]
+
+
 async def test_a_model_that_polls_without_a_change_is_asked_to_stop_and_gets_responses_at_once(
     harness: BuiltinToolsHarness,
 ) -> None:

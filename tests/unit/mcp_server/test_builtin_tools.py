@@ -147,21 +147,6 @@ async def test_a_token_from_a_callback_returns_the_result_the_events_and_a_new_t
     assert again["structuredContent"]["events"] == []
 
 
-async def test_an_input_request_ends_the_wait_of_a_resume_too(harness: BuiltinToolsHarness) -> None:
-    started = await harness.service.services.calls.start_call(
-        ALICE, StartCallRequest(upstream="git", tool="git_status", accepts_input=True)
-    )
-    await harness.service.request_input(started.call.id, "colour")
-
-    returned = await asyncio.wait_for(
-        harness.call_tool("ringback_resume", resume_token=started.resume_token, wait_seconds=TOOL_WAIT_SECONDS_MAX),
-        WAIT_SECONDS,
-    )
-
-    assert "r1.1: colour?" in text(returned)
-    assert [event["name"] for event in returned["structuredContent"]["events"]] == ["call.input_required"]
-
-
 async def test_a_resume_token_names_a_call_and_does_not_authenticate(harness: BuiltinToolsHarness) -> None:
     started = await harness.service.services.calls.start_call(
         ALICE, StartCallRequest(upstream="git", tool="git_status")

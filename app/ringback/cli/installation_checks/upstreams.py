@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ringback.bootstrap import load_authorities
-from ringback.cli.doctor_database import Finding
+from ringback.cli.installation_checks.database import Finding
 from ringback.client import ClientError, RingbackClient, Upstream
 from ringback.domain.clock import Clock
 from ringback.domain.errors import SignInRequired, Unavailable

@@ -1,15 +1,14 @@
 """The checks of `ringback doctor` on a running service: what it says about itself."""
 
 from collections.abc import Sequence
-from contextlib import aclosing
 from typing import Final
 from urllib.parse import urlsplit
 
 from ringback import __version__
-from ringback.cli.client_options import create_client
-from ringback.cli.doctor_database import CLOCK_SKEW_SECONDS_MAX, Finding
-from ringback.cli.doctor_upstreams import check_listed_tools
-from ringback.client import ClientError, Forbidden, RingbackClient, ServiceStatus, Webhook
+from ringback.cli.client_options import collect_first, create_client
+from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding
+from ringback.cli.installation_checks.upstreams import check_listed_tools
+from ringback.client import ClientError, Forbidden, ServiceStatus, Webhook
 from ringback.domain.clock import Clock
 from ringback.domain.principal import ALL_PRINCIPALS
 from ringback.domain.validation import is_loopback
@@ -41,7 +40,7 @@ async def check_running_service(url: str, api_key: str | None, *, lists_tools: b
             create_client(url, api_key, ALL_PRINCIPALS) as operator_client,
         ):
             status = await client.status()
-            webhooks = await _read_failing_webhooks(operator_client)
+            webhooks = await collect_first(operator_client.webhooks(health="failing"), limit=FAILING_WEBHOOKS_SHOWN_MAX)
             tools = await check_listed_tools(client, status.upstreams if lists_tools else [])
     except Forbidden:
         return [Finding("service status", True, "not asked: the key lacks the scope admin")]
@@ -81,16 +80,6 @@ def describe_failing_webhooks(webhooks: Sequence[Webhook], count: int) -> list[F
         advice = f" {webhook.last_error_advice}" if webhook.last_error_advice else ""
         found.append(Finding(f"webhook {webhook.id}{owner}", False, f"{webhook.last_error}{detail}{since}.{advice}"))
     return found
-
-
-async def _read_failing_webhooks(client: RingbackClient) -> list[Webhook]:
-    failing: list[Webhook] = []
-    async with aclosing(client.webhooks(health="failing")) as webhooks:
-        async for webhook in webhooks:
-            failing.append(webhook)
-            if len(failing) == FAILING_WEBHOOKS_SHOWN_MAX:
-                break
-    return failing
 
 
 def _check_version(status: ServiceStatus) -> Finding:

@@ -10,7 +10,7 @@ from typing import Final
 import httpx
 
 from ringback.bootstrap import load_authorities
-from ringback.cli.doctor_database import CLOCK_SKEW_SECONDS_MAX, Finding
+from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding
 from ringback.client import ClientError, RingbackClient
 from ringback.domain.clock import Clock
 from ringback.domain.errors import InvalidCallbackUrl

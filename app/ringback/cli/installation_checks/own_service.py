@@ -9,8 +9,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ringback.cli.client_options import URL_DEFAULT
-from ringback.cli.doctor_database import Finding
 from ringback.cli.embedded_service.own_service import find_own_service
+from ringback.cli.installation_checks.database import Finding
 from ringback.settings import Settings
 from ringback.upstreams.config import UpstreamEntry
 

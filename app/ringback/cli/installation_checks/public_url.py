@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 import httpx
 
 from ringback.bootstrap import build_protected_resource, load_authorities, names_itself_in_callbacks
-from ringback.cli.doctor_database import Finding
+from ringback.cli.installation_checks.database import Finding
 from ringback.client.problems import PROBLEM_MEDIA_TYPE
 from ringback.domain.protected_resource import MCP_RESOURCE
 from ringback.settings import Settings
