@@ -92,19 +92,21 @@ class LoopTurns:
         self._turn_number += 1
         while self._rests_until and next(iter(self._rests_until.values())) <= self._turn_number:
             self._rests_until.popitem(last=False)
-        while self._count_in_turn < self._in_turn_max and (owner := self._find_next()) is not None:
-            self._run(owner, self._take_work(owner))
+        while self._count_in_turn < self._in_turn_max and (found := self._take_next()) is not None:
+            self._run(*found)
         if self._rests_until:
             self._open_turn()
 
-    def _find_next(self) -> Hashable | None:
-        """The owner whose turn it is; None if none waits, or all that wait rest."""
-        return next((owner for owner in self._waiting if owner not in self._rests_until), None)
+    def _take_next(self) -> tuple[Hashable, Callable[[], None]] | None:
+        """The owner whose turn it is, and its oldest work; None if none waits, or all that wait rest.
 
-    def _take_work(self, owner: Hashable) -> Callable[[], None]:
-        """The oldest work of this owner, which then moves behind the others."""
-        works = self._waiting.pop(owner)
-        work = works.popleft()
-        if works:
-            self._waiting[owner] = works
-        return work
+        The owner then moves behind the others. An owner may be None: requests through a trusted proxy have no peer.
+        """
+        for owner in self._waiting:
+            if owner not in self._rests_until:
+                works = self._waiting.pop(owner)
+                work = works.popleft()
+                if works:
+                    self._waiting[owner] = works
+                return owner, work
+        return None

@@ -98,8 +98,13 @@ def _check_erasure(result: SimulationResult, action: ObservedAction) -> Iterator
             continue
         if seen.acknowledged_at >= action.requested_at:
             continue
-        yield from _check_later_deliveries(result, seen.call_ids[0], finished_at, erasure.finished_at)
-        if left := _find_left(result, planned, seen.call_ids[0]):
+        call_id = seen.call_ids[0]
+        stub_at = min(
+            finished_at,
+            max(_to_milliseconds(action.requested_at), result.records.erased_calls.get(call_id, finished_at)),
+        )
+        yield from _check_later_deliveries(result, call_id, stub_at, erasure.finished_at)
+        if left := _find_left(result, planned, call_id):
             yield Violation(Rule.LEFT_DATA, f"{planned.key} was erased as {action.planned.kind}, and is in {left}")
 
 

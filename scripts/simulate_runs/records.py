@@ -98,6 +98,8 @@ class StoredRecords:
     webhooks: tuple[StoredWebhook, ...]
     heads: dict[str, int]
     erasures: tuple[StoredErasure, ...] = ()
+    erased_calls: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The milliseconds at which the events of each erased call became stubs."""
     traces: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """Where each name of an erased call is still found: tables and columns."""
 
@@ -116,6 +118,7 @@ def read_records(database: SharedDatabase, *, erased: Iterable[str] = ()) -> Sto
         erasures=tuple(
             StoredErasure(**dict(row)) for row in database.query("SELECT id, principal, finished_at FROM erasures")
         ),
+        erased_calls={row["call_id"]: row["expired_at"] for row in database.query(_ERASED_CALLS)},
         traces={name: database.find_text(name, kept=_columns_kept_for(name)) for name in erased},
     )
 
@@ -156,3 +159,4 @@ _DELIVERIES = """
     FROM deliveries ORDER BY id
 """
 _WEBHOOKS = "SELECT id, principal, state, call_id, missed_from FROM webhooks ORDER BY id"
+_ERASED_CALLS = "SELECT call_id, expired_at FROM tombstones WHERE erased = 1"

@@ -31,6 +31,17 @@ async def test_a_hundred_requests_of_one_peer_start_a_few_in_each_turn_and_anoth
     assert started[-1] == "at once"
 
 
+async def test_requests_of_no_known_peer_start_in_later_turns_too() -> None:
+    """A request through a trusted proxy has no peer."""
+    turns, started = LoopTurns(IN_TURN), list[int]()
+    for number in range(2 * IN_TURN):
+        turns.run(None, partial(started.append, number))
+
+    await asyncio.sleep(0)
+
+    assert started == list(range(2 * IN_TURN))
+
+
 async def test_a_peer_whose_requests_wait_gets_turns_like_one_that_sends_a_new_request_each_turn() -> None:
     turns, started = LoopTurns(IN_TURN), list[str]()
     for number in range(20):

@@ -87,6 +87,18 @@ async def test_readable_messages_are_used_beside_unreadable_ones(raw: bytes, kin
     assert faults == {}
 
 
+async def test_of_two_answers_to_one_request_the_first_event_counts_and_a_body_of_two_is_none(
+    kind: str, era: str
+) -> None:
+    answers = VALID_RESPONSE + VALID_RESPONSE.replace(b"fine", b"other")
+
+    ending, after, _ = await call_with_response(answers, kind, era)
+
+    assert (b"fine" in (ending.result or b"")) is (kind == "event")
+    assert ending.outcome is (CallOutcome.RESULT if kind == "event" else CallOutcome.UPSTREAM_ERROR)
+    assert after.outcome is CallOutcome.RESULT
+
+
 async def test_a_large_result_is_stored_whole_without_the_sdks_models(kind: str, era: str) -> None:
     ending, _, _ = await call_with_response(VALID_RESPONSE.replace(b"fine", b"x" * 600_000), kind, era)
 
