@@ -48,7 +48,11 @@ async def list_tools(
 
 @router.post("/reload", responses=problem_responses(*AUTHENTICATED_ERRORS, errors.InvalidConfiguration))
 async def reload_upstreams(services: ServicesDep, caller: AdminCallerDep) -> ReloadedView:
-    """Read the configuration of upstreams again. Running calls continue. Needs the scope `admin`. SIGHUP does the same."""
+    """Read the configuration of upstreams again. Running calls continue. Needs the scope `admin`. SIGHUP does the same.
+
+    An entry that cannot be served is in `skipped`, and the others are applied. 422: the file is invalid as a whole, and
+    nothing was changed.
+    """
     return ReloadedView.from_reloaded(await services.administration.reload_upstreams(caller))
 
 
@@ -58,8 +62,7 @@ async def pause_upstream(name: UpstreamName, services: ServicesDep, caller: Admi
 
     It holds for all nodes and after a restart. The deadlines of queued calls go on. Needs the scope `admin`.
     """
-    await services.upstream_controls.set_intake(caller, name, UpstreamIntake.PAUSED)
-    return UpstreamIntakeView(name=name, intake=UpstreamIntake.PAUSED)
+    return await _set_intake(services, caller, name, UpstreamIntake.PAUSED)
 
 
 @router.post("/{name}/drain", responses=problem_responses(*_CONTROL_ERRORS))
@@ -68,12 +71,17 @@ async def drain_upstream(name: UpstreamName, services: ServicesDep, caller: Admi
 
     It holds for all nodes, within a second, and after a restart. Needs the scope `admin`.
     """
-    await services.upstream_controls.set_intake(caller, name, UpstreamIntake.DRAINING)
-    return UpstreamIntakeView(name=name, intake=UpstreamIntake.DRAINING)
+    return await _set_intake(services, caller, name, UpstreamIntake.DRAINING)
 
 
 @router.post("/{name}/resume", responses=problem_responses(*_CONTROL_ERRORS))
 async def resume_upstream(name: UpstreamName, services: ServicesDep, caller: AdminCallerDep) -> UpstreamIntakeView:
     """Accept and run calls of an upstream again. Calls that were queued meanwhile begin. Needs the scope `admin`."""
-    await services.upstream_controls.set_intake(caller, name, UpstreamIntake.OPEN)
-    return UpstreamIntakeView(name=name, intake=UpstreamIntake.OPEN)
+    return await _set_intake(services, caller, name, UpstreamIntake.OPEN)
+
+
+async def _set_intake(
+    services: ServicesDep, caller: AdminCallerDep, name: str, intake: UpstreamIntake
+) -> UpstreamIntakeView:
+    await services.upstream_controls.set_intake(caller, name, intake)
+    return UpstreamIntakeView.from_intake(name, intake, skipped=services.upstream_controls.find_skipped(name))

@@ -56,7 +56,7 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     "upstreams": _CommandEntry(
         "ringback.cli.upstreams",
         "app",
-        "List, pause, drain and resume the MCP servers behind the service, and sign in.",
+        "List, pause, drain, resume and reload the MCP servers behind the service, and sign in.",
     ),
     "tools": _CommandEntry("ringback.cli.upstreams", "tools", "List the tools of an upstream."),
     "call": _CommandEntry("ringback.cli.call", "call", "Start a call of a tool."),

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ringback.cli.output import format_json_time
 from ringback.protocol.upstream_logins import UPSTREAM_NAME_PATTERN, login_command
 from ringback.receiver import Callback
 
@@ -31,7 +32,7 @@ def format_callback(callback: Callback) -> str:
     body = {
         "eventId": callback.event_id,
         "name": callback.name,
-        "timestamp": callback.timestamp.isoformat(),
+        "timestamp": format_json_time(callback.timestamp),
         "cursor": callback.cursor,
         "data": callback.data,
     }

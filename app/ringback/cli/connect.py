@@ -256,9 +256,12 @@ def _reload_service(way: Way | None) -> None:
 
 def _reload(url: str, api_key: str | None) -> None:
     try:
-        run_with_client(url, api_key, lambda client: client.reload_upstreams())
+        reloaded = run_with_client(url, api_key, lambda client: client.reload_upstreams())
     except ClientError as error:
         print_message(
             f"The service at {url} did not read its configuration again: {error} Its operator does it with SIGHUP, a restart, "
             "or POST /v1/upstreams/reload."
         )
+        return
+    for skipped in reloaded.skipped:
+        print_message(f"The service at {url} skips {skipped.name} ({skipped.reason}): {skipped.advice}")

@@ -5,7 +5,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar, cast
 
 import typer
@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from ringback.cli.hints import name_commands
 from ringback.client import ClientError
+from ringback.protocol.mcp_events.occurrence import format_timestamp
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,8 +96,8 @@ def print_list(
 
 
 def model_to_json(model: BaseModel) -> dict[str, Any]:
-    """The JSON object of the REST API."""
-    return model.model_dump(mode="json", by_alias=True)
+    """The members of the REST API's JSON object, for `print_json`."""
+    return model.model_dump(by_alias=True)  # times stay as they are: `print_json` writes them as the REST API does
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
@@ -113,12 +114,22 @@ def print_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> No
     create_console().print(table, crop=False)  # a narrow terminal wraps lines that ids make longer
 
 
+def format_json_time(time: datetime) -> str:
+    """As REST writes it. A time without an offset, which another server may send, is taken as UTC."""
+    return format_timestamp(time if time.tzinfo is not None else time.replace(tzinfo=UTC))
+
+
+def format_time_text(time: datetime) -> str:
+    """UTC, to the second, as in every table."""
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
 def _format_cell(value: Any) -> str:
     match value:
         case None | "" | () | []:
             return "-"
         case datetime():
-            return f"{value:%Y-%m-%d %H:%M:%S}"
+            return format_time_text(value)
         case list() | tuple():
             return ", ".join(str(item) for item in cast("Sequence[Any]", value))
         case _:
@@ -154,4 +165,4 @@ def exit_on_errors(
 
 
 def _json_default(value: Any) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+    return format_json_time(value) if isinstance(value, datetime) else str(value)

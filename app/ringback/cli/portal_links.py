@@ -7,7 +7,14 @@ from rich.table import Table
 
 from ringback.cli.arguments import parse_duration
 from ringback.cli.client_options import OperatorOptions, PrincipalOptions, client_command
-from ringback.cli.output import create_console, print_json, print_message, print_models, print_output
+from ringback.cli.output import (
+    create_console,
+    format_time_text,
+    print_json,
+    print_message,
+    print_models,
+    print_output,
+)
 from ringback.client import CreatedPortalLink
 
 EXPIRES_SECONDS_MIN: Final = 60
@@ -38,8 +45,8 @@ def create(
 def _print_created(link: CreatedPortalLink) -> None:
     print_output(link.url)
     print_message(
-        f"{link.id} shows pages of {link.principal} to each browser with this URL, until {link.expires_at.isoformat()}. End it "
-        f"earlier: ringback portal-link delete {link.id}"
+        f"{link.id} shows pages of {link.principal} to each browser with this URL, until "
+        f"{format_time_text(link.expires_at)} UTC. End it earlier: ringback portal-link delete {link.id}"
     )
 
 
@@ -53,9 +60,8 @@ def list_links(*, options: OperatorOptions) -> None:
         return
     table = Table("id", "principal", "session", "created by", "expires")
     for link in links:
-        table.add_row(
-            link.id, link.principal, link.client_session_id or "all", link.created_by, link.expires_at.isoformat()
-        )
+        expires = format_time_text(link.expires_at)
+        table.add_row(link.id, link.principal, link.client_session_id or "all", link.created_by, expires)
     create_console().print(table)
 
 

@@ -9,7 +9,7 @@ from ringback.cli.arguments import ListingGroup
 from ringback.cli.client_options import PrintOptions, UpstreamName, client_command
 from ringback.cli.output import print_list, print_output
 from ringback.cli.upstream_logins import login, logout
-from ringback.client import UpstreamIntake
+from ringback.client import Reloaded, SkippedUpstream, UpstreamIntake
 
 _UPSTREAM_COLUMNS: Final = (
     "name",
@@ -26,7 +26,7 @@ _TOOL_COLUMNS: Final = ("name", "title", "description")
 
 
 app = typer.Typer(
-    cls=ListingGroup, help="List, pause, drain and resume the MCP servers behind the service, and sign in."
+    cls=ListingGroup, help="List, pause, drain, resume and reload the MCP servers behind the service, and sign in."
 )
 app.command()(login)
 app.command()(logout)
@@ -76,7 +76,39 @@ def resume(upstream: UpstreamName, *, options: PrintOptions) -> None:
 
 
 def _print_intake(consequence: str, changed: UpstreamIntake) -> None:
-    print_output(f"{changed.name} is {changed.intake}. {consequence}")
+    print_output(
+        f"{changed.name} is {changed.intake}. {_describe_skip(changed.skipped) if changed.skipped else consequence}"
+    )
+
+
+@app.command()
+@client_command()
+def reload(*, options: PrintOptions) -> None:
+    """Make the service read its upstreams' configuration again. Running calls continue. Needs the scope admin."""
+    options.print_model(options.run(lambda client: client.reload_upstreams()), _print_reloaded)
+
+
+def _print_reloaded(reloaded: Reloaded) -> None:
+    names = {
+        "Added": reloaded.added,
+        "Changed": reloaded.changed,
+        "Removed": reloaded.removed,
+        "Unchanged": reloaded.unchanged,
+    }
+    for label, each in names.items():
+        if each:
+            print_output(f"{label}: {', '.join(each)}.")
+    for skipped in reloaded.skipped:
+        print_output(f"Skipped: {skipped.name} ({skipped.reason}): {skipped.advice}")
+    if not reloaded.skipped and not any(names.values()):
+        print_output("The configuration has no upstreams.")
+
+
+def _describe_skip(skipped: SkippedUpstream) -> str:
+    return (
+        f"No call of it runs: its entry in the configuration is skipped ({skipped.reason}): {skipped.advice} "
+        "Then run: ringback upstreams reload"
+    )
 
 
 @client_command()

@@ -78,20 +78,34 @@ class Upstream(ClientModel):
     """How many invalid messages it has sent since the service started, by kind."""
 
 
+class SkippedUpstream(ClientModel):
+    """An entry of the configuration that is not served."""
+
+    name: str
+    configured_name: str = ""
+    reason: str
+    """A fixed word: the upstream's `last_error`."""
+    advice: str
+    """What is wrong with the entry, and what to do."""
+
+
 class UpstreamIntake(ClientModel):
     """Which calls an upstream takes now."""
 
     name: str
     intake: str
+    skipped: SkippedUpstream | None = None
+    """Why no call of it runs, whatever its intake; None if it is served."""
 
 
 class Reloaded(ClientModel):
-    """The names of upstreams that a reload of the configuration changed, sorted."""
+    """What a reload of the configuration changed: names of upstreams, sorted, and the entries that are not served."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
     removed: tuple[str, ...]
     unchanged: tuple[str, ...]
+    skipped: tuple[SkippedUpstream, ...] = ()
 
 
 class Tool(ClientModel):

@@ -46,7 +46,8 @@ class UpstreamMethods(ResourceClient):
     async def reload_upstreams(self) -> Reloaded:
         """Make the service read its upstreams' configuration again, without dropping calls. Needs the scope `admin`.
 
-        Raises `InvalidRequest`, and changes nothing, if the configuration is invalid.
+        Entries that cannot be served are in `skipped`. Raises `InvalidRequest`, and changes nothing, if the file is invalid as
+        a whole.
         """
         return await self._transport.fetch_model(Reloaded, "POST", "/v1/upstreams/reload")
 

@@ -194,7 +194,10 @@ class Reloaded:
     added: Sequence[str]
     changed: Sequence[str]
     removed: Sequence[str]
+    """Upstreams without an entry. One whose entry is skipped is in `skipped` only."""
     unchanged: Sequence[str]
+    skipped: Sequence[SkippedUpstream] = ()
+    """The entries that are not served, in the order of the configuration."""
 
 
 class UpstreamConfiguration(Protocol):

@@ -229,6 +229,8 @@ class CallExecution:
 
     async def _run_driver(self, session: BoundDriverPort) -> Outcome:
         await wait_for_commit(self.committed)
+        if self.call.handle is None and self._is_past_deadline():
+            return overdue_completion(self.call)  # the commit took that long, or the process was stopped meanwhile
         self._session = session
         try:
             if self.call.cancel_requested and (completion := await self._cancel_request.send(session)):

@@ -23,6 +23,12 @@ ROTATED_KEY: Final[dict[str, Any]] = {
     "replaces": KEY_ID,
     "overlap_ends_at": "2026-11-21T17:00:00.000Z",
 }
+SKIPPED_UPSTREAM: Final[dict[str, Any]] = {
+    "name": "tickets",
+    "configured_name": "Tickets",
+    "reason": "missing_variable",
+    "advice": "'url' needs the environment variable TICKETS_URL, which is not set; set it before starting.",
+}
 PORTAL_LINK: Final[dict[str, Any]] = {
     "id": PORTAL_LINK_ID,
     "principal": "reports-team",

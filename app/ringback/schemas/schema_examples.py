@@ -85,7 +85,7 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
     "RedeliveredView": [{**examples.DUE_NOW, "redelivered": 3, "skipped": 0, "webhooks": 1, "cursor": None}],
     "CancelCallsBody": [{"upstream": "git", "tool": "git_log"}, {"client_session_id": "session-7", "dry_run": True}],
     "CancelledCallsView": [{"cancelled": 12, "requested": 4, "more": False}],
-    "UpstreamIntakeView": [{"name": "git", "intake": "paused"}],
+    "UpstreamIntakeView": [{"name": "git", "intake": "paused", "skipped": None}],
     "CreateKeyBody": [{"principal": "reports-team", "upstreams": ["git"], "expires_in_seconds": 7776000}],
     "CreatedKeyView": [{**administration_examples.KEY, "key": examples.API_KEY}],
     "KeyView": [administration_examples.KEY],
@@ -129,7 +129,16 @@ EXAMPLES_BY_SCHEMA: Final[dict[str, list[dict[str, Any]]]] = {
             "expires_at": "2026-11-20T18:00:00.000Z",
         }
     ],
-    "ReloadedView": [{"added": ["search"], "changed": [], "removed": [], "unchanged": ["git"]}],
+    "SkippedUpstreamView": [administration_examples.SKIPPED_UPSTREAM],
+    "ReloadedView": [
+        {
+            "added": ["search"],
+            "changed": [],
+            "removed": [],
+            "unchanged": ["git"],
+            "skipped": [administration_examples.SKIPPED_UPSTREAM],
+        }
+    ],
     "ToolsView": [{"tools": [examples.TOOL]}],
     "JwkSetView": [examples.JWK_SET],
     "VerificationEnvelope": [{"type": "verification", "challenge": examples.CHALLENGE}],

@@ -6,7 +6,7 @@ from typing import Any, Self
 from pydantic import Field
 
 from ringback.domain.upstream_rows import UpstreamIntake
-from ringback.domain.upstreams import Reloaded, ToolInfo
+from ringback.domain.upstreams import Reloaded, SkippedUpstream, ToolInfo
 from ringback.schemas.fields import ResponseBody
 from ringback.schemas.upstream_logins import LoginStateView
 from ringback.services.insights import ListedUpstream
@@ -61,11 +61,27 @@ class UpstreamView(ResponseBody):
         )
 
 
+class SkippedUpstreamView(ResponseBody):
+    """An entry of the configuration that is not served."""
+
+    name: str = Field(description="The name that the upstream would have")
+    configured_name: str = Field(description="The name in the configuration")
+    reason: str = Field(description="The `last_error` of the upstream in GET /v1/upstreams: a fixed word")
+    advice: str = Field(description="What is wrong with the entry, and what to do")
+
+
 class UpstreamIntakeView(ResponseBody):
     """Which calls an upstream takes now."""
 
     name: str
     intake: UpstreamIntake
+    skipped: SkippedUpstreamView | None = Field(
+        description="Why no call of it runs, whatever its intake: its entry in the configuration is skipped. Null for others"
+    )
+
+    @classmethod
+    def from_intake(cls, name: str, intake: UpstreamIntake, *, skipped: SkippedUpstream | None) -> Self:
+        return cls(name=name, intake=intake, skipped=skipped and SkippedUpstreamView.model_validate(skipped))
 
 
 class UpstreamsView(ResponseBody):
@@ -81,8 +97,11 @@ class ReloadedView(ResponseBody):
 
     added: list[str]
     changed: list[str] = Field(description="New calls use a new connection; running calls end on the old one.")
-    removed: list[str] = Field(description="They accept no new calls; running calls end.")
+    removed: list[str] = Field(description="They have no entry any more. They accept no new calls; running calls end.")
     unchanged: list[str]
+    skipped: list[SkippedUpstreamView] = Field(
+        description="Entries that are not served, and why. Those that were served accept no new calls; running calls end."
+    )
 
     @classmethod
     def from_reloaded(cls, reloaded: Reloaded) -> Self:

@@ -17,7 +17,7 @@ from ringback.domain.principal import Caller, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.domain.upstream_pauses import waits_while_paused
 from ringback.domain.upstream_rows import UpstreamControl, UpstreamIntake
-from ringback.domain.upstreams import ToolCatalog
+from ringback.domain.upstreams import SkippedUpstream, ToolCatalog
 from ringback.services.audit import record_change
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,12 @@ class UpstreamControls:
         self._remember(await self._store.write(save))
         log.info("upstream.intake_changed", extra={"upstream": upstream, "intake": str(intake), "by": caller.principal})
 
+    def find_skipped(self, upstream: str) -> SkippedUpstream | None:
+        """The entry of the configuration that would have this name and is not served."""
+        if self._catalog.has_upstream(upstream):
+            return None
+        return next((each for each in self._catalog.list_skipped() if each.name == upstream), None)
+
     async def read_intakes(self) -> Mapping[str, UpstreamIntake]:
         """The upstreams that are not open."""
         self._remember(await self._store.read(lambda tx: tx.upstream_controls.list_all()))
@@ -106,8 +112,11 @@ class UpstreamControls:
 
     async def _require_upstream(self, caller: Caller, upstream: str) -> None:
         is_known = self._catalog.has_upstream(upstream) or upstream in await self.read_intakes()
-        if not is_known or not caller.may_use_upstream(upstream):
-            raise NotFound(f"There is no upstream '{upstream}'. List them: GET /v1/upstreams")
+        if is_known and caller.may_use_upstream(upstream):
+            return
+        if caller.may_use_upstream(upstream) and (skipped := self.find_skipped(upstream)) is not None:
+            raise NotFound(skipped.describe())
+        raise NotFound(f"There is no upstream '{upstream}'. List them: GET /v1/upstreams")
 
     def _remember(self, controls: Sequence[UpstreamControl]) -> None:
         self._intakes = {each.upstream: each.intake for each in controls}

@@ -234,11 +234,13 @@ class UpstreamRegistry:
         self._start_connections(fresh)
         if removed := previous.keys() - configured.keys():
             self._forget_removed(removed)
+        skipped = self._skipped.list_all()
         return Reloaded(
             added=sorted(fresh - previous.keys()),
             changed=sorted(fresh & previous.keys()),
-            removed=sorted(removed),
+            removed=sorted(removed - {each.name for each in skipped}),
             unchanged=sorted(same),
+            skipped=skipped,
         )
 
     def _start_connections(self, names: Collection[str]) -> None:

@@ -33,7 +33,7 @@ class SkippedEntries:
     def select_served(self, entries: Iterable[UpstreamEntry]) -> Sequence[UpstreamConfig]:
         """The entries that are served. The others replace the ones of the last reading, and are logged."""
         judged = [self._judge_entry(entry) for entry in entries]
-        self._skipped = [each for each in judged if isinstance(each, SkippedUpstream)]
+        self._skipped = tuple(each for each in judged if isinstance(each, SkippedUpstream))
         for each in self._skipped:
             log.warning(
                 "upstream.skipped",

@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -174,6 +175,20 @@ async def test_a_lease_that_is_no_longer_trusted_after_a_slow_commit_is_checked_
         committed.set()
 
     assert upstreams.called == []
+
+
+async def test_a_call_whose_deadline_passes_during_its_commit_is_rejected_and_not_sent(still: Engine) -> None:
+    assert isinstance(still.clock, FakeClock)
+    upstreams, committed = ScriptedUpstreams(), asyncio.Event()
+    call = await still.lease_dispatched_call(make_call(deadline_at=still.clock.now() + timedelta(seconds=2)))
+    async with executing(still.make_execution(call, upstreams, committed=committed)):
+        await asyncio.wait_for(upstreams.session_requested.wait(), WAIT_SECONDS)
+        still.clock.advance(3)
+        committed.set()
+        (ended,) = await still.wait_until_final(call)
+
+    assert upstreams.called == []
+    assert ended.outcome is CallOutcome.REJECTED
 
 
 async def test_a_runner_that_stops_before_the_commit_queues_the_call_again(engine: Engine) -> None:

@@ -150,6 +150,8 @@ async def test_a_client_without_url_elicitation_gets_the_url_in_words(long_wait:
 
     for pending in (modern, legacy):
         assert f"Ask the user to open {LOGIN_URL}" in read_text(pending)
+        assert "ask the operator of Ringback" in read_text(pending)
+        assert "API key" not in read_text(pending)
         assert "run `ringback upstreams login stage` in a terminal" in read_text(pending)
         assert "The call goes on by itself" in pending["structuredContent"]["ringback_pending"]["next_step"]
         assert pending["structuredContent"]["ringback_pending"]["status"] == "input_required"

@@ -171,6 +171,27 @@ async def test_an_entry_that_cannot_be_served_is_shown_and_named_to_callers_whil
     assert only.name == "stage"
 
 
+async def test_a_reload_names_skipped_entries_with_the_reason_and_calls_none_of_them_removed(tmp_path: Path) -> None:
+    file = ConfigFile(tmp_path / "mcp.json")
+    file.write(stage="http://127.0.0.1:1/mcp", away="http://127.0.0.1:1/mcp")
+    async with running_with_file(file, tmp_path) as ringback:
+        alice = await make_operator_client(ringback)
+        await alice.pause_upstream("stage")
+        file.write()
+        file.add_invalid_entry("stage")
+        first, second = await alice.reload_upstreams(), await alice.reload_upstreams()
+        resumed = await alice.resume_upstream("stage")
+        with pytest.raises(NotFound, match="'stage' is configured but skipped: 'url' needs"):
+            await alice.pause_upstream("stage")
+
+    assert (first.removed, second.removed) == (("away",), ())
+    assert first.skipped == second.skipped == (resumed.skipped,)
+    (skipped,) = first.skipped
+    assert (skipped.name, skipped.reason) == ("stage", "missing_variable")
+    assert "the environment variable ABSENT" in skipped.advice
+    assert resumed.intake == "open"
+
+
 async def test_a_key_for_some_upstreams_learns_of_no_other_skipped_entry(tmp_path: Path) -> None:
     file = ConfigFile(tmp_path / "mcp.json")
     file.write()

@@ -32,7 +32,7 @@ async def test_a_draining_upstream_refuses_new_calls_with_words_and_repeats_old_
     shown = await intakes(alice)
     repeated = await alice.post("/v1/calls", json=CALL_BODY, headers=key)
 
-    assert (drained.status_code, drained.json()) == (200, {"name": "git", "intake": "draining"})
+    assert (drained.status_code, drained.json()) == (200, {"name": "git", "intake": "draining", "skipped": None})
     for answer in (refused, batch):
         assert (answer.status_code, answer.json()["type"]) == (503, "/problems/upstream-draining")
         assert "'git' is being drained" in answer.json()["detail"]

@@ -190,7 +190,7 @@ def test_a_start_and_its_result_are_printed_as_json(run: Run, service: respx.Moc
         "the.token",
         "whsec_1",
     )
-    assert detached["call"]["created_at"] == "2026-11-20T17:00:00Z"
+    assert detached["call"]["created_at"] == "2026-11-20T17:00:00.000Z"
     assert (waited["call"]["status"], waited["result"]) == ("completed", result)
 
 

@@ -1,14 +1,17 @@
 """Output to a terminal."""
 
+import json
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 import typer
 
-from ringback.cli.output import exit_on_errors, strip_control_characters
+from ringback.cli.output import exit_on_errors, format_time_text, print_model, strip_control_characters
 from ringback.cli.server_options import SERVICE_ERRORS
-from ringback.client import ConnectionFailed
+from ringback.client import ConnectionFailed, PortalLink
 from ringback.domain.errors import InvalidRequest
+from ringback.schemas import administration_examples
 from ringback.settings import SettingsError
 
 
@@ -36,6 +39,19 @@ def test_a_file_that_cannot_be_had_is_named(tmp_path: Path, capsys: pytest.Captu
         (tmp_path / "missing" / "file").read_bytes()
 
     assert capsys.readouterr().err == f"Error: {tmp_path / 'missing' / 'file'}: No such file or directory.\n"
+
+
+def test_times_are_printed_as_rest_writes_them_in_json_and_as_tables_do_in_text(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    link = PortalLink.model_validate(administration_examples.PORTAL_LINK)
+
+    print_model(link)
+
+    assert json.loads(capsys.readouterr().out) == administration_examples.PORTAL_LINK
+    assert (
+        format_time_text(datetime(2026, 11, 24, 3, 16, 13, 339, timezone(timedelta(hours=2)))) == "2026-11-24 01:16:13"
+    )
 
 
 def test_a_bug_keeps_its_traceback() -> None:

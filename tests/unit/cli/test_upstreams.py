@@ -33,6 +33,28 @@ def test_upstreams_are_listed_with_their_state(run: Run, service: respx.MockRout
     assert [each["name"] for each in json.loads(as_json.stdout)] == ["git"]
 
 
+def test_a_reload_prints_what_changed_and_what_is_skipped(run: Run, service: respx.MockRouter) -> None:
+    skipped = {"name": "odd", "configured_name": "odd", "reason": "invalid_entry", "advice": "Repair it."}
+    answer = {"added": ["new"], "changed": [], "removed": [], "unchanged": ["git", "web"], "skipped": [skipped]}
+    service.post("/v1/upstreams/reload").respond(json=answer)
+
+    shown, as_json = run("upstreams", "reload"), run("upstreams", "reload", "--json")
+
+    assert shown.stdout == "Added: new.\nUnchanged: git, web.\nSkipped: odd (invalid_entry): Repair it.\n"
+    assert json.loads(as_json.stdout) == answer
+
+
+def test_resuming_a_skipped_upstream_does_not_promise_that_calls_begin(run: Run, service: respx.MockRouter) -> None:
+    skipped = {"name": "odd", "configured_name": "odd", "reason": "invalid_entry", "advice": "Repair it."}
+    service.post("/v1/upstreams/odd/resume").respond(json={"name": "odd", "intake": "open", "skipped": skipped})
+
+    shown = run("upstreams", "resume", "odd").stdout
+
+    assert "odd is open. No call of it runs" in shown
+    assert "skipped (invalid_entry): Repair it." in shown
+    assert "begin" not in shown
+
+
 def test_the_tools_of_an_upstream_are_listed_with_their_schemas_in_json(run: Run, service: respx.MockRouter) -> None:
     service.get("/v1/upstreams/git/tools").respond(json={"tools": [TOOL]})
 

@@ -32,6 +32,12 @@ def test_the_card_of_calls_names_some_paused_upstreams() -> None:
     assert notes == ["1 waits for a runner (paused: git)", "1 waits for a runner (a, b, c and 2 more are paused)"]
 
 
+def test_calls_that_wait_for_a_sign_in_are_not_said_to_wait_for_an_answer_only() -> None:
+    cards = draw_cards(replace(OVERVIEW, open_calls={CallStatus.INPUT_REQUIRED: 2}), None)
+
+    assert (cards[1].number, cards[1].note) == ("2", "wait for an answer or a sign-in")
+
+
 def test_a_card_counts_those_that_its_link_lists() -> None:
     cards = {card.path: (card.number, card.note) for card in draw_cards(OVERVIEW, None)}
 

@@ -25,7 +25,8 @@ class SyncUpstreamMethods(SyncMethods):
     def reload_upstreams(self) -> Reloaded:
         """Make the service read its upstreams' configuration again, without dropping calls. Needs the scope `admin`.
 
-        Raises `InvalidRequest`, and changes nothing, if the configuration is invalid.
+        Entries that cannot be served are in `skipped`. Raises `InvalidRequest`, and changes nothing, if the file is invalid as
+        a whole.
         """
         return self._loop_thread.run(self._client.reload_upstreams())
 

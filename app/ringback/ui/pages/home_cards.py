@@ -58,7 +58,9 @@ def _draw_call_cards(overview: InsightsOverview, queued_age: float) -> Sequence[
             label="Calls awaiting input",
             number=_count(waiting, limit=None),
             path="/calls?status=input_required",
-            note="a tool waits for an answer" if waiting else "no tool waits for an answer",
+            note=f"{_verb(waiting, 'wait')} for an answer or a sign-in"
+            if waiting
+            else "no call waits for an answer or a sign-in",
             tone="warn" if waiting else "",
         ),
     ]
