@@ -259,8 +259,8 @@ def _reload(url: str, api_key: str | None) -> None:
         reloaded = run_with_client(url, api_key, lambda client: client.reload_upstreams())
     except ClientError as error:
         print_message(
-            f"The service at {url} did not read its configuration again: {error} Its operator does it with SIGHUP, a restart, "
-            "or POST /v1/upstreams/reload."
+            f"The service at {url} did not read its configuration again: {error} Its operator does it with "
+            "`ringback upstreams reload`, SIGHUP or a restart."
         )
         return
     for skipped in reloaded.skipped:

@@ -1,6 +1,6 @@
 """`ringback portal-link`: links to pages of the dashboard that need no key."""
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -17,10 +17,6 @@ from ringback.cli.output import (
 )
 from ringback.client import CreatedPortalLink
 
-EXPIRES_SECONDS_MIN: Final = 60
-EXPIRES_SECONDS_MAX: Final = 86_400
-"""As the service's bounds (`schemas.portal_links`)."""
-
 app = typer.Typer(no_args_is_help=True, help="Manage links to pages of the dashboard that need no key.")
 
 
@@ -35,11 +31,21 @@ def create(
     options: PrincipalOptions,
 ) -> None:
     """Create a link and print its URL. It cannot be printed again."""
-    seconds = int(parse_duration(expires, option="--expires"))
-    if not EXPIRES_SECONDS_MIN <= seconds <= EXPIRES_SECONDS_MAX:
-        raise typer.BadParameter("a link ends after 60s at least and 24h at most", param_hint="--expires")
+    seconds = _read_lifetime_seconds(expires)
     link = options.run(lambda client: client.create_portal_link(client_session_id=session, expires_in_seconds=seconds))
     options.print_model(link, _print_created)
+
+
+def _read_lifetime_seconds(expires: str) -> int:
+    from ringback.domain.portal_links import (  # noqa: PLC0415 - client commands start without the service's modules
+        PORTAL_LINK_SECONDS_MAX,
+        PORTAL_LINK_SECONDS_MIN,
+    )
+
+    seconds = int(parse_duration(expires, option="--expires"))
+    if not PORTAL_LINK_SECONDS_MIN <= seconds <= PORTAL_LINK_SECONDS_MAX:
+        raise typer.BadParameter("a link ends after 60s at least and 24h at most", param_hint="--expires")
+    return seconds
 
 
 def _print_created(link: CreatedPortalLink) -> None:

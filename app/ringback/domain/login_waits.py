@@ -61,8 +61,8 @@ def park_for_login(call: Call, *, login_url: str, now: datetime) -> Call:
         return parked if call.handle is not None else without_dispatch(parked)
     message = (
         f"Sign in to '{call.upstream}' so that the tool '{call.tool}' can run. The call goes on by itself after that. "
-        f"If Ringback runs on your own machine, you can run this in a terminal instead: {login_command(call.upstream)} "
-        "If your key lacks the scope 'admin' for a login that all users share, ask the operator to sign in."
+        "If your key lacks the scope 'admin' for a login that all users share, ask the operator to sign in. "
+        f"If Ringback runs on your own machine, you can run this in a terminal instead: {login_command(call.upstream)}"
     )
     number = call.input_round + 1
     request = InputRequest(

@@ -13,6 +13,7 @@ from ringback.domain.cursor import Page
 from ringback.domain.ids import KeyId, PortalLinkId
 from ringback.domain.principal import Principal
 
+PORTAL_LINK_SECONDS_MIN: Final = 60
 PORTAL_LINK_SECONDS_MAX: Final = 86_400
 PORTAL_LINK_SECONDS_DEFAULT: Final = 3_600
 PORTAL_LINKS_MAX: Final = 10_000

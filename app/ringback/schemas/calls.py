@@ -89,7 +89,8 @@ class CallView(ResponseBody):
         description="A cancellation was requested. The status shows how the call then ended."
     )
     runs: int = Field(
-        description="How many times the call was started at its upstream. A start without a request is not counted."
+        description="How many times the call was started at its upstream. A start that is found unsent is taken back, unless "
+        "the call ends with it."
     )
     created_at: Instant
     updated_at: Instant

@@ -5,7 +5,12 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from ringback.domain.portal_links import PORTAL_LINK_SECONDS_DEFAULT, PORTAL_LINK_SECONDS_MAX, PortalLink
+from ringback.domain.portal_links import (
+    PORTAL_LINK_SECONDS_DEFAULT,
+    PORTAL_LINK_SECONDS_MAX,
+    PORTAL_LINK_SECONDS_MIN,
+    PortalLink,
+)
 from ringback.schemas.fields import (
     NEXT_CURSOR_DESCRIPTION,
     PAGE_SIZE_DEFAULT,
@@ -26,7 +31,7 @@ class CreatePortalLinkBody(RequestBody):
     client_session_id: Label | None = Field(
         default=None, description="The only client session that the link shows. Without it, it shows all your pages."
     )
-    expires_in_seconds: Annotated[int, Field(ge=60, le=PORTAL_LINK_SECONDS_MAX)] = Field(
+    expires_in_seconds: Annotated[int, Field(ge=PORTAL_LINK_SECONDS_MIN, le=PORTAL_LINK_SECONDS_MAX)] = Field(
         default=PORTAL_LINK_SECONDS_DEFAULT, description="When it ends: a day at most."
     )
 

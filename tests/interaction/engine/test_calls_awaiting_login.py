@@ -68,7 +68,8 @@ async def test_a_call_whose_request_was_refused_is_parked_with_the_page_of_the_l
     assert (call.dispatched_at, call.runs, call.lease_token) == (None, 0, None), "the tool did not run"
     request = call.input_requests[LOGIN_REQUEST_KEY]
     assert (request.method, request.params["mode"], request.params["url"]) == ("elicitation/create", "url", LOGIN_URL)
-    assert f": ringback upstreams login {call.upstream} If your key lacks" in request.params["message"]
+    assert request.params["message"].endswith(f": ringback upstreams login {call.upstream}"), "a command can be copied"
+    assert "lacks the scope 'admin'" in request.params["message"]
     assert await read_waiting(engine.store) == [call.id]
 
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from datetime import UTC
 from typing import Any, Final
 
 from ringback.cli.durable_listener.inbox import Inbox, NewCallback, WaitingCallback
@@ -22,6 +21,7 @@ from ringback.client import (
 )
 from ringback.client.event_stream import EventStream, reconnect_delay
 from ringback.client.http_transport import ClientClock
+from ringback.protocol.mcp_events.occurrence import format_timestamp
 
 BATCH_SIZE: Final = 100
 """Events of one transaction: a page of the service's stream."""
@@ -193,7 +193,7 @@ def build_callback_body(event: Event, *, service_url: str, resume_token: str | N
     envelope: dict[str, Any] = {
         "eventId": event.event_id,
         "name": event.name,
-        "timestamp": event.timestamp.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "timestamp": format_timestamp(event.timestamp),
         "data": data,
     }
     if cursor is not None:

@@ -118,7 +118,7 @@ async def check_allocation(server: ServerUnderTest) -> str:
 @CHAPTER.should(
     "error-name-in-message",
     "The message has the error's name, because two numbers are in use for each",
-    "Ours: a client can tell the errors apart whatever the numbers are",
+    "Ours: a client can distinguish the errors whatever the numbers are",
 )
 async def check_name_in_message(server: ServerUnderTest) -> str:
     reply = await server.require(unknown_name)
