@@ -39,7 +39,7 @@ RELATED_TASK_META_KEY: Final = "io.modelcontextprotocol/related-task"
 _TASK_METHODS: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
 _FINAL_TASK_STATUSES: Final = frozenset({"completed", "failed", "cancelled"})
 _UNCERTAIN: Final = (
-    "The question was not asked: Ringback cannot know which of the calls in this session asks. Call the tool while no other "
+    "The question was not asked: Ringback cannot tell which of the calls in this session asks. Call the tool while no other "
     'call runs, or let the operator of Ringback set "isolation": "call" for this server.'
 )
 _NO_INPUT_ACCEPTED: Final = "The question was not asked: the call that asks does not accept input, or has ended."

@@ -118,7 +118,7 @@ async def test_calls_that_share_a_child_and_are_asked_at_once_are_not_asked(engi
     ended = [await engine.read_call(call) for call in calls]
 
     assert [call.input_round for call in ended] == [0, 0]
-    assert all("cannot know which" in response["message"] for response in responses)
+    assert all("cannot tell which" in response["message"] for response in responses)
     assert all("isolation" in response["message"] for response in responses)
 
 
