@@ -1,0 +1,70 @@
+"""The responses of one HTTP session that are not complete: they can wait for their readers, and be closed.
+
+The SDK (2.3.0) reads the response to a legacy request to its end, also after the request was cancelled. A server that sends no
+response, or that sends notifications without end, would keep a connection for each cancelled request.
+"""
+
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+
+import anyio
+from mcp.shared.dispatcher import coerce_request_id
+from mcp_types import RequestId
+
+CloseResponse = Callable[[], Awaitable[None]]
+
+
+class OpenResponses:
+    def __init__(self) -> None:
+        self._waits: dict[RequestId, Callable[[], Awaitable[None]]] = {}
+        self._closers: dict[RequestId, CloseResponse] = {}
+
+    # -- called by the caller of a request --
+
+    @contextmanager
+    def pace(self, request_id: RequestId, wait_for_room: Callable[[], Awaitable[None]]) -> Generator[None]:
+        """Await `wait_for_room` before each notification on the response to this request."""
+        key = coerce_request_id(request_id)
+        self._waits[key] = wait_for_room
+        try:
+            yield
+        finally:
+            del self._waits[key]
+
+    async def close(self, request_id: RequestId) -> None:
+        """Close the response to this request, unless it is complete."""
+        if (close := self._closers.pop(coerce_request_id(request_id), None)) is not None:
+            await close()
+
+    # -- called by the transport --
+
+    def is_paced(self, request_id: RequestId | None) -> bool:
+        return bool(self._waits) and request_id is not None and coerce_request_id(request_id) in self._waits
+
+    async def wait_for_room(self, request_id: RequestId | None) -> None:
+        """Return at once for a request that is not paced."""
+        if request_id is not None and (wait := self._waits.get(coerce_request_id(request_id))) is not None:
+            await wait()
+
+    @contextmanager
+    def closing_with(self, request_id: RequestId, scope: anyio.CancelScope) -> Generator[None]:
+        """While the response is awaited, `close` cancels the scope."""
+
+        async def cancel() -> None:
+            scope.cancel()
+
+        self.add(request_id, cancel)
+        try:
+            yield
+        finally:
+            self.remove(request_id, cancel)
+
+    def add(self, request_id: RequestId, close: CloseResponse) -> None:
+        """Replaces the earlier way to close this response."""
+        self._closers[coerce_request_id(request_id)] = close
+
+    def remove(self, request_id: RequestId, close: CloseResponse) -> None:
+        """Remove what `add` has added, unless it was replaced."""
+        key = coerce_request_id(request_id)
+        if self._closers.get(key) == close:
+            del self._closers[key]
