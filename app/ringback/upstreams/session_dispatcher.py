@@ -31,7 +31,9 @@ from mcp_types import (
 from ringback.domain import jsontext
 from ringback.domain.inputs import ELICITATION_METHOD
 from ringback.domain.meta import without_reserved_meta
+from ringback.protocol.errors import ResponseLost
 from ringback.protocol.mcp_events.names import EventNotification
+from ringback.protocol.transport_errors import to_request_error
 from ringback.upstreams.elicitation_router import ElicitationRouter, get_receiver
 from ringback.upstreams.transports.direct_posts import DirectPosts, get_message
 from ringback.upstreams.transports.large_results import LargeResults
@@ -208,13 +210,12 @@ class SessionDispatcher(JSONRPCDispatcher):
         *,
         related_request_id: RequestId | None = None,
     ) -> dict[str, Any]:
-        options: CallOptions = {**options, "request_id": request_id}
+        with_id: CallOptions = {**options, "request_id": request_id}
         try:
             with self._large_results.expect_response(request_id):
-                return await super().send_raw_request(method, params, options, _related_request_id=related_request_id)
+                return await super().send_raw_request(method, params, with_id, _related_request_id=related_request_id)
         finally:
-            with anyio.CancelScope(shield=True):
-                await self.open_responses.close(request_id)
+            self.open_responses.close_later(request_id)
 
     async def _notify_cancelled(self, request_id: RequestId) -> None:
         """Send a cancellation notification. A legacy upstream needs it; a modern one sees the closed connection."""
@@ -222,7 +223,7 @@ class SessionDispatcher(JSONRPCDispatcher):
             await self.notify(_CANCELLED_METHOD, {"requestId": request_id, "reason": "caller cancelled"})
 
     def _resolve_pending(self, request_id: RequestId | None, outcome: dict[str, Any] | ErrorData) -> None:
-        if request_id is not None:
+        if request_id is not None and not _is_lost(outcome):
             self.elicitation_router.note_response(request_id)
         large_results = self._large_results.pop_result(request_id)
         super()._resolve_pending(request_id, outcome if large_results is None else large_results)
@@ -358,6 +359,11 @@ class NotificationStream:
             self._acknowledged.set_result(
                 cast("dict[str, Any]", acknowledged_filter) if isinstance(acknowledged_filter, dict) else None
             )
+
+
+def _is_lost(outcome: dict[str, Any] | ErrorData) -> bool:
+    """Whether a transport made this error, because no response can arrive: the tool may still run."""
+    return isinstance(outcome, ErrorData) and isinstance(to_request_error(outcome), ResponseLost)
 
 
 def _get_result(message: JSONRPCResponse | JSONRPCError) -> dict[str, Any]:

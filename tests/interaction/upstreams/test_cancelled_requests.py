@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 
 from ringback.domain.call_outcome import CallOutcome
+from ringback.upstreams.transports import open_responses
 from tests.support.limits import WAIT_SECONDS
 from tests.support.raw_http_server import RawServer, read_request, serving_raw
 from tests.support.upstreams import make_http_config, open_upstreams, run_upstream_call
@@ -100,7 +101,10 @@ async def holding(begin: str, session: str) -> AsyncGenerator[HoldingUpstream]:
 
 @pytest.mark.parametrize("session", SESSIONS)
 @pytest.mark.parametrize("begin", UNFINISHED_RESPONSES)
-async def test_a_cancelled_call_closes_its_response_and_leaves_its_session_open(begin: str, session: str) -> None:
+async def test_a_cancelled_call_closes_its_response_and_leaves_its_session_open(
+    begin: str, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_responses, "LATE_RESPONSE_SECONDS", 0.0)
     async with holding(begin, session) as upstream, open_upstreams(make_http_config(upstream.server.url)) as upstreams:
         call = asyncio.create_task(run_upstream_call(upstreams, "hold"))
         async with asyncio.timeout(WAIT_SECONDS):

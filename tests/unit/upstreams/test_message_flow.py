@@ -90,7 +90,6 @@ class Upstream:
             large_results=LargeResults(),
             open_responses=OpenResponses(),
             refuse_request=self._refuse,
-            encode_error=lambda why: json.dumps({"error": why}).encode(),
         )
 
     async def receive(self, events: Iterable[bytes]) -> list[tuple[float, Any]]:

@@ -20,7 +20,9 @@ import httpx2
 from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, RequestId
 
+from ringback.domain import jsontext
 from ringback.domain.rate_limiter import RateLimit, TokenBucket
+from ringback.protocol.transport_errors import TransportErrorCode, make_transport_error
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.message_flow import BYTES_PER_UNIT, SLICE_BYTES, SLICE_LINES
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
@@ -78,12 +80,10 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         large_results: LargeResults,
         open_responses: OpenResponses,
         refuse_request: Callable[[RequestId], Awaitable[bool]],
-        encode_error: Callable[[str], bytes],
     ) -> None:
         """`request_id` is the request of the stream, if it has one. `limit` is in bytes, for the data of one event.
 
         `refuse_request` sends the refusal of a request of the server; False if the server does not take it.
-        `encode_error` makes the JSON-RPC error that ends the request, from a text that the caller may read.
         """
         self._stream = stream
         self._request_id = request_id
@@ -94,7 +94,6 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         self._refuse_request = refuse_request
         self._takes_refusals = True
         self._has_ended_early = False
-        self._encode_error = encode_error
         self._flow = faults.flow.open_stream()
         self._notifications = NotificationBuffer(now=self._flow.now, limit=self._flow.forward_limit)
         self._bucket = TokenBucket(EVENT_LIMIT)
@@ -114,7 +113,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
                 if not self._has_ended_early:
                     raise
         if self._has_ended_early:
-            for text in self._final_error_event(_CANCELLED):
+            for text in self._final_error_event(_CANCELLED, TransportErrorCode.RESPONSE_LOST):
                 yield text
 
     async def _read_events(self) -> AsyncGenerator[bytes]:
@@ -296,8 +295,13 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         if has_waited:
             self._faults.increment(Fault.SLOWED)
 
-    def _final_error_event(self, why: str) -> Sequence[bytes]:
-        return () if self._request_id is None else (b"data: " + self._encode_error(why) + b"\n\n",)
+    def _final_error_event(
+        self, why: str, code: TransportErrorCode = TransportErrorCode.INVALID_RESPONSE
+    ) -> Sequence[bytes]:
+        """The JSON-RPC error that ends the request. `why` is a text that the caller may read."""
+        return (
+            () if self._request_id is None else (b"data: " + jsontext.dumps(make_transport_error(code, why)) + b"\n\n",)
+        )
 
 
 def _join_data(lines: Sequence[bytes]) -> bytes:

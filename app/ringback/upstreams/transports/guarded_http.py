@@ -44,7 +44,6 @@ from ringback.protocol.transport_errors import (
     LIST_BYTES_MAX,
     RESULT_BYTES_MAX,
     TransportErrorCode,
-    make_transport_error,
     too_large_message,
 )
 from ringback.upstreams.config import UpstreamConfig
@@ -206,7 +205,6 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             large_results=self._large_results,
             open_responses=self._open_responses,
             refuse_request=partial(self._refuse_request, request),
-            encode_error=lambda why: jsontext.dumps(make_transport_error(TransportErrorCode.INVALID_RESPONSE, why)),
         )
         headers = [(name, value) for name, value in response.headers.items() if name != "content-length"]
         return httpx2.Response(response.status_code, headers=headers, stream=stream, extensions=response.extensions)

@@ -4,20 +4,25 @@ The SDK (2.3.0) reads the response to a legacy request to its end, also after th
 response, or that sends notifications without end, would keep a connection for each cancelled request.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from typing import Final
 
 import anyio
 from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import RequestId
 
 CloseResponse = Callable[[], Awaitable[None]]
+LATE_RESPONSE_SECONDS: Final = 5.0
+"""For the response to a cancelled request. Servers on the SDK for Python send one, which shows that the tool has ended."""
 
 
 class OpenResponses:
     def __init__(self) -> None:
         self._waits: dict[RequestId, Callable[[], Awaitable[None]]] = {}
         self._closers: dict[RequestId, CloseResponse] = {}
+        self._closing = set[asyncio.Future[None]]()
 
     # -- called by the caller of a request --
 
@@ -31,10 +36,17 @@ class OpenResponses:
         finally:
             del self._waits[key]
 
-    async def close(self, request_id: RequestId) -> None:
-        """Close the response to this request, unless it is complete."""
-        if (close := self._closers.pop(coerce_request_id(request_id), None)) is not None:
-            await close()
+    def close_later(self, request_id: RequestId) -> None:
+        """Close the response to this request after `LATE_RESPONSE_SECONDS`, unless it is complete by then."""
+        key = coerce_request_id(request_id)
+        if key in self._closers:
+            asyncio.get_running_loop().call_later(LATE_RESPONSE_SECONDS, self._close, key)
+
+    def _close(self, key: RequestId) -> None:
+        if (close := self._closers.pop(key, None)) is not None:
+            closing = asyncio.ensure_future(close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     # -- called by the transport --
 
