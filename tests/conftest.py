@@ -24,6 +24,7 @@ from ringback.storage.sqlite import store as sqlite_store
 from tests.support.authorities import trust_one_authority
 from tests.support.databases import TEST_DATABASES, StoreKind
 from tests.support.forked_workers import SLOW_FILES
+from tests.support.hang_watch import HangWatch
 from tests.support.limits import WAIT_SECONDS
 from tests.support.shared_setup import (
     copy_and_migrate,
@@ -45,6 +46,10 @@ settings.register_profile(
 )
 PROFILE = os.environ.get("RINGBACK_TEST_PROFILE", "default")
 settings.load_profile(PROFILE)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(HangWatch())
 
 
 @pytest.hookimpl(wrapper=True)
