@@ -91,16 +91,17 @@ class CallRunner:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self._let_go()
+            await self._release_lease()
             self._task = None
             self.call.started.set()
             self.call.notify_joins()
             self.release_if_idle()
 
-    async def _let_go(self) -> None:
-        """Save the newest progress for the next join, which may be elsewhere, and end the lease of this process."""
-        with suppress(Exception):  # a state that cannot be written; the lease ends by itself
-            await self.call.save_rest()
+    async def _release_lease(self) -> None:
+        """Let other processes know at once that nothing here waits for the response any more."""
+        if self.call.has_lease:
+            with suppress(Exception):  # a state that cannot be written; the lease ends by itself
+                await self.call.save(lease_until=0.0)
 
     def release_if_idle(self) -> None:
         """Stop following a call that nothing here needs."""
