@@ -24,7 +24,8 @@
     listening         … opens the parts of the durable listener and runs it
     durable_listener  … from the event stream, with an inbox on disk
     callback_receiver … by webhook: verifies and prints callbacks
-    callback_server   … its HTTP server
+    callback_server   … serves its ASGI application
+    http_connections  … and check-server: one HTTP request for each connection
     callback_text     … the printed text of a callback
     dev               wraps an MCP server for a first try
     webhooks          manages webhooks through the REST API
