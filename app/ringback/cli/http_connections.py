@@ -1,4 +1,4 @@
-"""The HTTP/1.1 server of `listen` and of `check-server`, on asyncio and httptools: one request for each connection.
+"""The HTTP/1.1 of `listen`, `check-server` and `upstreams login`, on asyncio and httptools: one request for each connection.
 
 The base install has no web server. What a request means is decided by the caller; this module limits the time of a request, its
 headers, its body and the number of connections.
