@@ -7,7 +7,7 @@ headers, its body and the number of connections.
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from http import HTTPStatus
 from typing import Final
 
@@ -62,29 +62,34 @@ class ReceivedRequest:
 
 
 @asynccontextmanager
-async def accept_connections(serve: Serve, listener: socket.socket) -> AsyncGenerator[set[asyncio.Task[None]]]:
-    """Serve each connection for at most `REQUEST_SECONDS` while the context is open. Yields the tasks of the open ones.
+async def accept_connections(
+    serve: Serve, listener: socket.socket, *, cancels_open: bool = False
+) -> AsyncGenerator[None]:
+    """Serve each connection for at most `REQUEST_SECONDS` while the context is open.
 
-    At its end, accept no more connections and wait for the open ones.
+    At its end, accept no more connections, and wait for the open ones or cancel them.
     """
     connections: set[asyncio.Task[None]] = set()
 
     async def serve_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(connections) < CONNECTIONS_MAX and (task := asyncio.current_task()) is not None:
-            connections.add(task)
-            task.add_done_callback(connections.discard)
-            with suppress(TimeoutError, OSError):
+        # Python 3.11's streams log a cancelled connection as an error.
+        with closing(writer), suppress(TimeoutError, OSError, asyncio.CancelledError):
+            if len(connections) < CONNECTIONS_MAX and (task := asyncio.current_task()) is not None:
+                connections.add(task)
+                task.add_done_callback(connections.discard)
                 async with asyncio.timeout(REQUEST_SECONDS):
                     await serve(reader, writer)
-        writer.close()
 
     server = await asyncio.start_server(serve_connection, sock=listener)
     try:
-        yield connections
+        yield
     finally:
         server.close()
-        if connections:
-            await asyncio.wait(connections)
+        await asyncio.sleep(0)  # a connection that was accepted in this turn has its task in the next one
+        if cancels_open:
+            for connection in connections:
+                connection.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
 
 
 async def read_request(reader: asyncio.StreamReader, *, body_bytes_max: int) -> ReceivedRequest | None:

@@ -64,12 +64,8 @@ async def listening_endpoint(port: int, public_url: str | None) -> AsyncGenerato
                     writer.write(encode_response(response.status, _encode_headers(response), response.body))
                     await writer.drain()
 
-        async with accept_connections(serve, listener) as connections:
-            try:
-                yield endpoint
-            finally:
-                for connection in connections:
-                    connection.cancel()
+        async with accept_connections(serve, listener, cancels_open=True):
+            yield endpoint
 
 
 async def _read_post(reader: asyncio.StreamReader) -> ReceivedPost | None:
