@@ -50,7 +50,8 @@ class HeldExecution:
 async def wait_for_commit(committed: asyncio.Event) -> None:
     """Return after the commit, and after the next step of the task that waits for it.
 
-    That task then subscribes to the notifications of its call, before the upstream can send any.
+    That task then subscribes to the notifications of its call. The request needs the subscription and not only its response: it
+    names the level of the log messages that the client wants (`upstreams.call_session`).
     """
     if committed.is_set():
         await asyncio.sleep(0)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.requirement("R35")
 
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_the_task_that_waits_for_the_commit_continues_before_the_execution(*, is_late: bool) -> None:
-    """It subscribes to the notifications of its call, which the upstream may send at once."""
+    """It subscribes to the notifications of its call: the request names the level of its log messages."""
     order: list[str] = []
     stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
