@@ -1,7 +1,18 @@
-"""Public names of a package that are imported with their first use: a program pays only for what it uses.
+"""Names that are imported with their first use: a program pays only for what it uses.
 
-if not typing.TYPE_CHECKING:  # a type checker reports names that do not exist
-__getattr__ = import_on_first_use(__name__, {"Webhook": "ringback.client.delivery_models"})
+Names of a package:
+
+    if not typing.TYPE_CHECKING:  # a type checker reports names that do not exist
+        __getattr__ = import_on_first_use(__name__, {"Webhook": "ringback.client.webhook_models"})
+
+Names of a module that another one uses in annotations and in functions only:
+
+    from __future__ import annotations  # an annotation is text, and imports nothing
+
+    if TYPE_CHECKING:
+        from ringback.client import webhook_models
+    else:
+        webhook_models = LazyModule("ringback.client.webhook_models")
 """
 
 import sys
@@ -21,6 +32,18 @@ def import_on_first_use(package: str, module_by_name: Mapping[str, str]) -> Call
         return value
 
     return import_name
+
+
+class LazyModule:
+    """Stands for a module, and imports it when one of its names is first used. Raises as the import and the module do."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(import_module(self._name), name)
+        setattr(self, name, value)
+        return value
 
 
 def index_by_name(names_by_module: Mapping[str, Sequence[str]]) -> Mapping[str, str]:

@@ -1,15 +1,20 @@
 """CPU to start `ringback` commands and to import the client, as ratios to the imports that each of them needs."""
 
-import os
 import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from resource import RUSAGE_CHILDREN, getrusage
 from typing import Final
 
 from scripts.benchmarks.measurement import Json
 
 BASELINE: Final = ("-c", "import typer, rich, httpx")
+LEAN_IMPORTS: Final = (
+    "import os, sys; sys.modules['httpx._main'] = None; os.environ['PYDANTIC_DISABLE_PLUGINS'] = '__all__'"
+)
+"""What `ringback.cli.imports` does for each command: without httpx's own program, and without a search for plugins."""
+FIRST_MODEL: Final = "type('M', (pydantic.BaseModel,), {'__annotations__': {'a': int}})"
 VARIANTS: Final[Mapping[str, Sequence[str]]] = {
     "baseline": BASELINE,
     "help": ("-m", "ringback", "--help"),
@@ -18,21 +23,16 @@ VARIANTS: Final[Mapping[str, Sequence[str]]] = {
         for name in ("call", "listen", "webhooks", "keys", "backup", "doctor")
     },
     "serve": ("-c", "import ringback.cli.app as a; a.import_command_module('ringback.cli.serve')"),
-    "command_floor": (
-        "-c",
-        "import typer, rich, httpx, pydantic; type('M', (pydantic.BaseModel,), {'__annotations__': {'a': int}})",
-    ),
+    "command_floor": ("-c", f"{LEAN_IMPORTS}; import typer, asyncio, httpx, pydantic; {FIRST_MODEL}"),
     "library_baseline": ("-c", "import httpx, pydantic"),
     "client": ("-c", "import ringback.client"),
     "client_used": ("-c", "from ringback.client import RingbackClient"),
-    "client_floor": (
-        "-c",
-        "import asyncio, httpx, pydantic; type('M', (pydantic.BaseModel,), {'__annotations__': {'a': int}})",
-    ),
+    "client_floor": ("-c", f"import asyncio, httpx, pydantic; {FIRST_MODEL}"),
 }
 """`help` prints; the other variants of commands import what the command imports before it does anything. `client_floor` and
-`command_floor` are what any asynchronous client, and any command, with a model imports: pydantic imports most of itself with
-the first model."""
+`command_floor` are what any asynchronous client, and any command that uses one, imports: pydantic imports most of itself with
+the first model. Typer itself imports pydantic for the first option (0.29). Commands do without rich and without httpx's own
+program, which the baseline imports."""
 LIBRARY_VARIANTS: Final = frozenset({"library_baseline", "client", "client_used", "client_floor"})
 """Compared with `library_baseline`; all others with `baseline`."""
 
@@ -55,8 +55,8 @@ def _baseline(variant: str) -> str:
 
 
 def _cpu_seconds(arguments: Sequence[str]) -> float:
-    """User and system time of one process of this Python."""
-    before = os.times()
+    """User and system time of one process of this Python. `os.times` counts in steps of 10 ms."""
+    before = getrusage(RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
-    after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+    after = getrusage(RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -1,11 +1,13 @@
 """The client library and the doctor are cheap to import, and import nothing of the service that they do not need."""
 
+import inspect
 import subprocess
 import sys
-from typing import Final
+from typing import Final, get_type_hints
 
 import pytest
 
+from ringback.client import RingbackClient, SyncRingbackClient
 from tests.support.limits import WAIT_SECONDS
 
 FOREIGN: Final = ("mcp", "mcp_types", "fastapi", "starlette", "uvicorn", "typer", "orjson", "redis")
@@ -50,6 +52,29 @@ def test_what_few_processes_use_is_imported_with_its_first_use_and_without_the_s
 
     assert [module for module in imported if is_part_of(module, FOREIGN)] == []
     assert not any(is_part_of(module, ("ringback.domain", "ringback.settings")) for module in imported)
+
+
+@pytest.mark.parametrize(
+    ("command", "models"),
+    [("call", {"models"}), ("webhooks", {"models", "webhook_models"}), ("listen", {"models"})],
+)
+def test_a_command_imports_the_models_of_its_own_nouns_and_nothing_that_only_some_of_its_options_need(
+    command: str, models: set[str]
+) -> None:
+    imported = list_modules(f"from ringback.cli.app import *; import_command_module('ringback.cli.{command}')")
+    own_models = {module.rpartition(".")[2] for module in imported if is_part_of(module, ("ringback.client",))}
+
+    assert {name for name in own_models if name.endswith("models")} == models
+    assert [module for module in imported if is_part_of(module, ("mcp", "rich", "cryptography"))] == []
+
+
+@pytest.mark.parametrize("client", [RingbackClient, SyncRingbackClient])
+def test_the_annotations_of_every_method_name_types_that_exist(client: type) -> None:
+    hints = [
+        get_type_hints(method) for name, method in inspect.getmembers(client, inspect.isfunction) if name[0] != "_"
+    ]
+
+    assert all("return" in each for each in hints)
 
 
 def test_the_doctor_imports_what_serves_and_what_connects_to_upstreams_only_if_it_needs_it() -> None:

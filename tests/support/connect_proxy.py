@@ -7,8 +7,10 @@ async with serving_connect_proxy() as proxy:
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
+
+from tests.support.listeners import stop_listening
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
@@ -32,13 +34,12 @@ async def serving_connect_proxy(response: bytes = ESTABLISHED) -> AsyncGenerator
     running: set[asyncio.Task[None]] = set()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.IncompleteReadError):
+        with closing(writer), suppress(OSError, asyncio.IncompleteReadError):
             proxy.requests.append((await reader.readuntil(b"\r\n\r\n")).decode("latin-1"))
             writer.write(response)
             if response == ESTABLISHED:
                 await _pass_on(proxy.authorities[-1], reader, writer)
             await writer.drain()
-        writer.close()
 
     def start(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         running.add(asyncio.create_task(accept(reader, writer)))
@@ -48,7 +49,7 @@ async def serving_connect_proxy(response: bytes = ESTABLISHED) -> AsyncGenerator
     try:
         yield proxy
     finally:
-        server.close()
+        await stop_listening(server)
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)

@@ -55,8 +55,10 @@ async def request_call(caller: DurableCaller, tool: str, arguments: Any = None, 
 
 
 async def join_until_progress(caller: DurableCaller, handle: CallHandle) -> Sequence[Progress]:
-    """Join with a timeout until there is progress. The call does not end meanwhile."""
+    """Join, each time for twice as long, until there is progress. The call does not end meanwhile."""
     seen: list[Progress] = []
+    timeout_seconds = 0.5
     while not seen:
-        assert await caller.join_call_tool(handle, timeout_seconds=0.5, on_progress=seen.append) is None
+        assert await caller.join_call_tool(handle, timeout_seconds=timeout_seconds, on_progress=seen.append) is None
+        timeout_seconds *= 2  # on a busy machine the first time may end before the connection is open
     return seen

@@ -38,6 +38,8 @@ class Subscribed:
     secrets: list[str]
     is_live: bool = True
     last_error: str | None = None
+    attempting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held during an attempt, so that none arrives after the response to an unsubscribe."""
 
 
 @dataclass
@@ -78,7 +80,7 @@ class EventsWebhooks:
         subscribed.is_live = True
         return self._grant(subscribed, params)
 
-    def unsubscribe(self, principal: str, params: Json) -> Json:
+    async def unsubscribe(self, principal: str, params: Json) -> Json:
         if self.fault == "unsubscribe-by-key" and "mode" not in params["delivery"]:
             raise RpcError(-32602, "InvalidParams: mode")
         if self.fault == "unsubscribe-mode-tolerated" and "mode" in params["delivery"]:
@@ -92,7 +94,8 @@ class EventsWebhooks:
             raise RpcError(-32011, "NotFound: subscription", {"kind": "subscription"})
         if not subscribed.is_live and self.fault == "unsubscribe-repeatable":
             raise RpcError(-32602, "InvalidParams: it has ended")
-        subscribed.is_live = self.fault == "unsubscribe-stops-delivery"
+        async with subscribed.attempting:
+            subscribed.is_live = self.fault == "unsubscribe-stops-delivery"
         return {}
 
     def notify(self) -> None:
@@ -216,7 +219,10 @@ class EventsWebhooks:
         for _ in range(8 if self.fault == "delivery-retries-bounded" else ATTEMPTS_MAX):
             repeats = self.fault == "delivery-retry-regenerates-signature"
             timestamp = first_timestamp if repeats else _read_time()
-            response = await self._post(subscribed, message_id, body, subscribed.secrets, timestamp=timestamp)
+            async with subscribed.attempting:
+                if not subscribed.is_live:
+                    return
+                response = await self._post(subscribed, message_id, body, subscribed.secrets, timestamp=timestamp)
             if self.fault == "delivery-retry-same-message":
                 body += b" "
             status = response.status_code

@@ -81,7 +81,7 @@ class EventsServer:
             case "events/subscribe":
                 return await self.webhooks.subscribe(principal, params)
             case "events/unsubscribe":
-                return self.webhooks.unsubscribe(principal, params)
+                return await self.webhooks.unsubscribe(principal, params)
             case "tools/call":
                 if params.get("name") != "emit":
                     raise RpcError(-32602, "Unknown tool")

@@ -10,6 +10,7 @@ import httpx2
 
 from ringback.notifier.configured_hosts import ConfiguredHosts, LookUp
 from ringback.upstreams.transports.http_pool import PooledHttpTransport
+from tests.support.listeners import stop_listening
 from tests.support.resolvers import FakeResolver
 
 WAIT_SECONDS = 60
@@ -41,7 +42,10 @@ class RawServer:
 async def serving_raw(
     talk: ServeConnection, server: RawServer, tls: ssl.SSLContext | None = None
 ) -> AsyncGenerator[None]:
+    connected_writers: set[asyncio.StreamWriter] = set()
+
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected_writers.add(writer)
         server.connections += 1
         server.open += 1
         try:
@@ -52,6 +56,7 @@ async def serving_raw(
             server.open -= 1
             server.closed_count.set()
             writer.close()
+            connected_writers.discard(writer)
 
     listening = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
     scheme, host = ("http", "127.0.0.1") if tls is None else ("https", "localhost")
@@ -59,7 +64,10 @@ async def serving_raw(
     try:
         yield
     finally:
-        listening.close()
+        await stop_listening(listening)
+        for writer in connected_writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)  # an aborted connection closes its socket in the next turn
 
 
 async def read_request(reader: asyncio.StreamReader, server: RawServer) -> bytes:

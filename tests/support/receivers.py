@@ -21,10 +21,9 @@ from typing import Final
 import trustme
 
 from tests.support.limits import WAIT_SECONDS
+from tests.support.listeners import stop_listening
 
 NO_CONTENT: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
-ACCEPTING_TURNS: Final = 5
-"""Turns of the event loop until an accepted connection is in the hands of its behaviour."""
 BYTE_INTERVAL_SECONDS: Final = 0.01
 """Between two bytes of a slow receiver: far below any read timeout, so that only the deadline of the attempt ends it."""
 
@@ -119,9 +118,7 @@ async def serving_receiver(behaviour: Behaviour, *, tls: ssl.SSLContext | None =
     try:
         yield receiver
     finally:
-        server.close()
-        for _ in range(ACCEPTING_TURNS):  # a client that gave up early leaves a connection that is just being accepted
-            await asyncio.sleep(0)
+        await stop_listening(server)
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)

@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
+from tests.support.listeners import stop_listening
+
 SYNC: Final = b"S\x00\x00\x00\x04"
 """PostgreSQL's message that ends a statement with parameters."""
 CHUNK_BYTES: Final = 64 * 1024
@@ -156,7 +158,7 @@ async def running_tcp_proxy(server_port: int) -> AsyncGenerator[TcpProxy]:
     try:
         yield proxy
     finally:
-        server.close()
+        await stop_listening(server)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -37,6 +37,7 @@ from ringback.upstreams.config import MAX_CONCURRENT_HTTP, MAX_CONCURRENT_STDIO,
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.examples import CALL
 from tests.support.limits import WAIT_SECONDS, growing_pauses
+from tests.support.listeners import stop_listening
 from tests.support.recording_call_context import OnProgress, RecordingCallContext, ignore_progress
 
 RAW_SERVER: Final = Path(__file__).with_name("raw_stdio_upstream.py")
@@ -160,14 +161,7 @@ class HttpServer(uvicorn.Server):
 
     async def kill_server(self) -> None:
         """Reset every connection and stop listening, as if the process had been killed."""
-        loop = asyncio.get_running_loop()
-        for server in self.servers:
-            for listening in server.sockets:
-                loop.remove_reader(listening.fileno())
-        for _ in range(3):  # lets accepted sockets become connections first: on a closed server they would stay open
-            await asyncio.sleep(0)
-        for server in self.servers:
-            server.close()
+        await stop_listening(*self.servers)
         self._socket.close()
         self.drop_connections()
         self.force_exit = True

@@ -11,7 +11,7 @@
     events              … the event log
     upstreams           … upstreams and their tools
     erasures            … erasures
-    insights            … insights and client sessions
+    insights            … insights, client sessions and histories of calls
     keys                … API keys
     portal_links        … portal links and the audit log
     operations          … health, metrics, public keys

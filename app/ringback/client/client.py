@@ -18,7 +18,6 @@ from ringback.client.http_transport import (
     SystemClientClock,
     check_header_value,
 )
-from ringback.client.insight_models import CallHistory
 from ringback.client.insights import InsightMethods
 from ringback.client.keys import KeyMethods
 from ringback.client.models import (
@@ -176,10 +175,6 @@ class RingbackClient(
             StartedBatch, "POST", "/v1/calls/batch", body={"calls": keyed}, repeatable=True
         )
         return started.calls
-
-    async def call_history(self, call_id: str) -> CallHistory:
-        """What happened to a call: events, deliveries with their attempts, and when its client came back."""
-        return await self._transport.fetch_model(CallHistory, "GET", f"/v1/calls/{quote_path_segment(call_id)}/history")
 
     async def call(self, call_id: str, *, wait_seconds: float | None = None) -> Call:
         """Read a call. With `wait_seconds` (at most 45), return when its status changes or the time is over."""

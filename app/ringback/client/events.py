@@ -1,13 +1,14 @@
 """The client's methods that publish events, and poll, follow and stream the event log."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ringback.client.event_stream import EventStream, ignore_truncation, reconnect_delay
 from ringback.client.models import Event, EventPage
 from ringback.client.options import EventOptions, NewEvent
 from ringback.client.problems import ConnectionFailed, QuotaExceeded, Unavailable
-from ringback.client.published_event_models import EventType, EventTypeList, PublishedEvent, PublishedEvents
 from ringback.client.resource_client import (
     LONG_POLL_SPACING_SECONDS,
     WAIT_SECONDS_MAX,
@@ -15,6 +16,12 @@ from ringback.client.resource_client import (
     quote_path_segment,
     without_none,
 )
+from ringback.lazy_names import LazyModule
+
+if TYPE_CHECKING:
+    from ringback.client import published_event_models
+else:
+    published_event_models = LazyModule("ringback.client.published_event_models")
 
 
 class EventMethods(ResourceClient):
@@ -117,20 +124,20 @@ class EventMethods(ResourceClient):
 
     async def publish_event(
         self, name: str, data: Mapping[str, Any], **options: Unpack[EventOptions]
-    ) -> PublishedEvent:
+    ) -> published_event_models.PublishedEvent:
         """Publish an event of your own to your webhooks, polls and streams.
 
         With an `id`, the client repeats the request until it succeeds, and the event is published once.
         """
         body = {**options, "name": name, "data": data}
         return await self._transport.fetch_model(
-            PublishedEvent, "POST", "/v1/events", body=body, repeatable="id" in options
+            published_event_models.PublishedEvent, "POST", "/v1/events", body=body, repeatable="id" in options
         )
 
-    async def publish_events(self, events: Sequence[NewEvent]) -> Sequence[PublishedEvent]:
+    async def publish_events(self, events: Sequence[NewEvent]) -> Sequence[published_event_models.PublishedEvent]:
         """Publish up to 100 events of your own, in this order, all or none."""
         published = await self._transport.fetch_model(
-            PublishedEvents,
+            published_event_models.PublishedEvents,
             "POST",
             "/v1/events/batch",
             body={"events": list(events)},
@@ -138,16 +145,20 @@ class EventMethods(ResourceClient):
         )
         return published.events
 
-    async def event_types(self) -> Sequence[EventType]:
+    async def event_types(self) -> Sequence[published_event_models.EventType]:
         """The types of events besides Ringback's own: those that you publish, and those of upstreams."""
-        return (await self._transport.fetch_model(EventTypeList, "GET", "/v1/event-types")).event_types
+        return (
+            await self._transport.fetch_model(published_event_models.EventTypeList, "GET", "/v1/event-types")
+        ).event_types
 
     async def declare_event_type(
         self, name: str, *, description: str | None = None, payload_schema: Mapping[str, Any] | None = None
-    ) -> EventType:
+    ) -> published_event_models.EventType:
         """Declare a type of events that you publish, before its first event, or replace its description and schema."""
         body = without_none({"description": description, "payload_schema": payload_schema})
-        return await self._transport.fetch_model(EventType, "PUT", _type_path(name), body=body, repeatable=True)
+        return await self._transport.fetch_model(
+            published_event_models.EventType, "PUT", _type_path(name), body=body, repeatable=True
+        )
 
     async def remove_event_type(self, name: str) -> None:
         """Remove the declaration of a type of events that you publish. Its events stay."""

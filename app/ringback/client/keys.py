@@ -1,10 +1,18 @@
 """The client's methods about API keys. They need the scope `admin`."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from ringback.client.administration_models import ApiKey, ApiKeyPage, CreatedApiKey, RotatedApiKey
 from ringback.client.resource_client import ResourceClient, quote_path_segment, without_none
+from ringback.lazy_names import LazyModule
+
+if TYPE_CHECKING:
+    from ringback.client import administration_models
+else:
+    administration_models = LazyModule("ringback.client.administration_models")
 
 
 class KeyMethods(ResourceClient):
@@ -17,7 +25,7 @@ class KeyMethods(ResourceClient):
         upstreams: Sequence[str] | None = None,
         expires_at: datetime | None = None,
         expires_in_seconds: float | None = None,
-    ) -> CreatedApiKey:
+    ) -> administration_models.CreatedApiKey:
         """Create an API key. The returned `key` is shown only once.
 
         By default it has the scopes calls, webhooks and read, may use all upstreams, and does not expire.
@@ -30,28 +38,32 @@ class KeyMethods(ResourceClient):
             "expires_at": expires_at and expires_at.isoformat(),
             "expires_in_seconds": expires_in_seconds,
         }
-        return await self._transport.fetch_model(CreatedApiKey, "POST", "/v1/keys", body=without_none(body))
+        return await self._transport.fetch_model(
+            administration_models.CreatedApiKey, "POST", "/v1/keys", body=without_none(body)
+        )
 
-    async def keys(self, *, principal: str | None = None) -> AsyncGenerator[ApiKey]:
+    async def keys(self, *, principal: str | None = None) -> AsyncGenerator[administration_models.ApiKey]:
         """The API keys of all principals, or of one, newest first, with the expired and the revoked ones."""
-        async for page in self._iterate_pages(ApiKeyPage, "/v1/keys", {"principal": principal}):
+        async for page in self._iterate_pages(administration_models.ApiKeyPage, "/v1/keys", {"principal": principal}):
             for key in page.keys:
                 yield key
 
-    async def key(self, key_id: str) -> ApiKey:
+    async def key(self, key_id: str) -> administration_models.ApiKey:
         """An API key, without the key itself."""
-        return await self._transport.fetch_model(ApiKey, "GET", f"/v1/keys/{quote_path_segment(key_id)}")
+        return await self._transport.fetch_model(
+            administration_models.ApiKey, "GET", f"/v1/keys/{quote_path_segment(key_id)}"
+        )
 
     async def rotate_key(
         self, key_id: str, *, overlap_seconds: float | None = None, expires_in_seconds: float | None = None
-    ) -> RotatedApiKey:
+    ) -> administration_models.RotatedApiKey:
         """Create a key with the same rights. The old one expires after the overlap (default: a day; 0 ends it now).
 
         By default the new key lives as long as the old one was created for. The returned `key` is shown only once.
         """
         body = without_none({"overlap_seconds": overlap_seconds, "expires_in_seconds": expires_in_seconds})
         return await self._transport.fetch_model(
-            RotatedApiKey, "POST", f"/v1/keys/{quote_path_segment(key_id)}/rotate", body=body
+            administration_models.RotatedApiKey, "POST", f"/v1/keys/{quote_path_segment(key_id)}/rotate", body=body
         )
 
     async def revoke_key(self, key_id: str) -> None:

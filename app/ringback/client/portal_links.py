@@ -1,31 +1,35 @@
 """The client's methods about portal links and the audit log."""
 
-from collections.abc import AsyncGenerator
+from __future__ import annotations
 
-from ringback.client.administration_models import (
-    AuditEntry,
-    AuditPage,
-    CreatedPortalLink,
-    PortalLink,
-    PortalLinkPage,
-)
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
+
 from ringback.client.resource_client import ResourceClient, quote_path_segment, without_none
+from ringback.lazy_names import LazyModule
+
+if TYPE_CHECKING:
+    from ringback.client import administration_models
+else:
+    administration_models = LazyModule("ringback.client.administration_models")
 
 
 class PortalLinkMethods(ResourceClient):
     async def create_portal_link(
         self, *, client_session_id: str | None = None, expires_in_seconds: int | None = None
-    ) -> CreatedPortalLink:
+    ) -> administration_models.CreatedPortalLink:
         """Create a link that shows your pages of the dashboard, or those of one client session, without a key.
 
         It ends after an hour by default, a day at most, and with your key. The returned `url` is shown only once.
         """
         body = without_none({"client_session_id": client_session_id, "expires_in_seconds": expires_in_seconds})
-        return await self._transport.fetch_model(CreatedPortalLink, "POST", "/v1/portal-links", body=body)
+        return await self._transport.fetch_model(
+            administration_models.CreatedPortalLink, "POST", "/v1/portal-links", body=body
+        )
 
-    async def portal_links(self) -> AsyncGenerator[PortalLink]:
+    async def portal_links(self) -> AsyncGenerator[administration_models.PortalLink]:
         """Your portal links, newest first, without their URLs."""
-        async for page in self._iterate_pages(PortalLinkPage, "/v1/portal-links", {}):
+        async for page in self._iterate_pages(administration_models.PortalLinkPage, "/v1/portal-links", {}):
             for link in page.portal_links:
                 yield link
 
@@ -33,8 +37,8 @@ class PortalLinkMethods(ResourceClient):
         """Delete a portal link: it shows nothing any more."""
         await self._transport.send_request("DELETE", f"/v1/portal-links/{quote_path_segment(link_id)}")
 
-    async def audit_entries(self) -> AsyncGenerator[AuditEntry]:
+    async def audit_entries(self) -> AsyncGenerator[administration_models.AuditEntry]:
         """Who changed what you own, newest first."""
-        async for page in self._iterate_pages(AuditPage, "/v1/audit", {}):
+        async for page in self._iterate_pages(administration_models.AuditPage, "/v1/audit", {}):
             for entry in page.entries:
                 yield entry

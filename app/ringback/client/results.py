@@ -1,12 +1,19 @@
 """The client's methods about stored results."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringback.client.http_transport import parse_object
 from ringback.client.resource_client import ResourceClient, quote_path_segment
-from ringback.client.service_models import ResultInfo
+from ringback.lazy_names import LazyModule
+
+if TYPE_CHECKING:
+    from ringback.client import service_models
+else:
+    service_models = LazyModule("ringback.client.service_models")
 
 
 class ResultMethods(ResourceClient):
@@ -14,10 +21,12 @@ class ResultMethods(ResourceClient):
         """The stored CallToolResult, unchanged from the upstream. Raises `Conflict` if there is none (yet)."""
         return parse_object(await self._transport.send_request("GET", _result_path(call_id)))
 
-    async def result_info(self, call_id: str) -> ResultInfo:
+    async def result_info(self, call_id: str) -> service_models.ResultInfo:
         """The size and the hash of the stored result, without the result."""
         headers = (await self._transport.send_request("HEAD", _result_path(call_id), repeatable=True)).headers
-        return ResultInfo(bytes=headers.get("content-length", 0), sha256=headers.get("etag", "").strip('"') or None)
+        return service_models.ResultInfo(
+            bytes=headers.get("content-length", 0), sha256=headers.get("etag", "").strip('"') or None
+        )
 
     async def result_part(self, call_id: str, start: int = 0, stop: int | None = None) -> bytes:
         """The stored bytes of the result from `start` up to, but not including, `stop`; all of them by default.

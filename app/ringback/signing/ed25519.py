@@ -5,20 +5,24 @@
 
 The specification (standardwebhooks.com) names prefixes and signature; the layout of the private key is its reference server's.
 One key of a service signs for all its webhooks, so its public half can be published (RFC 8037: a JSON Web Key of type OKP).
+
+`cryptography` is imported with the first key: most receivers, and `ringback listen`, have secrets only.
 """
+
+from __future__ import annotations
 
 import hashlib
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, cast
-
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from typing import TYPE_CHECKING, Final, cast
 
 from ringback.signing import base64_text
 from ringback.signing.secrets import InvalidSecret
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 PRIVATE_KEY_PREFIX: Final = "whsk_"
 PUBLIC_KEY_PREFIX: Final = "whpk_"
@@ -59,7 +63,7 @@ def parse_signing_key(text: str) -> SigningKey:
         raise InvalidSigningKey(refusal) from None
     if len(key) not in {SEED_BYTES, SEED_BYTES + _PUBLIC_BYTES}:
         raise InvalidSigningKey(refusal)
-    private = Ed25519PrivateKey.from_private_bytes(key[:SEED_BYTES])
+    private = _load_private_key(key[:SEED_BYTES])
     public = private.public_key().public_bytes_raw()
     if key[SEED_BYTES:] not in {b"", public}:
         raise InvalidSigningKey("The two halves of this signing key do not belong together.")
@@ -68,12 +72,14 @@ def parse_signing_key(text: str) -> SigningKey:
 
 def generate_signing_key(seed: bytes) -> str:
     """A `whsk_…` key from `SEED_BYTES` random bytes."""
-    public = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+    public = _load_private_key(seed).public_key().public_bytes_raw()
     return PRIVATE_KEY_PREFIX + base64_text.encode_base64(seed + public)
 
 
 def parse_public_key(text: str) -> Ed25519PublicKey:
     """The key behind `whpk_…`; raises `InvalidSecret`."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - see the module's docstring
+
     try:
         key = base64_text.decode_base64(text.removeprefix(PUBLIC_KEY_PREFIX))
         return Ed25519PublicKey.from_public_bytes(key)
@@ -96,6 +102,8 @@ def public_key_from_jwk(key: object) -> str | None:
 
 def is_valid_signature(public_key: Ed25519PublicKey, signature: str, content: bytes) -> bool:
     """Whether `v1a,<base64>` is this key's signature of the content; base64 has one spelling, and no other is accepted."""
+    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - as for a key
+
     version, _, encoded = signature.partition(",")
     if version != SIGNATURE_VERSION:
         return False
@@ -105,6 +113,12 @@ def is_valid_signature(public_key: Ed25519PublicKey, signature: str, content: by
     except (ValueError, InvalidSignature):
         return False
     return base64_text.encode_base64(raw) == encoded
+
+
+def _load_private_key(seed: bytes) -> Ed25519PrivateKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - see the module's docstring
+
+    return Ed25519PrivateKey.from_private_bytes(seed)
 
 
 def _build_jwk(public: bytes) -> Mapping[str, str]:

@@ -45,8 +45,6 @@ log = logging.getLogger(__name__)
 
 RELISTEN_SECONDS: Final = 30.0
 """Between two attempts to open a stream for list changes. Lists are also fetched again by age."""
-CANCELLED_REQUESTS_MAX: Final = 64
-"""Cancelled requests that may stay open on one legacy HTTP session before it is replaced."""
 CLIENT_INFO: Final = mcp_types.Implementation(name="ringback", version=__version__)
 _CLIENT_INFO_META: Final = CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True)
 _LISTEN_METHOD: Final = "subscriptions/listen"
@@ -77,7 +75,6 @@ class UpstreamSession:
         self.child = child
         self._forwards_meta_key = forwards_meta_key
         self._session = session
-        self._cancelled_count = 0
         self._dispatcher = dispatcher
         self._in_flight = 0
         self._idle = anyio.Event()
@@ -98,7 +95,6 @@ class UpstreamSession:
             request_id_prefix=request_id_prefix,
         )
         self.protocol = _read_protocol(session)
-        self._keeps_cancelled_requests = transport is not None and not self.protocol.is_modern
 
     @property
     def protocol_version(self) -> str | None:
@@ -197,7 +193,7 @@ class UpstreamSession:
         streaming = asyncio.create_task(self._send_raw(EventMethod.STREAM, stamped, options))
         streaming.add_done_callback(frames.on_request_done)
         try:
-            with self._dispatcher.paced_streams.pace(request_id, frames.wait_for_room):
+            with self._dispatcher.open_responses.pace(request_id, frames.wait_for_room):
                 yield frames
         finally:
             frames.end()
@@ -232,9 +228,6 @@ class UpstreamSession:
         self._in_flight += 1
         try:
             return await self._dispatcher.send_raw_request(method, stamped, options)
-        except asyncio.CancelledError:
-            self._count_cancelled_request()
-            raise
         except MCPError as error:
             if error.code == mcp_types.CONNECTION_CLOSED and error.message == "Connection closed":
                 self.close_to_new_requests()  # the dispatcher reports this a moment before it ends
@@ -245,12 +238,6 @@ class UpstreamSession:
         finally:
             self._in_flight -= 1
             self._idle.set()
-
-    def _count_cancelled_request(self) -> None:
-        """Count cancelled requests: on legacy HTTP the SDK keeps a cancelled POST open until the upstream responds."""
-        self._cancelled_count += 1
-        if self._keeps_cancelled_requests and self._cancelled_count >= CANCELLED_REQUESTS_MAX:
-            self.close_to_new_requests()
 
     async def follow_list_changes(self, clock: Clock, *, on_subscribed: Callable[[], Awaitable[None]]) -> bool:
         """Keep a stream for list changes open (2026-07-28). `handshake` forwards its notifications.

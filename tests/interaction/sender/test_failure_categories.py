@@ -1,8 +1,10 @@
 """Why an attempt failed: each category once, over real sockets and real TLS, on the sender that production uses."""
 
+import asyncio
+import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -66,6 +68,17 @@ async def test_a_port_without_a_listener_refuses_the_connection(http1_sender: Ht
     refused = await http1_sender.post(target, {}, b"{}")
 
     assert (refused.category, refused.detail) == (AttemptCategory.CONNECTION_REFUSED, "connection refused")
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_the_receiver_of_these_tests_closes_connections_that_it_is_accepting_at_its_end(turns: int) -> None:
+    async with serving_receiver(never_read) as receiver:
+        connection = socket.create_connection(("127.0.0.1", receiver.port), WAIT_SECONDS)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    with connection, suppress(ConnectionResetError):
+        assert connection.recv(1) == b""
 
 
 async def test_a_receiver_that_never_responds_is_a_response_timeout(http1_sender: Http1Sender) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.protocol.transport_errors import RESULT_BYTES_MAX
-from ringback.upstreams import session as session_module
 from ringback.upstreams.config import Isolation, UpstreamConfig, UpstreamTransport
 from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.transports import guarded_http as transport
@@ -317,27 +316,6 @@ async def test_a_hung_upstream_can_be_given_up_and_does_not_hold_back_other_call
 
     assert call.cancelled()
     assert after.outcome is CallOutcome.RESULT
-
-
-async def test_an_old_session_that_has_left_many_requests_open_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "CANCELLED_REQUESTS_MAX", 2)
-    sessions: set[bytes] = set()
-    stage = ControlledUpstream()
-    app = make_legacy_app(stage.app())
-
-    async def record_session(scope: Any, receive: Any, send: Any) -> None:
-        sessions.update(value for name, value in scope.get("headers", []) if name == b"mcp-session-id")
-        await app(scope, receive, send)
-
-    async with serving(record_session) as server, open_upstreams(make_http_config(server.url)) as upstreams:
-        calls = {asyncio.create_task(run_upstream_call(upstreams, "hold")) for _ in range(2)}
-        await stage.wait_until_held(2)
-        for call in calls:
-            call.cancel()
-        await asyncio.wait(calls)
-        assert (await run_upstream_call(upstreams, "echo")).outcome is CallOutcome.RESULT
-
-    assert len(sessions) == 2
 
 
 async def test_a_redirect_within_the_origin_is_followed_with_the_whole_message() -> None:

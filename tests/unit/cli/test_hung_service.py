@@ -12,7 +12,7 @@ from ringback.cli.embedded_service.runtime_file import RunningService, write_run
 from ringback.cli.embedded_service.starter import START_SECONDS, ServiceNotStarted, ServiceStarter
 from ringback.cli.file_locks import open_lock_file, read_process_id, try_lock, write_process_id
 from ringback.cli.stdio_bridge import EndpointConfig, StartedService
-from ringback.cli.stdio_bridge.endpoint import NoResponse
+from ringback.cli.stdio_bridge.responses import NoResponse
 from tests.support.bridge_stage import MODERN_META, running_bridge
 from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS

@@ -9,15 +9,9 @@ import pytest
 from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from ringback.cli import mcp
-from ringback.cli.stdio_bridge.endpoint import (
-    RESPONSE_BYTES_MAX,
-    EndpointConfig,
-    NoResponse,
-    RequestRefused,
-    ServiceEndpoint,
-    SessionUnknown,
-)
+from ringback.cli.stdio_bridge.endpoint import EndpointConfig, ServiceEndpoint
 from ringback.cli.stdio_bridge.request_headers import RequestHeaders
+from ringback.cli.stdio_bridge.responses import RESPONSE_BYTES_MAX, NoResponse, RequestRefused, SessionUnknown
 from tests.unit.cli.conftest import Run
 
 VERSION = "io.modelcontextprotocol/protocolVersion"

@@ -1,4 +1,4 @@
-"""The dispatcher of a session: streams of notifications that the upstream ends."""
+"""The dispatcher of a session: streams of notifications that the upstream ends, and requests that get no response."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,8 +8,9 @@ from typing import Any
 import anyio
 import pytest
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCNotification
+from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError, JSONRPCNotification
 
+from ringback.protocol.transport_errors import TransportErrorCode, make_transport_error
 from ringback.upstreams.session_dispatcher import NotificationStream, SessionDispatcher
 from tests.support.limits import WAIT_SECONDS
 
@@ -40,3 +41,45 @@ async def test_the_notification_that_ends_a_listen_stream_on_a_pipe_ends_only_th
         assert await asyncio.wait_for(ended, WAIT_SECONDS) is None
         assert await stream.wait_acknowledged() is None
         group.cancel_scope.cancel()
+
+
+def _upstream_error(code: int, message: str) -> ErrorData:
+    return ErrorData(code=code, message=message)
+
+
+RESPONSE_LOST = ErrorData.model_validate(make_transport_error(TransportErrorCode.RESPONSE_LOST, "cancelled")["error"])
+
+
+@pytest.mark.parametrize(
+    ("error", "is_response"),
+    [
+        (_upstream_error(0, "Request cancelled"), True),
+        (_upstream_error(CONNECTION_CLOSED, "a server error with the code of the SDK"), True),
+        (_upstream_error(CONNECTION_CLOSED, "SSE stream ended without a response"), False),
+        (RESPONSE_LOST, False),
+    ],
+    ids=["of the server", "with the same code", "of the SDK", "of the transport"],
+)
+async def test_an_error_that_no_upstream_sent_does_not_show_that_a_tool_has_ended(
+    error: ErrorData, monkeypatch: pytest.MonkeyPatch, *, is_response: bool
+) -> None:
+    """Otherwise the question of an abandoned tool would be asked of another call."""
+    to_session, from_upstream = anyio.create_memory_object_stream[SessionMessage](8)
+    to_upstream, from_session = anyio.create_memory_object_stream[SessionMessage](8)
+    dispatcher = SessionDispatcher(from_upstream, to_upstream)
+    noted, is_last_noted = list[Any](), asyncio.Event()
+
+    def note_response(request_id: Any) -> None:
+        noted.append(request_id)
+        if request_id == 8:
+            is_last_noted.set()
+
+    monkeypatch.setattr(dispatcher.elicitation_router, "note_response", note_response)
+    async with to_session, from_session, anyio.create_task_group() as group:
+        await group.start(partial(dispatcher.run, ignore, ignore))
+        await to_session.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=7, error=error)))
+        await to_session.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=8, error=_upstream_error(0, "last"))))
+        await asyncio.wait_for(is_last_noted.wait(), WAIT_SECONDS)
+        group.cancel_scope.cancel()
+
+    assert (7 in noted) is is_response

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from http import HTTPStatus
 from typing import Final
 
@@ -62,10 +62,10 @@ async def listening_endpoint(port: int, public_url: str | None) -> AsyncGenerato
             endpoint.connection_count += 1
             connections.add(task)
             task.add_done_callback(connections.discard)
-            with suppress(TimeoutError, OSError):
+            # Python 3.11's streams log a cancelled connection as an error.
+            with closing(writer), suppress(TimeoutError, OSError, asyncio.CancelledError):
                 async with asyncio.timeout(REQUEST_SECONDS):
                     await _serve_request(endpoint, reader, writer)
-        writer.close()
 
     server = await asyncio.start_server(serve_connection, LOOPBACK, port)
     port = server.sockets[0].getsockname()[1]
@@ -75,8 +75,10 @@ async def listening_endpoint(port: int, public_url: str | None) -> AsyncGenerato
         yield endpoint
     finally:
         server.close()
-        for connection in list(connections):
+        await asyncio.sleep(0)  # a connection that was accepted in this turn has its task in the next one
+        for connection in connections:
             connection.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
 
 
 async def _serve_request(

@@ -14,7 +14,8 @@
     client_output      writes messages to the client
     request_headers    the headers of HTTP, from the messages (MCP 2026-07-28, Streamable HTTP, Request Metadata)
     started_service    the endpoint of a service that the bridge starts
-    endpoint           HTTP: responses, and what a failure says about the request
+    endpoint           the service over HTTP
+    responses          … its responses, and what a failure says about the request
 
 Why the SDK's HTTP transport (2.3.0) is not used: it reports a lost session or connection as the end of a request, and cannot
 begin its session again. The SDK's messages, its stdio transport and its rules for headers are used.

@@ -30,12 +30,10 @@ from ringback.cli.stdio_bridge.endpoint import (
     SESSION_END_TIMEOUT_SECONDS,
     EndpointConfig,
     EndpointLocator,
-    NoResponse,
-    RequestRefused,
     ServiceEndpoint,
-    SessionUnknown,
 )
 from ringback.cli.stdio_bridge.forwarded_request import ForwardedRequest
+from ringback.cli.stdio_bridge.responses import NoResponse, RequestRefused, SessionUnknown
 from ringback.cli.stdio_bridge.retries import RECONNECT_SECONDS, Patience, ReconnectSchedule
 from ringback.cli.stdio_bridge.server_requests import CANCELLED_METHOD
 from ringback.cli.stdio_bridge.session_stream import SessionStream

@@ -5,8 +5,9 @@ from typing import TypeVar
 
 from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from ringback.cli.stdio_bridge.endpoint import NoResponse, ServiceEndpoint, SessionUnknown
+from ringback.cli.stdio_bridge.endpoint import ServiceEndpoint
 from ringback.cli.stdio_bridge.request_headers import RequestHeaders, read_modern_version
+from ringback.cli.stdio_bridge.responses import NoResponse, SessionUnknown
 from ringback.cli.stdio_bridge.retries import Patience, ReconnectSchedule
 from ringback.cli.stdio_bridge.session import BridgedSession
 from ringback.domain.clock import Clock

@@ -1,37 +1,25 @@
-"""An MCP endpoint of the service over HTTP.
+"""An MCP endpoint of the service over HTTP."""
 
-What a failure says about its request:
-
-    NoResponse       the service may have received it, or has certainly not (`may_have_arrived`); sending it again may help
-    SessionUnknown   the service has not processed it, because it does not know the session
-    RequestRefused   the service responded with an error; sending it again does not help
-"""
-
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from http import HTTPStatus
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 import httpx2
-from mcp.server.streamable_http import LAST_EVENT_ID_HEADER, MCP_SESSION_ID_HEADER
-from mcp_types import (
-    CONNECTION_CLOSED,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCRequest,
-    JSONRPCResponse,
-    jsonrpc_message_adapter,
-)
-from pydantic import ValidationError
+from mcp.server.streamable_http import LAST_EVENT_ID_HEADER
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
 
 from ringback import __version__
-from ringback.cli.output import strip_control_characters
-from ringback.domain import jsontext
+from ringback.cli.stdio_bridge.responses import (
+    RETRYABLE_STATUSES,
+    EndpointResponse,
+    NoResponse,
+    RequestRefused,
+    connection_lost,
+    raise_failure,
+    response_ended_early,
+)
 
-RESPONSE_BYTES_MAX: Final = 17 * 1024 * 1024
-"""The largest event of the service: the largest stored result (16 MiB) and the JSON-RPC around it."""
 CONNECT_SECONDS: Final = 10.0
 WRITE_SECONDS: Final = 60.0
 READ_SECONDS: Final = 75.0
@@ -39,37 +27,6 @@ READ_SECONDS: Final = 75.0
 the 60 s for which it holds any other response. After that the service or the network is down without having closed it."""
 SESSION_END_TIMEOUT_SECONDS: Final = 5.0
 """For ending the session, so that a service that does not respond does not delay the exit."""
-DETAIL_LENGTH_MAX: Final = 500
-RETRYABLE_STATUSES: Final = frozenset(
-    {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
-)
-"""The service is starting or stopping, or a proxy does not reach it. The request may have been started before that."""
-
-
-class NoResponse(Exception):
-    """The request has no response. The message is a sentence that says why."""
-
-    def __init__(
-        self, reason: str, *, may_have_arrived: bool = True, is_lost: bool = False, is_hung: bool = False
-    ) -> None:
-        super().__init__(reason)
-        self.may_have_arrived = may_have_arrived
-        self.is_lost = is_lost
-        """Whether the connection broke after the request was sent."""
-        self.is_hung = is_hung
-        """Whether the service runs and responds to nothing; the message says what to do about it."""
-
-
-class SessionUnknown(Exception):
-    """The service does not know the session."""
-
-
-class RequestRefused(Exception):
-    """The service responded with an error."""
-
-    def __init__(self, error: ErrorData) -> None:
-        super().__init__(error.message)
-        self.error = error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,34 +51,6 @@ class EndpointLocator(Protocol):
     async def wait_for_response(self, sending: Coroutine[Any, Any, httpx2.Response]) -> httpx2.Response:
         """The response, and its errors. Raises `NoResponse` early if the service responds to nothing."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class ReceivedMessage:
-    message: JSONRPCMessage
-    event_id: str
-
-
-class EndpointResponse:
-    """A successful response."""
-
-    def __init__(self, response: httpx2.Response) -> None:
-        self._response = response
-        self.session_id: str | None = response.headers.get(MCP_SESSION_ID_HEADER)
-
-    async def read_messages(self) -> AsyncGenerator[ReceivedMessage]:
-        """The messages of the body until it ends; raises `NoResponse` or `RequestRefused`."""
-        try:
-            if _content_type(self._response) == "text/event-stream":
-                async for event in httpx2.EventSource(self._response, max_event_size=RESPONSE_BYTES_MAX):
-                    if event.event == "message" and event.data:
-                        yield ReceivedMessage(_parse_message(event.data), event.id)
-            elif body := await _read_body(self._response):
-                yield ReceivedMessage(_parse_message(body), "")
-        except httpx2.SSEError as error:
-            raise RequestRefused(_error(f"The response of Ringback cannot be read: {error}")) from None
-        except httpx2.HTTPError as error:
-            raise _lost(error) from None
 
 
 class ServiceEndpoint:
@@ -162,7 +91,7 @@ class ServiceEndpoint:
     async def post(
         self, message: JSONRPCMessage, headers: Mapping[str, str], *, query: Mapping[str, str] | None = None
     ) -> AsyncGenerator[EndpointResponse]:
-        """Send a message. Every failure until the end of the response is one of the module's three."""
+        """Send a message. Every failure until the end of the response is one of the three of `responses`."""
         await self._locate()
         request = self._http.build_request(
             "POST",
@@ -214,89 +143,11 @@ class ServiceEndpoint:
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
             raise NoResponse(f"Ringback is unreachable at {self.display_url}.", may_have_arrived=False) from None
         except httpx2.HTTPError as error:
-            raise _lost(error) from None
+            raise connection_lost(error) from None
         try:
             self.has_responded |= response.status_code not in RETRYABLE_STATUSES
             if not response.is_success:
-                await self._raise_failure(request, response)
+                await raise_failure(request, response, display_url=self.display_url)
             yield EndpointResponse(response)
         finally:
             await response.aclose()
-
-    async def _raise_failure(self, request: httpx2.Request, response: httpx2.Response) -> None:
-        if response.status_code == HTTPStatus.NOT_FOUND and MCP_SESSION_ID_HEADER in request.headers:
-            raise SessionUnknown
-        try:
-            body = await _read_body(response)
-        except httpx2.HTTPError as error:
-            raise _lost(error) from None
-        text, error = _problem_detail(body), _json_rpc_error(body)
-        if response.status_code in RETRYABLE_STATUSES:
-            raise NoResponse(text or _error_text(error) or f"Ringback responded with HTTP {response.status_code}.")
-        if error is not None:
-            raise RequestRefused(error)
-        where = f" and redirects to {response.headers['location']}" if response.has_redirect_location else ""
-        raise RequestRefused(
-            _error(
-                text or f"Ringback responded with HTTP {response.status_code}{where}. Is {self.display_url} its URL?"
-            )
-        )
-
-
-def response_ended_early() -> NoResponse:
-    return NoResponse("Ringback ended its response early.", is_lost=True)
-
-
-def _lost(error: httpx2.HTTPError) -> NoResponse:
-    return NoResponse(
-        f"The connection to Ringback was lost before its response ({type(error).__name__}).", is_lost=True
-    )
-
-
-def _error(message: str) -> ErrorData:
-    return ErrorData(code=CONNECTION_CLOSED, message=strip_control_characters(message)[:DETAIL_LENGTH_MAX])
-
-
-def _content_type(response: httpx2.Response) -> str:
-    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-async def _read_body(response: httpx2.Response) -> bytes:
-    body = bytearray()
-    async for chunk in cast("AsyncIterator[bytes]", response.aiter_bytes()):
-        body += chunk
-        if len(body) > RESPONSE_BYTES_MAX:
-            raise httpx2.SSEError(f"it exceeds {RESPONSE_BYTES_MAX} bytes.")
-    return bytes(body)
-
-
-def _parse_message(text: str | bytes) -> JSONRPCMessage:
-    try:
-        return jsonrpc_message_adapter.validate_json(text, by_name=False)
-    except ValidationError:
-        raise RequestRefused(_error("The response of Ringback is not a JSON-RPC message. Is this its URL?")) from None
-
-
-def _json_rpc_error(body: bytes) -> ErrorData | None:
-    try:
-        message = jsonrpc_message_adapter.validate_json(body, by_name=False)
-    except ValidationError:
-        return None
-    return message.error if isinstance(message, JSONRPCError) else None
-
-
-def _error_text(error: ErrorData | None) -> str | None:
-    return None if error is None else strip_control_characters(error.message)[:DETAIL_LENGTH_MAX]
-
-
-def _problem_detail(body: bytes) -> str | None:
-    """The detail of a problem document, which an older service and a proxy of the same host send."""
-    try:
-        document: Any = jsontext.loads(body)
-    except ValueError:
-        return None
-    match document:
-        case {"detail": str() as detail}:
-            return strip_control_characters(detail)[:DETAIL_LENGTH_MAX]
-        case _:
-            return None

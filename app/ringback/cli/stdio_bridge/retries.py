@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ringback.backoff import Backoff
-from ringback.cli.stdio_bridge.endpoint import NoResponse, ServiceEndpoint
+from ringback.cli.stdio_bridge.endpoint import ServiceEndpoint
+from ringback.cli.stdio_bridge.responses import NoResponse
 from ringback.domain.clock import Clock
 
 BACKOFF: Final = Backoff(first_seconds=0.1, longest_seconds=1.0)

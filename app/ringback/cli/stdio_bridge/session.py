@@ -13,8 +13,9 @@ import httpx2
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
 from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from ringback.cli.stdio_bridge.endpoint import NoResponse, RequestRefused, ServiceEndpoint, SessionUnknown
+from ringback.cli.stdio_bridge.endpoint import ServiceEndpoint
 from ringback.cli.stdio_bridge.request_headers import RequestHeaders
+from ringback.cli.stdio_bridge.responses import NoResponse, RequestRefused, SessionUnknown
 
 INITIALIZED: Final = JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized")
 

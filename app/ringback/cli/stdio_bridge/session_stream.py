@@ -4,7 +4,8 @@ from contextlib import aclosing
 from typing import Final
 
 from ringback.cli.stdio_bridge.client_output import ClientOutput
-from ringback.cli.stdio_bridge.endpoint import NoResponse, RequestRefused, ServiceEndpoint, SessionUnknown
+from ringback.cli.stdio_bridge.endpoint import ServiceEndpoint
+from ringback.cli.stdio_bridge.responses import NoResponse, RequestRefused, SessionUnknown
 from ringback.cli.stdio_bridge.retries import ReconnectSchedule
 from ringback.cli.stdio_bridge.session import BridgedSession
 from ringback.domain.clock import Clock

@@ -10,7 +10,8 @@ from mcp_types import CONNECTION_CLOSED, ErrorData
 
 from ringback.cli.embedded_service.runtime_file import RunningService
 from ringback.cli.embedded_service.starter import ServiceNotStarted, ServiceStarter
-from ringback.cli.stdio_bridge.endpoint import EndpointConfig, NoResponse, RequestRefused
+from ringback.cli.stdio_bridge.endpoint import EndpointConfig
+from ringback.cli.stdio_bridge.responses import NoResponse, RequestRefused
 from ringback.domain.clock import Clock
 
 SILENCE_SECONDS: Final = 4.0

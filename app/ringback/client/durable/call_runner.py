@@ -91,17 +91,16 @@ class CallRunner:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self._release_lease()
+            await self._let_go()
             self._task = None
             self.call.started.set()
             self.call.notify_joins()
             self.release_if_idle()
 
-    async def _release_lease(self) -> None:
-        """Let other processes know at once that nothing here waits for the response any more."""
-        if self.call.has_lease:
-            with suppress(Exception):  # a state that cannot be written; the lease ends by itself
-                await self.call.save(lease_until=0.0)
+    async def _let_go(self) -> None:
+        """Save the newest progress for the next join, which may be elsewhere, and end the lease of this process."""
+        with suppress(Exception):  # a state that cannot be written; the lease ends by itself
+            await self.call.save_rest()
 
     def release_if_idle(self) -> None:
         """Stop following a call that nothing here needs."""

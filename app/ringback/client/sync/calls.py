@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Unpack
 
-from ringback.client.insight_models import CallHistory
 from ringback.client.models import Answered, BatchedCall, Call, Cancellation, Resumed, Started
 from ringback.client.options import AdoptOptions, CallbackOptions, CallOptions, ReportOptions
 from ringback.client.sync.methods import SyncMethods
@@ -64,10 +63,6 @@ class SyncCallMethods(SyncMethods):
         `start_call`.
         """
         return self._loop_thread.run(self._client.start_calls(calls))
-
-    def call_history(self, call_id: str) -> CallHistory:
-        """What happened to a call: events, deliveries with their attempts, and when its client came back."""
-        return self._loop_thread.run(self._client.call_history(call_id))
 
     def call(self, call_id: str, *, wait_seconds: float | None = None) -> Call:
         """Read a call. With `wait_seconds` (at most 45), return when its status changes or the time is over."""

@@ -12,21 +12,24 @@ its reader are all kept.
 """
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
 from typing import Final
 
 import httpx2
 from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, RequestId
 
+from ringback.domain import jsontext
 from ringback.domain.rate_limiter import RateLimit, TokenBucket
+from ringback.protocol.transport_errors import TransportErrorCode, make_transport_error
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.message_flow import BYTES_PER_UNIT, SLICE_BYTES, SLICE_LINES
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
 from ringback.upstreams.transports.line_splitter import LineEnds, LineSplitter, OversizedLine
 from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UndecodedMessage, decode_messages
 from ringback.upstreams.transports.notification_buffer import NotificationBuffer, is_plain_notification
-from ringback.upstreams.transports.paced_streams import PacedStreams
+from ringback.upstreams.transports.open_responses import OpenResponses
 from ringback.upstreams.transports.progress_floods import find_group_ends, leave_out_outdated
 
 EVENT_LIMIT: Final = RateLimit(per_second=500, burst=2000)
@@ -36,6 +39,8 @@ _FIELD_BYTES: Final = 4096
 
 
 _NOTHING: Final = b""
+_CANCELLED: Final = "The request was cancelled."
+"""In an error that no caller receives."""
 
 
 class ChunkReader:
@@ -73,24 +78,22 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         limit: int,
         faults: FaultCounter,
         large_results: LargeResults,
-        paced_streams: PacedStreams,
+        open_responses: OpenResponses,
         refuse_request: Callable[[RequestId], Awaitable[bool]],
-        encode_error: Callable[[str], bytes],
     ) -> None:
         """`request_id` is the request of the stream, if it has one. `limit` is in bytes, for the data of one event.
 
         `refuse_request` sends the refusal of a request of the server; False if the server does not take it.
-        `encode_error` makes the JSON-RPC error that ends the request, from a text that the caller may read.
         """
         self._stream = stream
         self._request_id = request_id
         self._limit = limit
         self._faults = faults
         self._large_results = large_results
-        self._paced_streams = paced_streams
+        self._open_responses = open_responses
         self._refuse_request = refuse_request
         self._takes_refusals = True
-        self._encode_error = encode_error
+        self._has_ended_early = False
         self._flow = faults.flow.open_stream()
         self._notifications = NotificationBuffer(now=self._flow.now, limit=self._flow.forward_limit)
         self._bucket = TokenBucket(EVENT_LIMIT)
@@ -98,8 +101,22 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         self._size = 0
         self._skipped_bytes = 0
         """Left out since they were last counted as units of work."""
+        if request_id is not None:
+            open_responses.add(request_id, self.end_early)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        async with aclosing(self._read_events()) as events:
+            try:
+                async for text in events:
+                    yield text
+            except httpx2.TransportError:
+                if not self._has_ended_early:
+                    raise
+        if self._has_ended_early:
+            for text in self._final_error_event(_CANCELLED, TransportErrorCode.RESPONSE_LOST):
+                yield text
+
+    async def _read_events(self) -> AsyncGenerator[bytes]:
         splitter = LineSplitter(self._limit + _FIELD_BYTES)
         line_ends, chunks = LineEnds(), ChunkReader(self._stream)
         try:
@@ -113,8 +130,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
                                 yield text
                         line_count += 1
                         if line_count % SLICE_LINES == 0:
-                            await self._flow.take_turn()
-                            self._note_wait(has_waited=await self._flow.take_in(SLICE_LINES))
+                            await self._take_in_slice()
                     if start + SLICE_BYTES <= len(chunk) and line_count > lines_before:  # not within a large result
                         await self._flow.take_turn()
                 for text in await self._check_buffered([*self._notifications.pop_due()]):
@@ -127,7 +143,21 @@ class CheckedEventStream(httpx2.AsyncByteStream):
             await chunks.close()
 
     async def aclose(self) -> None:
+        if self._request_id is not None:
+            self._open_responses.remove(self._request_id, self.end_early)
         await self._stream.aclose()
+
+    async def end_early(self) -> None:
+        """Close the connection, and end the request with an error: at the end of a stream the SDK would reconnect."""
+        self._has_ended_early = True
+        await self._stream.aclose()
+
+    async def _take_in_slice(self) -> None:
+        """Wait until the next lines may be read; raises `ReadError` after `end_early`."""
+        await self._flow.take_turn()
+        self._note_wait(has_waited=await self._flow.take_in(SLICE_LINES))
+        if self._has_ended_early:
+            raise httpx2.ReadError(_CANCELLED)
 
     def _read_lines(self, splitter: LineSplitter, chunk: bytes) -> Iterator[bytes | OversizedLine]:
         """The lines of a chunk, or of a slice of it. Once notifications are limited, outdated progress is left out of its rest.
@@ -144,7 +174,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
 
     def _leave_out_outdated(self, rest: bytes) -> bytes:
         """In a flood, leave out progress that the same chunk replaces. It costs its bytes."""
-        if not self._notifications.is_limiting or self._paced_streams.is_paced(self._request_id):
+        if not self._notifications.is_limiting or self._open_responses.is_paced(self._request_id):
             return rest
         kept, count = leave_out_outdated(rest)
         if count:
@@ -187,7 +217,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
             self._note_wait(has_waited=await self._flow.wait_for_forward())
             return (whole,)
         data = data.removeprefix(BOM)
-        if not self._paced_streams.is_paced(self._request_id) and await self._buffer_event(data, lines):
+        if not self._open_responses.is_paced(self._request_id) and await self._buffer_event(data, lines):
             return ()
         return await self._check_data(data, lines)
 
@@ -219,7 +249,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         if isinstance(read.message, JSONRPCResponse | JSONRPCError):
             earlier = await self._check_buffered([*self._notifications.pop_all()])
             return [*earlier, *self._check_response(read, lines, data)]
-        if isinstance(read.message, JSONRPCRequest) and not self._paced_streams.is_paced(self._request_id):
+        if isinstance(read.message, JSONRPCRequest) and not self._open_responses.is_paced(self._request_id):
             if not self._flow.try_request():
                 await self._refuse(read.message)
                 return ()
@@ -254,10 +284,10 @@ class CheckedEventStream(httpx2.AsyncByteStream):
 
     async def _limit_message(self, *, is_counted: bool) -> None:
         """Wait until the message may be passed on. A counted one has its permit."""
-        if self._paced_streams.is_paced(self._request_id):
+        if self._open_responses.is_paced(self._request_id):
             if (wait := self._bucket.reserve(self._flow.now())) > 0:
                 await self._flow.flow.clock.sleep(wait)
-            await self._paced_streams.wait_for_room(self._request_id)
+            await self._open_responses.wait_for_room(self._request_id)
         elif not is_counted:
             self._note_wait(has_waited=await self._flow.wait_for_forward())
 
@@ -265,8 +295,13 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         if has_waited:
             self._faults.increment(Fault.SLOWED)
 
-    def _final_error_event(self, why: str) -> Sequence[bytes]:
-        return () if self._request_id is None else (b"data: " + self._encode_error(why) + b"\n\n",)
+    def _final_error_event(
+        self, why: str, code: TransportErrorCode = TransportErrorCode.INVALID_RESPONSE
+    ) -> Sequence[bytes]:
+        """The JSON-RPC error that ends the request. `why` is a text that the caller may read."""
+        return (
+            () if self._request_id is None else (b"data: " + jsontext.dumps(make_transport_error(code, why)) + b"\n\n",)
+        )
 
 
 def _join_data(lines: Sequence[bytes]) -> bytes:

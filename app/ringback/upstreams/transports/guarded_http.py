@@ -15,6 +15,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Final, cast
 
+import anyio
 import httpx2
 from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import JSONRPCError, JSONRPCResponse, RequestId
@@ -43,7 +44,6 @@ from ringback.protocol.transport_errors import (
     LIST_BYTES_MAX,
     RESULT_BYTES_MAX,
     TransportErrorCode,
-    make_transport_error,
     too_large_message,
 )
 from ringback.upstreams.config import UpstreamConfig
@@ -57,7 +57,7 @@ from ringback.upstreams.transports.event_stream import CheckedEventStream
 from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_context
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
 from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UndecodedMessage, decode_messages
-from ringback.upstreams.transports.paced_streams import PacedStreams
+from ringback.upstreams.transports.open_responses import OpenResponses
 
 NOTIFICATION_TIMEOUT_SECONDS: Final = 5.0
 """For the response to a notification or a DELETE. The SDK sends notifications in order with requests, so a silent upstream
@@ -87,14 +87,14 @@ def make_guarded_transport(
     authorities: TrustedAuthorities = USUAL_AUTHORITIES,
     faults: FaultCounter,
     large_results: LargeResults,
-    paced_streams: PacedStreams | None = None,
+    open_responses: OpenResponses | None = None,
 ) -> "GuardedTransport":
     http = CookieTransport(PooledHttpTransport(ssl_context(config.url, authorities), look_up=look_up))
     return GuardedTransport(
         http if tokens is None else BearerTokenTransport(http, tokens, url=config.url),
         faults=faults,
         large_results=large_results,
-        paced_streams=paced_streams,
+        open_responses=open_responses,
     )
 
 
@@ -120,12 +120,12 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         *,
         faults: FaultCounter,
         large_results: LargeResults,
-        paced_streams: PacedStreams | None = None,
+        open_responses: OpenResponses | None = None,
     ) -> None:
         self._inner = inner
         self._faults = faults
         self._large_results = large_results
-        self._paced_streams = paced_streams or PacedStreams()
+        self._open_responses = open_responses or OpenResponses()
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -141,8 +141,17 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 if _is_event_stream(response)
                 else response
             )
+        if DIRECT_REQUEST in request.extensions:
+            return await self._post(request, *request.extensions[DIRECT_REQUEST])
+        request_id, method = _parse_request(await request.aread())
+        if request_id is None:
+            return await self._post(request, None, method)
+        with anyio.CancelScope() as scope, self._open_responses.closing_with(request_id, scope):
+            return await self._post(request, request_id, method)
+        return error_response(TransportErrorCode.RESPONSE_LOST, "The request was cancelled.")
+
+    async def _post(self, request: httpx2.Request, request_id: RequestId | None, method: str) -> httpx2.Response:
         try:
-            request_id, method = request.extensions.get(DIRECT_REQUEST) or _parse_request(await request.aread())
             if method == _TOOL_CALL:
                 request.extensions[DISPATCH_RECORD] = get_dispatch_record()
             response = await self._inner.handle_async_request(
@@ -194,9 +203,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             limit=limit,
             faults=self._faults,
             large_results=self._large_results,
-            paced_streams=self._paced_streams,
+            open_responses=self._open_responses,
             refuse_request=partial(self._refuse_request, request),
-            encode_error=lambda why: jsontext.dumps(make_transport_error(TransportErrorCode.INVALID_RESPONSE, why)),
         )
         headers = [(name, value) for name, value in response.headers.items() if name != "content-length"]
         return httpx2.Response(response.status_code, headers=headers, stream=stream, extensions=response.extensions)
