@@ -3,6 +3,7 @@
 `default` is what CI runs; `deep` (scripts/test --deep) has the large counts that the issues name.
 """
 
+import functools
 import gc
 import importlib
 import os
@@ -14,15 +15,23 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import starlette.routing
 from hypothesis import HealthCheck, settings
 
 from ringback.api import app as ringback_api
+from ringback.storage.sqlite import database
 from ringback.storage.sqlite import store as sqlite_store
 from tests.support.authorities import trust_one_authority
 from tests.support.databases import TEST_DATABASES, StoreKind
 from tests.support.forked_workers import SLOW_FILES
+from tests.support.hang_watch import HangWatch
 from tests.support.limits import WAIT_SECONDS
-from tests.support.shared_setup import copy_and_migrate, load_migrations_once, make_sharing_describe_app
+from tests.support.shared_setup import (
+    copy_and_migrate,
+    load_migrations_once,
+    make_copying_create_file,
+    make_sharing_describe_app,
+)
 
 trust_one_authority()
 # A shell ignores it for commands in the background, and their children then ignore it too: tests that interrupt one would wait.
@@ -37,6 +46,10 @@ settings.register_profile(
 )
 PROFILE = os.environ.get("RINGBACK_TEST_PROFILE", "default")
 settings.load_profile(PROFILE)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(HangWatch())
 
 
 @pytest.hookimpl(wrapper=True)
@@ -200,6 +213,9 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setattr(sqlite_store, "apply_migrations", copy_and_migrate)
         patch.setattr(sqlite_store, "load_migrations", load_migrations_once)
+        patch.setattr(database, "create_database_file", make_copying_create_file(database.create_database_file))
+        # The dashboard has 90 paths.
+        patch.setattr(starlette.routing, "compile_path", functools.cache(starlette.routing.compile_path))
         yield
 
 

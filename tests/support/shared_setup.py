@@ -2,17 +2,24 @@
 
 Without this module, a test with one request takes 66 ms of CPU, a third of it for migrations and half for routes. test_migrator
 tests the migrations; services in their own processes do not use this module.
+
+A new database file is a copy of one with all tables: that takes half a millisecond, and to copy the tables through a connection
+and its log three more.
 """
 
 import functools
+import os
 import sqlite3
+import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 
 from fastapi import FastAPI
 
 from ringback.storage.migrations import Migration
-from ringback.storage.sqlite import migrator
+from ringback.storage.sqlite import database, migrator
 
 load_migrations_once = functools.cache(migrator.load_migrations)
 """Reading the files takes half a millisecond."""
@@ -37,6 +44,31 @@ def copy_and_migrate(connection: sqlite3.Connection, migrations: Sequence[Migrat
     if connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
         create_tables(connection)
     migrator.apply_migrations(connection, migrations, now=now)
+
+
+@functools.cache
+def _read_template_file() -> bytes:
+    """A database file with all tables, as a service leaves it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "template.db"
+        with closing(database.connect(path, lock_wait_seconds=0)) as connection:
+            database.enable_wal(connection)
+            create_tables(connection)
+        return path.read_bytes()
+
+
+def make_copying_create_file(create_file: Callable[[Path], None]) -> Callable[[Path], None]:
+    """A `create_database_file` whose new files have all tables. One that does not fit on the disk stays empty."""
+
+    def create(path: Path) -> None:
+        create_file(path)
+        if path.stat().st_size == 0:
+            try:
+                path.write_bytes(_read_template_file())
+            except OSError:
+                os.truncate(path, 0)
+
+    return create
 
 
 def make_sharing_describe_app(describe_app: Callable[[], FastAPI]) -> Callable[[], FastAPI]:
