@@ -15,7 +15,7 @@ Three rules carry everything:
 2. One transaction writes result, events and deliveries. No second queue can disagree with the database.
 3. No transaction spans a network request: lease (tx), request, record (tx); the record checks the lease's token.
 
-    cli/          the command line: serve, call, listen, webhooks, deliveries, keys, doctor, mcp
+    cli/          the command line: serve, call, listen, webhooks, deliveries, keys, doctor, mcp, …
     extension/    the MCP callback extension for servers that embed Ringback
     agents/       wakes the runs of agent frameworks
     server        the process: signals, sockets, shutdown
@@ -30,13 +30,13 @@ Three rules carry everything:
     api/          the REST API: routes, problem documents, OpenAPI
     mcp_server/   the MCP endpoints, in both eras
     identity/     API keys and OAuth access tokens
-    runner/       leases calls and drives each to its end
+    runner/       leases calls and runs each to its end
     janitor       removes what has expired; recovers what was abandoned
     resealing     encrypts stored secrets anew with the newest key
     supervisor    restarts workers that fail
     schemas/      the JSON forms that REST, MCP and the extension share
     upstreams/    the configured MCP servers: connections, sessions, catalogs, subscriptions
-    storage/      the column codec, and rows and SQL of the SQLite store
+    storage/      the column codec, the rows, and the SQL of the SQLite and the PostgreSQL store
     services/     the use cases: calls, webhooks, events, deliveries, replays
     notifier/     records events, fans them out and delivers them
     telemetry/    log lines, traces and their metrics
@@ -61,10 +61,11 @@ Three rules carry everything:
 
 Imports point down only; modules joined by | do not import each other (pyproject.toml holds the contract):
 
-    __main__  >  cli  >  extension | agents  >  server  >  bootstrap | client | receiver  >  keyring  >  settings
-      >  http_server  >  ui  >  api | mcp_server | identity | runner | janitor | resealing | supervisor
-      >  schemas | upstreams | storage  >  services  >  notifier  >  telemetry | leadership  >  admission | post_commit
-      | waits  >  start_turns  >  domain  >  protocol  >  backoff | log_context | signing
+    __main__  >  cli  >  extension | agents  >  server  >  bootstrap | client | receiver  >  service_database  >  keyring
+      >  settings  >  http_server  >  ui  >  api | mcp_server | identity | runner | janitor | resealing | supervisor
+      >  schemas | upstreams | storage  >  services  >  notifier  >  telemetry | leadership | measurements
+      >  admission | attended_calls | post_commit | waits  >  start_turns  >  domain  >  protocol
+      >  backoff | freed_memory | key_locks | lazy_names | log_context | loop_turns | private_sqlite | signing | suggestions
 """
 
 __version__ = "0.1.0"

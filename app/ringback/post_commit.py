@@ -83,12 +83,17 @@ class CallLeases(Protocol):
         """Lease as many of the upstream's queued calls as it has capacity for; returns these."""
         ...
 
-    async def lease_new(self, tx: Transaction, call: Call, *, may_dispatch: bool) -> Call | None:
+    async def lease_new(
+        self, tx: Transaction, call: Call, *, may_dispatch: bool, starter_goes_first: bool = False
+    ) -> Call | None:
         """The new call with its lease, for the caller to insert; None if it must queue behind others or lacks capacity.
 
         With `may_dispatch` the call is also marked as dispatched, if its request will be sent as soon as the transaction has
         committed. That saves the commit of `dispatched_at`. If the process dies in between, the call ends as `unknown` and is
         not queued again, although nothing was sent. So it is only for a call of which no client knows yet.
+
+        With `starter_goes_first`, its execution begins after the commit, and sends nothing before the next step of the task
+        that has started the call.
         """
         ...
 

@@ -60,7 +60,7 @@ class ObservableFlag:
 
     def __init__(self, *, is_set: bool = False) -> None:
         self._is_set = is_set
-        self._callbacks: set[Callable[[], None]] = set()
+        self._callbacks: dict[Callable[[], None], None] = {}
 
     def is_set(self) -> bool:
         return self._is_set
@@ -75,11 +75,11 @@ class ObservableFlag:
         self._is_set = False
 
     def add_callback(self, callback: Callable[[], None]) -> None:
-        """Run the callback each time the flag changes from cleared to set. It must not raise."""
-        self._callbacks.add(callback)
+        """Run the callback each time the flag changes from cleared to set, after those added earlier. It must not raise."""
+        self._callbacks[callback] = None
 
     def remove_callback(self, callback: Callable[[], None]) -> None:
-        self._callbacks.discard(callback)
+        self._callbacks.pop(callback, None)
 
 
 async def wait_first(*awaitables: Awaitable[Any], timeout_seconds: float | None = None) -> None:

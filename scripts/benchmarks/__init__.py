@@ -3,7 +3,8 @@
     scripts/bench ─▶ __main__ ─┬─▶ delivery ─┬─▶ throughput   bare loop | engine, sustained | engine, drain | procrastinate
                                │             ├─▶ latency      commit ─▶ receiver, tool's end ─▶ receiver, fsync apart
                                │             └─▶ isolation    hung receivers, a dead origin, hung names beside good ones
-                               ├─▶ scale ────▶ crowds         each operation beside few and many other rows
+                               ├─▶ scale ────┬─▶ crowds       each operation beside few and many other rows
+                               │             └─▶ backlog      an origin after an outage | in steady work
                                ├─▶ events ───┬─▶ event_matching     ends of calls beside few and many MCP subscriptions
                                │             ├─▶ event_subscribing  subscribe, refresh, unsubscribe beside them
                                │             └─▶ event_streams      few and many idle streams: memory, CPU, one event

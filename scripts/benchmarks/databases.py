@@ -7,7 +7,7 @@ The server comes from PyPI, as in the tests, with PostgreSQL's default durabilit
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -77,6 +77,10 @@ class PostgresDatabases:
             await connection.close()
 
 
+WITHOUT_FSYNC: Final = {"fsync": "off"}
+"""Settings of a server that waits for no disk, which shows what else takes time."""
+
+
 @asynccontextmanager
 async def databases(kind: StoreKind) -> AsyncGenerator[Databases]:
     if kind is StoreKind.SQLITE:
@@ -91,17 +95,30 @@ async def postgres_server() -> AsyncGenerator[PostgresAddress]:
     if url := os.environ.get(URL_VARIABLE):
         yield PostgresAddress(socket_url=url, network_url=url)
         return
+    async with _own_server(SERVER_SETTINGS) as address:
+        yield address
+
+
+@asynccontextmanager
+async def databases_without_fsync() -> AsyncGenerator[Databases]:
+    """On a server of the benchmark, whatever `RINGBACK_BENCH_POSTGRES_URL` names."""
+    async with _own_server(SERVER_SETTINGS | WITHOUT_FSYNC) as address:
+        yield PostgresDatabases(address)
+
+
+@asynccontextmanager
+async def _own_server(settings: Mapping[str, str]) -> AsyncGenerator[PostgresAddress]:
     with TemporaryDirectory(prefix="ringback-bench-pg-") as folder:
-        server = await asyncio.to_thread(_start_server, Path(folder))
+        server = await asyncio.to_thread(_start_server, Path(folder), settings)
         try:
             yield server.address
         finally:
             await asyncio.to_thread(server.stop, signal.SIGINT)
 
 
-def _start_server(folder: Path) -> PostgresInstance:
+def _start_server(folder: Path, settings: Mapping[str, str]) -> PostgresInstance:
     folder.chmod(FOLDER_MODE)
-    server = PostgresInstance(folder, settings=SERVER_SETTINGS)
+    server = PostgresInstance(folder, settings=settings)
     server.create()
     server.start()
     return server

@@ -117,4 +117,4 @@ async def _good_latency(
         await made.finish_calls(await made.running_calls(bad.urls, bad.pending, OTHER_PRINCIPAL))
         async with made.running_dispatcher():
             await asyncio.sleep(SETTLE_SECONDS)
-            return await measure_at_rate(made, receivers, urls, seconds=seconds)
+            return [each.after_commit for each in await measure_at_rate(made, receivers, urls, seconds=seconds)]

@@ -8,7 +8,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Final, NamedTuple
 
 from pydantic import SecretStr
 
@@ -42,6 +42,15 @@ UPSTREAM: Final = "benchmark"
 CALLER: Final = Caller(principal=PRINCIPAL, scopes=ALL_SCOPES)
 
 
+class CallbackSeconds(NamedTuple):
+    """Seconds until a callback arrives in the receiver's process."""
+
+    after_completion: float
+    """Since the engine was given the end of the call: with the commit that writes it."""
+    after_commit: float
+    """Since that commit returned."""
+
+
 async def latency(receivers: Receivers, databases: Databases, *, rounds: int, seconds: float) -> Json:
     commit: list[list[float]] = []
     tool: list[list[float]] = []
@@ -62,33 +71,35 @@ async def commit_to_receiver(receivers: Receivers, databases: Databases, *, seco
     """Seconds from the return of the commit to the request's arrival in the receiver's process."""
     urls = receivers.urls("/timed")
     async with engine(urls, databases) as made, made.running_dispatcher():
-        return await measure_at_rate(made, receivers, urls, seconds=seconds)
+        return [each.after_commit for each in await measure_at_rate(made, receivers, urls, seconds=seconds)]
 
 
 async def measure_at_rate(
     made: BenchmarkEngine, receivers: Receivers, urls: Sequence[str], *, seconds: float
-) -> list[float]:
+) -> list[CallbackSeconds]:
     """End calls at a constant rate while the dispatcher runs, and measure the arrival of each callback.
 
     A callback that is missing at the timeout counts with the time waited.
     """
     calls = await made.running_calls(urls, max(1, round(PER_SECOND * seconds)))
     await receivers.arrivals()
-    committed: dict[CallId, float] = {}
+    times: dict[CallId, tuple[float, float]] = {}
     began = time.monotonic()
     async with asyncio.TaskGroup() as ending:
         for number, call in enumerate(calls):
             await asyncio.sleep(began + number / PER_SECOND - time.monotonic())
-            ending.create_task(_end(made, call, committed))
+            ending.create_task(_end(made, call, times))
     messages = {call.id: await _message_id(made.store, call.id) for call in calls}
     arrivals = await _await_arrivals(receivers, set(messages.values()))
     given_up = time.monotonic()
-    return [arrivals.get(messages[call], given_up) - at for call, at in committed.items()]
+    arrived = {call: arrivals.get(messages[call], given_up) for call in times}
+    return [CallbackSeconds(arrived[call] - ended, arrived[call] - at) for call, (ended, at) in times.items()]
 
 
-async def _end(made: BenchmarkEngine, call: Call, committed: dict[CallId, float]) -> None:
+async def _end(made: BenchmarkEngine, call: Call, times: dict[CallId, tuple[float, float]]) -> None:
+    ended = time.monotonic()
     await made.finish_call(call)
-    committed[call.id] = time.monotonic()
+    times[call.id] = ended, time.monotonic()
 
 
 async def tool_end_to_receiver(receivers: Receivers, databases: Databases, *, seconds: float) -> list[float]:

@@ -3,7 +3,8 @@
 - `ends`: the nodes end calls; a transaction writes call, result, event and delivery.
 - `drain`: the nodes send a backlog; each leases what no other node has.
 - `to_another_node`: a call ends on one node, and another sends its callback. Both are in this process, which adds what one
-  takes from the other.
+  takes from the other. Two commits wait for the disk, that of the end and that of the lease, so the same runs on a server
+  without fsync: that is the time beyond fsync.
 
 PostgreSQL and the receivers are on the same machine: the sums show what nodes cost each other, not how far they scale.
 """
@@ -14,17 +15,20 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import asyncpg
 
 from ringback.domain.principal import Principal
-from scripts.benchmarks.databases import Databases, StoreKind, databases
+from scripts.benchmarks.databases import Databases, StoreKind, databases, databases_without_fsync
 from scripts.benchmarks.engine import open_engine
-from scripts.benchmarks.latency import PER_SECOND, measure_at_rate
+from scripts.benchmarks.latency import PER_SECOND, CallbackSeconds, measure_at_rate
 from scripts.benchmarks.measurement import (
     Json,
     Measured,
+    fsync_seconds,
     latency_ms,
     machine_facts,
     paired_ratios,
@@ -54,8 +58,8 @@ async def nodes(*, rounds: int, seconds: float, quick: bool) -> Json:
             for name in done[0]
             if not name.endswith(" 1")
         }
-        latencies = [await _to_another_node(found, made, seconds=seconds) for _ in range(rounds)]
-    return results | {"to_another_node": {"per_second": PER_SECOND, **latency_ms(latencies)}}
+        results["to_another_node"] = await _to_another_node(found, made, rounds=rounds, seconds=seconds)
+    return results
 
 
 async def _run_round(found: Receivers, made: Databases, number: int, *, calls: int) -> Mapping[str, Measured]:
@@ -121,7 +125,28 @@ async def _wait_until_drained(url: str) -> None:
         await connection.close()
 
 
-async def _to_another_node(found: Receivers, made: Databases, *, seconds: float) -> list[float]:
+async def _to_another_node(found: Receivers, made: Databases, *, rounds: int, seconds: float) -> Json:
+    fsync: list[Sequence[float]] = []
+    async with databases_without_fsync() as unsynced:
+        servers = {"with_fsync": made, "beyond_fsync": unsynced}
+        taken: dict[str, list[Sequence[CallbackSeconds]]] = {name: [] for name in servers}
+        for _ in range(rounds):
+            for name, server in servers.items():
+                taken[name].append(await _call_back_from_another_node(found, server, seconds=seconds))
+            with TemporaryDirectory(prefix="ringback-bench-") as folder:
+                fsync.append(fsync_seconds(Path(folder)))
+    return {"per_second": PER_SECOND, "fsync": latency_ms(fsync)} | {
+        name: {
+            "after_completion": latency_ms([[each.after_completion for each in one] for one in of_rounds]),
+            "after_commit": latency_ms([[each.after_commit for each in one] for one in of_rounds]),
+        }
+        for name, of_rounds in taken.items()
+    }
+
+
+async def _call_back_from_another_node(
+    found: Receivers, made: Databases, *, seconds: float
+) -> Sequence[CallbackSeconds]:
     urls = found.urls("/timed")
     async with (
         made.empty_database() as url,

@@ -15,6 +15,7 @@ from ringback.domain.clock import seconds
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ports import Transaction
+from scripts.benchmarks.backlog import backlog
 from scripts.benchmarks.crowds import FIRST_NUMBER, Crowd, fill
 from scripts.benchmarks.databases import Databases, StoreKind, databases
 from scripts.benchmarks.engine import BenchmarkEngine, count_until, open_engine
@@ -59,6 +60,7 @@ async def scale(kind: StoreKind, *, rounds: int, quick: bool, deep: bool) -> Jso
             crowd = Crowd(**asdict(many) | {"principals": principals})
             results[name] = {"many": asdict(crowd)} | await _compare(found, made, few, crowd, rounds=rounds)
             print_progress(f"{name}: {results[name]['growth']}")
+        results["backlog_after_an_outage"] = await backlog(found, made, rounds=rounds, quick=quick)
     return results
 
 

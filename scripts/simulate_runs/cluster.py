@@ -188,13 +188,15 @@ class Cluster:
             self._loop.thaw_process(running.process)
 
     async def stop_node(self, place: int) -> None:
-        """Stop the process gracefully, and wait for its end."""
+        """Stop the process gracefully, and wait for its end: a process ends after the requests that it handles."""
         running = self.places[place]
         if running is None:
             return
         self._history.note(Subject.FAULT, f"{running.node.name} stops")
         self._loop.call_soon(running.node.request_stop, context=running.context)
         await running.ended.wait()
+        if running.handlers and running.process.state is not ProcessState.DEAD:
+            await asyncio.wait(running.handlers)
 
     def _remove(self, place: int, running: RunningNode) -> None:
         if self.places[place] is not running:

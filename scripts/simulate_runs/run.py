@@ -178,8 +178,6 @@ class Simulation:
             async with asyncio.timeout(STOP_SECONDS_MAX):
                 for place in range(len(cluster.places)):
                     await cluster.stop_node(place)
-                if handlers := [handler for each in running for handler in each.handlers]:
-                    await asyncio.wait(handlers)
         except TimeoutError:
             return [f"a node does not stop within {STOP_SECONDS_MAX:.0f} s"]
         await asyncio.sleep(1.0)

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -57,3 +58,13 @@ def test_a_package_names_no_identifier_that_is_gone(name: str) -> None:
     """Words with an underscore are names of modules, classes or functions."""
     named = set(re.findall(r"\b[A-Za-z]+(?:_[A-Za-z]+)+\b", read_docstring(PACKAGES[name])))
     assert named - find_known_words() == set()
+
+
+def test_the_first_docstring_shows_the_layers_that_the_imports_are_checked_against() -> None:
+    contracts = tomllib.loads((ROOT.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    layers: list[str] = next(each for each in contracts["contracts"] if each.get("containers") == ["ringback"])[
+        "layers"
+    ]
+    drawn = " ".join((ringback.__doc__ or "").partition("Imports point down only")[2].split())
+
+    assert drawn.endswith(" > ".join(layers))

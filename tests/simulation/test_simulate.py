@@ -147,6 +147,17 @@ def test_a_node_that_listens_again_reads_what_it_may_have_missed(empty: EmptyDat
     assert {each.rule for violations in found_without for each in violations} == {Rule.LATE_EVENTS}
 
 
+def test_a_process_that_stops_ends_after_the_requests_that_it_handles(empty: EmptyDatabase) -> None:
+    """A node seals a subscription with the first key after two seconds, before nodes with the second key look for it."""
+    slow = replace(QUIET.receivers[0], latency_seconds=2.0)
+    subscription = replace(QUIET.webhooks[0], name="subscription-0", at_seconds=0.0, refresh_seconds=5.0)
+    plan = replace(QUIET, receivers=(slow,), webhooks=(subscription,), resealed_at_seconds=0.485)
+
+    results = [run_plan(replace(plan, seed=seed), empty) for seed in range(6)]
+
+    assert [find_violations(result) for result in results] == [[]] * len(results)
+
+
 def test_a_seed_replays_exactly_in_another_process(empty: EmptyDatabase) -> None:
     code = (
         "from scripts.simulate_runs.run import run_plan, EmptyDatabase\n"

@@ -24,7 +24,7 @@
     listening         … opens the parts of the durable listener and runs it
     durable_listener  … from the event stream, with an inbox on disk
     callback_receiver … by webhook: verifies and prints callbacks
-    callback_server   … its HTTP server
+    callback_server   … serves its ASGI application
     callback_text     … the printed text of a callback
     dev               wraps an MCP server for a first try
     webhooks          manages webhooks through the REST API
@@ -52,6 +52,7 @@
     check_report      the table of `check-receiver` and `check-server`
     client_options    the options that client commands share, and how a command runs with a client
     option_groups     … declared once as the fields of a dataclass
+    http_connections  reads one HTTP request for each connection, and responds: to callbacks, and to a login's redirect
     file_locks        locks that end with their process, for the own service and the durable listener
     server_options    --database, and the service's errors that end a command with one message
     hints             the service's advice, with commands in the place of REST requests

@@ -12,12 +12,13 @@ import os
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qs, quote, urlsplit
 
+from ringback.cli.http_connections import UnreadableRequest, encode_response, read_request
 from ringback.protocol.upstream_logins import LOOPBACK_CALLBACK_PATH
 
-REQUEST_BYTES_MAX: Final = 64 * 1024
 REQUEST_SECONDS: Final = 10.0
 """A browser sends its request at once; other programs on this machine may connect and send nothing."""
 PASTED_BYTES_MAX: Final = 64 * 1024
@@ -26,6 +27,12 @@ _READ_BYTES: Final = 4096
 _PAGE: Final = (
     '<!doctype html><meta charset="utf-8"><title>Ringback</title>'
     '<meta name="color-scheme" content="light dark"><p style="font:17px system-ui;margin:15vh auto;max-width:32rem">{}</p>'
+)
+
+_PAGE_HEADERS: Final = (
+    (b"content-type", b"text/html; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
 )
 
 
@@ -68,12 +75,12 @@ async def listen_on_loopback(waiter: RedirectWaiter, upstream: str) -> AsyncGene
                 is_ours = target is not None and waiter.offer_url(redirect_uri.removesuffix(path) + target)
                 writer.write(_make_response(is_expected=is_ours))
                 await writer.drain()
-        except (TimeoutError, OSError, ValueError, asyncio.IncompleteReadError):
+        except (TimeoutError, OSError, ValueError):
             pass  # the browser, or another program, went away
         finally:
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=REQUEST_BYTES_MAX)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
     redirect_uri = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}"
     try:
         yield redirect_uri
@@ -84,23 +91,19 @@ async def listen_on_loopback(waiter: RedirectWaiter, upstream: str) -> AsyncGene
 async def _read_target(reader: asyncio.StreamReader, path: str) -> str | None:
     """The target of a GET request for this path; None for any other request."""
     try:
-        head = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.LimitOverrunError:
+        request = await read_request(reader, body_bytes_max=0)
+    except UnreadableRequest:
         return None
-    method, _, rest = head.partition(b"\r\n")[0].decode("ascii", "replace").partition(" ")
-    target = rest.partition(" ")[0]
-    return target if method == "GET" and urlsplit(target).path == path else None
+    if request is None or request.method != "GET":
+        return None
+    target = request.target.decode("ascii", "replace")
+    return target if urlsplit(target).path == path else None
 
 
 def _make_response(*, is_expected: bool) -> bytes:
-    status = "200 OK" if is_expected else "404 Not Found"
+    status = HTTPStatus.OK if is_expected else HTTPStatus.NOT_FOUND
     text = "Go back to the terminal: it says whether you are signed in." if is_expected else "There is nothing here."
-    body = _PAGE.format(text).encode()
-    head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
-        "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + body
+    return encode_response(status, _PAGE_HEADERS, _PAGE.format(text).encode())
 
 
 def read_pasted_lines(file_descriptor: int, offer_line: Callable[[str], None]) -> None:

@@ -201,7 +201,7 @@ async def cancel_call(gateway: Gateway, context: RequestContext, call_id: CallId
 
 
 async def mark_call_unattended(gateway: Gateway, context: RequestContext, call_id: CallId) -> None:
-    """Mark that no client waits for the result, so that its callback counts as news."""
+    """Mark that no client waits for the result, so that its callback is the first report of the end."""
     with suppress(RingbackError):
         await gateway.calls.mark_unattended(context.caller, call_id)
 

@@ -83,6 +83,7 @@ class ToolMethods:
     ) -> None:
         self._gateway = gateway
         self._wait_windows = wait_windows
+        self._log_levels = log_levels
         self._features = features
         self._builtin_tools: Mapping[str, BuiltinTool] = {
             tool.definition["name"]: tool for each in features for tool in each.builtin_tools
@@ -220,6 +221,7 @@ class ToolMethods:
                 tool,
                 wait_seconds=window.seconds,
                 is_cancelled=waiting_request.is_cancelled,
+                wants_log_messages=self._log_levels.get_level(context) is not None,
                 may_be_given_up=self._gateway.node_signals.has_other_nodes,
             )
             call = (await self._gateway.calls.start_call(context.caller, request)).call
@@ -250,6 +252,7 @@ def _build_start_call(
     *,
     wait_seconds: float,
     is_cancelled: bool,
+    wants_log_messages: bool,
     may_be_given_up: bool,
 ) -> StartCallRequest:
     options = read_call_options(context)
@@ -269,6 +272,7 @@ def _build_start_call(
         wants_receipt=False,
         call_id=None if context.stream_request is None else context.stream_request.call_id,
         is_cancelled=is_cancelled,
+        wants_log_messages=wants_log_messages,
         may_be_given_up=may_be_given_up,
     )
 

@@ -48,9 +48,11 @@ class HeldExecution:
 
 
 async def wait_for_commit(committed: asyncio.Event) -> None:
-    """Return after the commit, and after the next step of the task that waits for it.
+    """Return after the commit, at the latest one turn of the event loop after the step of the task that waits for its response.
 
-    That task then subscribes to the notifications of its call, before the upstream can send any.
+    In that step it subscribes to the notifications of its call. An execution that began during the commit returns in the same
+    turn (`storage.units.complete_units`), and the loop reads what the upstream sends in a later one. Any other execution
+    returns after that step.
     """
     if committed.is_set():
         await asyncio.sleep(0)

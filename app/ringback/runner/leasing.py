@@ -140,7 +140,15 @@ class CallLeasing:
         self._begin_on_commit(tx, leased, trusted_until=trusted_until)
         return leased
 
-    async def lease_new(self, tx: Transaction, call: Call, *, may_dispatch: bool, trusted_until: float) -> Call | None:
+    async def lease_new(
+        self,
+        tx: Transaction,
+        call: Call,
+        *,
+        may_dispatch: bool,
+        trusted_until: float,
+        starter_goes_first: bool = False,
+    ) -> Call | None:
         """Lease a call before it is inserted: one statement instead of an insert, a query, an update and a read."""
         upstream = call.upstream
         if self._free_capacity(upstream) <= 0:
@@ -162,6 +170,7 @@ class CallLeasing:
         )
         if dispatches:
             self._count_uncommitted_dispatch(tx)
+        if dispatches and not starter_goes_first:
             self._begin_during_commit(tx, leased, trusted_until=trusted_until)
         else:
             self._begin_on_commit(tx, [leased], trusted_until=trusted_until)
@@ -253,5 +262,13 @@ class _PreparedLeases:
     async def lease_queued(self, tx: Transaction, upstream: str) -> Sequence[Call]:
         return await self.leasing.lease_queued(tx, upstream, trusted_until=self.trusted_until)
 
-    async def lease_new(self, tx: Transaction, call: Call, *, may_dispatch: bool) -> Call | None:
-        return await self.leasing.lease_new(tx, call, may_dispatch=may_dispatch, trusted_until=self.trusted_until)
+    async def lease_new(
+        self, tx: Transaction, call: Call, *, may_dispatch: bool, starter_goes_first: bool = False
+    ) -> Call | None:
+        return await self.leasing.lease_new(
+            tx,
+            call,
+            may_dispatch=may_dispatch,
+            trusted_until=self.trusted_until,
+            starter_goes_first=starter_goes_first,
+        )

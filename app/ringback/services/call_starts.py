@@ -69,6 +69,9 @@ class StartCallRequest(CallRequest):
     """Whether its client has cancelled it already. The caller cancels the call once it is stored."""
     may_be_given_up: bool = False
     """Whether another node may give the start up meanwhile (`given_up_starts`)."""
+    wants_log_messages: bool = False
+    """Whether the caller subscribes to log messages of the call. The request to the upstream names their level, so it is sent
+    only after the caller has gone on from the start."""
     wants_receipt: bool = True
     """Whether the client is shown a resume token and the webhooks of the call. Without, `StartedCall` has neither."""
 
@@ -215,7 +218,11 @@ class CallStarter:
             leases = None  # from the notification the runner knows when to queue the call
         # Until the wait is over, no response has named the call, so no client expects it to be queued again after a crash.
         may_dispatch = request.wait_seconds > 0 and not request.is_cancelled
-        leased = await leases.lease_new(tx, call, may_dispatch=may_dispatch) if leases is not None else None
+        leased = (
+            await leases.lease_new(tx, call, may_dispatch=may_dispatch, starter_goes_first=request.wants_log_messages)
+            if leases is not None
+            else None
+        )
         await tx.calls.insert(leased or call)
         if leased is not None and request.wait_seconds > 0:
             tx.on_commit(partial(self._attended_calls.expect_end, call))

@@ -96,7 +96,7 @@ async def _erase_session_calls(tx: Transaction, erasure: Erasure) -> Erasure | N
     return await _erase_next_calls(tx, erasure, after=0)
 
 
-async def _bury_calls(tx: Transaction, erasure: Erasure) -> Erasure | None:
+async def _erase_remaining_calls(tx: Transaction, erasure: Erasure) -> Erasure | None:
     """Erase calls whose events up to `head` are gone: what is left came later, such as the event of a cancellation."""
     return await _erase_next_calls(tx, erasure, after=erasure.head)
 
@@ -129,7 +129,7 @@ async def _erase_calls(tx: Transaction, erasure: Erasure, ids: Sequence[CallId],
     if len(events) == ERASE_BATCH_SIZE and (last := events[-1]).call_id is not None:
         ids = ids[: ids.index(last.call_id)]
         erasure = replace(erasure, call_id=last.call_id, seq=last.seq)
-    await _bury_calls_and_webhooks(tx, ids, calls, own)
+    await _delete_calls_and_webhooks(tx, ids, calls, own)
     return replace(erasure, calls=erasure.calls + len(ids), webhooks=erasure.webhooks + len(own))
 
 
@@ -144,15 +144,15 @@ async def _delete_deliveries(
     return ErasedDeliveryBatch(erased.count + more.count, is_done=erased.is_done and more.is_done)
 
 
-async def _bury_calls_and_webhooks(
+async def _delete_calls_and_webhooks(
     tx: Transaction, ids: Sequence[CallId], calls: Sequence[Call], own_webhooks: Sequence[WebhookId]
 ) -> None:
     for webhook_id in own_webhooks:
         await tx.webhooks.delete(webhook_id)
-    buried = [_make_tombstone(call, erased_at=tx.now()) for call in calls if call.id in ids]
-    if buried:
-        await tx.tombstones.archive(*buried)
-    await tx.tombstones.mark_erased(*(set(ids) - {tombstone.call_id for tombstone in buried}))  # have expired
+    tombstones = [_make_tombstone(call, erased_at=tx.now()) for call in calls if call.id in ids]
+    if tombstones:
+        await tx.tombstones.archive(*tombstones)
+    await tx.tombstones.mark_erased(*(set(ids) - {tombstone.call_id for tombstone in tombstones}))  # have expired
 
 
 async def _lock_log(tx: Transaction, erasure: Erasure) -> None:
@@ -268,7 +268,7 @@ async def erase_identity(tx: Transaction, erasure: Erasure) -> bool:
 _STEPS: Final[dict[ErasureKind, tuple[Step, ...]]] = {
     ErasureKind.CALL: (_erase_one_call,),
     ErasureKind.SESSION: (_erase_session_calls, _erase_session_events, _erase_webhooks, erase_session_links),
-    ErasureKind.PRINCIPAL: (_erase_deliveries, _erase_log, _bury_calls, _erase_webhooks),
+    ErasureKind.PRINCIPAL: (_erase_deliveries, _erase_log, _erase_remaining_calls, _erase_webhooks),
 }
 
 

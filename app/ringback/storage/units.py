@@ -73,14 +73,20 @@ class UnitOfWork:
 
 
 def complete_units(units: Iterable[UnitOfWork]) -> None:
-    """Resolve callers first: they continue before the end actions, and the caller of an admission writes its 202.
+    """Resolve callers before the end actions, so that the caller of an admission writes its 202 first.
 
-    A caller that waits for its call subscribes to the call's notifications then, before the request of the call is sent.
+    The exception is a unit whose work began during the commit: its end actions release a request, and its caller waits for the
+    response. So the request goes first. The caller continues in the same turn of the event loop: it subscribes to the
+    notifications of its call before the loop reads the first.
     """
-    units = list(units)
+    begun, others = list[UnitOfWork](), list[UnitOfWork]()
     for unit in units:
+        (begun if unit.committing_actions else others).append(unit)
+    for unit in begun:
+        unit.run_end_actions()
+    for unit in (*begun, *others):
         unit.resolve()
-    for unit in units:
+    for unit in others:
         unit.run_end_actions()
 
 

@@ -28,6 +28,9 @@ AUDIT_LOGGER: Final = "ringback.audit"
 _AMBIGUOUS: Final = re.compile(r'[\s"=]')
 """Characters that would make one value of a text line look like several facts."""
 
+_TIME_OF_DAY: Final = slice(11, 23)
+"""Of an instant in ISO format. `strftime` takes half as long again."""
+
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -39,7 +42,7 @@ class TextFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        instant = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
+        instant = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")[_TIME_OF_DAY]
         facts = "".join(
             f" {name}={_format_value(value)}" for name, value in _extra_fields(record).items() if value is not None
         )
@@ -66,8 +69,10 @@ class JsonFormatter(logging.Formatter):
 def configure_logging(*, level: str, log_format: LogFormat, levels: Mapping[str, LogLevel] | None = None) -> None:
     """Ringback's loggers at `level`; libraries from WARNING on, because below that they may log what they send.
 
-    `levels` has the level of single areas, by the name of their module: `notifier`, `upstreams`.
+    `levels` has the level of single areas, by the name of their module: `notifier`, `upstreams`. No record of this process has
+    its thread and process: no format shows them, and they take a tenth of the time of a line.
     """
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     handler.addFilter(ContextFilter())

@@ -6,7 +6,8 @@
       ├──▶ connection_factory   makes connections; `connection_tasks` runs and closes them
       ▼
     connection ──▶ handshake ──▶ session ──▶ session_dispatcher ──▶ transports
-        │                           │             └──▶ elicitation_router   finds the call that asks
+        │                           │             ├──▶ elicitation_router   finds the call that asks
+        │                           │             └──▶ received_streams     notifications of requests that stay open
         │                           └──▶ legacy_session
         ├──▶ handshake_order     chooses the protocol that the next handshake begins with
         ├──▶ session_starter     starts further sessions, each in a task of its own

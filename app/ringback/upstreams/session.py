@@ -30,7 +30,8 @@ from ringback.protocol.transport_errors import to_request_error
 from ringback.telemetry.spans import current_span
 from ringback.upstreams.events.event_frames import EventFrames
 from ringback.upstreams.legacy_session import LegacySession
-from ringback.upstreams.session_dispatcher import NotificationStream, OnLogMessage, SessionDispatcher
+from ringback.upstreams.received_streams import NotificationStream
+from ringback.upstreams.session_dispatcher import OnLogMessage, SessionDispatcher
 from ringback.upstreams.session_ports import NotificationStreamPort
 from ringback.upstreams.transports.child_process import ChildProcess
 from ringback.upstreams.upstream_spans import (

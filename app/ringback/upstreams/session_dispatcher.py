@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final
 
 import anyio
 import anyio.abc
@@ -35,14 +35,11 @@ from ringback.protocol.errors import ResponseLost
 from ringback.protocol.mcp_events.names import EventNotification
 from ringback.protocol.transport_errors import to_request_error
 from ringback.upstreams.elicitation_router import ElicitationRouter, get_receiver
+from ringback.upstreams.received_streams import NotificationStream, ReceivedStream
 from ringback.upstreams.transports.direct_posts import DirectPosts, get_message
 from ringback.upstreams.transports.large_results import LargeResults
 from ringback.upstreams.transports.open_responses import OpenResponses
 
-ACKNOWLEDGE_TIMEOUT_SECONDS: Final = 5.0
-"""For the acknowledgement, the first message of a stream. Without one, callers poll instead."""
-QUEUED_NOTIFICATIONS_MAX: Final = 64
-"""Notifications queued on one stream. Above the limit the oldest is dropped, because newer ones say more."""
 OnLogMessage = Callable[[Mapping[str, Any]], None]
 _ON_LOG_MESSAGE: Final[ContextVar[OnLogMessage | None]] = ContextVar("ringback_on_message", default=None)
 """The callback for log messages of the request made in this context. Over HTTP, the messages arrive in the same context."""
@@ -53,7 +50,6 @@ CANCEL_SECONDS: Final = 5.0
 """For sending a cancellation, as in the SDK."""
 _HANDSHAKE_METHODS: Final = frozenset({"initialize", "server/discover"})
 _CANCELLED_METHOD: Final = "notifications/cancelled"
-_ACKNOWLEDGED_METHOD: Final = "notifications/subscriptions/acknowledged"
 _TASK_STATUS_METHOD: Final = "notifications/tasks/status"
 OPEN_ELICITATIONS_MAX: Final = 64
 """Open elicitations of one session. A call that waits for an answer counts towards `max_concurrent` of its upstream. Over HTTP
@@ -76,14 +72,6 @@ _TOO_MANY_OPEN: Final = (
 
 def _ignore_change() -> None:
     pass
-
-
-class ReceivedStream(Protocol):
-    """The notifications of one request that stays open."""
-
-    def put_notification(self, method: str, params: Mapping[str, Any]) -> None: ...
-
-    def end(self) -> None: ...
 
 
 class SessionDispatcher(JSONRPCDispatcher):
@@ -317,48 +305,6 @@ class SessionDispatcher(JSONRPCDispatcher):
             raise
         finally:
             self._open_elicitations.discard(request_id)
-
-
-class NotificationStream:
-    """Implements `session_ports.NotificationStreamPort`: the notifications of one `subscriptions/listen` request."""
-
-    def __init__(self) -> None:
-        self._notifications: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
-        self._acknowledged: asyncio.Future[Mapping[str, Any] | None] = asyncio.get_running_loop().create_future()
-        self.failure: BaseException | None = None
-        """The reason of an abnormal end."""
-
-    async def wait_acknowledged(self) -> Mapping[str, Any] | None:
-        """Wait for the acknowledged filter; None if it does not arrive in time."""
-        with anyio.move_on_after(ACKNOWLEDGE_TIMEOUT_SECONDS):
-            return await self._acknowledged
-        return None
-
-    async def next_notification(self) -> Mapping[str, Any] | None:
-        return await self._notifications.get()
-
-    def put_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        if method == _ACKNOWLEDGED_METHOD:
-            self._resolve_acknowledged(params.get("notifications"))
-            return
-        if self._notifications.qsize() >= QUEUED_NOTIFICATIONS_MAX:
-            self._notifications.get_nowait()
-        self._notifications.put_nowait(params)
-
-    def on_request_done(self, listening: "asyncio.Task[dict[str, Any]]") -> None:
-        if not listening.cancelled():
-            self.failure = listening.exception()
-        self.end()
-
-    def end(self) -> None:
-        self._resolve_acknowledged(None)
-        self._notifications.put_nowait(None)
-
-    def _resolve_acknowledged(self, acknowledged_filter: Any) -> None:
-        if not self._acknowledged.done():
-            self._acknowledged.set_result(
-                cast("dict[str, Any]", acknowledged_filter) if isinstance(acknowledged_filter, dict) else None
-            )
 
 
 def _is_lost(outcome: dict[str, Any] | ErrorData) -> bool:

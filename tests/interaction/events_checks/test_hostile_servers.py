@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from ringback.cli.check_report import CheckVerdict
 from ringback.cli.server_checks.callbacks import ReceivedPost
-from ringback.cli.server_checks.connection import FRAMES_MAX, MessageStream, StreamFrame
+from ringback.cli.server_checks.message_stream import FRAMES_MAX, MessageStream, StreamFrame
 from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
 from ringback.cli.server_checks.sse import BUFFER_BYTES_MAX, SseFrame, SseParser, StreamTooLong
 from ringback.cli.server_checks.subject import CheckPatience

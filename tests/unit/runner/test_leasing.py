@@ -44,21 +44,23 @@ class FakeTransaction:
         self.call_queue = queue
         self.committed: list[Callable[[], None]] = []
         self.rolled_back: list[Callable[[], None]] = []
+        self.committing: list[Callable[[], None]] = []
         self.on_commit, self.on_rollback = self.committed.append, self.rolled_back.append
+        self.on_committing = self.committing.append
 
     def now(self) -> Any:
         return START
 
 
 class Node:
-    def __init__(self, *, capacity: int, queued: int = 0) -> None:
+    def __init__(self, *, capacity: int, queued: int = 0, can_send_at_once: bool = False) -> None:
         self.queue, self.begun, self.woken = FakeQueue(queued), list[Call](), LocalWaiter()
         self.leasing = CallLeasing(
             ids=IdGenerator(FakeClock(START)),
             clock=FakeClock(START),
             config=RunnerConfig(owner="node"),
             get_capacity=lambda: {UPSTREAM: capacity},
-            can_send_at_once=lambda _: False,
+            can_send_at_once=lambda _: can_send_at_once,
             is_shared=False,
             hold_call=self._hold_call,
         )
@@ -155,3 +157,28 @@ async def test_capacity_that_becomes_free_while_all_of_it_is_leased_makes_the_ru
 
     assert len(await full) == 1
     assert await node.woken.wait(0)
+
+
+@pytest.mark.parametrize("starter_goes_first", [False, True])
+async def test_a_call_whose_starter_goes_first_begins_after_the_commit_and_not_beside_it(
+    *, starter_goes_first: bool
+) -> None:
+    """Its request names the level of the log messages, for which its starter subscribes after the commit."""
+    node = Node(capacity=1, can_send_at_once=True)
+    node.queue.answers.set()
+    tx = FakeTransaction(node.queue)
+
+    leased = await node.leasing.lease_new(
+        cast("Transaction", tx),
+        make_call(),
+        may_dispatch=True,
+        trusted_until=1.0,
+        starter_goes_first=starter_goes_first,
+    )
+
+    assert leased is not None
+    assert leased.dispatched_at == START
+    assert len(tx.committing) == (0 if starter_goes_first else 1)
+    for action in (*tx.committing, *tx.committed):
+        action()
+    assert node.begun == [leased]

@@ -11,7 +11,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError, JSONRPCNotification
 
 from ringback.protocol.transport_errors import TransportErrorCode, make_transport_error
-from ringback.upstreams.session_dispatcher import NotificationStream, SessionDispatcher
+from ringback.upstreams.received_streams import NotificationStream
+from ringback.upstreams.session_dispatcher import SessionDispatcher
 from tests.support.limits import WAIT_SECONDS
 
 

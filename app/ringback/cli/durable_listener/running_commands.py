@@ -33,12 +33,12 @@ class RunningCommands:
             if self._guard is None or self._guard.returncode is not None:
                 self._guard = await self._start_guard()
                 for running in self._group_ids:
-                    self._tell(f"+{running}\n")
-        self._tell(f"+{group_id}\n")
+                    self._write_line(f"+{running}\n")
+        self._write_line(f"+{group_id}\n")
 
     def remove(self, group_id: int) -> None:
         self._group_ids.discard(group_id)
-        self._tell(f"-{group_id}\n")
+        self._write_line(f"-{group_id}\n")
 
     async def close(self) -> None:
         """End the guard, and the commands that were not removed."""
@@ -55,7 +55,7 @@ class RunningCommands:
             start_new_session=True,  # Ctrl-C reaches the listener only
         )
 
-    def _tell(self, line: str) -> None:
+    def _write_line(self, line: str) -> None:
         """The line is in the pipe when this returns: asyncio writes at once if nothing waits to be written."""
         if self._guard is not None and self._guard.stdin is not None:
             with suppress(ConnectionError):  # the guard was killed: the next command starts another

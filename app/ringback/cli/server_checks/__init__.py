@@ -10,6 +10,7 @@
     subject ───── the server under test: the chosen event type, what was observed, the keys to unsubscribe
      │
      ├── connection, sse       JSON-RPC over streamable HTTP in both eras, without an SDK
+     ├── message_stream        … replies, and the frames of a stream with the time of each
      ├── callbacks             the callbacks of a run: URL, secret, scripted responses, received requests
      ├── callback_endpoint     … their HTTP server on the loopback address
      ├── emitters              how an event is made to happen

@@ -6,18 +6,16 @@ The checks need what an SDK hides: fields that it drops, comments on a stream, t
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import httpx
 
 from ringback import __version__
+from ringback.cli.server_checks.message_stream import BODY_LENGTH_MAX, Json, MessageStream, Reply, StreamFrame
 from ringback.cli.server_checks.sse import SseFrame, SseParser, StreamTooLong
-
-Json = dict[str, Any]
 
 MODERN_VERSION: Final = "2026-07-28"
 LEGACY_VERSION: Final = "2025-11-25"
@@ -25,17 +23,8 @@ EVENTS_EXTENSION: Final = "io.modelcontextprotocol/events"
 SUBSCRIPTION_ID_KEY: Final = "io.modelcontextprotocol/subscriptionId"
 CLIENT_INFO: Final[Json] = {"name": "ringback-check-server", "version": __version__}
 ACCEPT: Final = {"accept": "application/json, text/event-stream"}
-BODY_LENGTH_MAX: Final = 200
-"""Characters of a body that a report quotes."""
 RESPONSE_BYTES_MAX: Final = 8 * 1024 * 1024
 """A page of 100 events of 64 KiB each, with room. A stream that stays open has no more either."""
-FRAMES_MAX: Final = 10_000
-"""Events and comments of one stream: a hundred times what a run reads from a correct server."""
-
-
-def as_object(value: object) -> Json:
-    """The value if it is an object; else an empty one."""
-    return cast("Json", value) if isinstance(value, dict) else {}
 
 
 class Era(StrEnum):
@@ -43,110 +32,6 @@ class Era(StrEnum):
     """2026-07-28: each request names its protocol and its client."""
     LEGACY = "legacy"
     """2025-11-25 and earlier: a session that `initialize` opens."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """The response to one request."""
-
-    status: int
-    body: str
-    """The beginning, for reports."""
-    message: Json | None
-    """The JSON-RPC response; None if the body has none."""
-
-    @property
-    def result(self) -> Json:
-        """The result; empty if there is none."""
-        return as_object((self.message or {}).get("result"))
-
-    @property
-    def has_result(self) -> bool:
-        return self.message is not None and isinstance(self.message.get("result"), dict)
-
-    @property
-    def error(self) -> Json:
-        """The JSON-RPC error; empty if there is none."""
-        return as_object((self.message or {}).get("error"))
-
-    @property
-    def code(self) -> int | None:
-        return self.error.get("code")
-
-    @property
-    def data(self) -> Json:
-        """The error's `data`; empty if it is not an object."""
-        return as_object(self.error.get("data"))
-
-    def describe(self) -> str:
-        if self.error:
-            return f"error {self.code}: {str(self.error.get('message'))[:BODY_LENGTH_MAX]}"
-        if self.has_result:
-            return f"a result: {json.dumps(self.result)[:BODY_LENGTH_MAX]}"
-        return f"HTTP {self.status} without a JSON-RPC response: {self.body!r}"
-
-
-@dataclass(frozen=True, slots=True)
-class StreamFrame:
-    """One frame of a stream, and when it came (the loop's time, in seconds)."""
-
-    at: float
-    comment: str | None = None
-    message: Json | None = None
-
-    @property
-    def method(self) -> str | None:
-        return (self.message or {}).get("method")
-
-    @property
-    def params(self) -> Json:
-        return as_object((self.message or {}).get("params"))
-
-
-@dataclass(slots=True)
-class MessageStream:
-    """The response to a request that stays open, as far as it has arrived."""
-
-    request_id: int | str
-    opened_at: float
-    frames: list[StreamFrame] = field(default_factory=list[StreamFrame])
-    has_ended: bool = False
-    _changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def add(self, frame: StreamFrame) -> None:
-        if len(self.frames) >= FRAMES_MAX:
-            raise StreamTooLong(f"the stream has more than {FRAMES_MAX} events and comments")
-        self.frames.append(frame)
-        self._changed.set()
-
-    def end(self) -> None:
-        self.has_ended = True
-        self._changed.set()
-
-    async def wait_for(
-        self, is_wanted: Callable[[StreamFrame], bool], seconds: float, *, start: int = 0
-    ) -> StreamFrame | None:
-        """The first such frame from index `start` on; None if none comes within the time or before the end."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while True:
-                    self._changed.clear()
-                    for frame in itertools.islice(self.frames, start, None):
-                        if is_wanted(frame):
-                            return frame
-                    if self.has_ended:
-                        return None
-                    start = len(self.frames)
-                    await self._changed.wait()
-        return None
-
-    async def wait_for_method(self, method: str, seconds: float, *, start: int = 0) -> StreamFrame | None:
-        return await self.wait_for(lambda frame: frame.method == method, seconds, start=start)
-
-    async def wait_for_reply(self, seconds: float) -> Reply | None:
-        """The JSON-RPC response that ends the stream."""
-        frame = await self.wait_for(lambda frame: frame.message is not None and "method" not in frame.message, seconds)
-        return None if frame is None else Reply(status=200, body="", message=frame.message)
 
 
 class McpConnection:
@@ -267,7 +152,7 @@ class McpConnection:
         try:
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
                 body = await _read_bounded(response)
-                _add_frame(stream, SseFrame(body))
+                stream.add_sse_frame(SseFrame(body))
                 return response.status_code, body[:BODY_LENGTH_MAX], response.headers
             parser, size = SseParser(), 0
             async for chunk in response.aiter_bytes():
@@ -276,7 +161,7 @@ class McpConnection:
                     raise StreamTooLong(f"the stream has more than {RESPONSE_BYTES_MAX} bytes")
                 known = len(stream.frames)
                 for frame in parser.feed(chunk):
-                    _add_frame(stream, frame)
+                    stream.add_sse_frame(frame)
                 if stops_at_reply and any(_is_reply(frame, stream.request_id) for frame in stream.frames[known:]):
                     break
             return response.status_code, "", response.headers
@@ -286,19 +171,6 @@ class McpConnection:
 
 def _is_reply(frame: StreamFrame, request_id: int | str) -> bool:
     return frame.message is not None and "method" not in frame.message and frame.message.get("id") == request_id
-
-
-def _add_frame(stream: MessageStream, frame: SseFrame) -> None:
-    now = asyncio.get_running_loop().time()
-    if frame.is_comment:
-        stream.add(StreamFrame(now, comment=frame.text))
-        return
-    try:
-        message = json.loads(frame.text)
-    except (ValueError, RecursionError):
-        return
-    if isinstance(message, dict):
-        stream.add(StreamFrame(now, message=cast("Json", message)))
 
 
 async def _read_bounded(response: httpx.Response) -> str:

@@ -15,7 +15,7 @@ from ringback.cli.server_checks.callbacks import (
     refuse_events,
 )
 from ringback.cli.server_checks.cases import Untestable, Violation
-from ringback.cli.server_checks.connection import Json, Reply
+from ringback.cli.server_checks.message_stream import Json, Reply
 from ringback.cli.server_checks.polling import occurrences_in, poll
 from ringback.cli.server_checks.subject import ServerUnderTest, list_modes, make_key
 from ringback.cli.server_checks.subscribing import (

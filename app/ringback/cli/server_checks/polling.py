@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from ringback.cli.server_checks.cases import Untestable, Violation
-from ringback.cli.server_checks.connection import Json, Reply
+from ringback.cli.server_checks.message_stream import Json, Reply
 from ringback.cli.server_checks.subject import ABSENT, OfferedEventType, ServerUnderTest
 
 POLL: Final = "events/poll"

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final, cast
 
 from ringback.cli.server_checks.cases import Deviation, Violation
-from ringback.cli.server_checks.connection import Json, Reply
+from ringback.cli.server_checks.message_stream import Json, Reply
 
 INVALID_PARAMS: Final = -32602
 METHOD_NOT_FOUND: Final = -32601

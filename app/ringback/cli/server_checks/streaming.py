@@ -5,14 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ringback.cli.server_checks.cases import Untestable, Violation
-from ringback.cli.server_checks.connection import (
-    SUBSCRIPTION_ID_KEY,
-    Json,
-    MessageStream,
-    Reply,
-    StreamFrame,
-    as_object,
-)
+from ringback.cli.server_checks.connection import SUBSCRIPTION_ID_KEY
+from ringback.cli.server_checks.message_stream import Json, MessageStream, Reply, StreamFrame, as_object
 from ringback.cli.server_checks.polling import pollable, polled_event
 from ringback.cli.server_checks.subject import OfferedEventType, ServerUnderTest
 

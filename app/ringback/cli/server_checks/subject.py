@@ -10,8 +10,9 @@ from ringback.cli.server_checks.arguments import make_arguments
 from ringback.cli.server_checks.callback_endpoint import CallbackEndpoint
 from ringback.cli.server_checks.callbacks import CallbackRecorder
 from ringback.cli.server_checks.cases import Untestable, Violation
-from ringback.cli.server_checks.connection import Json, McpConnection, Reply, as_object
+from ringback.cli.server_checks.connection import McpConnection
 from ringback.cli.server_checks.emitters import Emitter
+from ringback.cli.server_checks.message_stream import Json, Reply, as_object
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ringback.cli.server_checks.callbacks import CallbackRecorder
 from ringback.cli.server_checks.cases import Untestable
-from ringback.cli.server_checks.connection import Reply
+from ringback.cli.server_checks.message_stream import Reply
 from ringback.cli.server_checks.rules import METHOD_NOT_FOUND, parse_time
 from ringback.cli.server_checks.subject import ABSENT, OfferedEventType, ServerUnderTest
 

@@ -3,7 +3,8 @@
 from typing import Any, Final, cast
 
 from ringback.cli.server_checks.cases import Chapter, Deviation, Untestable, expect, fail
-from ringback.cli.server_checks.connection import EVENTS_EXTENSION, Era, Json, Reply
+from ringback.cli.server_checks.connection import EVENTS_EXTENSION, Era
+from ringback.cli.server_checks.message_stream import Json, Reply
 from ringback.cli.server_checks.rules import METHOD_NOT_FOUND
 from ringback.cli.server_checks.subject import ABSENT, ServerUnderTest, list_catalog
 

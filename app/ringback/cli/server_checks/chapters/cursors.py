@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ringback.cli.check_report import CheckLevel
 from ringback.cli.server_checks.cases import Chapter, Untestable, expect
-from ringback.cli.server_checks.connection import Reply
+from ringback.cli.server_checks.message_stream import Reply
 from ringback.cli.server_checks.polling import (
     occurrences_in,
     poll,

@@ -6,8 +6,8 @@ from typing import Final
 from ringback.cli.check_report import CheckLevel
 from ringback.cli.server_checks.callbacks import SUBSCRIPTION_HEADER, ReceivedPost
 from ringback.cli.server_checks.cases import Chapter, Untestable, expect
-from ringback.cli.server_checks.connection import as_object
 from ringback.cli.server_checks.delivering import ATTEMPTS_MAX, delivered
+from ringback.cli.server_checks.message_stream import as_object
 from ringback.cli.server_checks.rules import LAST_ERRORS, find_faults
 from ringback.cli.server_checks.subject import ServerUnderTest
 from ringback.cli.server_checks.subscribing import Subscription

@@ -6,7 +6,7 @@ from typing import Final
 from ringback.cli.check_report import CheckLevel
 from ringback.cli.server_checks.arguments import make_mistyped_arguments
 from ringback.cli.server_checks.cases import Chapter, Deviation, Untestable, expect
-from ringback.cli.server_checks.connection import Json, Reply, as_object
+from ringback.cli.server_checks.message_stream import Json, Reply, as_object
 from ringback.cli.server_checks.rules import ERROR_CODES, SERVER_RANGE, require_error
 from ringback.cli.server_checks.subject import ServerUnderTest, list_catalog, list_modes
 

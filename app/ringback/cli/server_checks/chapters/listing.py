@@ -5,7 +5,7 @@ from typing import Any, Final, cast
 
 from ringback.cli.check_report import CheckLevel
 from ringback.cli.server_checks.cases import Chapter, Untestable, expect
-from ringback.cli.server_checks.connection import Json
+from ringback.cli.server_checks.message_stream import Json
 from ringback.cli.server_checks.rules import INVALID_PARAMS
 from ringback.cli.server_checks.subject import ABSENT, MODES, Catalog, ServerUnderTest, list_catalog
 

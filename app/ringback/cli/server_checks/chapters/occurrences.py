@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from ringback.cli.server_checks.cases import Chapter, expect
-from ringback.cli.server_checks.connection import Json
+from ringback.cli.server_checks.message_stream import Json
 from ringback.cli.server_checks.polling import pollable, polled_backlog, polled_event
 from ringback.cli.server_checks.rules import list_missing_members, parse_time
 from ringback.cli.server_checks.subject import ABSENT, ServerUnderTest

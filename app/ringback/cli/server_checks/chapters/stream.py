@@ -4,7 +4,7 @@ from typing import Final
 
 from ringback.cli.check_report import CheckLevel
 from ringback.cli.server_checks.cases import Chapter, Deviation, Untestable, expect
-from ringback.cli.server_checks.connection import Json, StreamFrame
+from ringback.cli.server_checks.message_stream import Json, StreamFrame
 from ringback.cli.server_checks.polling import pollable, polled_event
 from ringback.cli.server_checks.rules import find_faults, require_error
 from ringback.cli.server_checks.streaming import (

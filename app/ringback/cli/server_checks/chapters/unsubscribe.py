@@ -3,7 +3,7 @@
 from typing import Final
 
 from ringback.cli.server_checks.cases import Chapter, Untestable, expect
-from ringback.cli.server_checks.connection import Json, Reply
+from ringback.cli.server_checks.message_stream import Json, Reply
 from ringback.cli.server_checks.rules import ERROR_CODES, require_error
 from ringback.cli.server_checks.subject import ServerUnderTest, make_key
 from ringback.cli.server_checks.subscribing import TTL_MILLISECONDS, UNSUBSCRIBE, Subscription, other_url, subscription
