@@ -103,6 +103,32 @@ async def test_a_join_gets_the_last_stored_progress_first_and_then_live_progress
         assert await joining == text_result("done")
 
 
+class RareClock(SystemDurableClock):
+    """The first write to the state is the only periodic one."""
+
+    async def sleep(self, seconds: float) -> None:
+        await (asyncio.Event().wait() if seconds == SAVE_SECONDS else super().sleep(seconds))
+
+
+@pytest.mark.requirement("R03")
+async def test_progress_that_a_join_has_seen_is_stored_when_nothing_follows_the_call_any_more(tmp_path: Path) -> None:
+    upstream = TaskUpstream()
+    async with calling(upstream.app(), tmp_path, clock=RareClock()) as (_, make_caller):
+        joiner, seen, later = make_caller(), asyncio.Queue[Progress](), list[Progress]()
+        handle = await request_call(joiner, "work")
+        joining = asyncio.create_task(joiner.join_call_tool(handle, on_progress=seen.put))
+        for message in ("fetching", "writing"):
+            upstream.tasks["task-1"].set_state(status="working", statusMessage=message)
+            assert (await seen.get()).message == message
+        joining.cancel()
+        await joiner.aclose()
+
+        upstream.tasks["task-1"].complete_task("done")
+        await make_caller().join_call_tool(handle, on_progress=later.append)
+
+    assert [each.message for each in later] == ["writing"]
+
+
 @pytest.mark.requirement("R09")
 async def test_a_legacy_task_is_joined_in_the_session_that_started_it(tmp_path: Path) -> None:
     upstream = LegacyUpstream(bound=True)

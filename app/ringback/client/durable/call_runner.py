@@ -5,7 +5,7 @@ the connection that sent the request, is followed until it ends.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ringback.client.durable.errors import DurableCallError
@@ -88,20 +88,21 @@ class CallRunner:
             )
             raise
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self._release_lease()
-            self._task = None
-            self.call.started.set()
-            self.call.notify_joins()
-            self.release_if_idle()
+            try:
+                await self._stop_following(tasks)
+            finally:  # `stop` may cancel this too
+                self._task = None
+                self.call.started.set()
+                self.call.notify_joins()
+                self.release_if_idle()
 
-    async def _release_lease(self) -> None:
-        """Let other processes know at once that nothing here waits for the response any more."""
-        if self.call.has_lease:
-            with suppress(Exception):  # a state that cannot be written; the lease ends by itself
-                await self.call.save(lease_until=0.0)
+    async def _stop_following(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Save the newest progress for the next join, which may be elsewhere, and end the lease of this process."""
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with suppress(Exception):  # a state that cannot be written; the lease ends by itself
+            await self.call.save_rest()
 
     def release_if_idle(self) -> None:
         """Stop following a call that nothing here needs."""

@@ -183,6 +183,13 @@ class LocalCall:
         if self.record.handle.rejoinable:
             self.started.set()
 
+    async def save_rest(self) -> None:
+        """Write what was not saved yet, without a lease of this process."""
+        if self.has_lease:
+            await self.save(lease_until=0.0)
+        elif self._unsaved:
+            await self.save()
+
     def _keep_unsaved(self, unsaved: dict[str, Any]) -> None:
         """Save these changes with the next write, unless newer ones replace them."""
         self._unsaved = {**unsaved, **self._unsaved}

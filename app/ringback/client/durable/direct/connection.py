@@ -65,10 +65,18 @@ async def use_connection(
     except CommandNotStarted as failure:
         raise RequestNotSent(str(failure)) from failure
     except ExceptionGroup as group:
+        _raise_if_cancelled()
         raise ResponseLost(f"The connection broke ({type(group.exceptions[0]).__name__}).") from group
+    _raise_if_cancelled()
     if problem is not None:
         raise problem
     return outcome[0]
+
+
+def _raise_if_cancelled() -> None:
+    """A task group raises the errors of its tasks alone, although its host was cancelled meanwhile (anyio 4.16)."""
+    if (task := asyncio.current_task()) is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 @asynccontextmanager

@@ -1,0 +1,55 @@
+"""A connection to an MCP server ends with the cancellation of its caller, whatever breaks meanwhile."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from ringback.client.durable.direct import connection
+from ringback.client.durable.mcp_target import McpServer
+from tests.support.limits import WAIT_SECONDS
+
+SERVER = McpServer(url="http://127.0.0.1:1/mcp")
+
+
+async def break_when_cancelled() -> None:
+    """As a task of the SDK does whose peer is gone."""
+    try:
+        await anyio.sleep_forever()
+    finally:
+        raise anyio.BrokenResourceError
+
+
+@asynccontextmanager
+async def open_breaking_connection(*_: Any) -> AsyncGenerator[tuple[None, Any]]:
+    async with anyio.create_task_group() as group:
+        group.start_soon(break_when_cancelled)
+        yield None, lambda: None
+
+
+async def negotiate_nothing(*_: Any) -> None:
+    pass
+
+
+async def test_a_cancelled_caller_of_a_connection_that_breaks_meanwhile_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A caller that got the error of the connection would connect again, and its `aclose` would wait for ever."""
+    monkeypatch.setattr(connection, "_open_connection", open_breaking_connection)
+    monkeypatch.setattr(connection, "_negotiate", negotiate_nothing)
+    working = asyncio.Event()
+
+    async def work(_: Any) -> None:
+        working.set()
+        await anyio.sleep_forever()
+
+    handle: Any = None
+    using = asyncio.create_task(connection.use_connection(SERVER, work, handle=handle))
+    await working.wait()
+    using.cancel()
+    await asyncio.wait({using}, timeout=WAIT_SECONDS)
+
+    assert using.cancelled()
