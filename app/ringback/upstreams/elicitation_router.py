@@ -26,7 +26,7 @@ from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, RequestId
 
 from ringback.domain.principal import Principal
 from ringback.protocol import tasks
-from ringback.protocol.errors import ResponseLost, UpstreamError
+from ringback.protocol.errors import InvalidUpstreamResponse, ResponseLost, UpstreamError
 from ringback.upstreams.session_ports import OnElicitation
 
 ASKING_METHODS: Final = frozenset({"tools/call", "resources/read", "prompts/get"})
@@ -155,6 +155,11 @@ class ElicitationRouter:
         self._lost_owners: set[CallOwner | None] = set()
         """Owners of what can get no response any more; two suffice to make every owner uncertain."""
 
+    @property
+    def abandoned_count(self) -> int:
+        """The requests whose tools may still run."""
+        return len(self._abandoned) + len(self._lost_owners)
+
     @contextmanager
     def track_request(self, method: str, params: Mapping[str, Any]) -> Generator[Callable[[Mapping[str, Any]], None]]:
         """Track a request until the block ends. Yields a callback for its result."""
@@ -164,7 +169,7 @@ class ElicitationRouter:
         self._begin_request(method, task_id, source)
         try:
             yield lambda result: self._note_result(method, task_id, source, result)
-        except (asyncio.CancelledError, ResponseLost):
+        except (asyncio.CancelledError, ResponseLost, InvalidUpstreamResponse):
             if method in ASKING_METHODS:
                 self._abandon(source)
             raise

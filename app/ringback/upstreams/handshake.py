@@ -32,7 +32,7 @@ from ringback.upstreams.transports.child_records import ChildRecords
 from ringback.upstreams.transports.direct_posts import DirectPosts
 from ringback.upstreams.transports.guarded_http import make_guarded_transport, make_http_client
 from ringback.upstreams.transports.large_results import LargeResults
-from ringback.upstreams.transports.open_responses import OpenResponses
+from ringback.upstreams.transports.paced_streams import PacedStreams
 from ringback.upstreams.transports.stdio import open_stdio
 
 log = logging.getLogger(__name__)
@@ -87,12 +87,10 @@ async def open_session(
 ) -> AsyncGenerator[UpstreamSession]:
     """Connect and negotiate. Enter and leave it in one task, as the cancel scopes of anyio require."""
     async with AsyncExitStack() as stack:
-        large_results, open_responses = LargeResults(), OpenResponses()
-        streams, transport, child, direct = await _enter_transport(
-            stack, config, options, large_results, open_responses
-        )
+        large_results, paced_streams = LargeResults(), PacedStreams()
+        streams, transport, child, direct = await _enter_transport(stack, config, options, large_results, paced_streams)
         dispatcher = SessionDispatcher(
-            *streams, large_results=large_results, open_responses=open_responses, direct=direct
+            *streams, large_results=large_results, paced_streams=paced_streams, direct=direct
         )
         dispatcher.on_event_types_changed = lambda: on_change(
             UpstreamChange(upstream=config.name, listing=Listing.EVENTS)
@@ -124,7 +122,7 @@ async def _enter_transport(
     config: UpstreamConfig,
     options: SessionOptions,
     large_results: LargeResults,
-    open_responses: OpenResponses,
+    paced_streams: PacedStreams,
 ) -> tuple[tuple[Any, Any], LegacySessionTransport | None, ChildProcess | None, DirectPosts | None]:
     if config.transport is UpstreamTransport.STDIO:
         streams, child = await stack.enter_async_context(
@@ -139,7 +137,7 @@ async def _enter_transport(
         authorities=options.authorities,
         faults=options.faults,
         large_results=large_results,
-        open_responses=open_responses,
+        paced_streams=paced_streams,
     )
     transport = LegacySessionTransport(inner, rejoined=session_id)
     direct = DirectPosts(transport, config.url)

@@ -44,6 +44,9 @@ from ringback.upstreams.upstream_spans import (
 
 log = logging.getLogger(__name__)
 
+ABANDONED_REQUESTS_MAX: Final = 64
+"""Requests without a response, after which a legacy HTTP session takes no new ones: as long as their tools may run, it is not
+certain whose question the upstream asks outside a request (`elicitation_router`)."""
 RELISTEN_SECONDS: Final = 30.0
 """Between two attempts to open a stream for list changes. Lists are also fetched again by age."""
 CLIENT_INFO: Final = mcp_types.Implementation(name="ringback", version=__version__)
@@ -194,7 +197,7 @@ class UpstreamSession:
         streaming = asyncio.create_task(self._send_raw(EventMethod.STREAM, stamped, options))
         streaming.add_done_callback(frames.on_request_done)
         try:
-            with self._dispatcher.open_responses.pace(request_id, frames.wait_for_room):
+            with self._dispatcher.paced_streams.pace(request_id, frames.wait_for_room):
                 yield frames
         finally:
             frames.end()
@@ -218,10 +221,15 @@ class UpstreamSession:
     async def _send_untraced(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
         if self.protocol.is_modern:  # it asks in its response, and not with a request of its own
             return await self._send_once(method, stamped, options)
-        with self._dispatcher.elicitation_router.track_request(method, stamped) as note_result:
-            result = await self._send_once(method, stamped, options)
-            note_result(result)
-            return result
+        router = self._dispatcher.elicitation_router
+        try:
+            with router.track_request(method, stamped) as note_result:
+                result = await self._send_once(method, stamped, options)
+                note_result(result)
+                return result
+        finally:
+            if self.child is None and router.abandoned_count >= ABANDONED_REQUESTS_MAX:
+                self.close_to_new_requests()
 
     async def _send_once(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
         if self.closed.is_set():

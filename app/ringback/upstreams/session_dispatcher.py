@@ -31,14 +31,15 @@ from mcp_types import (
 from ringback.domain import jsontext
 from ringback.domain.inputs import ELICITATION_METHOD
 from ringback.domain.meta import without_reserved_meta
-from ringback.protocol.errors import ResponseLost
+from ringback.protocol.errors import ResponseLost, UpstreamError
 from ringback.protocol.mcp_events.names import EventNotification
 from ringback.protocol.transport_errors import to_request_error
 from ringback.upstreams.elicitation_router import ElicitationRouter, get_receiver
 from ringback.upstreams.received_streams import NotificationStream, ReceivedStream
 from ringback.upstreams.transports.direct_posts import DirectPosts, get_message
 from ringback.upstreams.transports.large_results import LargeResults
-from ringback.upstreams.transports.open_responses import OpenResponses
+from ringback.upstreams.transports.open_response import UnawaitedResponses
+from ringback.upstreams.transports.paced_streams import PacedStreams
 
 OnLogMessage = Callable[[Mapping[str, Any]], None]
 _ON_LOG_MESSAGE: Final[ContextVar[OnLogMessage | None]] = ContextVar("ringback_on_message", default=None)
@@ -81,15 +82,16 @@ class SessionDispatcher(JSONRPCDispatcher):
         self,
         *streams: Any,
         large_results: LargeResults | None = None,
-        open_responses: OpenResponses | None = None,
+        paced_streams: PacedStreams | None = None,
         direct: DirectPosts | None = None,
     ) -> None:
         """`direct` is for HTTP only."""
         super().__init__(*streams)
         self._large_results = large_results or LargeResults()
         self._direct = direct
-        self.open_responses = open_responses or OpenResponses()
-        """Over HTTP."""
+        self.paced_streams = paced_streams or PacedStreams()
+        """The requests whose responses wait for their readers, over HTTP."""
+        self._unawaited_responses = UnawaitedResponses()
         self.ended = anyio.Event()
         self.streams: dict[str, ReceivedStream] = {}
         """By the id of the request that opened the stream; for legacy, by task id."""
@@ -158,12 +160,13 @@ class SessionDispatcher(JSONRPCDispatcher):
     ) -> dict[str, Any]:
         options = opts or CallOptions()
         if params is not None and self._direct is not None and self._may_go_directly(self._direct, method, options):
-            return await self._send_directly(self._direct, method, params, options)
+            with self._unawaited_responses.awaiting_response():
+                return await self._send_directly(self._direct, method, params, options)
         request_id = options.get("request_id") or self._allocate_id()
         self.elicitation_router.note_request_id(request_id)
-        result = await self._send_through_sdk(
-            request_id, method, params, options, related_request_id=_related_request_id
-        )
+        options: CallOptions = {**options, "request_id": request_id}
+        with self._unawaited_responses.awaiting_response(), self._large_results.expect_response(request_id):
+            result = await super().send_raw_request(method, params, options, _related_request_id=_related_request_id)
         if method in _HANDSHAKE_METHODS:
             self.handshake_result = result
         return result
@@ -187,23 +190,8 @@ class SessionDispatcher(JSONRPCDispatcher):
         if (message := get_message(response)) is not None:
             return _get_result(message)
         async with direct.hold_response(request_id, response):
-            return await self._send_through_sdk(request_id, method, params, options)
-
-    async def _send_through_sdk(
-        self,
-        request_id: RequestId,
-        method: str,
-        params: Mapping[str, Any] | None,
-        options: CallOptions,
-        *,
-        related_request_id: RequestId | None = None,
-    ) -> dict[str, Any]:
-        with_id: CallOptions = {**options, "request_id": request_id}
-        try:
             with self._large_results.expect_response(request_id):
-                return await super().send_raw_request(method, params, with_id, _related_request_id=related_request_id)
-        finally:
-            self.open_responses.close_later(request_id)
+                return await super().send_raw_request(method, params, {**options, "request_id": request_id})
 
     async def _notify_cancelled(self, request_id: RequestId) -> None:
         """Send a cancellation notification. A legacy upstream needs it; a modern one sees the closed connection."""
@@ -211,10 +199,17 @@ class SessionDispatcher(JSONRPCDispatcher):
             await self.notify(_CANCELLED_METHOD, {"requestId": request_id, "reason": "caller cancelled"})
 
     def _resolve_pending(self, request_id: RequestId | None, outcome: dict[str, Any] | ErrorData) -> None:
-        if request_id is not None and not _is_lost(outcome):
+        if request_id is not None and self._shows_response(outcome):
             self.elicitation_router.note_response(request_id)
         large_results = self._large_results.pop_result(request_id)
         super()._resolve_pending(request_id, outcome if large_results is None else large_results)
+
+    def _shows_response(self, outcome: dict[str, Any] | ErrorData) -> bool:
+        """Whether the upstream has responded. Over HTTP, an error that a proxy or we have made shows nothing about its tool."""
+        if not isinstance(outcome, ErrorData):
+            return True
+        failure = to_request_error(outcome)
+        return isinstance(failure, UpstreamError) or (self._direct is None and not isinstance(failure, ResponseLost))
 
     async def _write_error(self, request_id: RequestId, error: ErrorData) -> None:
         """Suppress the error with which the SDK answers open elicitations at its end: it would end their calls.
@@ -305,11 +300,6 @@ class SessionDispatcher(JSONRPCDispatcher):
             raise
         finally:
             self._open_elicitations.discard(request_id)
-
-
-def _is_lost(outcome: dict[str, Any] | ErrorData) -> bool:
-    """Whether a transport made this error, because no response can arrive: the tool may still run."""
-    return isinstance(outcome, ErrorData) and isinstance(to_request_error(outcome), ResponseLost)
 
 
 def _get_result(message: JSONRPCResponse | JSONRPCError) -> dict[str, Any]:

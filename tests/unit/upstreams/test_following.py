@@ -13,7 +13,7 @@ from ringback.upstreams.events.event_frames import QUEUED_FRAMES_MAX, EventFrame
 from ringback.upstreams.events.following import Following
 from ringback.upstreams.events.occurrences import EVENTS_PER_PAGE
 from ringback.upstreams.events.stream_silence import INTERVALS_MIN
-from ringback.upstreams.transports.open_responses import OpenResponses
+from ringback.upstreams.transports.paced_streams import PacedStreams
 from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
 from tests.support.scripted_events import FOLLOWED, ScriptedEvents, make_occurrences
@@ -113,7 +113,7 @@ def put_active(frames: EventFrames, cursor: str | None = None) -> None:
 
 
 async def test_a_response_waits_while_the_queue_of_its_stream_is_full() -> None:
-    frames, paced = EventFrames(), OpenResponses()
+    frames, paced = EventFrames(), PacedStreams()
     with paced.pace("ringback-events-1", frames.wait_for_room):
         for number in range(QUEUED_FRAMES_MAX):
             await asyncio.wait_for(paced.wait_for_room("ringback-events-1"), WAIT_SECONDS)

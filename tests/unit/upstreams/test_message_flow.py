@@ -20,7 +20,7 @@ from ringback.upstreams.message_flow import MessageFlow, StreamFlow
 from ringback.upstreams.transports.event_stream import CheckedEventStream
 from ringback.upstreams.transports.guarded_http import GuardedTransport
 from ringback.upstreams.transports.large_results import LargeResults
-from ringback.upstreams.transports.open_responses import OpenResponses
+from ringback.upstreams.transports.paced_streams import PacedStreams
 from ringback.upstreams.transports.progress_floods import leave_out_outdated
 from tests.support.clock import FakeClock
 
@@ -88,7 +88,7 @@ class Upstream:
             limit=1_000_000,
             faults=self.faults,
             large_results=LargeResults(),
-            open_responses=OpenResponses(),
+            paced_streams=PacedStreams(),
             refuse_request=self._refuse,
         )
 

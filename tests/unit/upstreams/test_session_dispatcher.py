@@ -6,13 +6,16 @@ from functools import partial
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError, JSONRPCNotification
 
+from ringback.protocol.legacy_session_transport import LegacySessionTransport
 from ringback.protocol.transport_errors import TransportErrorCode, make_transport_error
 from ringback.upstreams.received_streams import NotificationStream
 from ringback.upstreams.session_dispatcher import SessionDispatcher
+from ringback.upstreams.transports.direct_posts import DirectPosts
 from tests.support.limits import WAIT_SECONDS
 
 
@@ -48,26 +51,38 @@ def _upstream_error(code: int, message: str) -> ErrorData:
     return ErrorData(code=code, message=message)
 
 
-RESPONSE_LOST = ErrorData.model_validate(make_transport_error(TransportErrorCode.RESPONSE_LOST, "cancelled")["error"])
+def _transport_error(code: TransportErrorCode) -> ErrorData:
+    return ErrorData.model_validate(make_transport_error(code, "made here")["error"])
 
 
 @pytest.mark.parametrize(
-    ("error", "is_response"),
+    ("error", "shows_it_over_http", "shows_it_on_a_pipe"),
     [
-        (_upstream_error(0, "Request cancelled"), True),
-        (_upstream_error(CONNECTION_CLOSED, "a server error with the code of the SDK"), True),
-        (_upstream_error(CONNECTION_CLOSED, "SSE stream ended without a response"), False),
-        (RESPONSE_LOST, False),
+        (_upstream_error(0, "Request cancelled"), True, True),
+        (_upstream_error(CONNECTION_CLOSED, "a server error with the code of the SDK"), True, True),
+        (_transport_error(TransportErrorCode.INVALID_RESPONSE), False, True),
+        (_upstream_error(CONNECTION_CLOSED, "SSE stream ended without a response"), False, False),
+        (_transport_error(TransportErrorCode.RESPONSE_LOST), False, False),
     ],
-    ids=["of the server", "with the same code", "of the SDK", "of the transport"],
+    ids=["of the server", "with the same code", "unreadable", "of the SDK", "of the transport"],
 )
+@pytest.mark.parametrize("is_http", [True, False], ids=["HTTP", "pipe"])
 async def test_an_error_that_no_upstream_sent_does_not_show_that_a_tool_has_ended(
-    error: ErrorData, monkeypatch: pytest.MonkeyPatch, *, is_response: bool
+    error: ErrorData,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    shows_it_over_http: bool,
+    shows_it_on_a_pipe: bool,
+    is_http: bool,
 ) -> None:
-    """Otherwise the question of an abandoned tool would be asked of another call."""
+    """Otherwise the question of an abandoned tool would be asked of another call.
+
+    On a pipe, what cannot be read has the id of its request; over HTTP it may be the page of a proxy.
+    """
     to_session, from_upstream = anyio.create_memory_object_stream[SessionMessage](8)
     to_upstream, from_session = anyio.create_memory_object_stream[SessionMessage](8)
-    dispatcher = SessionDispatcher(from_upstream, to_upstream)
+    direct = DirectPosts(LegacySessionTransport(httpx2.AsyncHTTPTransport()), "http://127.0.0.1:1") if is_http else None
+    dispatcher = SessionDispatcher(from_upstream, to_upstream, direct=direct)
     noted, is_last_noted = list[Any](), asyncio.Event()
 
     def note_response(request_id: Any) -> None:
@@ -83,4 +98,4 @@ async def test_an_error_that_no_upstream_sent_does_not_show_that_a_tool_has_ende
         await asyncio.wait_for(is_last_noted.wait(), WAIT_SECONDS)
         group.cancel_scope.cancel()
 
-    assert (7 in noted) is is_response
+    assert (7 in noted) is (shows_it_over_http if is_http else shows_it_on_a_pipe)

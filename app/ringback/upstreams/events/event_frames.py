@@ -1,6 +1,6 @@
 """The frames of one events/stream request, in their order.
 
-Over HTTP the response is not read on while `QUEUED_FRAMES_MAX` frames wait (`open_responses`), so none is lost. Where other
+Over HTTP the response is not read on while `QUEUED_FRAMES_MAX` frames wait (`paced_streams`), so none is lost. Where other
 messages follow on the same connection, a stream that is not read fast enough ends, and says so.
 """
 

@@ -7,5 +7,5 @@ stdio   SDK ──▶ stdio ──▶ child_process
         `child_input` queues and writes messages. `child_records` finds the processes that an earlier service left.
         `notification_buffer` limits notifications.
 both    `line_splitter` and `message_decoder` bound lines and messages. `large_results` passes big results around the SDK.
-`open_responses` lets the response to a request wait for its reader, and closes it when its caller is gone.
+`paced_streams` lets an event stream wait for its reader. `open_response` closes the response to a request whose caller is gone.
 """

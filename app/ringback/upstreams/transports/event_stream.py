@@ -14,6 +14,7 @@ its reader are all kept.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import Final
 
 import httpx2
@@ -29,7 +30,8 @@ from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResult
 from ringback.upstreams.transports.line_splitter import LineEnds, LineSplitter, OversizedLine
 from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UndecodedMessage, decode_messages
 from ringback.upstreams.transports.notification_buffer import NotificationBuffer, is_plain_notification
-from ringback.upstreams.transports.open_responses import OpenResponses
+from ringback.upstreams.transports.open_response import OpenResponse
+from ringback.upstreams.transports.paced_streams import PacedStreams
 from ringback.upstreams.transports.progress_floods import find_group_ends, leave_out_outdated
 
 EVENT_LIMIT: Final = RateLimit(per_second=500, burst=2000)
@@ -78,19 +80,21 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         limit: int,
         faults: FaultCounter,
         large_results: LargeResults,
-        open_responses: OpenResponses,
+        paced_streams: PacedStreams,
+        open_response: OpenResponse | None = None,
         refuse_request: Callable[[RequestId], Awaitable[bool]],
     ) -> None:
         """`request_id` is the request of the stream, if it has one. `limit` is in bytes, for the data of one event.
 
-        `refuse_request` sends the refusal of a request of the server; False if the server does not take it.
+        `open_response` is the response that this stream carries. `refuse_request` sends the refusal of a request of the server;
+        False if the server does not take it.
         """
         self._stream = stream
         self._request_id = request_id
         self._limit = limit
         self._faults = faults
         self._large_results = large_results
-        self._open_responses = open_responses
+        self._paced_streams = paced_streams
         self._refuse_request = refuse_request
         self._takes_refusals = True
         self._has_ended_early = False
@@ -101,8 +105,9 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         self._size = 0
         self._skipped_bytes = 0
         """Left out since they were last counted as units of work."""
-        if request_id is not None:
-            open_responses.add(request_id, self.end_early)
+        self._open_response = open_response
+        if open_response is not None:
+            open_response.attach(self.end_early)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async with aclosing(self._read_events()) as events:
@@ -113,8 +118,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
                 if not self._has_ended_early:
                     raise
         if self._has_ended_early:
-            for text in self._final_error_event(_CANCELLED, TransportErrorCode.RESPONSE_LOST):
-                yield text
+            yield _encode_error_event(TransportErrorCode.RESPONSE_LOST, _CANCELLED)
 
     async def _read_events(self) -> AsyncGenerator[bytes]:
         splitter = LineSplitter(self._limit + _FIELD_BYTES)
@@ -143,8 +147,8 @@ class CheckedEventStream(httpx2.AsyncByteStream):
             await chunks.close()
 
     async def aclose(self) -> None:
-        if self._request_id is not None:
-            self._open_responses.remove(self._request_id, self.end_early)
+        if self._open_response is not None:
+            self._open_response.detach(self.end_early)
         await self._stream.aclose()
 
     async def end_early(self) -> None:
@@ -174,7 +178,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
 
     def _leave_out_outdated(self, rest: bytes) -> bytes:
         """In a flood, leave out progress that the same chunk replaces. It costs its bytes."""
-        if not self._notifications.is_limiting or self._open_responses.is_paced(self._request_id):
+        if not self._notifications.is_limiting or self._paced_streams.is_paced(self._request_id):
             return rest
         kept, count = leave_out_outdated(rest)
         if count:
@@ -217,7 +221,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
             self._note_wait(has_waited=await self._flow.wait_for_forward())
             return (whole,)
         data = data.removeprefix(BOM)
-        if not self._open_responses.is_paced(self._request_id) and await self._buffer_event(data, lines):
+        if not self._paced_streams.is_paced(self._request_id) and await self._buffer_event(data, lines):
             return ()
         return await self._check_data(data, lines)
 
@@ -249,7 +253,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         if isinstance(read.message, JSONRPCResponse | JSONRPCError):
             earlier = await self._check_buffered([*self._notifications.pop_all()])
             return [*earlier, *self._check_response(read, lines, data)]
-        if isinstance(read.message, JSONRPCRequest) and not self._open_responses.is_paced(self._request_id):
+        if isinstance(read.message, JSONRPCRequest) and not self._paced_streams.is_paced(self._request_id):
             if not self._flow.try_request():
                 await self._refuse(read.message)
                 return ()
@@ -284,10 +288,10 @@ class CheckedEventStream(httpx2.AsyncByteStream):
 
     async def _limit_message(self, *, is_counted: bool) -> None:
         """Wait until the message may be passed on. A counted one has its permit."""
-        if self._open_responses.is_paced(self._request_id):
+        if self._paced_streams.is_paced(self._request_id):
             if (wait := self._bucket.reserve(self._flow.now())) > 0:
                 await self._flow.flow.clock.sleep(wait)
-            await self._open_responses.wait_for_room(self._request_id)
+            await self._paced_streams.wait_for_room(self._request_id)
         elif not is_counted:
             self._note_wait(has_waited=await self._flow.wait_for_forward())
 
@@ -295,13 +299,22 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         if has_waited:
             self._faults.increment(Fault.SLOWED)
 
-    def _final_error_event(
-        self, why: str, code: TransportErrorCode = TransportErrorCode.INVALID_RESPONSE
-    ) -> Sequence[bytes]:
+    def _final_error_event(self, why: str) -> Sequence[bytes]:
         """The JSON-RPC error that ends the request. `why` is a text that the caller may read."""
-        return (
-            () if self._request_id is None else (b"data: " + jsontext.dumps(make_transport_error(code, why)) + b"\n\n",)
-        )
+        return () if self._request_id is None else (_encode_error_event(TransportErrorCode.INVALID_RESPONSE, why),)
+
+
+def cancelled_response() -> httpx2.Response:
+    """A response that ends a request that no caller waits for."""
+    return httpx2.Response(
+        HTTPStatus.OK,
+        headers={"content-type": "text/event-stream"},
+        content=_encode_error_event(TransportErrorCode.RESPONSE_LOST, _CANCELLED),
+    )
+
+
+def _encode_error_event(code: TransportErrorCode, why: str) -> bytes:
+    return b"data: " + jsontext.dumps(make_transport_error(code, why)) + b"\n\n"
 
 
 def _join_data(lines: Sequence[bytes]) -> bytes:

@@ -53,11 +53,12 @@ from ringback.upstreams.message_flow import encode_refusal
 from ringback.upstreams.oauth.bearer_transport import BearerTokenTransport
 from ringback.upstreams.oauth.token_source import TokenSource
 from ringback.upstreams.transports.cookies import CookieTransport
-from ringback.upstreams.transports.event_stream import CheckedEventStream
+from ringback.upstreams.transports.event_stream import CheckedEventStream, cancelled_response
 from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_context
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
 from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UndecodedMessage, decode_messages
-from ringback.upstreams.transports.open_responses import OpenResponses
+from ringback.upstreams.transports.open_response import OpenResponse, get_open_response
+from ringback.upstreams.transports.paced_streams import PacedStreams
 
 NOTIFICATION_TIMEOUT_SECONDS: Final = 5.0
 """For the response to a notification or a DELETE. The SDK sends notifications in order with requests, so a silent upstream
@@ -76,6 +77,7 @@ _BODY_HEADERS: Final = frozenset({"content-length", "transfer-encoding", "conten
 REFUSAL_SECONDS_MAX: Final = 1.0
 """For sending the refusal of a request. The stream is not read meanwhile."""
 _TOOL_CALL: Final = "tools/call"
+_LAST_EVENT_ID_HEADER: Final = "last-event-id"
 _NO_BODY: Final = httpx2.ByteStream(b"")
 
 
@@ -87,14 +89,14 @@ def make_guarded_transport(
     authorities: TrustedAuthorities = USUAL_AUTHORITIES,
     faults: FaultCounter,
     large_results: LargeResults,
-    open_responses: OpenResponses | None = None,
+    paced_streams: PacedStreams | None = None,
 ) -> "GuardedTransport":
     http = CookieTransport(PooledHttpTransport(ssl_context(config.url, authorities), look_up=look_up))
     return GuardedTransport(
         http if tokens is None else BearerTokenTransport(http, tokens, url=config.url),
         faults=faults,
         large_results=large_results,
-        open_responses=open_responses,
+        paced_streams=paced_streams,
     )
 
 
@@ -120,35 +122,42 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         *,
         faults: FaultCounter,
         large_results: LargeResults,
-        open_responses: OpenResponses | None = None,
+        paced_streams: PacedStreams | None = None,
     ) -> None:
         self._inner = inner
         self._faults = faults
         self._large_results = large_results
-        self._open_responses = open_responses or OpenResponses()
+        self._paced_streams = paced_streams or PacedStreams()
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        if request.method != "POST":
-            # The SDK catches exceptions of the listening GET and the closing DELETE.
-            response = await self._inner.handle_async_request(
-                _with_read_timeout(request) if request.method == "DELETE" else request
-            )
-            return (
-                self._check_event_stream(request, response, None, EVENT_BYTES_MAX)
-                if _is_event_stream(response)
-                else response
-            )
-        if DIRECT_REQUEST in request.extensions:
+        if DIRECT_REQUEST in request.extensions:  # cancelled with its caller
             return await self._post(request, *request.extensions[DIRECT_REQUEST])
-        request_id, method = _parse_request(await request.aread())
-        if request_id is None:
-            return await self._post(request, None, method)
-        with anyio.CancelScope() as scope, self._open_responses.closing_with(request_id, scope):
-            return await self._post(request, request_id, method)
-        return error_response(TransportErrorCode.RESPONSE_LOST, "The request was cancelled.")
+        if request.method == "POST":
+            request_id, method = _parse_request(await request.aread())
+            open_response = None if request_id is None else get_open_response()
+            send = partial(self._post, request, request_id, method)
+        else:
+            open_response = _find_resumed_response(request)
+            send = partial(self._send_without_message, request)
+        if open_response is None:
+            return await send()
+        if not open_response.is_closed:
+            with anyio.CancelScope() as scope, open_response.closing_with(scope):
+                return await send()
+        return cancelled_response()
+
+    async def _send_without_message(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a GET or the closing DELETE. The SDK catches their exceptions."""
+        response = await self._inner.handle_async_request(
+            _with_read_timeout(request) if request.method == "DELETE" else request
+        )
+        if not _is_event_stream(response):
+            return response
+        open_response = _find_resumed_response(request)
+        return self._check_event_stream(request, response, None, EVENT_BYTES_MAX, open_response)
 
     async def _post(self, request: httpx2.Request, request_id: RequestId | None, method: str) -> httpx2.Response:
         try:
@@ -175,7 +184,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         encoded = response.headers.get("content-encoding", "identity") != "identity"
         limit = LIST_BYTES_MAX if method.endswith("/list") else RESULT_BYTES_MAX
         if response.is_success and _is_event_stream(response) and request_id is not None and not encoded:
-            return self._check_event_stream(request, response, request_id, limit)
+            return self._check_event_stream(request, response, request_id, limit, get_open_response())
         try:
             if _is_followable_redirect(response):
                 return httpx2.Response(response.status_code, headers={"location": response.headers["location"]})
@@ -195,7 +204,12 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         )
 
     def _check_event_stream(
-        self, request: httpx2.Request, response: httpx2.Response, request_id: RequestId | None, limit: int
+        self,
+        request: httpx2.Request,
+        response: httpx2.Response,
+        request_id: RequestId | None,
+        limit: int,
+        open_response: OpenResponse | None,
     ) -> httpx2.Response:
         stream = CheckedEventStream(
             cast("httpx2.AsyncByteStream", response.stream),
@@ -203,7 +217,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             limit=limit,
             faults=self._faults,
             large_results=self._large_results,
-            open_responses=self._open_responses,
+            paced_streams=self._paced_streams,
+            open_response=open_response,
             refuse_request=partial(self._refuse_request, request),
         )
         headers = [(name, value) for name, value in response.headers.items() if name != "content-length"]
@@ -275,6 +290,11 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 def _with_read_timeout(request: httpx2.Request) -> httpx2.Request:
     request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "read": NOTIFICATION_TIMEOUT_SECONDS}
     return request
+
+
+def _find_resumed_response(request: httpx2.Request) -> OpenResponse | None:
+    """The response that the SDK reads on; None for the stream of messages outside requests."""
+    return get_open_response() if _LAST_EVENT_ID_HEADER in request.headers else None
 
 
 def _parse_request(content: bytes) -> tuple[RequestId | None, str]:
