@@ -134,7 +134,13 @@ async def _wait(reader: Reader) -> None:
 
 
 async def _receive() -> Message:
+    """The client is there and sends nothing."""
+    await asyncio.Event().wait()
     raise AssertionError
+
+
+async def _receive_disconnect() -> Message:
+    return {"type": "http.disconnect"}
 
 
 async def test_many_readers_of_one_result_hold_one_copy_and_each_gets_all_of_it() -> None:
@@ -196,6 +202,17 @@ async def test_a_reader_that_disconnects_gives_its_bytes_back() -> None:
     request.cancel()
     await asyncio.gather(request, return_exceptions=True)
     assert (bench.responses.unread_bytes, bench.responses.shared_results) == (0, {})
+
+
+async def test_the_rest_of_a_response_takes_no_turns_after_its_client_has_disconnected() -> None:
+    """Beside many others that read nothing, each of its 240 pieces waited for a turn, and more clients came meanwhile."""
+    bench = Bench(UnreadResponses(), stored=b"x" * (8 * PIECE_BYTES))
+    middleware = LargeResponseMiddleware(bench.respond, responses=bench.responses)
+    scope: Scope = {"type": "http", "method": "GET", "state": {"caller": Caller(principal=ALICE, scopes=frozenset())}}
+    await middleware(scope, _receive_disconnect, (gone := Reader()).send)
+
+    assert [message["type"] for message in gone.sent] == ["http.response.start"]
+    assert bench.responses.unread_bytes == 0
 
 
 async def test_the_openapi_document_unread_on_many_connections_leaves_the_whole_reserve_to_results() -> None:
@@ -266,7 +283,8 @@ async def test_in_a_turn_of_the_event_loop_few_pieces_of_all_responses_are_writt
             pieces_when_quiet_was_done = _count_pieces(*greedy)
 
     assert {reader.body == bench.stored for reader in (*greedy, quiet)} == {True}
-    assert pieces_when_quiet_was_done <= 2 * PIECES_IN_TURN * (SIZE // PIECE_BYTES)
+    turns = SIZE // PIECE_BYTES + 2  # two for the look whether the client is there
+    assert pieces_when_quiet_was_done <= 2 * PIECES_IN_TURN * turns
 
 
 def _count_pieces(*readers: Reader) -> int:
