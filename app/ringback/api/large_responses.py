@@ -100,9 +100,9 @@ class _LargeResponse:
             try:
                 with self._memory.reserve_for_event(reader, len(body)):
                     for start in range(0, len(body), PIECE_BYTES):
-                        await self._turns.wait(reader)
                         if start % DISCONNECT_CHECK_BYTES == 0 and await self._request.is_disconnected():
                             return  # the server drops what is left, but each piece would wait for its turn
+                        await self._turns.wait(reader)
                         piece = {**message, "body": bytes(body[start : start + PIECE_BYTES])}
                         is_last = start + PIECE_BYTES >= len(body)
                         await self._send(piece if is_last else {**piece, "more_body": True})

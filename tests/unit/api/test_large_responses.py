@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import request_response
 from starlette.types import Message, Receive, Scope, Send
 
-from ringback.api.large_responses import PIECE_BYTES, PIECES_IN_TURN, LargeResponseMiddleware
+from ringback.api.large_responses import DISCONNECT_CHECK_BYTES, PIECE_BYTES, PIECES_IN_TURN, LargeResponseMiddleware
 from ringback.api.llms_endpoint import LLMS_TEXT
 from ringback.api.openapi_endpoint import OpenApiEndpoint
 from ringback.domain import jsontext
@@ -139,10 +139,6 @@ async def _receive() -> Message:
     raise AssertionError
 
 
-async def _receive_disconnect() -> Message:
-    return {"type": "http.disconnect"}
-
-
 async def test_many_readers_of_one_result_hold_one_copy_and_each_gets_all_of_it() -> None:
     bench = Bench(UnreadResponses(principal_bytes_max=SIZE))
     async with bench.stuck_readers(90) as readers:
@@ -206,12 +202,17 @@ async def test_a_reader_that_disconnects_gives_its_bytes_back() -> None:
 
 async def test_the_rest_of_a_response_takes_no_turns_after_its_client_has_disconnected() -> None:
     """Beside many others that read nothing, each of its 240 pieces waited for a turn, and more clients came meanwhile."""
-    bench = Bench(UnreadResponses(), stored=b"x" * (8 * PIECE_BYTES))
+    bench = Bench(UnreadResponses(), stored=b"x" * (3 * DISCONNECT_CHECK_BYTES))
     middleware = LargeResponseMiddleware(bench.respond, responses=bench.responses)
     scope: Scope = {"type": "http", "method": "GET", "state": {"caller": Caller(principal=ALICE, scopes=frozenset())}}
-    await middleware(scope, _receive_disconnect, (gone := Reader()).send)
+    gone = Reader()
 
-    assert [message["type"] for message in gone.sent] == ["http.response.start"]
+    async def receive() -> Message:
+        return await _receive() if len(gone.body) < DISCONNECT_CHECK_BYTES else {"type": "http.disconnect"}
+
+    await middleware(scope, receive, gone.send)
+
+    assert len(gone.body) == DISCONNECT_CHECK_BYTES
     assert bench.responses.unread_bytes == 0
 
 
@@ -283,8 +284,7 @@ async def test_in_a_turn_of_the_event_loop_few_pieces_of_all_responses_are_writt
             pieces_when_quiet_was_done = _count_pieces(*greedy)
 
     assert {reader.body == bench.stored for reader in (*greedy, quiet)} == {True}
-    turns = SIZE // PIECE_BYTES + 2  # two for the look whether the client is there
-    assert pieces_when_quiet_was_done <= 2 * PIECES_IN_TURN * turns
+    assert pieces_when_quiet_was_done <= 2 * PIECES_IN_TURN * (SIZE // PIECE_BYTES)
 
 
 def _count_pieces(*readers: Reader) -> int:
