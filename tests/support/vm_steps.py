@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,4 +28,5 @@ def counting_vm_steps(connection: sqlite3.Connection) -> Generator[VmSteps]:
     try:
         yield steps
     finally:
-        connection.set_progress_handler(None, INSTRUCTIONS_PER_STEP)
+        with suppress(sqlite3.ProgrammingError):  # it is closed
+            connection.set_progress_handler(None, INSTRUCTIONS_PER_STEP)
