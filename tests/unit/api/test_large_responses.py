@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import request_response
 from starlette.types import Message, Receive, Scope, Send
 
-from ringback.api.large_responses import PIECE_BYTES, PIECES_IN_TURN, LargeResponseMiddleware
+from ringback.api.large_responses import DISCONNECT_CHECK_BYTES, PIECE_BYTES, PIECES_IN_TURN, LargeResponseMiddleware
 from ringback.api.llms_endpoint import LLMS_TEXT
 from ringback.api.openapi_endpoint import OpenApiEndpoint
 from ringback.domain import jsontext
@@ -134,6 +134,8 @@ async def _wait(reader: Reader) -> None:
 
 
 async def _receive() -> Message:
+    """The client is there and sends nothing."""
+    await asyncio.Event().wait()
     raise AssertionError
 
 
@@ -196,6 +198,22 @@ async def test_a_reader_that_disconnects_gives_its_bytes_back() -> None:
     request.cancel()
     await asyncio.gather(request, return_exceptions=True)
     assert (bench.responses.unread_bytes, bench.responses.shared_results) == (0, {})
+
+
+async def test_the_rest_of_a_response_takes_no_turns_after_its_client_has_disconnected() -> None:
+    """Beside many others that read nothing, each of its 240 pieces waited for a turn, and more clients came meanwhile."""
+    bench = Bench(UnreadResponses(), stored=b"x" * (3 * DISCONNECT_CHECK_BYTES))
+    middleware = LargeResponseMiddleware(bench.respond, responses=bench.responses)
+    scope: Scope = {"type": "http", "method": "GET", "state": {"caller": Caller(principal=ALICE, scopes=frozenset())}}
+    gone = Reader()
+
+    async def receive() -> Message:
+        return await _receive() if len(gone.body) < DISCONNECT_CHECK_BYTES else {"type": "http.disconnect"}
+
+    await middleware(scope, receive, gone.send)
+
+    assert len(gone.body) == DISCONNECT_CHECK_BYTES
+    assert bench.responses.unread_bytes == 0
 
 
 async def test_the_openapi_document_unread_on_many_connections_leaves_the_whole_reserve_to_results() -> None:
