@@ -6,7 +6,7 @@ import orjson
 
 from ringback.domain.catch_up import CatchUp
 from ringback.domain.cursor import decode_log_position
-from ringback.domain.delivery import Delivery
+from ringback.domain.delivery import Delivery, DeliveryKind
 from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import Webhook
@@ -54,12 +54,13 @@ async def read_seq(engine: Engine, webhook: Webhook) -> CatchUp | None:
 
 
 async def list_sent_seqs(engine: Engine, webhook: Webhook) -> list[Delivery]:
-    """In the order of the log."""
+    """In the order of the log, without gaps: a gap has the place of another event, and a failure of it loses nothing."""
     where = DeliveryFilter(webhook_id=webhook.id)
     found = await engine.store.read(
         lambda tx: tx.deliveries.list_page(webhook.principal, where, position=None, limit=5000)
     )
-    return sorted(found, key=lambda delivery: delivery.seq or 0)
+    events = [delivery for delivery in found if delivery.kind is not DeliveryKind.GAP]
+    return sorted(events, key=lambda delivery: delivery.seq or 0)
 
 
 async def list_received_seqs(engine: Engine, webhook: Webhook) -> list[int]:

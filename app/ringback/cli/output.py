@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from ringback.cli.hints import name_commands
 from ringback.client import ClientError
+from ringback.client.problems import InvalidArgument
 from ringback.protocol.mcp_events.occurrence import format_timestamp
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def exit_on_errors(
     """A decorator of commands: the client's errors and the expected ones become one message and an exit code."""
     try:
         yield
-    except (ClientError, *expected) as error:
+    except (ClientError, InvalidArgument, *expected) as error:
         exit_with_error(str(error), exit_code=exit_code(error))
     except OSError as error:
         if error.filename is None:

@@ -15,6 +15,7 @@
     keys                … API keys
     portal_links        … portal links and the audit log
     operations          … health, metrics, public keys
+    arguments           checks of the methods' arguments
     resource_client     the base class of these groups of methods
     event_stream        EventStream: the event log over one connection, reconnected by cursor
     server_sent_events  … the frames of one response, read by httpx-sse with limits

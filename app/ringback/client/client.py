@@ -10,14 +10,10 @@ from typing import Any, Final, Self, Unpack
 
 import httpx
 
+from ringback.client.arguments import check_base_url, check_header_value, list_items, list_texts, quote_path_segment
 from ringback.client.erasures import ErasureMethods
 from ringback.client.events import EventMethods
-from ringback.client.http_transport import (
-    ClientClock,
-    HttpTransport,
-    SystemClientClock,
-    check_header_value,
-)
+from ringback.client.http_transport import ClientClock, HttpTransport, SystemClientClock
 from ringback.client.insights import InsightMethods
 from ringback.client.keys import KeyMethods
 from ringback.client.models import (
@@ -38,7 +34,6 @@ from ringback.client.portal_links import PortalLinkMethods
 from ringback.client.resource_client import (
     LONG_POLL_SPACING_SECONDS,
     WAIT_SECONDS_MAX,
-    quote_path_segment,
     without_none,
 )
 from ringback.client.results import ResultMethods
@@ -83,6 +78,7 @@ class RingbackClient(
         clock: ClientClock | None = None,
         principal: str | None = None,
     ) -> None:
+        base_url = check_base_url(base_url)
         clock = clock or SystemClientClock()
         self._owns_http = http is None
         self._http = http or _make_http_client(base_url, transport)
@@ -140,7 +136,7 @@ class RingbackClient(
         `accepts_input` says that you can `answer` the tool's requests for input. `rerun_policy` (never, if_safe, always) says
         whether the tool may run a second time when it is unknown whether it ran.
         """
-        key = idempotency_key or secrets.token_hex(IDEMPOTENCY_KEY_BYTES)
+        key = secrets.token_hex(IDEMPOTENCY_KEY_BYTES) if idempotency_key is None else idempotency_key
         body = {
             "upstream": upstream,
             "tool": tool,
@@ -170,7 +166,9 @@ class RingbackClient(
         If one is refused, the error's `extra["index"]` names it. The start is repeated when its response is lost, as in
         `start_call`.
         """
-        keyed = [{"idempotency_key": secrets.token_hex(IDEMPOTENCY_KEY_BYTES), **each} for each in calls]
+        keyed = [
+            {"idempotency_key": secrets.token_hex(IDEMPOTENCY_KEY_BYTES), **each} for each in list_items(calls, "calls")
+        ]
         started = await self._transport.fetch_model(
             StartedBatch, "POST", "/v1/calls/batch", body={"calls": keyed}, repeatable=True
         )
@@ -181,7 +179,7 @@ class RingbackClient(
         return await self._transport.fetch_model(
             Call,
             "GET",
-            f"/v1/calls/{quote_path_segment(call_id)}",
+            f"/v1/calls/{quote_path_segment(call_id, 'call_id')}",
             params=without_none({"wait_seconds": wait_seconds}),
             wait_seconds=wait_seconds,
         )
@@ -205,11 +203,12 @@ class RingbackClient(
         return await self._join(call_ids, "all", timeout_seconds)
 
     async def _join(self, call_ids: Sequence[str], mode: str, timeout_seconds: float | None) -> Sequence[Call]:
+        ids = list_texts(call_ids, "call_ids")
         ends_at = float("inf") if timeout_seconds is None else self._clock.monotonic() + timeout_seconds
         while True:
             began = self._clock.monotonic()
             wait_seconds = max(0.0, min(WAIT_SECONDS_MAX, ends_at - began))
-            body = {"call_ids": list(call_ids), "mode": mode, "wait_seconds": wait_seconds}
+            body = {"call_ids": ids, "mode": mode, "wait_seconds": wait_seconds}
             joined = await self._transport.fetch_model(
                 Joined, "POST", "/v1/calls/wait", body=body, wait_seconds=wait_seconds, repeatable=True
             )
@@ -242,7 +241,7 @@ class RingbackClient(
             "status": status,
             "upstream": upstream,
             "tool": tool,
-            "outcome": None if outcome is None else list(outcome),
+            "outcome": None if outcome is None else list_texts(outcome, "outcome"),
             "since": since and since.isoformat(),
             "until": until and until.isoformat(),
             "id_prefix": id_prefix,
@@ -256,7 +255,7 @@ class RingbackClient(
     async def cancel(self, call_id: str) -> Call:
         """Request the call's cancellation. Cooperative, idempotent, and without effect on a call that has ended."""
         return await self._transport.fetch_model(
-            Call, "POST", f"/v1/calls/{quote_path_segment(call_id)}/cancel", repeatable=True
+            Call, "POST", f"/v1/calls/{quote_path_segment(call_id, 'call_id')}/cancel", repeatable=True
         )
 
     async def cancel_calls(
@@ -292,7 +291,7 @@ class RingbackClient(
         """
         body = {"responses": {key: dict(response) for key, response in responses.items()}}
         return await self._transport.fetch_model(
-            Answered, "POST", f"/v1/calls/{quote_path_segment(call_id)}/input", body=body, repeatable=True
+            Answered, "POST", f"/v1/calls/{quote_path_segment(call_id, 'call_id')}/input", body=body, repeatable=True
         )
 
     async def adopt(self, upstream: str, task_id: str, **options: Unpack[AdoptOptions]) -> Started:
@@ -325,7 +324,7 @@ class RingbackClient(
         answer = await self._transport.fetch_model(
             ResumeToken,
             "POST",
-            f"/v1/calls/{quote_path_segment(call_id)}/resume-token",
+            f"/v1/calls/{quote_path_segment(call_id, 'call_id')}/resume-token",
             body={"revoke_older": revoke_older},
         )
         return answer.resume_token

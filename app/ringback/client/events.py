@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from ringback.client.arguments import list_items, quote_path_segment
 from ringback.client.event_stream import EventStream, ignore_truncation, reconnect_delay
 from ringback.client.models import Event, EventPage
 from ringback.client.options import EventOptions, NewEvent
@@ -13,7 +14,6 @@ from ringback.client.resource_client import (
     LONG_POLL_SPACING_SECONDS,
     WAIT_SECONDS_MAX,
     ResourceClient,
-    quote_path_segment,
     without_none,
 )
 from ringback.lazy_names import LazyModule
@@ -136,12 +136,13 @@ class EventMethods(ResourceClient):
 
     async def publish_events(self, events: Sequence[NewEvent]) -> Sequence[published_event_models.PublishedEvent]:
         """Publish up to 100 events of your own, in this order, all or none."""
+        sent = list_items(events, "events")
         published = await self._transport.fetch_model(
             published_event_models.PublishedEvents,
             "POST",
             "/v1/events/batch",
-            body={"events": list(events)},
-            repeatable=all("id" in event for event in events),
+            body={"events": sent},
+            repeatable=all("id" in event for event in sent),
         )
         return published.events
 
@@ -166,4 +167,4 @@ class EventMethods(ResourceClient):
 
 
 def _type_path(name: str) -> str:
-    return f"/v1/event-types/{quote_path_segment(name)}"
+    return f"/v1/event-types/{quote_path_segment(name, 'name')}"

@@ -18,6 +18,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from ringback import __version__
+from ringback.client.arguments import check_header_value, check_timeout
 from ringback.client.problems import PROBLEM_MEDIA_TYPE, ConnectionFailed, Unavailable, UnexpectedAnswer, build_problem
 
 M = TypeVar("M", bound=BaseModel)
@@ -38,7 +39,6 @@ PROXY_PATIENCE_FRACTION: Final = 0.8
 """Of the time after which a proxy responded with 504: the next wait ends before the proxy's time does."""
 EVENT_STREAM: Final = "text/event-stream"
 API_PREFIX: Final = "/v1/"
-PORT_MAX: Final = 65_535
 RETRY_AFTER_DIGITS_MAX: Final = 9
 """About thirty years in seconds; a longer value is ignored."""
 
@@ -73,11 +73,11 @@ class HttpTransport:
         principal: str | None = None,
     ) -> None:
         """With `principal`, every request of the API names it: the key's owner is an operator."""
-        self.base_url = _check_base_url(base_url)
+        self.base_url = base_url
         self._principal_params = {} if principal is None else {"principal": principal}
         self._headers = _default_headers(api_key)
         self._http = http
-        self._timeout_seconds = timeout_seconds
+        self._timeout_seconds = check_timeout(timeout_seconds, "timeout_seconds")
         self._clock = clock
         self._longest_wait_seconds = inf
         """What the proxies in between allow, as far as is known."""
@@ -222,31 +222,6 @@ def _unexpected_response(response: httpx.Response, where: str) -> UnexpectedAnsw
         f"The response of {_origin(response.url)} is invalid (at {where}). "
         f"Is this the URL of a Ringback, and is it older than this client ({__version__})?"
     )
-
-
-def check_header_value(text: str, *, what: str) -> str:
-    """The text, if it is valid in a header; raises ValueError otherwise."""
-    if not text or not text.isascii() or not text.isprintable() or text != text.strip():
-        raise ValueError(f"{what} must be printable ASCII characters, without surrounding spaces.")
-    return text
-
-
-def _check_base_url(base_url: str) -> str:
-    example = "Example: http://127.0.0.1:8090"
-    try:
-        url = httpx.URL(base_url)
-    except httpx.InvalidURL:
-        raise ValueError(f"The base URL is not a URL. {example}") from None
-    if not _is_plain_base_url(url):
-        raise ValueError(f"The base URL must be http or https, with only host, port and path. {example}")
-    return base_url.rstrip("/")
-
-
-def _is_plain_base_url(url: httpx.URL) -> bool:
-    """Whether the URL has a host, and no user info, query or fragment: paths are appended, and the API key authenticates."""
-    port_exists = url.port is None or 0 < url.port <= PORT_MAX
-    rest = url.userinfo or url.query or url.fragment
-    return url.scheme in {"http", "https"} and bool(url.host) and port_exists and not rest
 
 
 def _default_headers(api_key: str | None) -> dict[str, str]:

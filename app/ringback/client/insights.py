@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from ringback.client.resource_client import ResourceClient, quote_path_segment, without_none
+from ringback.client.arguments import quote_path_segment
+from ringback.client.resource_client import ResourceClient, without_none
 from ringback.lazy_names import LazyModule
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class InsightMethods(ResourceClient):
 
     async def session(self, client_session_id: str, *, principal: str | None = None) -> insight_models.SessionInsights:
         """A client session, with how its calls ended and its newest calls. An operator names its owner with `principal`."""
-        path = f"/v1/sessions/{quote_path_segment(client_session_id)}"
+        path = f"/v1/sessions/{quote_path_segment(client_session_id, 'client_session_id')}"
         return await self._transport.fetch_model(
             insight_models.SessionInsights, "GET", path, params=without_none({"principal": principal})
         )
@@ -41,5 +42,5 @@ class InsightMethods(ResourceClient):
     async def call_history(self, call_id: str) -> insight_models.CallHistory:
         """What happened to a call: events, deliveries with their attempts, and when its client came back."""
         return await self._transport.fetch_model(
-            insight_models.CallHistory, "GET", f"/v1/calls/{quote_path_segment(call_id)}/history"
+            insight_models.CallHistory, "GET", f"/v1/calls/{quote_path_segment(call_id, 'call_id')}/history"
         )

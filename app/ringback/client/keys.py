@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ringback.client.resource_client import ResourceClient, quote_path_segment, without_none
+from ringback.client.arguments import list_texts, quote_path_segment
+from ringback.client.resource_client import ResourceClient, without_none
 from ringback.lazy_names import LazyModule
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ class KeyMethods(ResourceClient):
         body = {
             "principal": principal,
             "name": name,
-            "scopes": scopes and list(scopes),
-            "upstreams": None if upstreams is None else list(upstreams),
+            "scopes": None if scopes is None else list_texts(scopes, "scopes"),
+            "upstreams": None if upstreams is None else list_texts(upstreams, "upstreams"),
             "expires_at": expires_at and expires_at.isoformat(),
             "expires_in_seconds": expires_in_seconds,
         }
@@ -51,7 +52,7 @@ class KeyMethods(ResourceClient):
     async def key(self, key_id: str) -> administration_models.ApiKey:
         """An API key, without the key itself."""
         return await self._transport.fetch_model(
-            administration_models.ApiKey, "GET", f"/v1/keys/{quote_path_segment(key_id)}"
+            administration_models.ApiKey, "GET", f"/v1/keys/{quote_path_segment(key_id, 'key_id')}"
         )
 
     async def rotate_key(
@@ -63,9 +64,12 @@ class KeyMethods(ResourceClient):
         """
         body = without_none({"overlap_seconds": overlap_seconds, "expires_in_seconds": expires_in_seconds})
         return await self._transport.fetch_model(
-            administration_models.RotatedApiKey, "POST", f"/v1/keys/{quote_path_segment(key_id)}/rotate", body=body
+            administration_models.RotatedApiKey,
+            "POST",
+            f"/v1/keys/{quote_path_segment(key_id, 'key_id')}/rotate",
+            body=body,
         )
 
     async def revoke_key(self, key_id: str) -> None:
         """Revoke an API key: its next request gets 401."""
-        await self._transport.send_request("DELETE", f"/v1/keys/{quote_path_segment(key_id)}")
+        await self._transport.send_request("DELETE", f"/v1/keys/{quote_path_segment(key_id, 'key_id')}")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ringback.client.arguments import quote_path_segment
 from ringback.client.problems import ClientError
-from ringback.client.resource_client import ResourceClient, quote_path_segment, without_none
+from ringback.client.resource_client import ResourceClient, without_none
 from ringback.lazy_names import LazyModule
 
 if TYPE_CHECKING:
@@ -55,5 +56,5 @@ class OperationMethods(ResourceClient):
     async def problem_type(self, slug: str) -> service_models.ProblemType:
         """The meaning of a problem type: the `slug` of a `Problem`. Raises `NotFound` for an unknown one."""
         return await self._transport.fetch_model(
-            service_models.ProblemType, "GET", f"/problems/{quote_path_segment(slug)}"
+            service_models.ProblemType, "GET", f"/problems/{quote_path_segment(slug, 'slug')}"
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from ringback.client.resource_client import ResourceClient, quote_path_segment, without_none
+from ringback.client.arguments import quote_path_segment
+from ringback.client.resource_client import ResourceClient, without_none
 from ringback.lazy_names import LazyModule
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class PortalLinkMethods(ResourceClient):
 
     async def delete_portal_link(self, link_id: str) -> None:
         """Delete a portal link: it shows nothing any more."""
-        await self._transport.send_request("DELETE", f"/v1/portal-links/{quote_path_segment(link_id)}")
+        await self._transport.send_request("DELETE", f"/v1/portal-links/{quote_path_segment(link_id, 'link_id')}")
 
     async def audit_entries(self) -> AsyncGenerator[administration_models.AuditEntry]:
         """Who changed what you own, newest first."""

@@ -14,7 +14,7 @@
         └── Unavailable        503                  not now; nothing was started
 
 The status determines the class. `slug`, the stable last part of the problem's type, is more specific (`idempotency-conflict`,
-`result-not-ready`). Any other status is a plain `Problem`.
+`result-not-ready`). Any other status is a plain `Problem`. An argument that cannot be sent is a ValueError, `InvalidArgument`.
 """
 
 from collections.abc import Mapping
@@ -26,6 +26,10 @@ PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
 
 class ClientError(Exception):
     """The base class of the client's errors. The text says what to do."""
+
+
+class InvalidArgument(ValueError):
+    """An argument that cannot be sent. The text names it."""
 
 
 class ConnectionFailed(ClientError):

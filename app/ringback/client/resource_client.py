@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
 
 from ringback.client.http_transport import ClientClock, HttpTransport
 from ringback.client.models import ListPage
@@ -37,8 +36,3 @@ class ResourceClient:
 
 def without_none(members: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
-
-
-def quote_path_segment(text: str) -> str:
-    """An id or a name as one segment of a path, with `/` escaped too."""
-    return quote(text, safe="")

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from ringback.client.arguments import quote_path_segment
 from ringback.client.http_transport import parse_object
-from ringback.client.resource_client import ResourceClient, quote_path_segment
+from ringback.client.resource_client import ResourceClient
 from ringback.lazy_names import LazyModule
 
 if TYPE_CHECKING:
@@ -43,4 +44,4 @@ class ResultMethods(ResourceClient):
 
 
 def _result_path(call_id: str) -> str:
-    return f"/v1/calls/{quote_path_segment(call_id)}/result"
+    return f"/v1/calls/{quote_path_segment(call_id, 'call_id')}/result"

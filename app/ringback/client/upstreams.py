@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from ringback.client.resource_client import ResourceClient, quote_path_segment, without_none
+from ringback.client.arguments import quote_path_segment
+from ringback.client.resource_client import ResourceClient, without_none
 from ringback.lazy_names import LazyModule
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class UpstreamMethods(ResourceClient):
         return await self._transport.fetch_model(
             upstream_models.UpstreamIntake,
             "POST",
-            f"/v1/upstreams/{quote_path_segment(upstream)}/{operation}",
+            f"/v1/upstreams/{quote_path_segment(upstream, 'upstream')}/{operation}",
             repeatable=True,
         )
 
@@ -84,10 +85,10 @@ class UpstreamMethods(ResourceClient):
     async def tools(self, upstream: str) -> Sequence[upstream_models.Tool]:
         return (
             await self._transport.fetch_model(
-                upstream_models.ToolList, "GET", f"/v1/upstreams/{quote_path_segment(upstream)}/tools"
+                upstream_models.ToolList, "GET", f"/v1/upstreams/{quote_path_segment(upstream, 'upstream')}/tools"
             )
         ).tools
 
 
 def _login_path(upstream: str) -> str:
-    return f"/v1/upstreams/{quote_path_segment(upstream)}/login"
+    return f"/v1/upstreams/{quote_path_segment(upstream, 'upstream')}/login"

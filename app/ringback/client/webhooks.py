@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator
 from datetime import datetime
 from typing import TYPE_CHECKING, Unpack
 
-from ringback.client.http_transport import check_header_value
+from ringback.client.arguments import check_header_value, quote_path_segment
 from ringback.client.options import NamedWebhookOptions, RedeliveryOptions, WebhookChange, WebhookOptions
-from ringback.client.resource_client import ResourceClient, quote_path_segment, without_none
+from ringback.client.resource_client import ResourceClient, without_none
 from ringback.lazy_names import LazyModule
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class WebhookMethods(ResourceClient):
 
     async def webhook(self, webhook_id: str) -> webhook_models.Webhook:
         return await self._transport.fetch_model(
-            webhook_models.Webhook, "GET", f"/v1/webhooks/{quote_path_segment(webhook_id)}"
+            webhook_models.Webhook, "GET", f"/v1/webhooks/{quote_path_segment(webhook_id, 'webhook_id')}"
         )
 
     async def change_webhook(self, webhook_id: str, **change: Unpack[WebhookChange]) -> webhook_models.ChangedWebhook:
@@ -81,12 +81,15 @@ class WebhookMethods(ResourceClient):
         A new URL, `state="active"` and `paused=False` make its pending deliveries due now.
         """
         return await self._transport.fetch_model(
-            webhook_models.ChangedWebhook, "PATCH", f"/v1/webhooks/{quote_path_segment(webhook_id)}", body=dict(change)
+            webhook_models.ChangedWebhook,
+            "PATCH",
+            f"/v1/webhooks/{quote_path_segment(webhook_id, 'webhook_id')}",
+            body=dict(change),
         )
 
     async def delete_webhook(self, webhook_id: str) -> None:
         """Remove a webhook and cancel its undelivered callbacks."""
-        await self._transport.send_request("DELETE", f"/v1/webhooks/{quote_path_segment(webhook_id)}")
+        await self._transport.send_request("DELETE", f"/v1/webhooks/{quote_path_segment(webhook_id, 'webhook_id')}")
 
     async def verify_webhook(self, webhook_id: str) -> webhook_models.ChangedWebhook:
         """Send a challenge to the webhook's URL now, and make its pending deliveries due.
@@ -94,7 +97,7 @@ class WebhookMethods(ResourceClient):
         `state` says whether the challenge was answered, `last_error` why not.
         """
         return await self._transport.fetch_model(
-            webhook_models.ChangedWebhook, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/verify"
+            webhook_models.ChangedWebhook, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id, 'webhook_id')}/verify"
         )
 
     async def test_webhook(self, webhook_id: str) -> webhook_models.RequestedDelivery:
@@ -103,7 +106,9 @@ class WebhookMethods(ResourceClient):
         `delivery(test.id)` shows the outcome.
         """
         return await self._transport.fetch_model(
-            webhook_models.RequestedDelivery, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/test"
+            webhook_models.RequestedDelivery,
+            "POST",
+            f"/v1/webhooks/{quote_path_segment(webhook_id, 'webhook_id')}/test",
         )
 
     async def rotate_secret(
@@ -114,7 +119,7 @@ class WebhookMethods(ResourceClient):
         return await self._transport.fetch_model(
             webhook_models.RotatedWebhook,
             "POST",
-            f"/v1/webhooks/{quote_path_segment(webhook_id)}/rotate-secret",
+            f"/v1/webhooks/{quote_path_segment(webhook_id, 'webhook_id')}/rotate-secret",
             body=body,
         )
 
@@ -141,7 +146,10 @@ class WebhookMethods(ResourceClient):
             }
         )
         return await self._transport.fetch_model(
-            webhook_models.Replay, "POST", f"/v1/webhooks/{quote_path_segment(webhook_id)}/replay", body=body
+            webhook_models.Replay,
+            "POST",
+            f"/v1/webhooks/{quote_path_segment(webhook_id, 'webhook_id')}/replay",
+            body=body,
         )
 
     async def deliveries(
@@ -180,13 +188,15 @@ class WebhookMethods(ResourceClient):
     async def delivery(self, delivery_id: str) -> webhook_models.DeliveryDetail:
         """A delivery with its attempts."""
         return await self._transport.fetch_model(
-            webhook_models.DeliveryDetail, "GET", f"/v1/deliveries/{quote_path_segment(delivery_id)}"
+            webhook_models.DeliveryDetail, "GET", f"/v1/deliveries/{quote_path_segment(delivery_id, 'delivery_id')}"
         )
 
     async def redeliver(self, delivery_id: str) -> webhook_models.RequestedDelivery:
         """Send a delivery again now. If it is still open, its next attempt is made now."""
         return await self._transport.fetch_model(
-            webhook_models.RequestedDelivery, "POST", f"/v1/deliveries/{quote_path_segment(delivery_id)}/redeliver"
+            webhook_models.RequestedDelivery,
+            "POST",
+            f"/v1/deliveries/{quote_path_segment(delivery_id, 'delivery_id')}/redeliver",
         )
 
     async def redeliver_many(self, **options: Unpack[RedeliveryOptions]) -> webhook_models.Redelivery:
@@ -200,7 +210,7 @@ class WebhookMethods(ResourceClient):
 
 
 def _named_path(name: str) -> str:
-    return f"/v1/webhooks/by-name/{quote_path_segment(name)}"
+    return f"/v1/webhooks/by-name/{quote_path_segment(name, 'name')}"
 
 
 def _idempotency_headers(key: str | None) -> dict[str, str]:

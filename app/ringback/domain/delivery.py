@@ -272,19 +272,13 @@ def build_delivery_update(
     )
 
 
-def leaves_gap(delivery: Delivery, result: AttemptResult | None) -> bool:
+def leaves_gap(delivery: Delivery) -> bool:
     """Whether a delivery that was given up leaves a gap that a `gap` envelope must report.
 
-    A receiver that refused permanently knows the event. Lost progress is no gap, and a replayed delivery has been reported
-    before.
+    A permanent failure (410, 413) loses the event too: what responded may have been a proxy, or a limit on the size of bodies.
+    Lost progress is no gap, and a replayed delivery has been reported before.
     """
-    is_permanent_failure = result is not None and result.status_code in PERMANENT_FAILURE_STATUS_CODES
-    return (
-        delivery.kind is DeliveryKind.EVENT
-        and delivery.seq is not None
-        and delivery.generation == 1
-        and not is_permanent_failure
-    )
+    return delivery.kind is DeliveryKind.EVENT and delivery.seq is not None and delivery.generation == 1
 
 
 def suspended_window(*, created_at: datetime, now: datetime) -> timedelta:

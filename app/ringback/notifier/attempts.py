@@ -168,7 +168,7 @@ class AttemptRecorder:
         after = health.webhook_after_failure(
             webhook, result, now=now, confirmed_now=confirmed_now, random_fraction=self._random_fraction()
         )
-        is_lost = update.state is DeliveryState.DEAD and leaves_gap(delivery, result)
+        is_lost = update.state is DeliveryState.DEAD and leaves_gap(delivery)
         return health.webhook_after_loss(after, delivery.seq or 0) if is_lost else after
 
     async def _record_state_change(self, tx: Transaction, previous: Webhook, updated: Webhook) -> None:
@@ -258,7 +258,7 @@ async def record_losses(tx: Transaction, deliveries: Collection[Delivery], measu
     """Record that receivers have missed deliveries that were given up without an attempt."""
     tx.on_commit(partial(measurements.record_given_up, len(deliveries)))
     tx.on_commit(partial(_log_given_up, deliveries))
-    lost = [delivery for delivery in deliveries if leaves_gap(delivery, None)]
+    lost = [delivery for delivery in deliveries if leaves_gap(delivery)]
     for webhook in await tx.webhooks.get_many({delivery.webhook_id for delivery in lost}, lock=True):
         first = min(delivery.seq or 0 for delivery in lost if delivery.webhook_id == webhook.id)
         await tx.webhooks.update(health.webhook_after_loss(webhook, first), WebhookPart.MISSED)

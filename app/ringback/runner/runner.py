@@ -140,9 +140,7 @@ class Runner:
                     await waiter.wait(pause_seconds)
 
     async def _drain_executions(self, shutdown: ShutdownSignal) -> None:
-        log.info(
-            "service.draining", extra={"calls": len(self._executions), "seconds": f"{self._config.drain_seconds:g}"}
-        )
+        log.info("service.draining", extra={"calls": len(self._executions), "seconds": self._config.drain_seconds})
         ends_at = self._clock.monotonic() + self._config.drain_seconds
         while self._executions and (remaining := ends_at - self._clock.monotonic()) > 0:
             await wait_first(self._execution_ended.wait(), self._clock.sleep(remaining))

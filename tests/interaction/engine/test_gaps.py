@@ -111,14 +111,41 @@ async def test_a_gap_that_could_not_be_delivered_is_sent_again(
     assert {gap.state for gap in await list_gap_envelopes(still)} == {DeliveryState.DEAD, DeliveryState.DELIVERED}
 
 
+@pytest.mark.requirement("R27")
+@pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("refusal", [410, 413])
-async def test_deliveries_that_a_receiver_rejected_leave_no_gap(
-    still: Engine, registered: Webhook, refusal: int
+async def test_an_event_that_a_receiver_rejected_permanently_is_lost_and_its_next_success_brings_one_gap(
+    still: Engine, refusal: int
 ) -> None:
+    board = ReceiversByHost(refusal)
     await still.finish_call(make_call())
-    await still.make_dispatcher(ReceiversByHost(refusal)).run_once()
-
+    (rejected,) = await still.read_events()
+    await run_rounds(still, board, 1)
     assert await states(still) == [DeliveryState.DEAD]
+
+    board.set_response(AGENT, 204)
+    for _ in range(2):
+        await still.finish_call(make_call())
+        await run_rounds(still, board)
+
+    (gap,) = [body for body in board.bodies() if body.get("type") == "gap"]
+    assert decode_log_position(gap["cursor"]).seq == rejected.seq - 1
+
+
+async def test_a_gap_that_a_receiver_rejects_permanently_brings_no_other(still: Engine, registered: Webhook) -> None:
+    await still.store.write(lambda tx: tx.webhooks.update(replace(registered, missed_from=1), WebhookPart.MISSED))
+
+    async def reject_gaps(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(410 if b'"gap"' in request.content else 204)
+
+    dispatcher = still.make_dispatcher(reject_gaps)
+    for _ in range(2):
+        await still.finish_call(make_call())
+        while await dispatcher.run_once():
+            pass
+
+    (gap,) = await list_gap_envelopes(still)
+    assert (gap.state, gap.attempts) == (DeliveryState.DEAD, 1)
     assert (await still.read_webhook(registered.id)).missed_from is None
 
 

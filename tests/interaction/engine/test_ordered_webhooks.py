@@ -25,7 +25,7 @@ LATER_SECONDS = 2 * ORDERED_GIVE_UP_SECONDS
 
 
 class FlakyReceiver:
-    """Responds as scripted, and then with 204; knows what was delivered, and which requests overlapped."""
+    """Responds to events as scripted, and then with 204; knows what was delivered, and which requests overlapped."""
 
     def __init__(self, script: list[int]) -> None:
         self._script = script
@@ -33,7 +33,10 @@ class FlakyReceiver:
         self._inside: set[str] = set()
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:
-        data = orjson.loads(request.content)["data"]
+        envelope = orjson.loads(request.content)
+        if envelope.get("type") == "gap":
+            return httpx.Response(204)
+        data = envelope["data"]
         key = data["client_session_id"] or data["call_id"]
         assert key not in self._inside
         self._inside.add(key)

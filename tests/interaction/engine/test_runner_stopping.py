@@ -38,7 +38,7 @@ async def test_calls_that_still_run_after_the_drain_end_as_unknown(
         stop.set()
 
     (draining,) = (record for record in caplog.records if record.message == "service.draining")
-    assert (draining.__dict__["calls"], draining.__dict__["seconds"]) == (2, "0")
+    assert (draining.__dict__["calls"], draining.__dict__["seconds"]) == (2, 0.0)
     assert len(tool.cancelled) == 1
     assert (await engine.read_call(running)).outcome is CallOutcome.UNKNOWN
     assert (await engine.read_call(waiting)).lease_token is None

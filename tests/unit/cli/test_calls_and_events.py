@@ -336,3 +336,10 @@ def test_a_portal_link_of_two_days_is_refused_with_its_option(run: Run) -> None:
     refused = run("portal-link", "create", "--expires", "2d")
 
     assert (refused.exit_code, "--expires" in refused.stderr) == (2, True)
+
+
+def test_an_empty_id_as_of_an_unset_variable_is_one_message(run: Run) -> None:
+    shown = run("calls", "show", "")
+
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert shown.stderr.startswith("Error: `call_id` must be")

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Self
 
+from ringback.client.arguments import list_items
 from ringback.client.client import RingbackClient
 from ringback.client.durable.call_runner import CallRunner
 from ringback.client.durable.clock import DurableClock, SystemDurableClock
@@ -31,7 +32,7 @@ from ringback.client.durable.runner_registry import RunnerRegistry
 from ringback.client.durable.state import MemoryRequestState, RequestStateManager
 from ringback.client.durable.target import CallTarget
 from ringback.client.options import CallbackOptions
-from ringback.client.problems import ClientError
+from ringback.client.problems import ClientError, InvalidArgument
 
 START_TIMEOUT_SECONDS: Final = 5.0
 """How long a request waits for what finds the call again. Servers that can send it do so at once."""
@@ -117,6 +118,8 @@ class DurableCaller:
         sent, and `NotRejoinable` is raised. Raises also `CallNotStarted`, `StartUnknown` and `IdempotencyConflict`.
         """
         require_json(arguments or {})
+        if idempotency_key == "":
+            raise InvalidArgument("The idempotency key is empty.")
         request = CallRequest(
             upstream=upstream,
             tool=tool,
@@ -250,8 +253,9 @@ class DurableCaller:
     async def _join_several(
         self, handles: Sequence[CallHandle | str], timeout_seconds: float | None, until: str
     ) -> Sequence[JoinedCall]:
+        found = list_items(handles, "handles")
         async with AsyncExitStack() as stack:
-            runners = [await stack.enter_async_context(self._runners.using(handle)) for handle in handles]
+            runners = [await stack.enter_async_context(self._runners.using(handle)) for handle in found]
             return await join_several([each.call.handle for each in runners], self._join_one, timeout_seconds, until)
 
     async def _join_one(self, handle: CallHandle) -> JoinedCall:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, cast
 
+from ringback.client.arguments import check_header_value
 from ringback.client.client import RingbackClient
 from ringback.client.durable.clock import RETRY_BACKOFF
 from ringback.client.durable.errors import CallNotStarted, StartUnknown
@@ -35,6 +36,7 @@ class RingbackTarget:
                 "A Ringback has several servers. Name one: request_call_tool(…, upstream='git'). If this URL is an MCP server "
                 f"and no Ringback, say so: DurableCaller(McpTarget({self.url!r})), or give the URL with its path, such as /mcp."
             )
+        check_header_value(request.idempotency_key, what="The idempotency key")
 
     async def aclose(self) -> None:
         if self._owns_client:

@@ -1,0 +1,105 @@
+"""Arguments that cannot be sent are refused by name, before a request. The service has no routes: a request would fail."""
+
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import respx
+
+from ringback.client import DurableCaller, RingbackClient, SyncRingbackClient
+from tests.support.mocked_requests import get_last_request
+from tests.unit.client.conftest import BASE_URL
+
+Method = Callable[[Any], Awaitable[object] | AsyncGenerator[object]]
+
+CALLS_OF_METHODS: dict[str, tuple[Method, str]] = {
+    "call": (lambda client: client.call(""), "`call_id`"),
+    "call .": (lambda client: client.call(".."), "`call_id`"),
+    "call None": (lambda client: client.call(None), "`call_id`"),
+    "result": (lambda client: client.result(""), "`call_id`"),
+    "put_webhook": (lambda client: client.put_webhook("", "https://agent.example/callback"), "`name`"),
+    "webhook": (lambda client: client.webhook(""), "`webhook_id`"),
+    "redeliver": (lambda client: client.redeliver(""), "`delivery_id`"),
+    "declare_event_type": (lambda client: client.declare_event_type(""), "`name`"),
+    "tools": (lambda client: client.tools(""), "`upstream`"),
+    "start_login": (lambda client: client.start_login(""), "`upstream`"),
+    "erase_session": (lambda client: client.erase_session(""), "`client_session_id`"),
+    "revoke_key": (lambda client: client.revoke_key(""), "`key_id`"),
+    "start_call": (lambda client: client.start_call("git", "git_log", idempotency_key=""), "idempotency key"),
+    "register_webhook": (
+        lambda client: client.register_webhook("https://agent.example/callback", idempotency_key=""),
+        "idempotency key",
+    ),
+    "wait_any": (lambda client: client.wait_any("call_1"), "`call_ids`"),
+    "wait_all": (lambda client: client.wait_all([1]), "`call_ids`"),
+    "start_calls": (lambda client: client.start_calls({"upstream": "git", "tool": "git_log"}), "`calls`"),
+    "publish_events": (lambda client: client.publish_events({"name": "order.paid"}), "`events`"),
+    "calls": (lambda client: client.calls(outcome="tool_error"), "`outcome`"),
+    "create_key scopes": (lambda client: client.create_key("alice", scopes="read"), "`scopes`"),
+    "create_key upstreams": (lambda client: client.create_key("alice", upstreams="git"), "`upstreams`"),
+}
+
+
+async def use(client: RingbackClient, method: Method) -> None:
+    match method(client):
+        case AsyncGenerator() as items:
+            await anext(items)
+        case started:
+            assert inspect.isawaitable(started)
+            await started
+
+
+@pytest.mark.parametrize(("method", "named"), CALLS_OF_METHODS.values(), ids=CALLS_OF_METHODS)
+async def test_an_argument_that_cannot_be_sent_is_refused_by_name(
+    client: RingbackClient, service: respx.MockRouter, method: Method, named: str
+) -> None:
+    with pytest.raises(ValueError, match=named):
+        await use(client, method)
+
+    assert not service.calls
+
+
+async def test_a_slash_and_a_space_within_an_id_are_escaped(client: RingbackClient, service: respx.MockRouter) -> None:
+    route = service.delete(url__regex=".*").respond(204)
+
+    await client.remove_event_type("a/../b c?d")
+
+    assert get_last_request(route).url.raw_path == b"/v1/event-types/a%2F..%2Fb%20c%3Fd"
+
+
+@pytest.mark.parametrize("construct", [RingbackClient, SyncRingbackClient])
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"base_url": None}, "base URL must be a text. Example: http"),
+        ({"base_url": b"http://ringback.example"}, "base URL must be a text"),
+        ({"timeout_seconds": -1}, "`timeout_seconds`"),
+        ({"timeout_seconds": 0}, "`timeout_seconds`"),
+        ({"timeout_seconds": float("nan")}, "`timeout_seconds`"),
+        ({"timeout_seconds": None}, "`timeout_seconds`"),
+    ],
+)
+def test_a_client_is_not_constructed_with_an_invalid_option(
+    construct: Callable[..., object], options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ValueError, match=named):
+        construct(**{"base_url": BASE_URL, **options})
+
+
+def test_the_client_without_await_refuses_the_same_arguments() -> None:
+    with SyncRingbackClient(BASE_URL) as ringback:
+        with pytest.raises(ValueError, match="`call_ids`"):
+            ringback.wait_any("call_1")
+        with pytest.raises(ValueError, match="idempotency key"):
+            ringback.start_call("git", "git_log", idempotency_key="")
+
+
+@pytest.mark.parametrize("url", [BASE_URL, f"{BASE_URL}/mcp"])
+async def test_a_durable_caller_refuses_an_empty_key_and_a_single_handle_where_several_are_expected(url: str) -> None:
+    async with DurableCaller(url) as caller:
+        with pytest.raises(ValueError, match="idempotency key"):
+            await caller.request_call_tool("git_log", upstream="git", idempotency_key="")
+        with pytest.raises(ValueError, match="`handles`"):
+            await caller.join_any("req_1")
+        assert await caller.list_calls() == []
