@@ -1,16 +1,17 @@
 """Event ids of legacy streams: a client that lost a stream sends the last one as `Last-Event-ID`.
 
-    base64(seal(JSON)) "." number [".last"]
+    base64(seal(JSON)) "." number [".last" or ".p" progress]
+           │                       │          └── the newest progress that the client has received on the stream
            │                       └── the event is the response: a client that has it lacks nothing of the stream
            └── what the stream carries, sealed for the session
 
 An event id contains what any process needs to respond again, so nothing is stored for a stream, and the response survives a
-restart. Only a session's own ids can be unsealed in it: forged ids and ids of other sessions are unknown. Number and mark are
+restart. Only a session's own ids can be unsealed in it: forged ids and ids of other sessions are unknown. Number and marks are
 not sealed: a client that changes them changes only what it gets itself.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from ringback.domain import jsontext
@@ -27,6 +28,7 @@ PARAMS_BYTES_MAX: Final = 2 * 1024
 """Params that an event id contains, as JSON. Each event of a stream repeats its id, and larger requests are rare."""
 REQUEST_ID_LENGTH_MAX: Final = 256
 LAST_EVENT_MARK: Final = ".last"
+PROGRESS_MARK: Final = ".p"
 _BUILTIN_TOOL_PREFIX: Final = "ringback_"
 
 
@@ -40,6 +42,8 @@ class StreamRequest:
     """None if they are too large. For tools/call of an upstream's tool, without the arguments."""
     call_id: CallId
     """The id of the call that this request starts, if it starts one."""
+    progress_sent: float | None = None
+    """The newest progress that the client has received, if it resumes the stream. Only greater progress may follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +79,19 @@ class EventIds:
     def parse(self, event_id: str) -> EventPosition:
         """The position that the id names; raises `InvalidCursor` for an id of another session, or none of ours."""
         prefix, _, rest = event_id.partition(".")
-        number = rest.removesuffix(LAST_EVENT_MARK)
+        number, progress_mark, progress = rest.removesuffix(LAST_EVENT_MARK).partition(PROGRESS_MARK)
         if len(event_id) > EVENT_ID_LENGTH_MAX or not (number.isascii() and number.isdecimal()):
             raise unknown_event_id()
         try:
+            progress_sent = float(progress) if progress_mark else None
             sealed = decode_base64(prefix)
             values = jsontext.loads(self._sealer.unseal(sealed, associated_data=self._associated_data))
         except (ValueError, UnsealError):
             raise unknown_event_id() from None
-        return EventPosition(_build_stream(values), int(number[:_NUMBER_DIGITS_MAX]), is_last=number != rest)
+        stream = _build_stream(values)
+        if isinstance(stream, StreamRequest):
+            stream = replace(stream, progress_sent=progress_sent)
+        return EventPosition(stream, int(number[:_NUMBER_DIGITS_MAX]), is_last=rest.endswith(LAST_EVENT_MARK))
 
     def _seal(self, values: list[Any]) -> str:
         return encode_base64(self._sealer.seal(jsontext.dumps(values), associated_data=self._associated_data))

@@ -1,9 +1,10 @@
 """Relays progress and log messages of the upstream while the client waits for a response.
 
-Progress goes only to a client that sent a progress token, and only increases (a MUST of the protocol). It comes live from the
-upstream, or up to a second late from the store if another process runs the call. Log messages go to clients that set a level:
-in the modern request, or with logging/setLevel in a legacy session. They are not stored, so only a client that waits at the
-node that runs the call gets them: the node that started it, unless the call was queued.
+Progress goes only to a client that sent a progress token, and only increases (a MUST of the protocol), also on a stream that
+the client resumes. It comes live from the upstream, or up to a second late from the store if another process runs the call. Log
+messages go to clients that set a level: in the modern request, or with logging/setLevel in a legacy session. They are not
+stored, so only a client that waits at the node that runs the call gets them: the node that started it, unless the call was
+queued.
 """
 
 from collections import OrderedDict
@@ -52,7 +53,8 @@ class ProgressRelay:
         self._context = context
         self._on_progress_sent = on_progress_sent
         self._progress_token = context.meta.get("progress_token")
-        self._last_progress: float | None = None
+        request = context.stream_request
+        self._last_progress = None if request is None else request.progress_sent
 
     @property
     def has_progress_token(self) -> bool:

@@ -16,12 +16,13 @@ from mcp.server.streamable_http import GET_STREAM_KEY, EventCallback, EventMessa
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCResponse
 
 from ringback.domain import jsontext
-from ringback.mcp_server.event_ids import LAST_EVENT_MARK, EventIds, OwnStream, StreamRequest
+from ringback.mcp_server.event_ids import LAST_EVENT_MARK, PROGRESS_MARK, EventIds, OwnStream, StreamRequest
 
 LOG_ENTRIES_MAX: Final = 256
 """Notifications kept for one session: as many as it has subscriptions."""
 LOG_MESSAGE_BYTES_MAX: Final = 4 * 1024
 """Params of a notification that is kept. Together a session keeps at most 1 MB, and usually nothing."""
+_PROGRESS_METHOD: Final = "notifications/progress"
 _SUBJECT_KEYS: Final = ("uri", "taskId", "progressToken")
 
 
@@ -32,6 +33,21 @@ class LogEntry:
     is_sent: bool
 
 
+@dataclass(slots=True, eq=False)
+class _RequestStream:
+    id_prefix: str
+    progress_sent: float | None
+
+    def create_event_id(self, number: int, message: JSONRPCMessage | None) -> str:
+        """The id of its next event."""
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            return f"{self.id_prefix}.{number}{LAST_EVENT_MARK}"
+        if isinstance(message, JSONRPCNotification) and message.method == _PROGRESS_METHOD:
+            self.progress_sent = (message.params or {}).get("progress")
+        mark = "" if self.progress_sent is None else f"{PROGRESS_MARK}{self.progress_sent}"
+        return f"{self.id_prefix}.{number}{mark}"
+
+
 class SessionEventStore(EventStore):
     """`is_own_stream_open` says whether the session's own stream is open now."""
 
@@ -40,26 +56,26 @@ class SessionEventStore(EventStore):
         self._log_id = log_id
         self._log_prefix = event_ids.seal_own_stream(OwnStream(log_id))
         self._log: OrderedDict[tuple[Any, ...], LogEntry] = OrderedDict()
-        self._prefixes: dict[str, str] = {}
+        self._request_streams: dict[str, _RequestStream] = {}
         self._last_number = 0
         self._is_own_stream_open = is_own_stream_open
 
     @contextmanager
     def open_stream(self, stream_id: str, request: StreamRequest) -> Generator[None]:
         """Give ids to the events of this stream until the context ends. Later events reach no client and get none."""
-        self._prefixes[stream_id] = prefix = self._event_ids.seal_request(request)
+        opened = _RequestStream(self._event_ids.seal_request(request), request.progress_sent)
+        self._request_streams[stream_id] = opened
         try:
             yield
         finally:
-            if self._prefixes.get(stream_id) is prefix:
-                del self._prefixes[stream_id]
+            if self._request_streams.get(stream_id) is opened:
+                del self._request_streams[stream_id]
 
     async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
         self._last_number += 1
         if stream_id != GET_STREAM_KEY:
-            prefix = self._prefixes.get(stream_id)
-            mark = LAST_EVENT_MARK if isinstance(message, JSONRPCResponse | JSONRPCError) else ""
-            return f"{prefix}.{self._last_number}{mark}" if prefix else ""
+            stream = self._request_streams.get(stream_id)
+            return "" if stream is None else stream.create_event_id(self._last_number, message)
         event_id = f"{self._log_prefix}.{self._last_number}"
         if isinstance(message, JSONRPCNotification):
             self._log_notification(message, event_id)

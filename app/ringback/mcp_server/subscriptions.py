@@ -5,7 +5,7 @@
                               it. After `FOLLOW_SECONDS_MAX` Ringback ends it, so that a returning client is authenticated
                               again
     resources/subscribe       and unsubscribe: notifications go to the session's own stream, on whichever node that is open
-    after `initialized`       notifications of changed lists go there too
+    after `initialized`       notifications of changed lists go there too; of event types if the client declares MCP Events
 
 Another caller's task or resource is left out of the acknowledgement, like one that does not exist. A stream begins with the
 current state of every task, so a returning client misses nothing that matters. Nothing is stored for a client that is away or
@@ -54,6 +54,7 @@ from ringback.mcp_server.session_notifications import (
 )
 from ringback.mcp_server.task_serializer import TaskSerializer
 from ringback.mcp_server.tasks import build_detailed_task, require_tasks_extension
+from ringback.protocol.mcp_events.names import EVENTS_EXTENSION, LIST_CHANGED_FLAG
 from ringback.services.event_streams import FOLLOW_SECONDS_MAX
 from ringback.services.mcp_sessions import with_subscription, without_subscription
 from ringback.waits import wait_first
@@ -252,12 +253,17 @@ class LegacySubscriptions:
 
     async def handle_initialized(self, context: RequestContext) -> None:
         """Start the notifications of changed lists."""
-        send = partial(send_to_session, context)
+        send, flags = partial(send_to_session, context), _list_flags(context)
         notifications = get_session_notifications(self._gateway, context)
         notifications.start_publisher(
-            _LIST_PUBLISHER,
-            lambda: self._publisher.publish_list_changes(context, LIST_CHANGED_METHODS, send),
+            _LIST_PUBLISHER, lambda: self._publisher.publish_list_changes(context, flags, send)
         )
+
+
+def _list_flags(context: RequestContext) -> Sequence[str]:
+    """The lists whose changes the client of a legacy session knows. SDK 1.x logs each notification that it does not know."""
+    knows_events = context.declares_extension(EVENTS_EXTENSION)
+    return [flag for flag in LIST_CHANGED_METHODS if flag != LIST_CHANGED_FLAG or knows_events]
 
 
 def _publisher_key(uri: str) -> str:

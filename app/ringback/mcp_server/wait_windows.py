@@ -10,7 +10,8 @@ For a tool of an upstream, the first of these that is set:
 tasks gets its task after the grace time. Then each window is shortened to
 
     RINGBACK_WAIT_SECONDS_MAX, which bounds every held response, and
-    less than the shortest wait that this client gave up (`client_patience`)
+    less than the shortest wait that this client gave up (`client_patience`), but to no less than `?wait=`, or what the
+    configuration of the tool or the upstream says: both were chosen for this client or this tool
 
 Progress that was sent to a client which then waits longer (`known_clients`) begins its window anew, up to
 RINGBACK_WAIT_SECONDS_MAX; but not for a client that gave up before.
@@ -26,11 +27,13 @@ import anyio
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.ids import CallId
 from ringback.mcp_server.call_options import read_client_session_id
-from ringback.mcp_server.client_patience import WINDOW_SECONDS_MIN, ClientKey, ClientPatience, shorten_window
+from ringback.mcp_server.client_patience import ClientKey, ClientPatience, shorten_window
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.known_clients import get_known_client
 from ringback.mcp_server.request_context import RequestContext
 
+POLL_SECONDS_MIN: Final = 1.0
+"""The wait of a built-in tool whose caller asks for none in particular, if tool calls wait less."""
 _CLIENT_NAME_LENGTH_MAX: Final = 128
 """Longer than the name and the version of every client; a client may send any text."""
 
@@ -52,31 +55,30 @@ class WaitWindows:
 
     def choose_tool_window(self, context: RequestContext, upstream: str, tool: str) -> WaitWindow:
         """The window of a call to an upstream's tool."""
-        configured_seconds = self._gateway.catalog.get_tool_config(upstream, tool).inline_wait_seconds
-        seconds = self._config.inline_wait_seconds if configured_seconds is None else configured_seconds
-        if (endpoint_seconds := context.read_endpoint_wait_seconds()) is not None:
-            seconds = endpoint_seconds
-        limited_seconds = self._limit_window(context, seconds)
+        chosen_seconds = context.read_endpoint_wait_seconds()
+        if chosen_seconds is None:
+            chosen_seconds = self._gateway.catalog.get_tool_config(upstream, tool).inline_wait_seconds
+        seconds = self._config.inline_wait_seconds if chosen_seconds is None else chosen_seconds
+        limited_seconds = self._limit_window(context, seconds, chosen_seconds=chosen_seconds)
         seconds_max = self._config.wait_seconds_max if self._waits_for_progress(context) else limited_seconds
         return WaitWindow(seconds=limited_seconds, seconds_max=seconds_max)
 
     def choose_grace_window(self, context: RequestContext, grace_seconds: float) -> WaitWindow:
         """The window of a client that gets a task after it."""
-        seconds = self._limit_window(context, grace_seconds)
+        seconds = self._limit_window(context, grace_seconds, chosen_seconds=context.read_endpoint_wait_seconds())
         return WaitWindow(seconds=seconds, seconds_max=seconds)
 
     def choose_poll_seconds(self, context: RequestContext, requested_seconds: float | None) -> float:
         """The wait of a built-in tool; None if its caller asks for none in particular."""
-        seconds = requested_seconds
+        seconds, endpoint_seconds = requested_seconds, context.read_endpoint_wait_seconds()
         if seconds is None:
-            endpoint_seconds = context.read_endpoint_wait_seconds()
             seconds = self._config.inline_wait_seconds if endpoint_seconds is None else endpoint_seconds
-            seconds = max(seconds, WINDOW_SECONDS_MIN)  # a tool that waits is no poll, even if tool calls do not wait
-        return self._limit_window(context, seconds)
+            seconds = max(seconds, POLL_SECONDS_MIN)  # a tool that waits is no poll, even if tool calls do not wait
+        return self._limit_window(context, seconds, chosen_seconds=endpoint_seconds)
 
     @contextmanager
     def observe_wait(self, context: RequestContext) -> Generator[None]:
-        """Record how long the client waited, if it disconnects or cancels its request in this context."""
+        """Record how long the client waited, and whether it disconnected or cancelled its request in this context."""
         started_at = self._gateway.clock.monotonic()
         ended_at: float | None = None
         call_id = None if context.stream_request is None else context.stream_request.call_id
@@ -91,8 +93,8 @@ class WaitWindows:
                 ended_at = context.request_closed_at
             has_come_back = call_id is not None and call_id not in self._waiting
             self._waiting.discard(call_id)
-            if ended_at is not None and not has_come_back and not self._gateway.lifecycle.shutdown_event.is_set():
-                self._patience.record_give_up(_get_client_key(context), after_seconds=ended_at - started_at)
+            if not has_come_back and not self._gateway.lifecycle.shutdown_event.is_set():
+                self._record_wait(context, started_at, given_up_at=ended_at)
 
     def forget_give_up(self, context: RequestContext) -> None:
         """Forget what looked as if the client gave up: it lost the stream of this request, and waits for the response again."""
@@ -100,8 +102,16 @@ class WaitWindows:
         if context.stream_request is not None:
             self._waiting.discard(context.stream_request.call_id)
 
-    def _limit_window(self, context: RequestContext, seconds: float) -> float:
-        return shorten_window(min(seconds, self._config.wait_seconds_max), self._get_shortest_wait(context))
+    def _record_wait(self, context: RequestContext, started_at: float, *, given_up_at: float | None) -> None:
+        if given_up_at is not None:
+            self._patience.record_give_up(_get_client_key(context), after_seconds=given_up_at - started_at)
+        elif self._patience:
+            self._patience.record_wait(_get_client_key(context), seconds=self._gateway.clock.monotonic() - started_at)
+
+    def _limit_window(self, context: RequestContext, seconds: float, *, chosen_seconds: float | None) -> float:
+        window_seconds = min(seconds, self._config.wait_seconds_max)
+        shortened_seconds = shorten_window(window_seconds, self._get_shortest_wait(context))
+        return max(shortened_seconds, min(window_seconds, chosen_seconds or 0.0))
 
     def _get_shortest_wait(self, context: RequestContext) -> float | None:
         return self._patience.get_shortest_wait(_get_client_key(context)) if self._patience else None

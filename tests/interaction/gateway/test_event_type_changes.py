@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+import pytest
+
 from ringback.domain.upstreams import Listing, UpstreamChange
 from tests.interaction.gateway.conftest import GatewayHarness
 
@@ -42,3 +44,25 @@ async def test_a_client_of_all_upstreams_is_notified_of_each_and_one_that_did_no
         assert (await stream.read_message())["method"] == LIST_CHANGED
         publish_change(gate, "plain", Listing.TOOLS)
         assert (await other.read_message())["method"] == "notifications/tools/list_changed"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "expected"),
+    [
+        ({}, "notifications/tools/list_changed"),
+        ({"extensions": {"io.modelcontextprotocol/events": {}}}, LIST_CHANGED),
+    ],
+)
+async def test_a_legacy_session_is_notified_if_its_client_declares_events(
+    gate: GatewayHarness, capabilities: dict[str, Any], expected: str
+) -> None:
+    async with (
+        gate.open_legacy_session("plain", capabilities=capabilities) as session,
+        session.open_event_stream() as stream,
+    ):
+        await session.request("ping", {})
+        publish_change(gate, "plain", Listing.EVENTS)
+        publish_change(gate, "plain", Listing.TOOLS)
+        notified = await stream.read_message()
+
+    assert notified["method"] == expected

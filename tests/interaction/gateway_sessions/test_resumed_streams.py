@@ -122,6 +122,32 @@ async def test_a_lost_stream_is_resumed_after_a_restart(files: RestartableRingba
     assert [call.name for call in files.stage.calls] == ["hold"]
 
 
+async def test_progress_that_a_client_has_received_does_not_come_again_on_the_resumed_stream(
+    files: RestartableRingback,
+) -> None:
+    """Progress increases for a token, and the resumed request has the token of the first one."""
+    params: Json = {"name": "steps", "arguments": {}, "_meta": {"progressToken": "p"}}
+    async with files.running(**LONG_WAIT) as running:
+        session = await open_session(running)
+        async with open_stream(session, "tools/call", params) as stream:
+            _, first, second = [await stream.next() for _ in range(3)]
+        await running.wait_until_ended()
+        after_first, opening_id = await resume_progress(session, first.id)
+        after_second, _ = await resume_progress(session, second.id)
+        after_opening, _ = await resume_progress(session, opening_id)
+    assert (after_first, after_second, after_opening) == ([2], [], [2])
+
+
+async def resume_progress(session: LegacyClientSession, event_id: str | None) -> tuple[list[float], str | None]:
+    """The progress on the resumed stream up to the response, and the id of its first event."""
+    progress = list[float]()
+    async with resume_stream(session, event_id) as stream:
+        opening = await stream.next()
+        while "result" not in (event := await stream.next()).data:
+            progress.append(event.data["params"]["progress"])
+    return progress, opening.id
+
+
 async def test_a_resumed_call_that_outlives_the_wait_is_answered_as_pending(files: RestartableRingback) -> None:
     async with files.running(inline_wait_seconds=0.1) as running:
         session = await open_session(running)

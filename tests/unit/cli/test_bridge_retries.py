@@ -168,9 +168,10 @@ async def test_an_error_of_the_service_is_not_repeated() -> None:
     assert response["error"]["message"] == "Send your API key.\N{REPLACEMENT CHARACTER}[2J"
 
 
-async def test_progress_reaches_the_client_before_and_after_a_loss() -> None:
+async def test_progress_reaches_the_client_before_and_after_a_loss_and_only_increases() -> None:
+    """The request that is sent again has the token of the first one."""
     first, second = ScriptedStream(), ScriptedStream()
-    for stream, progress in ((first, 1), (second, 2)):
+    for stream, progress in ((first, 1), (first, 2), (second, 1.5), (second, 2), (second, 3)):
         stream.write_event(
             {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 7, "progress": progress}}
         )
@@ -180,7 +181,7 @@ async def test_progress_reaches_the_client_before_and_after_a_loss() -> None:
         stage.service.script("tools/call", first, second)
         await stage.request("tools/call", CALL | MODERN_META)
 
-    assert [each["params"]["progress"] for each in stage.select("notifications/progress")] == [1, 2]
+    assert [each["params"]["progress"] for each in stage.select("notifications/progress")] == [1, 2, 3]
 
 
 async def test_a_reopened_subscription_reports_that_what_it_watches_may_have_changed() -> None:

@@ -15,7 +15,7 @@ def test_a_client_that_never_gave_up_keeps_its_window(window: float) -> None:
 
 
 @given(window=SECONDS, gave_up_after=SECONDS)
-def test_a_window_becomes_shorter_than_the_time_after_which_the_client_gave_up_or_a_second(
+def test_a_window_becomes_shorter_than_the_time_after_which_the_client_gave_up_or_the_least(
     window: float, gave_up_after: float
 ) -> None:
     shortened = shorten_window(window, gave_up_after)
@@ -33,13 +33,15 @@ def test_an_earlier_give_up_never_makes_a_window_longer(window: float, shorter: 
 
 
 @given(records=st.lists(st.tuples(CLIENTS, SECONDS)))
-def test_the_shortest_wait_of_each_client_is_remembered(records: list[tuple[tuple[str], float]]) -> None:
+def test_the_shortest_wait_of_each_client_that_may_be_a_time_out_is_remembered(
+    records: list[tuple[tuple[str], float]],
+) -> None:
     patience = ClientPatience()
     for client, seconds in records:
         patience.record_give_up(client, after_seconds=seconds)
 
     for client in ({client for client, _ in records}) | {("unseen",)}:
-        waits = [seconds for name, seconds in records if name == client]
+        waits = [seconds for name, seconds in records if name == client and seconds >= WINDOW_SECONDS_MIN]
         assert patience.get_shortest_wait(client) == (min(waits) if waits else None)
 
 
@@ -52,3 +54,25 @@ def test_the_client_unused_the_longest_is_forgotten_first() -> None:
     patience.record_give_up(("third",), after_seconds=5)
 
     assert [patience.get_shortest_wait((name,)) for name in ("first", "second", "third")] == [5, None, 5]
+
+
+def test_waits_that_a_client_does_not_give_up_lengthen_its_windows_until_they_are_the_default_again() -> None:
+    patience, windows = ClientPatience(), list[float]()
+    patience.record_give_up(("user",), after_seconds=3.0)
+    for _ in range(4):
+        windows.append(shorten_window(4.0, patience.get_shortest_wait(("user",))))
+        patience.record_wait(("user",), seconds=windows[-1])
+
+    assert windows == [2.0, 3.0, 4.0, 4.0]
+
+
+def test_a_time_out_is_the_same_each_time_and_lasts_until_a_wait_is_longer() -> None:
+    patience, client = ClientPatience(), ("hasty",)
+    for seconds in (5.0, 5.1):
+        patience.record_give_up(client, after_seconds=seconds)
+        patience.record_wait(client, seconds=3.0)
+
+    patience.record_wait(client, seconds=4.5)
+    assert patience.get_shortest_wait(client) == 5.1
+    patience.record_wait(client, seconds=40.0)
+    assert shorten_window(45.0, patience.get_shortest_wait(client)) == 45.0

@@ -23,6 +23,7 @@ class FakeClientSession:
                 meta=meta or {},
                 is_modern=False,
                 mcp_session_id=session_id,
+                stream_request=None,
                 sdk_context=SimpleNamespace(session=self, request_id=1),
             ),
         )

@@ -1,6 +1,7 @@
 """Event ids and the notifications that wait for a session's own stream: bounds, and what replaces what."""
 
 import os
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -53,6 +54,8 @@ def test_an_id_names_its_request_and_number_in_its_own_session_only() -> None:
     request = StreamRequest(request_id="é", method="tools/list", params={}, call_id=CALL_ID)
     event_id = f"{make_ids().seal_request(request)}.17"
     assert make_ids().parse(event_id) == EventPosition(request, 17)
+    after_progress = make_ids().parse(f"{event_id}.p2.5")
+    assert after_progress == EventPosition(replace(request, progress_sent=2.5), 17)
     own = f"{make_ids().seal_own_stream(OwnStream(LOG_ID))}.1"
     assert make_ids().parse(own) == EventPosition(OwnStream(LOG_ID), 1)
     for foreign in (event_id, own):
@@ -68,7 +71,22 @@ def test_an_id_sealed_with_a_key_that_left_the_ring_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    "number", ["", ".last", "1.last.last", "1last", "-1", "1.5", "1 ", "x", "\u0661", "9" * EVENT_ID_LENGTH_MAX]
+    "number",
+    [
+        "",
+        ".last",
+        "1.last.last",
+        "1last",
+        "-1",
+        "1.5",
+        "1.p",
+        "1.px",
+        "1.p1.p2",
+        "1 ",
+        "x",
+        "\u0661",
+        "9" * EVENT_ID_LENGTH_MAX,
+    ],
 )
 def test_an_id_with_an_odd_number_is_unknown(number: str) -> None:
     with pytest.raises(InvalidCursor):

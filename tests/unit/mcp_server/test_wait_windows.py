@@ -7,11 +7,10 @@ import pytest
 
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.upstreams import ToolConfig
-from ringback.mcp_server.client_patience import WINDOW_SECONDS_MIN
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.http_options import parse_wait_parameter
 from ringback.mcp_server.request_context import RequestContext
-from ringback.mcp_server.wait_windows import WaitWindow, WaitWindows
+from ringback.mcp_server.wait_windows import POLL_SECONDS_MIN, WaitWindow, WaitWindows
 from ringback.services.lifecycle import Lifecycle
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from tests.support.clock import FakeClock
@@ -154,7 +153,7 @@ def test_the_window_is_the_urls_or_the_tools_or_the_upstreams_or_the_settings_an
     [
         (None, None, SETTING),
         (20.0, None, 20.0),
-        (0.0, None, WINDOW_SECONDS_MIN),
+        (0.0, None, POLL_SECONDS_MIN),
         (2.0, 30.0, 30.0),
         (None, 60.0, LONGEST),
         (9.0, 0.0, 0.0),
@@ -173,13 +172,42 @@ def test_a_builtin_tool_waits_as_long_as_its_caller_asks_or_else_as_the_url_says
 def test_a_client_that_gave_up_gets_shorter_windows_of_every_kind(
     gateway: FakeGateway, windows: WaitWindows, session_id: str
 ) -> None:
-    context = make_context(session_id=session_id, endpoint_wait=40.0, meta={"client_session_id": "mine"})
+    context = make_context(session_id=session_id, meta={"client_session_id": "mine"})
     give_up(gateway, windows, context, 5.0)
 
-    assert windows.choose_tool_window(context, "git", "any").seconds == 3.0
+    assert windows.choose_tool_window(context, "time", "any").seconds == 3.0
     assert windows.choose_poll_seconds(context, 45.0) == 3.0
     assert windows.choose_grace_window(context, 10.0).seconds == 3.0
     assert windows.choose_grace_window(context, 0.5).seconds == 0.5
+
+
+def test_a_window_that_a_url_or_the_configuration_of_a_tool_chooses_is_not_shortened(
+    gateway: FakeGateway, windows: WaitWindows
+) -> None:
+    """Its user stopped a call, and the client waits as long as its URL says."""
+    chosen, other = make_context(session_id="s", endpoint_wait=20.0), make_context(session_id="s")
+    give_up(gateway, windows, chosen, 5.0)
+
+    assert windows.choose_tool_window(chosen, "time", "any").seconds == 20.0
+    assert windows.choose_grace_window(chosen, 10.0).seconds == 10.0
+    assert [windows.choose_poll_seconds(chosen, each) for each in (None, 15.0, 45.0)] == [20.0, 15.0, 20.0]
+    assert windows.choose_tool_window(other, "git", "any").seconds == 8.0
+    assert windows.choose_tool_window(other, "time", "any").seconds == 3.0
+
+
+def test_a_call_stopped_at_once_shortens_no_window_and_a_later_stop_only_the_next_ones(
+    gateway: FakeGateway, windows: WaitWindows
+) -> None:
+    context, chosen = make_context(session_id="s"), list[float]()
+    give_up(gateway, windows, context, 0.5)
+    assert windows.choose_tool_window(context, "time", "any").seconds == SETTING
+    give_up(gateway, windows, context, 3.0)
+    for _ in range(3):
+        chosen.append(windows.choose_tool_window(context, "time", "any").seconds)
+        with windows.observe_wait(context):
+            gateway.clock.advance(chosen[-1])
+
+    assert chosen == [2.0, 3.0, SETTING]
 
 
 def test_a_modern_client_without_a_session_shortens_nobodys_windows(gateway: FakeGateway, windows: WaitWindows) -> None:
@@ -258,9 +286,9 @@ def test_a_client_that_lost_its_stream_and_came_back_has_not_given_up(
         gateway.clock.advance(2)
         cast("Any", during).request_closed_at = gateway.clock.monotonic()
         windows.forget_give_up(make_context(session_id="s", call_id="call_1"))
-    assert windows.choose_tool_window(during, "git", "fast").seconds == 8.0
+    assert windows.choose_tool_window(during, "time", "any").seconds == SETTING
 
     give_up(gateway, windows, after, 2)
-    assert windows.choose_tool_window(after, "git", "fast").seconds < 8.0
+    assert windows.choose_tool_window(after, "time", "any").seconds < SETTING
     windows.forget_give_up(make_context(session_id="s", call_id="call_2"))
-    assert windows.choose_tool_window(after, "git", "fast").seconds == 8.0
+    assert windows.choose_tool_window(after, "time", "any").seconds == SETTING

@@ -33,6 +33,7 @@ from ringback.domain.cancel_keys import CANCEL_KEY_HEADER
 from ringback.domain.meta import IDEMPOTENCY_KEY_META_KEY
 
 LISTEN_METHOD: Final = "subscriptions/listen"
+_PROGRESS_METHOD: Final = "notifications/progress"
 ACKNOWLEDGED_METHOD: Final = "notifications/subscriptions/acknowledged"
 _LIST_CHANGED_METHODS: Final[Mapping[str, str]] = {
     f"{kind}ListChanged": f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources", "events")
@@ -63,6 +64,8 @@ class ForwardedRequest:
         self._attempts = 0
         self._is_acknowledged = False
         """Whether the client has the acknowledgement of its subscriptions/listen."""
+        self._last_progress: float | None = None
+        """The newest progress that the client has."""
 
     async def run(self) -> None:
         """Send it until there is a response for the client, and forward that."""
@@ -122,11 +125,23 @@ class ForwardedRequest:
             if self._is_acknowledged:
                 return await self._report_changes(message.params or {})
             self._is_acknowledged = True
+        if isinstance(message, JSONRPCNotification) and not self._is_new(message):
+            return None
         if self._event_stream is not None and isinstance(message, JSONRPCNotification):
             if (frame := self._event_stream.adapt_frame(message)) is None:
                 return None
             message = frame
         return await self._output.forward(message, stream=self)
+
+    def _is_new(self, notification: JSONRPCNotification) -> bool:
+        """False for progress that an earlier attempt brought: MCP demands that progress increases for a token."""
+        progress = (notification.params or {}).get("progress")
+        if notification.method != _PROGRESS_METHOD or not isinstance(progress, int | float):
+            return True
+        if self._last_progress is not None and progress <= self._last_progress:
+            return False
+        self._last_progress = progress
+        return True
 
     async def _report_changes(self, acknowledgement: Mapping[str, Any]) -> None:
         """Report that what a reopened stream subscribes to may have changed. The service itself repeats the state of tasks."""

@@ -221,9 +221,9 @@ class DurableCaller:
     ) -> Mapping[str, Any] | None:
         """Wait for the result, a CallToolResult in wire form; None if the time is over. Then join again, also elsewhere.
 
-        `on_progress` gets the last stored progress first and then live progress, which only rises; it may be async. A timeout
-        of 0 reads only the state. `forget_on_timeout` makes this the last join: after a timeout `forget_call` deletes the
-        state of the call.
+        `on_progress` gets the newest stored progress first, which an earlier join may have had, and then live progress, which
+        only rises and may leave out values in between; it may be async. A timeout of 0 reads only the state.
+        `forget_on_timeout` makes this the last join: after a timeout `forget_call` deletes the state of the call.
         Raises `CallFailed`, `InputRequired`, `UnknownHandle` or `NotRejoinable`, and errors of the target.
         """
         async with self._runners.using(handle) as runner:
