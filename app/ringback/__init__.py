@@ -50,7 +50,7 @@ Three rules carry everything:
     loop_turns    spreads work over turns of the event loop, fairly between its owners
     domain/       values, rules, and the ports that storage implements
     protocol/     MCP on the wire, for the service and for the durable caller
-    freed_memory  returns freed memory to the operating system
+    freed_memory  returns freed memory of large results to the operating system
     private_sqlite  the SQLite files of the libraries and the listener
     key_locks     one lock for each key
     backoff       the pause before the next attempt

@@ -35,7 +35,7 @@ from ringback.bootstrap.idle_stop import IdleWatch
 from ringback.bootstrap.tracing import open_tracer
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import RingbackError
-from ringback.freed_memory import map_large_blocks, returning_free_pages
+from ringback.freed_memory import map_large_blocks
 from ringback.http_server import (
     BoundedHttpProtocol,
     ConnectionLimiter,
@@ -150,7 +150,6 @@ def serve(
     limits = build_http_limits(settings, open_files_max=open_files_max)
     warn_about_open_files(limits, settings, open_files_max=open_files_max)
     with (
-        returning_free_pages(),
         ExitDeadline(seconds=settings.drain_seconds + exit_seconds) as deadline,
         open_tracer(os.environ, node=f"{socket.gethostname()}:{os.getpid()}") as tracer,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,

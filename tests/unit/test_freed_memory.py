@@ -1,11 +1,9 @@
-"""Freed memory returns to the operating system: large blocks, because they are mapped by themselves, and pages of the heaps."""
+"""Large blocks are mapped by themselves, so their memory returns to the operating system when they are freed."""
 
 import platform
 import subprocess
 import sys
 from typing import Final
-
-from tests.support.limits import WAIT_SECONDS
 
 PROGRAM: Final = """
 import ctypes
@@ -32,41 +30,6 @@ del second
 assert count_mapped_bytes() == before
 """
 """A process of its own: one whose heap has a free block of this size uses it, whatever the size from which malloc maps."""
-
-
-RETURNING_PROGRAM: Final = """
-import threading, time
-from pathlib import Path
-
-from ringback.freed_memory import returning_free_pages
-
-PAGE, SIZE = 4096, 64 * 1024
-
-def count_resident_bytes():
-    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
-
-blocks = [b"x" * SIZE for _ in range(2000)]
-kept = blocks[::2]  # between the freed ones, so that no end of the heap is free
-del blocks
-full = count_resident_bytes()
-with returning_free_pages(0.01):
-    while count_resident_bytes() > full - 800 * SIZE:
-        time.sleep(0.01)
-assert threading.active_count() <= 2 and len(kept) == 1000
-"""
-"""Ends when the freed half of the heap has left the process."""
-
-
-def test_free_pages_between_blocks_in_use_leave_the_process() -> None:
-    program = RETURNING_PROGRAM
-    if platform.libc_ver()[0] != "glibc":
-        program = "from ringback import freed_memory as m\nwith m.returning_free_pages(): pass"
-
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=WAIT_SECONDS
-    )
-
-    assert ended.returncode == 0, ended.stderr
 
 
 def test_a_large_block_is_mapped_after_another_one_was_freed() -> None:
