@@ -8,8 +8,8 @@ from http import HTTPStatus
 
 from ringback.cli.http_connections import (
     Header,
+    InvalidHttpRequest,
     ReceivedRequest,
-    UnreadableRequest,
     accept_connections,
     encode_response,
     read_request,
@@ -45,7 +45,7 @@ async def _respond(receiver: ReceiverApp, reader: asyncio.StreamReader) -> "_Res
     response = _Response()
     try:
         request = await read_request(reader, body_bytes_max=BODY_BYTES_MAX)
-    except UnreadableRequest as unreadable:
+    except InvalidHttpRequest as unreadable:
         response.status = unreadable.status
         return response
     if request is None:

@@ -25,7 +25,7 @@ Header = tuple[bytes, bytes]
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-class UnreadableRequest(Exception):
+class InvalidHttpRequest(Exception):
     """The request is not HTTP, or its headers are too large. It has the status of the response."""
 
     def __init__(self, status: HTTPStatus) -> None:
@@ -93,7 +93,7 @@ async def accept_connections(
 
 
 async def read_request(reader: asyncio.StreamReader, *, body_bytes_max: int) -> ReceivedRequest | None:
-    """The request, or None if the peer closes before its end. Raises `UnreadableRequest`."""
+    """The request, or None if the peer closes before its end. Raises `InvalidHttpRequest`."""
     request = ReceivedRequest(body_bytes_max=body_bytes_max)
     parser = httptools.HttpRequestParser(request)
     read_bytes = 0
@@ -102,9 +102,9 @@ async def read_request(reader: asyncio.StreamReader, *, body_bytes_max: int) -> 
         try:
             parser.feed_data(chunk)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            raise UnreadableRequest(HTTPStatus.BAD_REQUEST) from None
+            raise InvalidHttpRequest(HTTPStatus.BAD_REQUEST) from None
         if read_bytes > HEAD_BYTES_MAX and not request.body:
-            raise UnreadableRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            raise InvalidHttpRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
     if not request.is_complete:
         return None
     request.method = parser.get_method().decode("ascii")

@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qs, quote, urlsplit
 
-from ringback.cli.http_connections import UnreadableRequest, encode_response, read_request
+from ringback.cli.http_connections import InvalidHttpRequest, encode_response, read_request
 from ringback.protocol.upstream_logins import LOOPBACK_CALLBACK_PATH
 
 REQUEST_SECONDS: Final = 10.0
@@ -92,7 +92,7 @@ async def _read_target(reader: asyncio.StreamReader, path: str) -> str | None:
     """The target of a GET request for this path; None for any other request."""
     try:
         request = await read_request(reader, body_bytes_max=0)
-    except UnreadableRequest:
+    except InvalidHttpRequest:
         return None
     if request is None or request.method != "GET":
         return None

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Final
 
-from ringback.cli.http_connections import Header, UnreadableRequest, accept_connections, encode_response, read_request
+from ringback.cli.http_connections import Header, InvalidHttpRequest, accept_connections, encode_response, read_request
 from ringback.cli.server_checks.callbacks import CallbackRecorder, CallbackResponse, ReceivedPost, Respond, acknowledge
 
 LOOPBACK: Final = "127.0.0.1"
@@ -58,7 +58,7 @@ async def listening_endpoint(port: int, public_url: str | None) -> AsyncGenerato
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             endpoint.connection_count += 1
-            with suppress(UnreadableRequest):
+            with suppress(InvalidHttpRequest):
                 if (post := await _read_post(reader)) is not None:
                     response = endpoint.receive(post)
                     writer.write(encode_response(response.status, _encode_headers(response), response.body))
@@ -69,7 +69,7 @@ async def listening_endpoint(port: int, public_url: str | None) -> AsyncGenerato
 
 
 async def _read_post(reader: asyncio.StreamReader) -> ReceivedPost | None:
-    """None if the peer closes before the request ends, or its body is too large. Raises `UnreadableRequest`."""
+    """None if the peer closes before the request ends, or its body is too large. Raises `InvalidHttpRequest`."""
     request = await read_request(reader, body_bytes_max=REQUEST_BYTES_MAX)
     if request is None or len(request.body) > REQUEST_BYTES_MAX:
         return None
