@@ -93,12 +93,12 @@ class UnawaitedResponses:
 
     @contextmanager
     def awaiting_response(self) -> Generator[None]:
-        """Requests of this block have one response, for which the caller waits no longer than the block."""
+        """Requests of this block have one response, for which a cancelled caller waits no more."""
         response = OpenResponse()
         token = _RESPONSE.set(response)
         try:
             yield
-        except BaseException:
+        except asyncio.CancelledError:
             self._add(response)
             raise
         finally:
