@@ -106,10 +106,13 @@ class HoldingUpstream:
 
 
 @asynccontextmanager
-async def holding(begin: str, session: str) -> AsyncGenerator[HoldingUpstream]:
-    upstream = HoldingUpstream(begin, SESSIONS[session])
-    async with serving_raw(upstream.serve_connection, upstream.server):
-        yield upstream
+async def holding(kind: str, session: str = WITH_ID) -> AsyncGenerator[tuple[HoldingUpstream, UpstreamRegistry]]:
+    upstream = HoldingUpstream(kind, SESSIONS[session])
+    async with (
+        serving_raw(upstream.serve_connection, upstream.server),
+        open_upstreams(make_http_config(upstream.server.url)) as upstreams,
+    ):
+        yield upstream, upstreams
 
 
 async def cancel_held_call(upstream: HoldingUpstream, upstreams: UpstreamRegistry) -> None:
@@ -128,7 +131,7 @@ async def test_a_cancelled_call_closes_its_response_and_leaves_its_session_open(
     begin: str, session: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_response, "LATE_RESPONSE_SECONDS", 0.0)
-    async with holding(begin, session) as upstream, open_upstreams(make_http_config(upstream.server.url)) as upstreams:
+    async with holding(begin, session) as (upstream, upstreams):
         await cancel_held_call(upstream, upstreams)
         await asyncio.wait_for(upstream.hung_up.wait(), WAIT_SECONDS)
         after = await run_upstream_call(upstreams, "echo")
@@ -143,10 +146,7 @@ async def test_a_response_that_breaks_off_each_time_is_not_read_on_after_the_can
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(open_response, "LATE_RESPONSE_SECONDS", 0.0)
-    async with (
-        holding(BREAKS_OFF_AGAIN, WITH_ID) as upstream,
-        open_upstreams(make_http_config(upstream.server.url)) as upstreams,
-    ):
+    async with holding(BREAKS_OFF_AGAIN) as (upstream, upstreams):
         await cancel_held_call(upstream, upstreams)
         await run_upstream_call(upstreams, "echo")
         last = upstream.methods.count("GET")
@@ -160,10 +160,7 @@ async def test_the_oldest_response_that_no_caller_waits_for_is_closed_when_there
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(open_response, "UNAWAITED_MAX", 2)
-    async with (
-        holding("a stream", WITH_ID) as upstream,
-        open_upstreams(make_http_config(upstream.server.url)) as upstreams,
-    ):
+    async with holding("a stream") as (upstream, upstreams):
         for _ in range(2):
             await cancel_held_call(upstream, upstreams)
         assert not upstream.hung_up.is_set()
@@ -178,10 +175,7 @@ async def test_a_session_is_replaced_when_too_many_of_its_requests_got_no_respon
 ) -> None:
     """Any of their tools may still run and ask."""
     monkeypatch.setattr(session_module, "ABANDONED_REQUESTS_MAX", 2)
-    async with (
-        holding("nothing", WITH_ID) as upstream,
-        open_upstreams(make_http_config(upstream.server.url)) as upstreams,
-    ):
+    async with holding("nothing") as (upstream, upstreams):
         for _ in range(2):
             await cancel_held_call(upstream, upstreams)
         assert (await run_upstream_call(upstreams, "echo")).outcome is CallOutcome.RESULT
