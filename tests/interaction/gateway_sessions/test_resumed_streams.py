@@ -14,7 +14,6 @@ from tests.interaction.gateway_sessions.conftest import RestartableRingback, Run
 from tests.support.event_reader import open_stream, resume_stream
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, LegacyClientSession
-from tests.support.resource_upstream import NOTE_URI
 
 pytestmark = pytest.mark.requirement("R25")
 
@@ -361,51 +360,3 @@ async def test_a_changed_event_id_is_unknown(files: RestartableRingback) -> None
             async with resume_stream(session, changed) as answer:
                 await answer.response.aread()
                 assert answer.response.status_code == 422, place
-
-
-# -- the session's own stream -------------------------------------------------------------------------------------------------
-
-
-async def test_a_notification_that_no_stream_carried_comes_with_the_next_one(files: RestartableRingback) -> None:
-    async with files.running() as running:
-        session = await open_session(running, "/mcp/notes")
-        await session.request("resources/subscribe", {"uri": NOTE_URI})
-        await files.notes.wait_until(lambda: files.notes.subscribed)
-        await files.notes.publish_resource_change()
-        await running.wait_for_unsent(session)
-        async with resume_stream(session, None) as stream:
-            event = await stream.next()
-            assert (event.data["method"], event.data["params"]["uri"]) == ("notifications/resources/updated", NOTE_URI)
-
-
-async def test_a_client_whose_own_stream_broke_unnoticed_opens_it_again(files: RestartableRingback) -> None:
-    """The first response is never closed by the client; Last-Event-ID shows that its client has left it."""
-    async with files.running() as running:
-        session = await open_session(running, "/mcp/notes")
-        await session.request("resources/subscribe", {"uri": NOTE_URI})
-        await files.notes.wait_until(lambda: files.notes.subscribed)
-        async with resume_stream(session, None) as broken:
-            await files.notes.publish_resource_change()
-            event_id = (await broken.next()).id
-            async with resume_stream(session, None) as second:
-                assert second.response.status_code == 409
-            async with resume_stream(session, event_id) as stream:
-                await files.notes.publish_resource_change()
-                assert (await stream.next()).data["params"]["uri"] == NOTE_URI
-
-
-async def test_notifications_after_the_last_event_come_again_and_earlier_ones_do_not(
-    files: RestartableRingback,
-) -> None:
-    async with files.running() as running:
-        session = await open_session(running, "/mcp/notes")
-        await session.request("resources/subscribe", {"uri": NOTE_URI})
-        await files.notes.wait_until(lambda: files.notes.subscribed)
-        async with resume_stream(session, None) as stream:
-            await files.notes.publish_resource_change()
-            first_id = (await stream.next()).id
-            await files.notes.publish_list_changes()
-            methods = {(await stream.next()).data["method"] for _ in range(2)}
-        async with resume_stream(session, first_id) as stream:
-            again = {(await stream.next()).data["method"] for _ in range(2)}
-    assert again == methods == {"notifications/tools/list_changed", "notifications/resources/list_changed"}
