@@ -17,6 +17,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Final
 
+Work = Callable[[], bool | None]
+
 BUSY_TURN_SECONDS: Final = 0.0001
 """A longer turn had other work, and a pause follows. What waits for a turn runs in the next one, and is not in this time."""
 PAUSED_TURN_SECONDS_MAX: Final = 0.02
@@ -47,30 +49,41 @@ class LoopTurns:
         self._turn_began_at = 0.0
         self._is_turn_open = False
         self._count_in_turn = 0
-        self._waiting: OrderedDict[Hashable, deque[Callable[[], None]]] = OrderedDict()
+        self._waiting: OrderedDict[Hashable, deque[Work]] = OrderedDict()
         """By owner. The first one is next."""
         self._rests_until: OrderedDict[Hashable, int] = OrderedDict()
         """The number of the turn before which the owner has no other one. The first one is over first."""
 
-    def run(self, owner: Hashable, work: Callable[[], None]) -> None:
-        """Call `work` now or in a later turn."""
+    def run(self, owner: Hashable, work: Work) -> None:
+        """Call `work` now or in a later turn. If it returns False, it had nothing to do, and another one runs in its turn."""
         if self._count_in_turn >= self._in_turn_max or owner in self._waiting or owner in self._rests_until:
             self._waiting.setdefault(owner, deque()).append(work)
         else:
             self._run(owner, work)
 
-    async def wait(self, owner: Hashable) -> None:
-        """Return now or in a later turn."""
+    async def wait(self, owner: Hashable, is_needed: Callable[[], bool] = lambda: True) -> None:
+        """Return now or in a later turn. A wait that is not needed any more, or is cancelled, takes no turn."""
+        if not is_needed():
+            return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.run(owner, lambda: None if done.done() else done.set_result(None))
+
+        def go_on() -> bool:
+            if done.done():
+                return False
+            done.set_result(None)
+            return is_needed()
+
+        self.run(owner, go_on)
         await done
 
-    def _run(self, owner: Hashable, work: Callable[[], None]) -> None:
+    def _run(self, owner: Hashable, work: Work) -> None:
         self._open_turn()
         self._count_in_turn += 1
         if self._rest_turns:
             self._rests_until[owner] = self._turn_number + self._rest_turns + 1
-        work()
+        if work() is False:
+            self._count_in_turn -= 1
+            self._rests_until.pop(owner, None)
 
     def _open_turn(self) -> None:
         if not self._is_turn_open:
@@ -97,7 +110,7 @@ class LoopTurns:
         if self._rests_until:
             self._open_turn()
 
-    def _take_next(self) -> tuple[Hashable, Callable[[], None]] | None:
+    def _take_next(self) -> tuple[Hashable, Work] | None:
         """The owner whose turn it is, and its oldest work; None if none waits, or all that wait rest.
 
         The owner then moves behind the others. An owner may be None: requests through a trusted proxy have no peer.

@@ -1,6 +1,7 @@
 """Requests that arrive together start in several turns of the event loop, and a peer with many of them delays no other peer."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 from ringback.loop_turns import LoopTurns
@@ -106,3 +107,36 @@ async def test_an_owner_rests_for_some_turns_after_each_of_its_works_and_no_othe
     assert turn_numbers == [4, 8, 12, 16]
     turns.run("burst", partial(started.append, "after its rest"))
     assert started[-1] == "after its rest"
+
+
+async def test_work_that_has_become_needless_takes_no_turn_and_its_owner_does_not_rest_for_it() -> None:
+    turns, started = LoopTurns(1, rest_turns=3), list[str]()
+    turns.run("other", partial(started.append, "other"))
+    for _ in range(50):
+        turns.run("burst", lambda: False)
+    turns.run("burst", partial(started.append, "needed"))
+
+    await asyncio.sleep(0)
+
+    assert started == ["other", "needed"]
+
+
+async def test_a_wait_that_is_not_needed_any_more_ends_without_a_turn() -> None:
+    turns, passed = LoopTurns(1), list[str]()
+    needed = True
+
+    async def wait(name: str, is_needed: Callable[[], bool]) -> None:
+        await turns.wait("stream", is_needed)
+        passed.append(name)
+
+    tasks = [asyncio.create_task(wait(f"gone {number}", lambda: needed)) for number in range(50)]
+    tasks.append(asyncio.create_task(wait("there", lambda: True)))
+    await asyncio.sleep(0)
+    needed = False
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+    assert "there" in passed
+    await asyncio.wait(tasks)
+    await asyncio.create_task(wait("at once", lambda: False))
+    assert passed[-1] == "at once"

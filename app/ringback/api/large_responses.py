@@ -6,10 +6,11 @@ from its last event, or asks for its call again.
 """
 
 import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringback.api.problems import problem_response
@@ -19,6 +20,7 @@ from ringback.loop_turns import LoopTurns
 from ringback.services.response_hooks import drop_response_hook
 from ringback.services.unread_responses import (
     ADDRESS_READER_PREFIX,
+    IS_CONNECTED,
     LARGE_RESPONSE_BYTES,
     ResponseMemory,
     UnreadResponses,
@@ -26,9 +28,6 @@ from ringback.services.unread_responses import (
 
 PIECE_BYTES: Final = 64 * 1024
 """Of a large body, passed on at once. The server accepts the next piece when the client has read most of the earlier ones."""
-DISCONNECT_CHECK_BYTES: Final = 16 * PIECE_BYTES
-"""Between two looks whether the client is still there; each takes a turn of the event loop. Beside a hundred clients that read
-nothing and disconnect, responses without a client grew by one and a half a second."""
 PIECES_IN_TURN: Final = 1
 """Pieces of all responses that are written in one turn of the event loop. The system's buffer of a connection takes megabytes
 before anything is read, and a hundred connections that get a piece in each turn delay each turn by some ten milliseconds."""
@@ -62,7 +61,8 @@ class _LargeResponse:
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._request = Request(scope, receive)
+        self._is_connected: Callable[[], bool] = scope.get("extensions", {}).get(IS_CONNECTED, lambda: True)
+        """Pieces for clients that have disconnected would wait for turns, and their clients come back faster than they end."""
         self._memory = memory
         self._turns = turns
         self._is_refused = False
@@ -100,9 +100,9 @@ class _LargeResponse:
             try:
                 with self._memory.reserve_for_event(reader, len(body)):
                     for start in range(0, len(body), PIECE_BYTES):
-                        if start % DISCONNECT_CHECK_BYTES == 0 and await self._request.is_disconnected():
-                            return  # the server drops what is left, but each piece would wait for its turn
-                        await self._turns.wait(reader)
+                        await self._turns.wait(reader, self._is_connected)
+                        if not self._is_connected():
+                            return
                         piece = {**message, "body": bytes(body[start : start + PIECE_BYTES])}
                         is_last = start + PIECE_BYTES >= len(body)
                         await self._send(piece if is_last else {**piece, "more_body": True})

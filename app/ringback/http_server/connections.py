@@ -77,8 +77,11 @@ class ConnectionLimiter:
     def __len__(self) -> int:
         return len(self._open)
 
-    def run_in_turn(self, peer: str | None, method: str, start: Callable[[], None]) -> None:
-        """Start a request now or in a later turn of the event loop. Clients of a trusted proxy are no one peer (None)."""
+    def run_in_turn(self, peer: str | None, method: str, start: Callable[[], bool | None]) -> None:
+        """Start a request now or in a later turn of the event loop. Clients of a trusted proxy are no one peer (None).
+
+        `start` returns False if the request has ended meanwhile.
+        """
         is_read = method in READ_METHODS and peer is not None
         (self._read_turns if is_read else self._turns).run(peer, start)
 

@@ -32,6 +32,7 @@ from ringback.http_server.error_responses import (
 from ringback.http_server.flow_control import CountingTransport, StoppableFlowControl
 from ringback.http_server.framing import framing_header_lines, is_unambiguous
 from ringback.http_server.limits import ConnectionPhase, HttpLimits
+from ringback.services.unread_responses import IS_CONNECTED
 
 PARSE_SLICE_BYTES: Final = 16 * 1024
 """Bytes parsed at once. A limit may be exceeded by this much before it is noticed."""
@@ -221,9 +222,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """Not at once if many requests arrive together (`loop_turns`)."""
+        cycle.scope["extensions"] = {IS_CONNECTED: lambda: not cycle.disconnected}
         start = partial(super()._start_asgi_task, cycle, app)
         self._connection_limiter.run_in_turn(
-            self.peer, cycle.scope["method"], lambda: None if cycle.disconnected else start()
+            self.peer, cycle.scope["method"], lambda: False if cycle.disconnected else start()
         )
 
     def on_response_complete(self) -> None:

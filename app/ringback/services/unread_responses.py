@@ -42,6 +42,9 @@ PARSED_COPIES: Final = 2
 """An MCP response is held as JSON and as the objects that it was made from."""
 UNREAD_QUOTA: Final = "unread_response_bytes"
 RETRY_AFTER_SECONDS: Final = 10
+IS_CONNECTED: Final = "ringback.is_connected"
+"""The key, in the extensions of a request's ASGI scope, of a function that says whether its client is still connected. The HTTP
+server sets it, because ASGI's own `receive` takes a turn of the event loop to say so."""
 _STATE_KEY: Final = "ringback.response_memory"
 
 

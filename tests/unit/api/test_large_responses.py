@@ -1,7 +1,7 @@
 """Large responses whose clients do not read: how many bytes they hold, and what the next client gets."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import request_response
 from starlette.types import Message, Receive, Scope, Send
 
-from ringback.api.large_responses import DISCONNECT_CHECK_BYTES, PIECE_BYTES, PIECES_IN_TURN, LargeResponseMiddleware
+from ringback.api.large_responses import PIECE_BYTES, PIECES_IN_TURN, LargeResponseMiddleware
 from ringback.api.llms_endpoint import LLMS_TEXT
 from ringback.api.openapi_endpoint import OpenApiEndpoint
 from ringback.domain import jsontext
@@ -24,6 +24,7 @@ from ringback.services.response_hooks import on_response_written, response_writt
 from ringback.services.unread_responses import (
     ADDRESS_READER_PREFIX,
     GUARANTEED_BYTES,
+    IS_CONNECTED,
     LARGE_RESPONSE_BYTES,
     PRINCIPAL_UNREAD_BYTES_MAX,
     RESERVED_BYTES,
@@ -96,12 +97,18 @@ class Bench:
         return memory.use_shared(principal, call, bytes(bytearray(self.stored)))
 
     async def request(
-        self, reader: Reader, principal: Principal = ALICE, *, through: LargeResponseMiddleware | None = None
+        self,
+        reader: Reader,
+        principal: Principal = ALICE,
+        *,
+        through: LargeResponseMiddleware | None = None,
+        is_connected: Callable[[], bool] = lambda: True,
     ) -> None:
         scope: Scope = {
             "type": "http",
             "method": "GET",
             "state": {"caller": Caller(principal=principal, scopes=frozenset())},
+            "extensions": {IS_CONNECTED: is_connected},
         }
         middleware = through or LargeResponseMiddleware(self.respond, responses=self.responses)
         await middleware(scope, _receive, reader.send)
@@ -201,18 +208,25 @@ async def test_a_reader_that_disconnects_gives_its_bytes_back() -> None:
 
 
 async def test_the_rest_of_a_response_takes_no_turns_after_its_client_has_disconnected() -> None:
-    """Beside many others that read nothing, each of its 240 pieces waited for a turn, and more clients came meanwhile."""
-    bench = Bench(UnreadResponses(), stored=b"x" * (3 * DISCONNECT_CHECK_BYTES))
+    """Each of its 240 pieces waited for a turn beside others that read nothing, and more clients came meanwhile."""
+    bench = Bench(UnreadResponses())
     middleware = LargeResponseMiddleware(bench.respond, responses=bench.responses)
-    scope: Scope = {"type": "http", "method": "GET", "state": {"caller": Caller(principal=ALICE, scopes=frozenset())}}
-    gone = Reader()
+    gone = [Reader() for _ in range(50)]
+    connected = True
 
-    async def receive() -> Message:
-        return await _receive() if len(gone.body) < DISCONNECT_CHECK_BYTES else {"type": "http.disconnect"}
+    def is_connected() -> bool:
+        return connected
 
-    await middleware(scope, receive, gone.send)
+    tasks = [
+        asyncio.create_task(bench.request(reader, through=middleware, is_connected=is_connected)) for reader in gone
+    ]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    connected, written = False, _count_pieces(*gone)
+    tasks.append(asyncio.create_task(bench.request(there := Reader(), through=middleware)))
+    await asyncio.wait(tasks)
 
-    assert len(gone.body) == DISCONNECT_CHECK_BYTES
+    assert (_count_pieces(*gone), there.body) == (written, bench.stored)
     assert bench.responses.unread_bytes == 0
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ringback.services.unread_responses import IS_CONNECTED
 from tests.unit.http_server.conftest import App, ConnectionHarness, run_loop_turns
 
 POST = b"POST / HTTP/1.1\r\nhost: x\r\n"
@@ -78,6 +79,22 @@ async def test_a_client_that_vanishes_behind_a_pipelined_request_is_missed_by_th
     bench.lose_connection(protocol)
     await run_loop_turns()
     assert app.disconnects == 1
+    app.answering.set()
+
+
+async def test_the_application_sees_a_disconnect_without_a_turn_of_the_event_loop(
+    bench: ConnectionHarness, app: App
+) -> None:
+    app.answering.clear()
+    protocol, _ = bench.connect()
+    protocol.data_received(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    await run_loop_turns()
+    is_connected = app.scopes[0]["extensions"][IS_CONNECTED]
+    assert is_connected()
+
+    bench.lose_connection(protocol)
+
+    assert not is_connected()
     app.answering.set()
 
 
