@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 import starlette.routing
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from ringback.api import app as ringback_api
 from ringback.storage.sqlite import database
@@ -38,12 +38,16 @@ trust_one_authority()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile(
-    "default", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-settings.register_profile(
-    "deep", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+for profile, examples in {"default": 40, "deep": 2000}.items():
+    settings.register_profile(
+        profile,
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+        # Explaining a failure traces each line. For a state machine with a store that takes minutes, until the test is ended
+        # for its time, and the failing example is never printed.
+        phases=set(Phase) - {Phase.explain},
+    )
 PROFILE = os.environ.get("RINGBACK_TEST_PROFILE", "default")
 settings.load_profile(PROFILE)
 

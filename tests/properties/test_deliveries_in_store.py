@@ -277,6 +277,8 @@ class DeliveriesInStore(RuleBasedStateMachine):
         step = MINUTES[letter.attempts - 1] if letter.attempts <= len(MINUTES) else None
         if box.answers == 410:
             letter.state = "dead"
+            if not letter.gap:
+                box.lose(letter.seq)
         elif step is None or self._now + step > letter.created_at + GIVE_UP:
             self._give_up(box, letter)
         else:

@@ -61,7 +61,7 @@ class _LargeResponse:
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._is_connected: Callable[[], bool] = scope.get("extensions", {}).get(IS_CONNECTED, lambda: True)
+        self._is_connected: Callable[[], bool] = scope["state"].get(IS_CONNECTED, lambda: True)
         """Pieces for clients that have disconnected would wait for turns, and their clients come back faster than they end."""
         self._memory = memory
         self._turns = turns

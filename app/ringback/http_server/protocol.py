@@ -222,7 +222,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """Not at once if many requests arrive together (`loop_turns`)."""
-        cycle.scope["extensions"] = {IS_CONNECTED: lambda: not cycle.disconnected}
+        cycle.scope.setdefault("state", {})[IS_CONNECTED] = lambda: not cycle.disconnected
         start = partial(super()._start_asgi_task, cycle, app)
         self._connection_limiter.run_in_turn(
             self.peer, cycle.scope["method"], lambda: False if cycle.disconnected else start()

@@ -43,8 +43,8 @@ PARSED_COPIES: Final = 2
 UNREAD_QUOTA: Final = "unread_response_bytes"
 RETRY_AFTER_SECONDS: Final = 10
 IS_CONNECTED: Final = "ringback.is_connected"
-"""The key, in the extensions of a request's ASGI scope, of a function that says whether its client is still connected. The HTTP
-server sets it, because ASGI's own `receive` takes a turn of the event loop to say so."""
+"""In the ASGI state of a request: a function that says whether its client is still connected. The HTTP server sets it, because
+ASGI's own `receive` takes a turn of the event loop to say so."""
 _STATE_KEY: Final = "ringback.response_memory"
 
 

@@ -107,8 +107,7 @@ class Bench:
         scope: Scope = {
             "type": "http",
             "method": "GET",
-            "state": {"caller": Caller(principal=principal, scopes=frozenset())},
-            "extensions": {IS_CONNECTED: is_connected},
+            "state": {"caller": Caller(principal=principal, scopes=frozenset()), IS_CONNECTED: is_connected},
         }
         middleware = through or LargeResponseMiddleware(self.respond, responses=self.responses)
         await middleware(scope, _receive, reader.send)

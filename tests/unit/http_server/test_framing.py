@@ -89,7 +89,7 @@ async def test_the_application_sees_a_disconnect_without_a_turn_of_the_event_loo
     protocol, _ = bench.connect()
     protocol.data_received(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
     await run_loop_turns()
-    is_connected = app.scopes[0]["extensions"][IS_CONNECTED]
+    is_connected = app.scopes[0]["state"][IS_CONNECTED]
     assert is_connected()
 
     bench.lose_connection(protocol)
