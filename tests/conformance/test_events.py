@@ -148,7 +148,7 @@ async def test_an_event_is_found_by_its_id_among_the_positions_that_may_have_it(
     assert await find("evt_unknown", 0, 4) is None
 
 
-async def test_old_events_are_removed_in_bounded_steps_and_raise_the_horizon(store: Store) -> None:
+async def test_old_events_are_removed_in_bounded_steps_and_raise_the_retention_floor(store: Store) -> None:
     for day in range(4):
         await append(store, created_at=START + timedelta(days=day))
     await append(store, BOB, created_at=START + timedelta(days=9))

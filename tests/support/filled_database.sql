@@ -191,7 +191,7 @@ SELECT id, principal, 'https://crowd.example/' || id, 'https://crowd.example', 1
 FROM webhooks WHERE id < 'wh_a';
 
 -- name: around: log_heads
-INSERT INTO log_heads (principal, seq, horizon)
+INSERT INTO log_heads (principal, seq, retention_floor)
 SELECT principal, max(seq), min(seq) - 1 FROM events GROUP BY principal;
 
 -- name: around: call_counts

@@ -262,8 +262,8 @@ class DeliveryMaintenance(Protocol):
         """End held deliveries that are past `give_up_at`. Return them as dead deliveries."""
         ...
 
-    async def pull_back(self, *, horizon: datetime, now: datetime, limit: int) -> int:
-        """Make pending deliveries due at `now` that are due after `horizon`. Return their number."""
+    async def pull_back(self, *, due_after: datetime, now: datetime, limit: int) -> int:
+        """Make pending deliveries due at `now` that are due after `due_after`. Return their number."""
         ...
 
     async def list_webhooks_to_release(self, *, limit: int, after: str = "") -> Page[WebhookId, str]:

@@ -132,7 +132,7 @@ class RecoveryTasks:
     async def _pull_back_deliveries(self, tx: Transaction) -> bool:
         """Send now what only a wrong clock can have scheduled so late: it was far ahead then, or is far behind now."""
         pulled = await tx.delivery_maintenance.pull_back(
-            horizon=tx.now() + seconds(GIVE_UP_SECONDS_MAX), now=tx.now(), limit=self._config.batch_size
+            due_after=tx.now() + seconds(GIVE_UP_SECONDS_MAX), now=tx.now(), limit=self._config.batch_size
         )
         if pulled:
             tx.notify(DELIVERY_DUE_TOPIC)

@@ -94,10 +94,10 @@ DELIVERY_PARAMETERS: Final[StatementParameters] = {
         "release_leases": [{"owner": "me", "own": False}],
         "release_unused_leases": [{"ids": NO_DELIVERIES, "tokens": '["tok_none"]'}],
         "give_up_held": [{}],
-        "pull_back": [{"horizon": FUTURE}],
+        "pull_back": [{"due_after": FUTURE}],
         "by_ids": [{"ids": NO_DELIVERIES}],
         "webhooks_to_release": [{}, {"after": "wh_y"}],
-        "webhooks_to_probe": [{"horizon": FUTURE}, {"after": "wh_y", "horizon": FUTURE}],
+        "webhooks_to_probe": [{"paused_until_max": FUTURE}, {"after": "wh_y", "paused_until_max": FUTURE}],
     },
     "ended_deliveries": {
         **{

@@ -38,7 +38,7 @@ SERVICE_PARAMETERS: Final[StatementParameters] = {
     },
     "scheduling_time": {
         "load": [{}],
-        "save": [{"horizon": FUTURE}],
+        "save": [{"instant_max": FUTURE}],
     },
     "sealed_values": {
         "count webhooks.secrets": [{}],

@@ -171,9 +171,9 @@ class SqlDeliveryMaintenance(SqlDeliveryReader, noun="delivery_maintenance"):
         ended = await self._sql.fetch_all("give_up_held", now=instant_to_column(now), limit=limit)
         return await self._fetch_by_ids([row["id"] for row in ended])
 
-    async def pull_back(self, *, horizon: datetime, now: datetime, limit: int) -> int:
+    async def pull_back(self, *, due_after: datetime, now: datetime, limit: int) -> int:
         return await self._sql.execute(
-            "pull_back", horizon=instant_to_column(horizon), now=instant_to_column(now), limit=limit
+            "pull_back", due_after=instant_to_column(due_after), now=instant_to_column(now), limit=limit
         )
 
     async def list_webhooks_to_release(self, *, limit: int, after: str = "") -> Page[WebhookId, str]:
@@ -184,7 +184,7 @@ class SqlDeliveryMaintenance(SqlDeliveryReader, noun="delivery_maintenance"):
         rows = await self._sql.fetch_all(
             "webhooks_to_probe",
             now=instant_to_column(now),
-            horizon=instant_to_column(now + seconds(PAUSE_SECONDS_MAX)),
+            paused_until_max=instant_to_column(now + seconds(PAUSE_SECONDS_MAX)),
             scan=HELD_WEBHOOKS_SCANNED_MAX,
             after=after,
         )

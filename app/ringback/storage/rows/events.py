@@ -150,7 +150,7 @@ class SqlEventLog(SqlRows, noun="event_log"):
 
     async def get_bounds(self, principal: Principal) -> LogBounds:
         row = await self._sql.fetch_one("head", principal=principal)
-        return LogBounds(0, 0) if row is None else LogBounds(row["horizon"], row["seq"])
+        return LogBounds(0, 0) if row is None else LogBounds(row["retention_floor"], row["seq"])
 
     async def get_event_ids(self, principal: Principal, seqs: Collection[int]) -> Mapping[int, EventId]:
         rows = await self._sql.fetch_all("ids_at", principal=principal, seqs=self._sql.array(sorted(seqs)))

@@ -56,5 +56,5 @@ class SqlSchedulingTime(SqlRows, noun="scheduling_time"):
         return None if row is None else column_to_instant(row["instant"])
 
     async def save(self, now: datetime) -> None:
-        horizon = instant_to_column(now + seconds(CONTINUED_AHEAD_SECONDS_MAX))
-        await self._sql.execute("save", now=instant_to_column(now), horizon=horizon)
+        instant_max = instant_to_column(now + seconds(CONTINUED_AHEAD_SECONDS_MAX))
+        await self._sql.execute("save", now=instant_to_column(now), instant_max=instant_max)

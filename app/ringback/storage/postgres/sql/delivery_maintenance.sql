@@ -37,7 +37,7 @@ RETURNING deliveries.id;
 
 -- name: pull_back
 WITH late AS MATERIALIZED (
-    SELECT id FROM deliveries WHERE state = 'pending' AND due_at > :horizon ORDER BY due_at LIMIT :limit
+    SELECT id FROM deliveries WHERE state = 'pending' AND due_at > :due_after ORDER BY due_at LIMIT :limit
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE deliveries SET due_at = :now FROM late WHERE deliveries.id = late.id;
@@ -74,7 +74,7 @@ WITH RECURSIVE webhook_ids (webhook_id, number) AS (
     FROM webhook_ids WHERE webhook_ids.webhook_id IS NOT NULL AND number < :scan
 )
 SELECT webhook_ids.webhook_id AS id, coalesce(
-    webhooks.state = 'suspended' AND webhooks.paused_at IS NULL AND (coalesce(webhooks.paused_until, 0) <= :now OR webhooks.paused_until > :horizon)
+    webhooks.state = 'suspended' AND webhooks.paused_at IS NULL AND (coalesce(webhooks.paused_until, 0) <= :now OR webhooks.paused_until > :paused_until_max)
     AND coalesce((
         SELECT due_at FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' ORDER BY due_at LIMIT 1
     ) > :now, true)

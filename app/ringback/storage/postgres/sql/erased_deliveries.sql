@@ -59,7 +59,7 @@ WHERE events.principal = :principal AND events.seq = erased.seq
 RETURNING events.seq;
 
 -- name: raise_retention_floor
-UPDATE log_heads SET horizon = greatest(horizon, :seq) WHERE principal = :principal;
+UPDATE log_heads SET retention_floor = greatest(retention_floor, :seq) WHERE principal = :principal;
 
 -- name: find_identity
 SELECT 1 AS found WHERE EXISTS (SELECT 1 FROM api_keys WHERE principal = :principal AND created_at <= :until)

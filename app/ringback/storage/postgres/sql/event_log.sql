@@ -1,11 +1,11 @@
 -- name: head
-SELECT seq, horizon FROM log_heads WHERE principal = :principal;
+SELECT seq, retention_floor FROM log_heads WHERE principal = :principal;
 
 -- Nothing is appended to the log until the transaction ends, also if the log is empty: then the row is made.
 -- name: locked_head
 INSERT INTO log_heads (principal, seq) VALUES (:principal, 0)
 ON CONFLICT (principal) DO UPDATE SET seq = log_heads.seq
-RETURNING seq, horizon;
+RETURNING seq, retention_floor;
 
 -- name: id_at
 SELECT id FROM events WHERE principal = :principal AND seq = :seq;
@@ -17,7 +17,7 @@ SELECT seq, id FROM events WHERE principal = :principal AND seq = ANY(:seqs::big
 -- an event retention has removed it, so it is old.
 -- name: last_before
 WITH RECURSIVE halves (low, high) AS (
-    SELECT horizon, seq FROM log_heads WHERE principal = :principal
+    SELECT retention_floor, seq FROM log_heads WHERE principal = :principal
     UNION ALL
     SELECT
         CASE WHEN is_before THEN (low + high + 1) / 2 ELSE low END,

@@ -93,4 +93,4 @@ DELETE FROM events USING old WHERE events.principal = old.principal AND events.s
 RETURNING events.principal, events.seq;
 
 -- name: raise_retention_floor
-UPDATE log_heads SET horizon = greatest(horizon, :seq) WHERE principal = :principal;
+UPDATE log_heads SET retention_floor = greatest(retention_floor, :seq) WHERE principal = :principal;

@@ -23,7 +23,7 @@ RETURNING id;
 
 -- name: pull_back
 UPDATE deliveries SET due_at = :now WHERE id IN (
-    SELECT id FROM deliveries WHERE state = 'pending' AND due_at > :horizon ORDER BY due_at LIMIT :limit
+    SELECT id FROM deliveries WHERE state = 'pending' AND due_at > :due_after ORDER BY due_at LIMIT :limit
 );
 
 -- name: by_ids
@@ -53,7 +53,7 @@ WITH RECURSIVE webhook_ids (webhook_id, number) AS (
     FROM webhook_ids WHERE webhook_ids.webhook_id IS NOT NULL AND number < :scan
 )
 SELECT webhook_ids.webhook_id AS id, coalesce(
-    webhooks.state = 'suspended' AND webhooks.paused_at IS NULL AND (coalesce(webhooks.paused_until, 0) <= :now OR webhooks.paused_until > :horizon)
+    webhooks.state = 'suspended' AND webhooks.paused_at IS NULL AND (coalesce(webhooks.paused_until, 0) <= :now OR webhooks.paused_until > :paused_until_max)
     AND NOT EXISTS (SELECT 1 FROM deliveries WHERE webhook_id = webhooks.id AND state = 'pending' AND due_at <= :now)
     AND NOT EXISTS (
         SELECT 1 FROM deliveries INDEXED BY deliveries_leased_to WHERE webhook_id = webhooks.id AND state = 'leased'

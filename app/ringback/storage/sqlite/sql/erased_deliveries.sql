@@ -46,7 +46,7 @@ DELETE FROM events WHERE (principal, seq) IN (
 RETURNING seq;
 
 -- name: raise_retention_floor
-UPDATE log_heads SET horizon = max(horizon, :seq) WHERE principal = :principal;
+UPDATE log_heads SET retention_floor = max(retention_floor, :seq) WHERE principal = :principal;
 
 -- name: find_identity
 SELECT 1 AS found WHERE EXISTS (SELECT 1 FROM api_keys WHERE principal = :principal AND created_at <= :until)

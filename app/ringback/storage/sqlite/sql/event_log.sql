@@ -1,5 +1,5 @@
 -- name: head
-SELECT seq, horizon FROM log_heads WHERE principal = :principal;
+SELECT seq, retention_floor FROM log_heads WHERE principal = :principal;
 
 -- The only writer holds every log already.
 -- name: locked_head
@@ -16,7 +16,7 @@ FROM json_each(:seqs) AS wanted CROSS JOIN events ON events.principal = :princip
 -- an event retention has removed it, so it is old.
 -- name: last_before
 WITH RECURSIVE halves (low, high) AS (
-    SELECT horizon, seq FROM log_heads WHERE principal = :principal
+    SELECT retention_floor, seq FROM log_heads WHERE principal = :principal
     UNION ALL
     SELECT
         iif(coalesce(middle.created_at < :instant, true), (low + high + 1) / 2, low),

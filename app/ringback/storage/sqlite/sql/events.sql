@@ -78,4 +78,4 @@ DELETE FROM events WHERE (principal, seq) IN (
 RETURNING principal, seq;
 
 -- name: raise_retention_floor
-UPDATE log_heads SET horizon = max(horizon, :seq) WHERE principal = :principal;
+UPDATE log_heads SET retention_floor = max(retention_floor, :seq) WHERE principal = :principal;

@@ -5,5 +5,5 @@ SELECT instant FROM scheduling_time WHERE id = 1;
 -- name: save
 INSERT INTO scheduling_time (id, instant) VALUES (1, :now)
 ON CONFLICT (id) DO UPDATE SET instant = CASE
-    WHEN instant > :horizon THEN excluded.instant ELSE max(instant, excluded.instant)
+    WHEN instant > :instant_max THEN excluded.instant ELSE max(instant, excluded.instant)
 END;
