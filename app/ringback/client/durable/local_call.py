@@ -122,17 +122,20 @@ class LocalCall:
     async def acquire_lease(self, **changes: Any) -> bool:
         """Become the only process that sends the request, with these changes; False if another process was first."""
         expected, now = self.record.position, self.clock.now()
+        is_acquired = False
 
         def change(record: CallRecord) -> CallRecord:
+            nonlocal is_acquired
             is_free = record.lease_holder in {None, self._holder} or record.lease_until <= now
-            if record.position != expected or record.completion is not None or not is_free:
+            is_acquired = record.position == expected and record.completion is None and is_free
+            if not is_acquired:
                 return record
             lease = {"lease_holder": self._holder, "lease_until": now + LEASE_SECONDS}
             return _changed(record, {**changes, **lease})
 
         async with self._writing:
             await self._update(change)
-        return self.has_lease
+        return is_acquired
 
     async def renew_lease(self) -> None:
         """Renew the lease while this process has it, until cancelled. Raises `UnknownHandle`."""
@@ -180,8 +183,6 @@ class LocalCall:
             except BaseException:
                 self._keep_unsaved(unsaved)
                 raise
-        if self.record.handle.rejoinable:
-            self.started.set()
 
     async def save_rest(self) -> None:
         """Write what was not saved yet, without a lease of this process."""
@@ -225,6 +226,8 @@ class LocalCall:
         if is_newer_here or _is_behind(record.progress, known_progress):
             record = record.model_copy(update={"progress": known_progress})
         self.record = record
+        if record.handle.rejoinable:
+            self.started.set()
         if record.progress is not None and record.progress != known_progress:
             for join in self._joins:
                 join.unseen_progress.append(record.progress)

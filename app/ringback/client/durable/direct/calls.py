@@ -151,7 +151,8 @@ class DirectCalls:
                 "The server has neither tasks nor resumable sessions, so no other connection can join the call. "
                 "The tool was not called."
             )
-        await call.acquire_lease(position=PlainPosition())
+        if not await call.acquire_lease(position=PlainPosition()):
+            return  # the lease lapsed meanwhile, and another process sends the request
         if not may_be_kept:
             call.started.set()
         await start(connection)
