@@ -32,11 +32,17 @@ class AwayProcess:
         self._app = app
         self.has_begun = asyncio.Event()
         self.is_back = asyncio.Event()
+        self.is_refused = False
+        """Whether the server refuses these requests by then."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (b"x-away", b"yes") in scope.get("headers", ()):
             self.has_begun.set()
             await self.is_back.wait()
+            if self.is_refused:
+                await send({"type": "http.response.start", "status": 503, "headers": []})
+                await send({"type": "http.response.body", "body": b""})
+                return
         await self._app(scope, receive, send)
 
 
@@ -79,3 +85,26 @@ async def test_a_process_that_was_away_until_its_lease_ended_leaves_the_call_to_
             (await upstream.wait_for_task()).end_task()
         assert await sleeping.join_call_tool(handle) == await other.join_call_tool(handle) is not None
     assert upstream.effects == [tool]
+
+
+async def test_a_start_that_fails_after_its_lease_ended_does_not_end_the_call_of_the_process_that_has_it_now(
+    server: HttpServer, upstream: LegacyUpstream, away: AwayProcess, tmp_path: Path
+) -> None:
+    clock, state = MovableClock(), SQLiteRequestState(tmp_path / "calls.db")
+    async with (
+        DurableCaller(McpTarget(server.url, headers=AWAY), state=state, clock=clock) as sleeping,
+        DurableCaller(server.url, state=state, clock=clock) as other,
+    ):
+        requesting = asyncio.create_task(
+            sleeping.request_call_tool("long", idempotency_key="k", start_timeout_seconds=WAIT_SECONDS)
+        )
+        await away.has_begun.wait()
+        clock.ahead_seconds = LEASE_SECONDS + 1
+        handle = await other.request_call_tool("long", idempotency_key="k", start_timeout_seconds=WAIT_SECONDS)
+        away.is_refused = True
+        away.is_back.set()
+
+        assert await requesting == handle
+        (await upstream.wait_for_task()).end_task()
+        assert await other.join_call_tool(handle) is not None
+    assert upstream.effects == ["long"]

@@ -5,7 +5,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Self
@@ -19,11 +19,12 @@ from ringback.client.durable.errors import (
     IdempotencyConflict,
     NotRejoinable,
     StartUnknown,
+    UnknownHandle,
 )
 from ringback.client.durable.handle import CallHandle
 from ringback.client.durable.joins import OnProgress, emit_progress, join_several, wait_for_end
 from ringback.client.durable.journal import CallJournal
-from ringback.client.durable.local_call import LEASE_SECONDS
+from ringback.client.durable.local_call import LEASE_SECONDS, LocalCall
 from ringback.client.durable.mcp_target import McpCommandTarget, McpTarget
 from ringback.client.durable.outcomes import CallSnapshot, JoinedCall, get_result, make_snapshot
 from ringback.client.durable.record import CallRecord, CallRequest, Completion, require_json
@@ -199,15 +200,21 @@ class DurableCaller:
                     call.handle,
                 ) from None
         if isinstance(runner.failure, CallNotStarted | NotRejoinable):
-            await self._journal.delete(call.handle.id)
+            await self._delete_unsent(call)
         if runner.failure is not None:
             raise runner.failure
-        if call.requires_rejoin and not call.handle.rejoinable:
+        if call.requires_rejoin and not call.handle.rejoinable and call.has_lease:
             await runner.stop()
-            await self._journal.delete(call.handle.id)
+            await self._delete_unsent(call)
             raise NotRejoinable(
                 f"The server does not keep calls of {call.handle.tool!r} for another connection, so the call was cancelled."
             )
+
+    async def _delete_unsent(self, call: LocalCall) -> None:
+        """Delete the state of a call that has no effect, unless another process has taken over its start."""
+        with suppress(UnknownHandle):
+            if await call.acquire_lease():
+                await self._journal.delete(call.handle.id)
 
     # -- join --
 
