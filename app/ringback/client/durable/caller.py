@@ -133,13 +133,11 @@ class DurableCaller:
             accepts_input=accepts_input,
         )
         self._target.check_request(request)
-        runner, is_new = await self._create_runner(request, is_repeatable=idempotency_key is not None)
-        try:
+        record, is_new = await self._create_record(request, is_repeatable=idempotency_key is not None)
+        with self._runners.use(record) as runner:
             if is_new or await self._may_start(runner):
                 runner.call.requires_rejoin = cancel_if_not_resumable
                 await self._start(runner, start_timeout_seconds)
-        finally:
-            runner.release_if_idle()
         return runner.call.handle
 
     async def _may_start(self, runner: CallRunner) -> bool:
@@ -149,17 +147,18 @@ class DurableCaller:
             return False
         return self._target.may_repeat_start or await call.acquire_lease()
 
-    async def _create_runner(self, request: CallRequest, *, is_repeatable: bool) -> tuple[CallRunner, bool]:
+    async def _create_record(self, request: CallRequest, *, is_repeatable: bool) -> tuple[CallRecord, bool]:
+        """The record of the request, and whether it is new."""
         record = self._make_record(request, is_repeatable=is_repeatable)
         if await self._journal.create(record):
-            return self._runners.add(record), True
+            return record, True
         stored = await self._runners.read_record(record.handle.id)
         if stored.fingerprint != request.fingerprint():
             raise IdempotencyConflict(
                 f"The idempotency key belongs to another request, of {stored.request.tool!r}. Use another key, or the same "
                 "tool and arguments."
             )
-        return self._runners.get(record.handle.id) or self._runners.add(stored), False
+        return stored, False
 
     def _make_record(self, request: CallRequest, *, is_repeatable: bool) -> CallRecord:
         seed = json.dumps([self._target.url, request.idempotency_key]).encode()

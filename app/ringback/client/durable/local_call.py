@@ -87,10 +87,6 @@ class LocalCall:
         finally:
             self._joins.discard(join)
 
-    @property
-    def join_count(self) -> int:
-        return len(self._joins)
-
     def notify_joins(self) -> None:
         for join in self._joins:
             join.notify()
