@@ -291,8 +291,7 @@ class DurableCaller:
         async with self._runners.using(handle) as runner:
             call = runner.call
             if call.record.completion is None and call.has_lease and runner.is_running:
-                await runner.stop()
-                await call.complete(Completion(outcome="cancelled"))
+                await call.complete(Completion(outcome="cancelled"))  # before the task stops: joins read why it does
             elif call.record.completion is None:
                 await self._target.cancel_call(call)
             if call.record.completion is not None:

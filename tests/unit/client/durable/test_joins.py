@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from ringback.client.durable import DurableCaller, McpTarget, MemoryRequestState, StoredState
+from ringback.client.durable import CallCancelled, DurableCaller, McpTarget, MemoryRequestState, StoredState
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.record import Completion, PlainPosition, Position, TaskPosition
 from tests.support.limits import WAIT_SECONDS
@@ -110,3 +110,15 @@ async def test_two_joins_that_read_the_state_at_once_follow_the_call_once(
 
         assert await asyncio.gather(*joining) == [RESULT, RESULT]
     assert other_target.follow_count == 1
+
+
+async def test_a_join_that_waits_while_its_caller_cancels_the_call_says_that_it_was_cancelled(state: HeldState) -> None:
+    target = FollowedTarget(PlainPosition())
+    async with asyncio.timeout(WAIT_SECONDS), create_caller(target, state) as caller:
+        handle = await caller.request_call_tool("work")
+        joining = asyncio.create_task(caller.join_call_tool(handle))
+        await asyncio.sleep(0)  # it waits
+
+        assert await caller.cancel_call_tool(handle)
+        with pytest.raises(CallCancelled):
+            await joining
