@@ -31,6 +31,8 @@ from ringback.signing.secrets import SECRET_BYTES, generate_secret
 
 REFRESH_FRACTION: Final = 0.5
 """When a subscription is refreshed, of its lifetime: the other half is left for a server that is down."""
+REFRESH_PAUSE_MIN: Final = timedelta(seconds=5)
+"""The shortest pause before a refresh. By a clock that is ahead, each grant has lapsed when it arrives."""
 REFRESH_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
 IDLE_SECONDS: Final = 60.0
 """How often the refresher looks without a subscription that expires."""
@@ -78,6 +80,7 @@ class EventSubscriber:
         """Of subscriptions that are being refreshed or ended: the refresh's response would undo an unsubscribe after it."""
         self._changed = asyncio.Event()
         self._refreshing: asyncio.Task[None] | None = None
+        self._has_warned_of_clocks = False
 
     async def subscribe(
         self,
@@ -269,7 +272,16 @@ class EventSubscriber:
         if subscription.refresh_before is None:
             return None
         now = self._clock()
-        return now + max(subscription.refresh_before - now, timedelta(0)) * REFRESH_FRACTION
+        lifetime = subscription.refresh_before - now
+        if lifetime <= timedelta(0) and not self._has_warned_of_clocks:
+            self._has_warned_of_clocks = True
+            log.warning(
+                "%s lapsed %g s ago by this machine's clock, which is ahead of the server's. It is refreshed every %g s",
+                subscription.id,
+                -lifetime.total_seconds(),
+                REFRESH_PAUSE_MIN.total_seconds(),
+            )
+        return now + max(lifetime * REFRESH_FRACTION, REFRESH_PAUSE_MIN)
 
     def _get_lock(self, subscription_id: str) -> asyncio.Lock:
         return self._locks.setdefault(subscription_id, asyncio.Lock())
