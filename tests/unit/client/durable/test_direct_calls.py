@@ -7,9 +7,9 @@ import pytest
 from ringback.client.durable import MemoryRequestState
 from ringback.client.durable.clock import SystemDurableClock
 from ringback.client.durable.direct import calls
+from ringback.client.durable.direct.server import McpServer
 from ringback.client.durable.journal import CallJournal
 from ringback.client.durable.local_call import LocalCall
-from ringback.client.durable.mcp_target import McpServer
 from ringback.client.durable.record import Completion, TaskPosition
 from ringback.protocol.errors import ResponseLost
 from tests.unit.client.durable.test_leases import RECORD

@@ -10,9 +10,9 @@ from ringback.client.durable.direct import legacy_tasks, streams, tasks
 from ringback.client.durable.direct.completions import CANCELLED, completion_from_failure
 from ringback.client.durable.direct.connection import DirectConnection, use_connection
 from ringback.client.durable.direct.rounds import run_rounds
+from ringback.client.durable.direct.server import McpCommand, McpServer
 from ringback.client.durable.errors import CallNotStarted, DurableCallError, NotRejoinable
 from ringback.client.durable.local_call import LocalCall
-from ringback.client.durable.mcp_target import McpCommand, McpServer
 from ringback.client.durable.record import (
     LegacyTaskPosition,
     PlainPosition,
