@@ -163,8 +163,11 @@ class EventSubscriber:
             kept.refresh_at = None
         async for event in self.poll_since(kept.subscription, cursor or kept.subscription.cursor):
             yield event
-        if isinstance(notice, Terminated):  # not before: if a poll fails, the notice comes again and needs the secret
-            self._forget(kept.subscription.id)
+        is_kept = self._kept.get(kept.subscription.id) is kept  # else the application has subscribed again meanwhile
+        if isinstance(notice, Terminated) and is_kept:
+            self._forget(
+                kept.subscription.id
+            )  # not before: if a poll fails, the notice comes again and needs the secret
 
     async def poll_since(self, subscription: EventSubscription, cursor: str | None) -> AsyncGenerator[PolledEvent]:
         """The events after the cursor, to the end of the log. Raises `EventRequestError`."""

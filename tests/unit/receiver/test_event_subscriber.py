@@ -348,6 +348,21 @@ async def test_a_terminated_subscription_is_recovered_although_the_first_poll_fa
     assert subscriber.subscriptions() == []
 
 
+async def test_a_subscription_that_was_made_again_while_its_end_is_recovered_stays(
+    server: EventServer, subscriber: EventSubscriber
+) -> None:
+    """The server answers with the same id."""
+    subscription = await subscriber.subscribe("call.finished")
+    server.log = [make_event_body("evt_0")]
+    notice = Terminated(subscription_id=subscription.id, code=-32012, message="Forbidden: revoked")
+
+    async for _ in subscriber.recover(notice):
+        await subscriber.subscribe("call.finished")
+
+    assert [each.id for each in subscriber.subscriptions()] == [subscription.id]
+    assert subscriber.registry.is_bound(subscription.id)
+
+
 async def test_a_server_without_polling_leaves_the_gap(server: EventServer, subscriber: EventSubscriber) -> None:
     subscription = await subscriber.subscribe("call.finished")
     server.failures = [EventRequestError(-32601, "Method not found")]
