@@ -290,7 +290,8 @@ class DurableCaller:
         """
         async with self._runners.using(handle) as runner:
             call = runner.call
-            if call.record.completion is None and call.has_lease and runner.is_running:
+            needs_this_process = call.has_lease and runner.is_running and not self._target.may_repeat_start
+            if call.record.completion is None and needs_this_process:
                 await call.complete(Completion(outcome="cancelled"))  # before the task stops: joins read why it does
             elif call.record.completion is None:
                 await self._target.cancel_call(call)

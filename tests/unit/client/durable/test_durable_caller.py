@@ -179,6 +179,29 @@ async def test_the_same_key_and_callback_are_the_same_call_after_the_callback_wa
     assert (await caller.request_call_tool("echo", {"n": 1}, **options)).id == first.id
 
 
+async def test_a_call_whose_start_is_not_confirmed_yet_is_cancelled_at_the_service() -> None:
+    """The start may have arrived: without the cancellation its tool would run, although the caller is told otherwise."""
+    paths: list[str] = []
+
+    async def confirm_the_second_start(request: httpx.Request) -> httpx.Response:
+        paths.append(request.url.path)
+        if request.url.path.endswith("/cancel"):
+            return httpx.Response(200, json={**CALL, "status": "cancelled", "final": True, "outcome": "cancelled"})
+        if paths.count("/v1/calls") == 1:
+            await asyncio.Event().wait()
+        return STARTED
+
+    client = RingbackClient(
+        "http://ringback.example", transport=httpx.MockTransport(confirm_the_second_start), clock=FastClock()
+    )
+    async with asyncio.timeout(WAIT_SECONDS), DurableCaller(client, clock=FastClock()) as caller:
+        with pytest.raises(StartUnknown) as unknown:
+            await caller.request_call_tool("echo", upstream="demo", start_timeout_seconds=0.01)
+
+        assert await caller.cancel_call_tool(unknown.value.handle)
+    assert paths == ["/v1/calls", "/v1/calls", f"/v1/calls/{CALL['id']}/cancel"]
+
+
 # -- a state that fails --
 
 
