@@ -5,8 +5,8 @@ the connection that sent the request, is followed until it ends.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 
 from ringback.client.durable.errors import DurableCallError
 from ringback.client.durable.local_call import LocalCall
@@ -30,6 +30,7 @@ class CallRunner:
         self._on_idle = on_idle
         self._task: asyncio.Task[None] | None = None
         self._has_begun_here = False
+        self._user_count = 0
         self.failure: BaseException | None = None
         """Why the last run ended early."""
 
@@ -50,6 +51,16 @@ class CallRunner:
         record = self.call.record
         failed = self.failure is not None and not self.is_running
         return record.completion is not None or bool(record.input_requests) or failed
+
+    @contextmanager
+    def in_use(self) -> Generator[None]:
+        """Within this block, a request or a join needs the runner. At its end the call is not followed on, unless others do."""
+        self._user_count += 1
+        try:
+            yield
+        finally:
+            self._user_count -= 1
+            self._release_if_idle()
 
     async def forget_login_request(self) -> None:
         """Forget that the server required a login, because no answer here says when it is done. The next request finds out."""
@@ -94,7 +105,7 @@ class CallRunner:
                 self._task = None
                 self.call.started.set()
                 self.call.notify_joins()
-                self.release_if_idle()
+                self._release_if_idle()
 
     async def _stop_following(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         """Save the newest progress for the next join, which may be elsewhere, and end the lease of this process."""
@@ -104,9 +115,9 @@ class CallRunner:
         with suppress(Exception):  # a state that cannot be written; the lease ends by itself
             await self.call.save_rest()
 
-    def release_if_idle(self) -> None:
+    def _release_if_idle(self) -> None:
         """Stop following a call that nothing here needs."""
-        if self.call.join_count > 0 or self.holds_connection:
+        if self._user_count > 0 or self.holds_connection:
             return
         if self._task is not None:
             self._task.cancel()

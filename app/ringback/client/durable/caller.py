@@ -5,7 +5,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Self
@@ -19,11 +19,12 @@ from ringback.client.durable.errors import (
     IdempotencyConflict,
     NotRejoinable,
     StartUnknown,
+    UnknownHandle,
 )
 from ringback.client.durable.handle import CallHandle
 from ringback.client.durable.joins import OnProgress, emit_progress, join_several, wait_for_end
 from ringback.client.durable.journal import CallJournal
-from ringback.client.durable.local_call import LEASE_SECONDS
+from ringback.client.durable.local_call import LEASE_SECONDS, LocalCall
 from ringback.client.durable.mcp_target import McpCommandTarget, McpTarget
 from ringback.client.durable.outcomes import CallSnapshot, JoinedCall, get_result, make_snapshot
 from ringback.client.durable.record import CallRecord, CallRequest, Completion, require_json
@@ -132,13 +133,11 @@ class DurableCaller:
             accepts_input=accepts_input,
         )
         self._target.check_request(request)
-        runner, is_new = await self._create_runner(request, is_repeatable=idempotency_key is not None)
-        try:
+        record, is_new = await self._create_record(request, is_repeatable=idempotency_key is not None)
+        with self._runners.use(record) as runner:
             if is_new or await self._may_start(runner):
                 runner.call.requires_rejoin = cancel_if_not_resumable
                 await self._start(runner, start_timeout_seconds)
-        finally:
-            runner.release_if_idle()
         return runner.call.handle
 
     async def _may_start(self, runner: CallRunner) -> bool:
@@ -148,17 +147,18 @@ class DurableCaller:
             return False
         return self._target.may_repeat_start or await call.acquire_lease()
 
-    async def _create_runner(self, request: CallRequest, *, is_repeatable: bool) -> tuple[CallRunner, bool]:
+    async def _create_record(self, request: CallRequest, *, is_repeatable: bool) -> tuple[CallRecord, bool]:
+        """The record of the request, and whether it is new."""
         record = self._make_record(request, is_repeatable=is_repeatable)
         if await self._journal.create(record):
-            return self._runners.add(record), True
+            return record, True
         stored = await self._runners.read_record(record.handle.id)
         if stored.fingerprint != request.fingerprint():
             raise IdempotencyConflict(
                 f"The idempotency key belongs to another request, of {stored.request.tool!r}. Use another key, or the same "
                 "tool and arguments."
             )
-        return self._runners.get(record.handle.id) or self._runners.add(stored), False
+        return stored, False
 
     def _make_record(self, request: CallRequest, *, is_repeatable: bool) -> CallRecord:
         seed = json.dumps([self._target.url, request.idempotency_key]).encode()
@@ -199,15 +199,21 @@ class DurableCaller:
                     call.handle,
                 ) from None
         if isinstance(runner.failure, CallNotStarted | NotRejoinable):
-            await self._journal.delete(call.handle.id)
+            await self._delete_unsent(call)
         if runner.failure is not None:
             raise runner.failure
-        if call.requires_rejoin and not call.handle.rejoinable:
+        if call.requires_rejoin and not call.handle.rejoinable and call.has_lease:
             await runner.stop()
-            await self._journal.delete(call.handle.id)
+            await self._delete_unsent(call)
             raise NotRejoinable(
                 f"The server does not keep calls of {call.handle.tool!r} for another connection, so the call was cancelled."
             )
+
+    async def _delete_unsent(self, call: LocalCall) -> None:
+        """Delete the state of a call that has no effect, unless another process has taken over its start."""
+        with suppress(UnknownHandle):
+            if await call.acquire_lease():
+                await self._journal.delete(call.handle.id)
 
     # -- join --
 
@@ -285,8 +291,7 @@ class DurableCaller:
         async with self._runners.using(handle) as runner:
             call = runner.call
             if call.record.completion is None and call.has_lease and runner.is_running:
-                await runner.stop()
-                await call.complete(Completion(outcome="cancelled"))
+                await call.complete(Completion(outcome="cancelled"))  # before the task stops: joins read why it does
             elif call.record.completion is None:
                 await self._target.cancel_call(call)
             if call.record.completion is not None:

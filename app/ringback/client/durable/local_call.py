@@ -27,7 +27,7 @@ LEASE_SECONDS: Final = 30.0
 """How long a lease lasts without a renewal: two renewals may be late."""
 LEASE_RENEWAL_SECONDS: Final = 10.0
 
-
+_MakeChanges = Callable[[CallRecord], dict[str, Any]]
 _TIMED_OUT: Final = Completion(
     outcome="timed_out",
     error={
@@ -87,10 +87,6 @@ class LocalCall:
         finally:
             self._joins.discard(join)
 
-    @property
-    def join_count(self) -> int:
-        return len(self._joins)
-
     def notify_joins(self) -> None:
         for join in self._joins:
             join.notify()
@@ -122,17 +118,20 @@ class LocalCall:
     async def acquire_lease(self, **changes: Any) -> bool:
         """Become the only process that sends the request, with these changes; False if another process was first."""
         expected, now = self.record.position, self.clock.now()
+        is_acquired = False
 
         def change(record: CallRecord) -> CallRecord:
+            nonlocal is_acquired
             is_free = record.lease_holder in {None, self._holder} or record.lease_until <= now
-            if record.position != expected or record.completion is not None or not is_free:
+            is_acquired = record.position == expected and record.completion is None and is_free
+            if not is_acquired:
                 return record
             lease = {"lease_holder": self._holder, "lease_until": now + LEASE_SECONDS}
             return _changed(record, {**changes, **lease})
 
         async with self._writing:
             await self._update(change)
-        return self.has_lease
+        return is_acquired
 
     async def renew_lease(self) -> None:
         """Renew the lease while this process has it, until cancelled. Raises `UnknownHandle`."""
@@ -141,24 +140,26 @@ class LocalCall:
             if self.has_lease:
                 await self._save_with_retries(self._make_renewal)
 
-    def _make_renewal(self) -> dict[str, Any]:
-        return {"lease_until": self.clock.now() + LEASE_SECONDS} if self.has_lease else {}
+    def _make_renewal(self, record: CallRecord) -> dict[str, Any]:
+        return self._end_lease_at(record, self.clock.now() + LEASE_SECONDS)
+
+    def _end_lease_at(self, record: CallRecord, lease_until: float) -> dict[str, Any]:
+        """Another process may have taken the lease since it was last read here: its lease stays as it is."""
+        return {"lease_until": lease_until} if record.lease_holder == self._holder else {}
 
     async def save_periodically(self) -> None:
         """Save progress and positions, until cancelled. Raises `UnknownHandle`."""
         while True:
             await self._has_unsaved.wait()
-            await self._save_with_retries(dict)
+            await self._save_with_retries(lambda _: {})
             await self.clock.sleep(SAVE_SECONDS)
 
-    async def _save_with_retries(
-        self, make_changes: Callable[[], dict[str, Any]], *, failures_max: int | None = None
-    ) -> None:
-        """Like `save`, until the write succeeds: a state that fails for a moment must not end a running tool."""
+    async def _save_with_retries(self, make_changes: _MakeChanges, *, failures_max: int | None = None) -> None:
+        """Like `_write`, until the write succeeds: a state that fails for a moment must not end a running tool."""
         failures = 0
         while True:
             try:
-                await self.save(**make_changes())
+                await self._write(make_changes)
             except UnknownHandle:
                 raise
             except Exception:
@@ -171,24 +172,26 @@ class LocalCall:
 
     async def save(self, **changes: Any) -> None:
         """Write changes of the record, with progress and position that were not saved yet. Raises `UnknownHandle`."""
+        await self._write(lambda _: changes)
+
+    async def _write(self, make_changes: _MakeChanges) -> None:
+        """Like `save`. `make_changes` gets the record as the state has it, which other processes write, too."""
         async with self._writing:
             unsaved, self._unsaved = self._unsaved, {}
             self._has_unsaved.clear()
-            merged = {**unsaved, **changes}
             try:
-                await self._update(lambda record: _changed(record, merged), reports_own="progress" in merged)
+                await self._update(
+                    lambda record: _changed(record, {**unsaved, **make_changes(record)}),
+                    reports_own="progress" in unsaved,
+                )
             except BaseException:
                 self._keep_unsaved(unsaved)
                 raise
-        if self.record.handle.rejoinable:
-            self.started.set()
 
     async def save_rest(self) -> None:
         """Write what was not saved yet, without a lease of this process."""
-        if self.has_lease:
-            await self.save(lease_until=0.0)
-        elif self._unsaved:
-            await self.save()
+        if self.has_lease or self._unsaved:
+            await self._write(lambda record: self._end_lease_at(record, 0.0))
 
     def _keep_unsaved(self, unsaved: dict[str, Any]) -> None:
         """Save these changes with the next write, unless newer ones replace them."""
@@ -206,7 +209,7 @@ class LocalCall:
             "input_responses": {},
             "answered_keys": (),
         }
-        await self._save_with_retries(lambda: end, failures_max=COMPLETE_ATTEMPTS_MAX)
+        await self._save_with_retries(lambda _: end, failures_max=COMPLETE_ATTEMPTS_MAX)
         self.started.set()
 
     async def refresh(self) -> None:
@@ -225,6 +228,8 @@ class LocalCall:
         if is_newer_here or _is_behind(record.progress, known_progress):
             record = record.model_copy(update={"progress": known_progress})
         self.record = record
+        if record.handle.rejoinable:
+            self.started.set()
         if record.progress is not None and record.progress != known_progress:
             for join in self._joins:
                 join.unseen_progress.append(record.progress)

@@ -1,8 +1,8 @@
 """The runners of one caller: one for each call that a request, a join or an open connection needs at the moment."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 
 from ringback.client.durable.call_runner import CallRunner
 from ringback.client.durable.clock import DurableClock
@@ -30,7 +30,14 @@ class RunnerRegistry:
     def get(self, call_id: str) -> CallRunner | None:
         return self._runners.get(call_id)
 
-    def add(self, record: CallRecord) -> CallRunner:
+    @contextmanager
+    def use(self, record: CallRecord) -> Generator[CallRunner]:
+        """The runner of the call, until the end of the block; a new one begins with this record."""
+        runner = self._runners.get(record.handle.id) or self._add(record)
+        with runner.in_use():
+            yield runner
+
+    def _add(self, record: CallRecord) -> CallRunner:
         call = LocalCall(record, self._journal, self._clock, holder=self.holder)
         runner = CallRunner(call, self._target, tasks=self._tasks, on_idle=self._remove)
         self._runners[record.handle.id] = runner
@@ -38,7 +45,7 @@ class RunnerRegistry:
 
     @asynccontextmanager
     async def using(self, handle: CallHandle | str) -> AsyncGenerator[CallRunner]:
-        """The runner of the call, with the record as the state has it. Removes the runner at the end, unless it is needed.
+        """The runner of the call until the end of the block, with the record as the state has it.
 
         Raises ValueError for a handle of another target, and `UnknownHandle` if the state does not hold the call.
         """
@@ -46,13 +53,11 @@ class RunnerRegistry:
             raise ValueError(f"The handle is of {handle.target}, and this caller's target is {self._target.url}.")
         call_id = handle if isinstance(handle, str) else handle.id
         known = self._runners.get(call_id)
-        runner = known or self.add(await self.read_record(call_id, handle))
-        try:
-            if known is not None:
-                await known.call.refresh()
+        record = await self.read_record(call_id, handle) if known is None else known.call.record
+        with self.use(record) as runner:
+            if known is not None or runner.call.record is not record:  # the runner has a record of its own
+                await runner.call.refresh()
             yield runner
-        finally:
-            runner.release_if_idle()
 
     async def read_record(self, call_id: str, handle: CallHandle | str | None = None) -> CallRecord:
         """What the state holds of the call. Raises `UnknownHandle`."""

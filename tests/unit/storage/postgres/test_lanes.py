@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from ringback.admission import AdmissionGate
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
@@ -112,3 +113,37 @@ async def test_a_worker_that_cannot_connect_takes_the_connection_that_another_ha
         await second
         await lane.close()
     assert len(opened) == 1
+
+
+async def test_a_start_whose_connection_cannot_be_opened_still_runs_before_other_units() -> None:
+    refused, flushed, order = asyncio.Event(), asyncio.Event(), list[Principal | None]()
+    workers: asyncio.Queue[asyncio.Task[None] | None] = asyncio.Queue()
+
+    async def open_first_connection() -> Connection:
+        is_first = not order and workers.empty()
+        workers.put_nowait(asyncio.current_task())
+        if is_first:
+            return await connect()
+        await refused.wait()
+        raise ConnectionRefusedError("too many clients")
+
+    async def run_unit(_connection: Connection, unit: UnitOfWork) -> None:
+        order.append(unit.principal)
+        await flushed.wait()
+        unit.resolve()
+
+    lane = make_lane(2, run_unit, open_first_connection)
+    async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
+        group.create_task(lane.run(nothing, ALICE))
+        await workers.get()
+        with AdmissionGate().admit_call():
+            group.create_task(lane.run(nothing, BOB))
+        unconnected = await workers.get()
+        assert unconnected is not None
+        group.create_task(lane.run(nothing))
+        refused.set()
+        await unconnected
+        flushed.set()
+
+    assert order == [ALICE, BOB, None]
+    await lane.close()

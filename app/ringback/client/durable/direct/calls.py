@@ -138,6 +138,9 @@ class DirectCalls:
         try:
             await self._run(call, lambda connection: self._start_on(connection, call))
         except RequestFailed as failure:
+            await call.save()  # a position that was not saved yet
+            if not call.has_lease:
+                return  # another process has sent the request, or this one has, and the server keeps the call
             may_have_run = call.record.position is not None and not isinstance(failure, RequestNotSent)
             if not call.started.is_set() and not may_have_run:
                 raise CallNotStarted(f"The tool was not called: {failure}") from failure
@@ -151,7 +154,8 @@ class DirectCalls:
                 "The server has neither tasks nor resumable sessions, so no other connection can join the call. "
                 "The tool was not called."
             )
-        await call.acquire_lease(position=PlainPosition())
+        if not await call.acquire_lease(position=PlainPosition()):
+            return  # the lease lapsed meanwhile, and another process sends the request
         if not may_be_kept:
             call.started.set()
         await start(connection)

@@ -1,0 +1,124 @@
+"""Several joins of one caller share what follows their call, and the end of one concerns no other."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+import pytest
+
+from ringback.client.durable import CallCancelled, DurableCaller, McpTarget, MemoryRequestState, StoredState
+from ringback.client.durable.local_call import LocalCall
+from ringback.client.durable.record import Completion, PlainPosition, Position, TaskPosition
+from tests.support.limits import WAIT_SECONDS
+
+RESULT = {"content": [{"type": "text", "text": "done"}]}
+
+
+class HeldState(MemoryRequestState):
+    """Its reads wait while `is_open` is not set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_open = asyncio.Event()
+        self.is_open.set()
+        self.has_waiting_read = asyncio.Event()
+
+    async def read(self, key: str) -> StoredState | None:
+        if not self.is_open.is_set():
+            self.has_waiting_read.set()
+            await self.is_open.wait()
+        return await super().read(key)
+
+
+class FollowedTarget:
+    """Follows a call until the test releases it, and counts how often it follows one."""
+
+    url = "http://mcp.example/mcp"
+    may_repeat_start = False
+
+    def __init__(self, position: Position) -> None:
+        self._position = position
+        self.is_released = asyncio.Event()
+        self.is_followed = asyncio.Event()
+        self.follow_count = 0
+
+    def check_request(self, request: Any) -> None: ...
+
+    async def run_call(self, call: LocalCall) -> None:
+        if call.record.position is None:
+            await call.acquire_lease(position=PlainPosition())
+            await call.save(position=self._position)
+            call.started.set()
+        self.follow_count += 1
+        self.is_followed.set()
+        await self.is_released.wait()
+        await call.complete(Completion(outcome="result", result=RESULT))
+
+    async def aclose(self) -> None: ...
+
+
+def create_caller(target: FollowedTarget, state: MemoryRequestState) -> DurableCaller:
+    return DurableCaller(cast("McpTarget", target), state=state)
+
+
+@pytest.fixture
+def state() -> HeldState:
+    return HeldState()
+
+
+@pytest.fixture
+def target() -> FollowedTarget:
+    return FollowedTarget(TaskPosition(task_id="t1"))
+
+
+@pytest.fixture
+async def caller(target: FollowedTarget, state: HeldState) -> AsyncGenerator[DurableCaller]:
+    async with asyncio.timeout(WAIT_SECONDS), create_caller(target, state) as caller:
+        yield caller
+
+
+async def test_a_join_goes_on_if_another_one_ends_while_it_reads_the_state(
+    caller: DurableCaller, target: FollowedTarget, state: HeldState
+) -> None:
+    handle = await caller.request_call_tool("work")
+    target.is_followed.clear()
+    first = asyncio.create_task(caller.join_call_tool(handle))
+    await target.is_followed.wait()
+
+    state.is_open.clear()
+    second = asyncio.create_task(caller.join_call_tool(handle))
+    await state.has_waiting_read.wait()
+    first.cancel()
+    await asyncio.wait([first])
+    state.is_open.set()
+    target.is_released.set()
+
+    assert await second == RESULT
+
+
+async def test_two_joins_that_read_the_state_at_once_follow_the_call_once(
+    caller: DurableCaller, target: FollowedTarget, state: HeldState
+) -> None:
+    handle = await caller.request_call_tool("work")
+    other_target = FollowedTarget(TaskPosition(task_id="t1"))
+    async with create_caller(other_target, state) as other:
+        state.is_open.clear()
+        joining = [asyncio.create_task(other.join_call_tool(handle)) for _ in range(2)]
+        await state.has_waiting_read.wait()
+        state.is_open.set()
+        other_target.is_released.set()
+
+        assert await asyncio.gather(*joining) == [RESULT, RESULT]
+    assert other_target.follow_count == 1
+
+
+async def test_a_join_that_waits_while_its_caller_cancels_the_call_says_that_it_was_cancelled(state: HeldState) -> None:
+    target = FollowedTarget(PlainPosition())
+    async with asyncio.timeout(WAIT_SECONDS), create_caller(target, state) as caller:
+        handle = await caller.request_call_tool("work")
+        joining = asyncio.create_task(caller.join_call_tool(handle))
+        await asyncio.sleep(0)  # it waits
+
+        assert await caller.cancel_call_tool(handle)
+        with pytest.raises(CallCancelled):
+            await joining
