@@ -11,6 +11,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.storage.postgres.driver import Connection
 from ringback.storage.postgres.lanes import Lane
+from ringback.storage.postgres.node_connections import NodeConnections
 from ringback.storage.unit_queues import WritingQueue
 from ringback.storage.units import UnitOfWork
 from tests.support.examples import ALICE, BOB
@@ -41,7 +42,7 @@ def make_lane(
     return Lane(
         WritingQueue(connections=connections_max),
         connections_max=connections_max,
-        open_connection=open_connection,
+        connections=NodeConnections(open_connection),
         run_unit=run_unit,
     )
 
@@ -147,3 +148,37 @@ async def test_a_start_whose_connection_cannot_be_opened_still_runs_before_other
 
     assert order == [ALICE, BOB, None]
     await lane.close()
+
+
+async def test_lanes_take_turns_with_the_only_connection_that_a_full_server_has_left() -> None:
+    """Two lanes that only read kept all connections, and the lane that writes got none until a restart."""
+    opened, order = list[Connection](), list[str]()
+
+    async def open_one_connection() -> Connection:
+        if opened:
+            raise ConnectionRefusedError("too many clients")
+        opened.append(await connect())
+        return opened[0]
+
+    async def run_unit(_connection: Connection, unit: UnitOfWork) -> None:
+        await asyncio.sleep(0)
+        order.append(str(unit.principal))
+        unit.resolve()
+
+    connections = NodeConnections(open_one_connection)
+    lanes = {
+        name: Lane(WritingQueue(connections=4), connections_max=4, connections=connections, run_unit=run_unit)
+        for name in ("reading", "writing")
+    }
+    async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
+        for _ in range(20):
+            for name, lane in lanes.items():
+                group.create_task(lane.run(nothing, Principal(name)))
+    assert (order.count("reading"), order.count("writing")) == (20, 20)
+    assert "writing" in order[:4]
+    await lanes["reading"].run(nothing, ALICE)  # its connection is idle afterwards, and another lane uses it
+    await lanes["writing"].run(nothing, BOB)
+    for lane in lanes.values():
+        await lane.close()
+    await connections.close()
+    assert len(opened) == 1
