@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ringback.backoff import JITTER_FRACTION, Backoff
 from ringback.domain.clock import Clock
-from ringback.waits import wait_first
+from ringback.waits import end_tasks, wait_first
 
 log = logging.getLogger(__name__)
 
@@ -155,6 +155,4 @@ class ReportOutbox:
         remaining = dict(self._channels)
         if lost := sum(line.is_last_report_due for line in remaining):
             log.error("reports.lost", extra={"reports": lost})
-        for task in remaining.values():
-            task.cancel()
-        await asyncio.gather(*remaining.values(), return_exceptions=True)
+        await end_tasks(remaining.values())

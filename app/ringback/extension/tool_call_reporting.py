@@ -31,6 +31,7 @@ from ringback.extension.callback_request import (
 from ringback.extension.embedded_backend import REPORT_KEY_PREFIX, EmbeddedBackend
 from ringback.extension.report_outbox import ReportOutbox, SendReport
 from ringback.extension.service_backend import ServiceBackend
+from ringback.waits import end_tasks
 
 log = logging.getLogger(__name__)
 
@@ -209,9 +210,7 @@ class ToolCallReporting:
         if self._detached_calls:
             await asyncio.wait(self._detached_calls, timeout=self._drain_seconds)
         self._is_closing = True
-        for task in (remaining := list(self._detached_calls)):
-            task.cancel()
-        await asyncio.gather(*remaining, return_exceptions=True)
+        await end_tasks(list(self._detached_calls))
 
     # -- calls --
 

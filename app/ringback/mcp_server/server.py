@@ -50,6 +50,7 @@ from ringback.mcp_server.session_transport import SessionTransport
 from ringback.mcp_server.wait_windows import WaitWindows
 from ringback.services.mcp_sessions import IDLE_SECONDS
 from ringback.suggestions import suggest_name
+from ringback.waits import end_tasks
 
 _current_caller: Final[ContextVar[Caller]] = ContextVar("current_caller")
 """The caller of the current request. The SDK does not pass the request to its input schema look-up."""
@@ -87,10 +88,7 @@ class BackgroundTaskSet:
         task.add_done_callback(self._tasks.discard)
 
     async def aclose(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(list(self._tasks))
 
 
 class ResponseTracker:

@@ -19,9 +19,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Self
-from weakref import WeakValueDictionary
 
 from ringback.backoff import Backoff
+from ringback.key_locks import KeyLocks
 from ringback.receiver.envelopes import Gap, Terminated
 from ringback.receiver.event_requests import METHOD_NOT_FOUND, EventRequest, EventRequestError
 from ringback.receiver.subscription_registry import SubscriptionRegistry
@@ -31,6 +31,8 @@ from ringback.signing.secrets import SECRET_BYTES, generate_secret
 
 REFRESH_FRACTION: Final = 0.5
 """When a subscription is refreshed, of its lifetime: the other half is left for a server that is down."""
+REFRESH_PAUSE_MIN: Final = timedelta(seconds=5)
+"""The shortest pause before a refresh. By a clock that is ahead, each grant has lapsed when it arrives."""
 REFRESH_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
 IDLE_SECONDS: Final = 60.0
 """How often the refresher looks without a subscription that expires."""
@@ -74,10 +76,11 @@ class EventSubscriber:
         self._sleep = sleep
         self._random_bytes = random_bytes
         self._kept: dict[str, _Kept] = {}
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks = KeyLocks()
         """Of subscriptions that are being refreshed or ended: the refresh's response would undo an unsubscribe after it."""
         self._changed = asyncio.Event()
         self._refreshing: asyncio.Task[None] | None = None
+        self._has_warned_of_clocks = False
 
     async def subscribe(
         self,
@@ -107,7 +110,7 @@ class EventSubscriber:
 
         A subscription that has lapsed begins again at its last cursor.
         """
-        async with self._get_lock(subscription_id):
+        async with self._locks.hold(subscription_id):
             return await self._refresh(self._get_kept(subscription_id), new_secret=new_secret)
 
     async def _refresh(self, kept: _Kept, *, new_secret: bool) -> EventSubscription:
@@ -125,7 +128,7 @@ class EventSubscriber:
 
     async def unsubscribe(self, subscription_id: str) -> None:
         """End the subscription. One that the server does not know any more counts as ended. Raises `EventRequestError`."""
-        async with self._get_lock(subscription_id):
+        async with self._locks.hold(subscription_id):
             await self._unsubscribe(self._get_kept(subscription_id))
 
     async def _unsubscribe(self, kept: _Kept) -> None:
@@ -269,10 +272,16 @@ class EventSubscriber:
         if subscription.refresh_before is None:
             return None
         now = self._clock()
-        return now + max(subscription.refresh_before - now, timedelta(0)) * REFRESH_FRACTION
-
-    def _get_lock(self, subscription_id: str) -> asyncio.Lock:
-        return self._locks.setdefault(subscription_id, asyncio.Lock())
+        lifetime = subscription.refresh_before - now
+        if lifetime <= timedelta(0) and not self._has_warned_of_clocks:
+            self._has_warned_of_clocks = True
+            log.warning(
+                "%s lapsed %g s ago by this machine's clock, which is ahead of the server's. It is refreshed every %g s",
+                subscription.id,
+                -lifetime.total_seconds(),
+                REFRESH_PAUSE_MIN.total_seconds(),
+            )
+        return now + max(lifetime * REFRESH_FRACTION, REFRESH_PAUSE_MIN)
 
     def _get_kept(self, subscription_id: str) -> _Kept:
         kept = self._kept.get(subscription_id)

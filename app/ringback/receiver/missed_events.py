@@ -79,10 +79,16 @@ class MissedEvents:
         self._sleep = sleep
 
     async def fetch_from_start(self, cursor: str) -> None:
-        """Hand over what the log holds since the saved place. Repeats until the service has answered."""
+        """Hand over what the log holds since the saved place, which is at `cursor`.
+
+        If the service fails, what came before that is handed over, and the log is read on from there.
+        """
         failures = 0
         while True:
             try:
+                place = await self._handling.read_cursor() or cursor
+                failures = failures if place == cursor else 0
+                cursor = place
                 await self._fetch(cursor)
             except Exception as error:  # noqa: BLE001 - the boundary to the owner's function; it may raise anything its client raises
                 pause = SERVICE_BACKOFF.pause_seconds(failures + 1)
@@ -118,20 +124,26 @@ class MissedEvents:
         failed.raise_first()
 
     async def _fetch(self, cursor: str) -> None:
+        """Raises what the service raised, once the events before that are handled and the place after them is saved."""
         if self._fetch_since is None:
             return
-        count, last, failed = 0, None, FailedEvents()
-        async for event in self._fetch_since(cursor):
-            if event.name in self._names:
-                await self._hand_over(event, failed)
-            count, last = count + 1, event.cursor
-            if len(failed) >= FAILED_EVENTS_MAX:
-                await self._retry(failed)
-            if last is not None and count % SAVE_EVERY_EVENTS == 0 and not failed:
-                await self._handling.save_cursor(last)
+        count, last, failed, problem = 0, None, FailedEvents(), None
+        try:
+            async for event in self._fetch_since(cursor):
+                if event.name in self._names:
+                    await self._hand_over(event, failed)
+                count, last = count + 1, event.cursor
+                if len(failed) >= FAILED_EVENTS_MAX:
+                    await self._retry(failed)
+                if last is not None and count % SAVE_EVERY_EVENTS == 0 and not failed:
+                    await self._handling.save_cursor(last)
+        except Exception as error:  # noqa: BLE001 - the boundary to the owner's function
+            problem = error
         await self._retry(failed)
         if last is not None:
             await self._handling.save_cursor(last)
+        if problem is not None:
+            raise problem
 
     async def _hand_over(self, event: LogEvent, failed: "FailedEvents") -> None:
         message = _to_message(event)

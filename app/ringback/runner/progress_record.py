@@ -7,6 +7,7 @@ from typing import Final
 from ringback.domain.call import Progress
 from ringback.domain.clock import Clock
 from ringback.runner.throttled_writer import ThrottledWriter
+from ringback.waits import end_tasks
 
 PROGRESS_INTERVAL_SECONDS: Final = 1.0
 """One stored progress a second for each call: a reader needs no more, and each costs the store a write."""
@@ -37,5 +38,4 @@ class ProgressRecord:
         self._accepts_writes = False
         if (writing := self._writing) is not None:
             self._writing = None
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
+            await end_tasks([writing])

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 from ringback.log_context import leave_log_context
 from ringback.upstreams.connection import UpstreamConnection
+from ringback.waits import end_tasks
 
 log = logging.getLogger(__name__)
 
@@ -34,15 +35,11 @@ class ConnectionTasks:
         self._draining[connection] = asyncio.create_task(self._close_when_drained(connection))
 
     async def aclose(self) -> None:
-        tasks = [*self._draining.values(), *self._running.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks([*self._draining.values(), *self._running.values()])
 
     async def _close_when_drained(self, connection: UpstreamConnection) -> None:
         await connection.wait_drained()
-        self._running[connection].cancel()
-        await asyncio.gather(self._running[connection], return_exceptions=True)
+        await end_tasks([self._running[connection]])
         del self._running[connection], self._draining[connection]
         log.info("upstream.closed", extra={"upstream": connection.config.name})
 

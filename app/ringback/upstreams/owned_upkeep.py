@@ -8,6 +8,7 @@ from ringback.domain.clock import Clock
 from ringback.log_context import leave_log_context
 from ringback.upstreams.catalog.catalog_cache import CatalogCaches
 from ringback.upstreams.connection_directory import ConnectionDirectory
+from ringback.waits import end_tasks
 
 SWEEP_SECONDS: Final = 30.0
 """Between two searches for connections of principals without use."""
@@ -41,9 +42,7 @@ class OwnedUpkeep:
         self._start_task(self._catalog_caches.remove_other_upstreams(upstreams))
 
     async def aclose(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(list(self._tasks))
 
     async def _close_idle_connections(self) -> None:
         leave_log_context()

@@ -18,6 +18,8 @@ class ReceivedStream(Protocol):
 
     def put_notification(self, method: str, params: Mapping[str, Any]) -> None: ...
 
+    def on_request_done(self, request: "asyncio.Task[dict[str, Any]]") -> None: ...
+
     def end(self) -> None: ...
 
 
@@ -47,9 +49,9 @@ class NotificationStream:
             self._notifications.get_nowait()
         self._notifications.put_nowait(params)
 
-    def on_request_done(self, listening: "asyncio.Task[dict[str, Any]]") -> None:
-        if not listening.cancelled():
-            self.failure = listening.exception()
+    def on_request_done(self, request: "asyncio.Task[dict[str, Any]]") -> None:
+        if not request.cancelled():
+            self.failure = request.exception()
         self.end()
 
     def end(self) -> None:

@@ -30,7 +30,7 @@ from ringback.protocol.transport_errors import to_request_error
 from ringback.telemetry.spans import current_span
 from ringback.upstreams.events.event_frames import EventFrames
 from ringback.upstreams.legacy_session import LegacySession
-from ringback.upstreams.received_streams import NotificationStream
+from ringback.upstreams.received_streams import NotificationStream, ReceivedStream
 from ringback.upstreams.session_dispatcher import OnLogMessage, SessionDispatcher
 from ringback.upstreams.session_ports import NotificationStreamPort
 from ringback.upstreams.transports.child_process import ChildProcess
@@ -41,6 +41,7 @@ from ringback.upstreams.upstream_spans import (
     end_with_response,
     start_upstream_span,
 )
+from ringback.waits import end_tasks
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class UpstreamSession:
         self._dispatcher = dispatcher
         self._in_flight = 0
         self._idle = anyio.Event()
-        self._listen_numbers = count(1)
+        self._stream_numbers = count(1)
         self._unsupported_filters: set[str] = set()
         self.check_list: Callable[[Mapping[str, Any]], None] = lambda _: None
         """Called with each page of a list. What it raises ends the session."""
@@ -172,38 +173,43 @@ class UpstreamSession:
         self, notifications: Mapping[str, Any], *, client_capabilities: Mapping[str, Any]
     ) -> AsyncGenerator[NotificationStream]:
         """Open a `subscriptions/listen` stream (2026-07-28). The upstream may support only a part of the filter."""
-        request_id = f"ringback-listen-{next(self._listen_numbers)}"
-        stream = self._dispatcher.streams[request_id] = NotificationStream()
-        stamped, options = self._add_envelope(
-            _LISTEN_METHOD, {"notifications": dict(notifications)}, client_capabilities, {}
-        )
-        options["request_id"] = request_id
-        listening = asyncio.create_task(self._send_raw(_LISTEN_METHOD, stamped, options))
-        listening.add_done_callback(stream.on_request_done)
-        try:
+        stream = NotificationStream()
+        params = {"notifications": dict(notifications)}
+        async with self._open_stream(_LISTEN_METHOD, params, stream, client_capabilities=client_capabilities):
             yield stream
-        finally:
-            del self._dispatcher.streams[request_id]
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
 
     @asynccontextmanager
     async def open_event_stream(self, params: Mapping[str, Any]) -> AsyncGenerator[EventFrames]:
         """Open an events/stream request with these params, in either era. Its frames end with the request."""
-        request_id = f"ringback-events-{next(self._listen_numbers)}"
-        frames = self._dispatcher.streams[request_id] = EventFrames()
-        stamped, options = self._add_envelope(EventMethod.STREAM, params, {}, {})
-        options["request_id"] = request_id
-        streaming = asyncio.create_task(self._send_raw(EventMethod.STREAM, stamped, options))
-        streaming.add_done_callback(frames.on_request_done)
-        try:
+        frames = EventFrames()
+        async with self._open_stream(EventMethod.STREAM, params, frames) as request_id:
             with self._dispatcher.paced_streams.pace(request_id, frames.wait_for_room):
-                yield frames
+                try:
+                    yield frames
+                finally:
+                    frames.end()  # its response no longer waits for room
+
+    @asynccontextmanager
+    async def _open_stream(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        stream: ReceivedStream,
+        *,
+        client_capabilities: Mapping[str, Any] | None = None,
+    ) -> AsyncGenerator[str]:
+        """Send a request that stays open until the end of the block. Its notifications go to `stream`. Yields its id."""
+        request_id = f"ringback-stream-{next(self._stream_numbers)}"
+        stamped, options = self._add_envelope(method, params, client_capabilities or {}, {})
+        options["request_id"] = request_id
+        self._dispatcher.streams[request_id] = stream
+        sending = asyncio.create_task(self._send_raw(method, stamped, options))
+        sending.add_done_callback(stream.on_request_done)
+        try:
+            yield request_id
         finally:
-            frames.end()
             del self._dispatcher.streams[request_id]
-            streaming.cancel()
-            await asyncio.gather(streaming, return_exceptions=True)
+            await end_tasks([sending])
 
     async def _send_raw(self, method: str, stamped: dict[str, Any], options: CallOptions) -> dict[str, Any]:
         if (parent := current_span()) is None or method in UNTRACED_METHODS:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -158,6 +158,32 @@ async def test_a_subscription_is_refreshed_at_half_of_its_lifetime_with_the_same
 
     assert len({params["delivery"]["secret"] for params in sent}) == 1
     assert {params["cursor"] for params in sent[1:]} == {"0"}
+
+
+async def test_a_subscription_that_has_lapsed_by_a_clock_ahead_of_the_server_s_is_refreshed_every_five_seconds(
+    server: EventServer, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def ahead() -> datetime:
+        return clock.now() + timedelta(seconds=TTL + 7)
+
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        await clock.sleep(seconds)
+
+    async with EventSubscriber(server.request, url=URL, clock=ahead, sleep=sleep) as subscriber:
+        await subscriber.subscribe("call.finished")
+        for count in (2, 3):
+            await _let_run()
+            assert len(server.sent("events/subscribe")) == count - 1
+            clock.advance(5)
+            await server.wait_for("events/subscribe", count)
+
+    assert set(pauses[1:]) == {5}
+    assert [message.partition(",")[0] for message in caplog.messages] == [
+        "sub_call.finished lapsed 7 s ago by this machine's clock"
+    ]
 
 
 async def test_a_refresh_that_fails_is_repeated_until_it_succeeds(

@@ -161,6 +161,29 @@ async def test_a_start_that_the_service_does_not_answer_is_repeated() -> None:
     assert handled.pauses == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_service_that_breaks_off_again_and_again_is_read_on_from_where_it_broke_off(
+    tmp_path: Path, *, durable: bool
+) -> None:
+    handled, log = Handled(), Log(*(make_event(number) for number in range(1, 8)))
+    options = {"inbox": SQLiteInbox(tmp_path / "inbox.db")} if durable else {}
+
+    async def read_three(cursor: str) -> AsyncIterator[Event]:
+        count = 0
+        async for event in log.read(cursor):
+            if count == 3:
+                raise ConnectionError("the proxy ends the response")
+            yield event
+            count += 1
+
+    async with handled.make_app(read_three, start_cursor="place-0", **options):
+        await handled.wait_for(7)
+
+    assert log.cursors == ["place-0", "place-3", "place-6"]
+    assert sorted(handled.event_ids) == [f"evt_{number}" for number in range(1, 8)]
+    assert handled.pauses == [1, 1], "after progress, the pause is the shortest"
+
+
 async def test_a_receiver_that_has_received_nothing_yet_reads_no_history(tmp_path: Path) -> None:
     handled, log = Handled(), Log(make_event(1))
 

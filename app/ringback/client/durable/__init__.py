@@ -20,6 +20,7 @@ request return its handle. Each write is a compare-and-set. What the state holds
 
 from ringback.client.durable.caller import DurableCaller
 from ringback.client.durable.clock import DurableClock
+from ringback.client.durable.direct.server import AnswerInput
 from ringback.client.durable.errors import (
     CallCancelled,
     CallFailed,
@@ -35,7 +36,7 @@ from ringback.client.durable.errors import (
 )
 from ringback.client.durable.handle import CallHandle, CallKind
 from ringback.client.durable.joins import OnProgress
-from ringback.client.durable.mcp_target import AnswerInput, McpCommandTarget, McpTarget
+from ringback.client.durable.mcp_target import McpCommandTarget, McpTarget
 from ringback.client.durable.outcomes import CallSnapshot, JoinedCall
 from ringback.client.durable.redis_state import RedisRequestState
 from ringback.client.durable.ringback_target import RingbackTarget

@@ -27,7 +27,8 @@ LEASE_SECONDS: Final = 30.0
 """How long a lease lasts without a renewal: two renewals may be late."""
 LEASE_RENEWAL_SECONDS: Final = 10.0
 
-_MakeChanges = Callable[[CallRecord], dict[str, Any]]
+MakeChanges = Callable[[CallRecord], dict[str, Any]]
+"""New values of members of the record, from the record. May be called several times."""
 _TIMED_OUT: Final = Completion(
     outcome="timed_out",
     error={
@@ -154,12 +155,12 @@ class LocalCall:
             await self._save_with_retries(lambda _: {})
             await self.clock.sleep(SAVE_SECONDS)
 
-    async def _save_with_retries(self, make_changes: _MakeChanges, *, failures_max: int | None = None) -> None:
-        """Like `_write`, until the write succeeds: a state that fails for a moment must not end a running tool."""
+    async def _save_with_retries(self, make_changes: MakeChanges, *, failures_max: int | None = None) -> None:
+        """Like `save_changes`, until the write succeeds: a state that fails for a moment must not end a running tool."""
         failures = 0
         while True:
             try:
-                await self._write(make_changes)
+                await self.save_changes(make_changes)
             except UnknownHandle:
                 raise
             except Exception:
@@ -172,10 +173,10 @@ class LocalCall:
 
     async def save(self, **changes: Any) -> None:
         """Write changes of the record, with progress and position that were not saved yet. Raises `UnknownHandle`."""
-        await self._write(lambda _: changes)
+        await self.save_changes(lambda _: changes)
 
-    async def _write(self, make_changes: _MakeChanges) -> None:
-        """Like `save`. `make_changes` gets the record as the state has it, which other processes write, too."""
+    async def save_changes(self, make_changes: MakeChanges) -> None:
+        """Like `save`, for changes that depend on the record as the state has it, because other processes write it, too."""
         async with self._writing:
             unsaved, self._unsaved = self._unsaved, {}
             self._has_unsaved.clear()
@@ -191,7 +192,7 @@ class LocalCall:
     async def save_rest(self) -> None:
         """Write what was not saved yet, without a lease of this process."""
         if self.has_lease or self._unsaved:
-            await self._write(lambda record: self._end_lease_at(record, 0.0))
+            await self.save_changes(lambda record: self._end_lease_at(record, 0.0))
 
     def _keep_unsaved(self, unsaved: dict[str, Any]) -> None:
         """Save these changes with the next write, unless newer ones replace them."""

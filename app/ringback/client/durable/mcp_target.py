@@ -3,49 +3,23 @@
 import hashlib
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ringback.client.durable.handle import CallHandle
+from ringback.client.durable.direct.server import AnswerInput, McpCommand, McpServer
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.record import CallRequest
 from ringback.client.durable.target import without_secrets
-from ringback.client.models import InputRequest
 
 if TYPE_CHECKING:
     import httpx2
 
     from ringback.client.durable.direct.calls import DirectCalls
 
-AnswerInput = Callable[[CallHandle, InputRequest], Awaitable[Mapping[str, Any]]]
-"""Asks a person, and returns an ElicitResult: `{"action": "accept", "content": {…}}`, or `{"action": "decline"}`."""
 _NAME_DIGITS: Final = 12
 """Of the hash that names a command in handles: 48 bits, and no argument can be read from it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpServer:
-    """How to reach an MCP server over HTTP."""
-
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    transport: "httpx2.AsyncBaseTransport | None" = None
-    answer_input: AnswerInput | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpCommand:
-    """How to start an MCP server that is a command. Each connection starts a process of its own."""
-
-    command: str
-    args: Sequence[str] = field(default=(), repr=False)
-    env: Mapping[str, str] | None = field(default=None, repr=False)
-    cwd: str | None = None
-    keeps_tasks: bool = False
-    answer_input: AnswerInput | None = None
 
 
 class _DirectTarget:

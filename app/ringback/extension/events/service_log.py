@@ -51,6 +51,7 @@ from ringback.protocol.mcp_events.descriptors import EventDescriptor
 from ringback.protocol.mcp_events.endpoint import EndpointPolicy, EventEndpoint
 from ringback.protocol.mcp_events.names import ALL_DELIVERY_MODES, DeliveryMode, EventMethod, EventNotification
 from ringback.protocol.mcp_events.occurrence import format_timestamp
+from ringback.waits import end_tasks
 
 DeclareType = Callable[[str], Awaitable[None]]
 """Declares a type at the service, once. Raises `ReportFailed` or `ReportRejected`."""
@@ -102,8 +103,7 @@ class ServiceLog:
                 yield OpenServiceLog(methods, outbox, types, publisher.declare, clock=self._clock)
                 await outbox.drain(self._drain_seconds)
             finally:
-                sending.cancel()
-                await asyncio.gather(sending, return_exceptions=True)
+                await end_tasks([sending])
 
 
 class OpenServiceLog:

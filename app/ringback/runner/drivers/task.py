@@ -33,6 +33,7 @@ from ringback.runner.drivers.driver import CallContext, ParkedCall
 from ringback.runner.drivers.mrtr import call_tool_in_rounds, get_client_capabilities, input_not_accepted_completion
 from ringback.runner.drivers.task_polling import TaskPoller, await_poll
 from ringback.upstreams.session_ports import CallSessionPort, NotificationStreamPort
+from ringback.waits import end_tasks
 
 TASK_DRIVER: Final = "task"
 """The driver name in its handles."""
@@ -190,6 +191,4 @@ class _TaskExecution:
                 self._notifications = None
             return notification
         finally:
-            receiving.cancel()
-            answering.cancel()
-            await asyncio.gather(receiving, answering, return_exceptions=True)
+            await end_tasks([receiving, answering])

@@ -58,9 +58,9 @@ class EventFrames:
         if self._queue.qsize() >= QUEUED_FRAMES_MAX:
             self._has_room.clear()
 
-    def on_request_done(self, streaming: "asyncio.Task[dict[str, Any]]") -> None:
-        if not streaming.cancelled():
-            self.failure = streaming.exception()
+    def on_request_done(self, request: "asyncio.Task[dict[str, Any]]") -> None:
+        if not request.cancelled():
+            self.failure = request.exception()
         self.end()
 
     def end(self) -> None:

@@ -36,7 +36,7 @@ from ringback.upstreams.events.occurrences import (
 from ringback.upstreams.events.stream_silence import StreamSilence
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.session import UpstreamSession
-from ringback.waits import wait_first
+from ringback.waits import end_tasks, wait_first
 
 log = logging.getLogger(__name__)
 
@@ -124,8 +124,7 @@ class Following:
             if reading.done():
                 reading.result()
         finally:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+            await end_tasks([reading])
 
     # -- events/poll --
 

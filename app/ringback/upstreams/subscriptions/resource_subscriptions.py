@@ -32,7 +32,7 @@ from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.session import UpstreamSession
 from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications
 from ringback.upstreams.transports.guarded_http import NOTIFICATION_TIMEOUT_SECONDS
-from ringback.waits import wait_first
+from ringback.waits import end_tasks, wait_first
 
 SUBSCRIPTIONS_PER_UPSTREAM_MAX: Final = 2 * RESOURCE_URIS_MAX
 """Watched resources of one upstream, half for connected clients and half for webhooks. On 2026-07-28 each holds an open
@@ -202,8 +202,7 @@ class _ResourceSubscription:
             if reading.done():
                 reading.result()
         finally:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+            await end_tasks([reading])
 
     def _on_subscribed(self) -> None:
         self._rejection = None
@@ -246,8 +245,7 @@ class _ResourceSubscription:
             try:
                 await self._ping_session(session)
             finally:
-                forwarding.cancel()
-                await asyncio.gather(forwarding, return_exceptions=True)
+                await end_tasks([forwarding])
                 with suppress(RequestFailed), anyio.move_on_after(NOTIFICATION_TIMEOUT_SECONDS, shield=True):
                     await session.send_request("resources/unsubscribe", {"uri": self._uri})
 

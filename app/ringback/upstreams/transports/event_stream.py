@@ -34,6 +34,7 @@ from ringback.upstreams.transports.notification_buffer import NotificationBuffer
 from ringback.upstreams.transports.open_response import OpenResponse
 from ringback.upstreams.transports.paced_streams import PacedStreams
 from ringback.upstreams.transports.progress_floods import find_group_ends, leave_out_outdated
+from ringback.waits import end_tasks
 
 EVENT_LIMIT: Final = RateLimit(per_second=500, burst=2000)
 """For the notifications of a stream that is paced by its reader."""
@@ -65,8 +66,7 @@ class ChunkReader:
 
     async def close(self) -> None:
         if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
+            await end_tasks([self._reading])
 
     async def _read(self) -> bytes | None:
         return await anext(self._chunks, None)

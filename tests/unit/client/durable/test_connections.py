@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from ringback.client.durable.direct import connection
-from ringback.client.durable.mcp_target import McpServer
+from ringback.client.durable.direct.server import McpServer
 from tests.support.limits import WAIT_SECONDS
 
 SERVER = McpServer(url="http://127.0.0.1:1/mcp")

@@ -1,16 +1,20 @@
-"""A direct call goes on from what it has saved, whatever becomes of its connection."""
+"""A direct call goes on from what it has saved, whatever becomes of its connection, and several processes write its state."""
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
 from ringback.client.durable import MemoryRequestState
 from ringback.client.durable.clock import SystemDurableClock
-from ringback.client.durable.direct import calls
+from ringback.client.durable.direct import calls, tasks
+from ringback.client.durable.direct.connection import DirectConnection
+from ringback.client.durable.direct.server import McpServer
 from ringback.client.durable.journal import CallJournal
 from ringback.client.durable.local_call import LocalCall
-from ringback.client.durable.mcp_target import McpServer
-from ringback.client.durable.record import Completion, TaskPosition
+from ringback.client.durable.record import CallRecord, Completion, RoundPosition, TaskPosition
+from ringback.client.models import InputRequest
 from ringback.protocol.errors import ResponseLost
 from tests.unit.client.durable.test_leases import RECORD
 
@@ -35,3 +39,54 @@ async def test_a_call_that_became_a_task_is_followed_although_its_connection_bre
     await calls.DirectCalls(McpServer(url=RECORD.handle.target)).run_call(call)
 
     assert call.record.completion == DONE
+
+
+# -- several processes --
+
+QUESTIONS = {key: InputRequest(method="elicitation/create", params={}) for key in ("a", "b")}
+ACCEPTED: dict[str, Any] = {"action": "accept", "content": {}}
+
+
+async def open_calls(record: CallRecord) -> tuple[LocalCall, LocalCall]:
+    """The call in two processes, both of which have read this record."""
+    journal = CallJournal(MemoryRequestState())
+    await journal.create(record)
+    first, second = (LocalCall(record, journal, SystemDurableClock(), holder=name) for name in ("first", "second"))
+    return first, second
+
+
+async def test_answers_of_two_processes_to_two_questions_of_a_round_are_both_kept() -> None:
+    position = RoundPosition(request_state=None, round=1)
+    first, second = await open_calls(RECORD.model_copy(update={"position": position, "input_requests": QUESTIONS}))
+    direct = calls.DirectCalls(McpServer(url=RECORD.handle.target))
+
+    await direct.answer_call(first, {"a": ACCEPTED})
+    await direct.answer_call(second, {"b": ACCEPTED})
+
+    assert second.record.input_requests == {}
+    assert second.record.input_responses == {"a": ACCEPTED, "b": ACCEPTED}
+
+
+async def test_an_answer_that_comes_after_another_to_the_same_question_does_not_replace_it() -> None:
+    position = RoundPosition(request_state=None, round=1)
+    first, second = await open_calls(RECORD.model_copy(update={"position": position, "input_requests": QUESTIONS}))
+    direct = calls.DirectCalls(McpServer(url=RECORD.handle.target))
+
+    await direct.answer_call(first, {"a": ACCEPTED})
+    await direct.answer_call(second, {"a": {"action": "decline"}})
+
+    assert second.record.input_responses == {"a": ACCEPTED}
+
+
+async def test_a_task_s_question_that_another_process_has_answered_meanwhile_is_not_asked_again() -> None:
+    position = TaskPosition(task_id="t1")
+    first, second = await open_calls(RECORD.model_copy(update={"position": position, "input_requests": QUESTIONS}))
+    connection = cast("DirectConnection", SimpleNamespace(send_request=AsyncMock(return_value={})))
+
+    await tasks.answer_task(connection, first, position, {"a": ACCEPTED})
+    await tasks.answer_task(connection, second, position, {"b": ACCEPTED})
+    assert (second.record.input_requests, second.record.answered_keys) == ({}, ("a", "b"))
+
+    listed: dict[str, Any] = {key: {"method": "elicitation/create", "params": {}} for key in ("a", "b", "c")}
+    await tasks.apply_task(first, {"taskId": "t1", "status": "input_required", "inputRequests": listed})
+    assert list(first.record.input_requests) == ["c"]

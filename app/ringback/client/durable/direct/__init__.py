@@ -1,5 +1,6 @@
 """Calls on an MCP server from this process, with the MCP SDK.
 
+    server           how to reach the server
     calls            starts, follows, cancels and answers a call, by what the server offers
     tasks            tasks of 2026-07-28
     legacy_tasks     tasks of 2025-11-25

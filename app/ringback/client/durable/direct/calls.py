@@ -10,10 +10,11 @@ from ringback.client.durable.direct import legacy_tasks, streams, tasks
 from ringback.client.durable.direct.completions import CANCELLED, completion_from_failure
 from ringback.client.durable.direct.connection import DirectConnection, use_connection
 from ringback.client.durable.direct.rounds import run_rounds
+from ringback.client.durable.direct.server import McpCommand, McpServer
 from ringback.client.durable.errors import CallNotStarted, DurableCallError, NotRejoinable
 from ringback.client.durable.local_call import LocalCall
-from ringback.client.durable.mcp_target import McpCommand, McpServer
 from ringback.client.durable.record import (
+    CallRecord,
     LegacyTaskPosition,
     PlainPosition,
     RoundPosition,
@@ -126,11 +127,16 @@ class DirectCalls:
         if isinstance(position, TaskPosition):
             await self._use(call, lambda connection: tasks.answer_task(connection, call, position, responses))
             return
-        record = call.record
-        await call.save(
-            input_requests={key: asked for key, asked in record.input_requests.items() if key not in responses},
-            input_responses={**record.input_responses, **responses},
-        )
+
+        def add_answers(record: CallRecord) -> dict[str, Any]:
+            """Leaves the answers of other processes as they are: to other questions, and to these if they came first."""
+            added = {key: response for key, response in responses.items() if key in record.input_requests}
+            return {
+                "input_requests": {key: asked for key, asked in record.input_requests.items() if key not in added},
+                "input_responses": {**record.input_responses, **added},
+            }
+
+        await call.save_changes(add_answers)
 
     # -- start --
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from ringback.client.durable.mcp_target import McpCommand
+from ringback.client.durable.direct.server import McpCommand
 
 
 class CommandNotStarted(Exception):

@@ -20,8 +20,8 @@ from ringback import __version__
 from ringback.client.durable.direct.command import CommandNotStarted, running_command
 from ringback.client.durable.direct.http_transport import ConfiningTransport
 from ringback.client.durable.direct.questions import make_elicitation_callback
+from ringback.client.durable.direct.server import McpCommand, McpServer
 from ringback.client.durable.handle import CallHandle
-from ringback.client.durable.mcp_target import McpCommand, McpServer
 from ringback.protocol.errors import InvalidUpstreamResponse, RequestNotSent, ResponseLost, UpstreamError
 from ringback.protocol.http_failures import CONNECT_TIMEOUT_SECONDS, WRITE_TIMEOUT_SECONDS
 from ringback.protocol.legacy_session_transport import LegacySessionTransport

@@ -7,8 +7,8 @@ import mcp_types
 from mcp.client.session import ClientRequestContext, ElicitationFnT
 from pydantic import ValidationError
 
+from ringback.client.durable.direct.server import AnswerInput
 from ringback.client.durable.handle import CallHandle
-from ringback.client.durable.mcp_target import AnswerInput
 from ringback.client.models import InputRequest
 
 _METHOD: Final = "elicitation/create"

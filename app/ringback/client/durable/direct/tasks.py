@@ -62,8 +62,12 @@ async def answer_task(
     responses: Mapping[str, Mapping[str, Any]],
 ) -> None:
     await _send_task_request(connection, call, position, "tasks/update", {"inputResponses": dict(responses)})
-    open_requests = {key: request for key, request in call.record.input_requests.items() if key not in responses}
-    await call.save(input_requests=open_requests, answered_keys=(*call.record.answered_keys, *responses))
+    await call.save_changes(
+        lambda record: {
+            "input_requests": {key: asked for key, asked in record.input_requests.items() if key not in responses},
+            "answered_keys": (*record.answered_keys, *responses),
+        }
+    )
 
 
 async def apply_task(call: LocalCall, task: Mapping[str, Any]) -> None:
@@ -76,9 +80,12 @@ async def apply_task(call: LocalCall, task: Mapping[str, Any]) -> None:
         case CancelledTask():
             await call.complete(CANCELLED)
         case TaskAwaitingInput(requests):
-            answered = call.record.answered_keys
-            asked = {key: request for key, request in requests.items() if key not in answered}
-            await call.save(input_requests=parse_input_requests(asked))
+            asked = parse_input_requests(requests)
+            await call.save_changes(
+                lambda record: {
+                    "input_requests": {key: each for key, each in asked.items() if key not in record.answered_keys}
+                }
+            )
         case WorkingTask(message):
             report_status_message(call, message)
 
