@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final, TypeGuard
 
+from ringback.domain.circuit_breaker import CLOSED_BREAKER
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Delivery, DeliveryState, RetryDecision, build_delivery_update
@@ -171,7 +172,8 @@ class DeliveryLeasing:
         tx.on_commit(partial(self._advance_webhook_cursor, due.next_position))
         webhooks = {webhook.id: webhook for webhook in await tx.webhooks.get_many(due)}
         origins = {self._target_cache.get_origin(webhook.url) for webhook in webhooks.values()}
-        self._limiter.update_origin_breakers(await tx.origin_breakers.get_breakers(origins))
+        known = await tx.origin_breakers.get_breakers(origins)
+        self._limiter.update_origin_breakers(dict.fromkeys(origins, CLOSED_BREAKER) | dict(known))
         sendable = [webhook for webhook in map(webhooks.get, due) if _is_sendable(webhook)]
         await self._follow_shared_rates(tx, sendable)
         found = await self._find_due(tx, sendable)
