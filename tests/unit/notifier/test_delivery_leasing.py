@@ -12,7 +12,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.measurements import Measurements
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits
 from ringback.notifier.http.target import TargetCache
-from ringback.notifier.leasing import DeliveryLeasing
+from ringback.notifier.leasing import DeliveryLeasing, LeasedBatch
 from ringback.storage.signals import LocalSignals
 from tests.support.builders import START, make_delivery, make_verified_webhook
 from tests.support.clock import FakeClock
@@ -94,6 +94,20 @@ async def test_an_origin_whose_breaker_another_node_has_closed_is_sent_to_again(
     leased = await store.leasing.lease_due()
 
     assert [each.delivery.id for each in leased.deliveries] == [DELIVERY.id]
+
+
+async def test_a_follow_up_that_fails_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    store, run = OneWebhookStore(ConcurrencyLimits()), list[object]()
+
+    async def stumble(_tx: Transaction) -> None:
+        raise ZeroDivisionError
+
+    async def note_run(tx: Transaction) -> None:
+        run.append(tx)
+
+    await store.leasing.run_follow_ups(LeasedBatch([], has_more=False, follow_ups=[stumble, note_run]))
+
+    assert (run, caplog.messages) == ([store], ["deliveries.give_up_failed"])
 
 
 class RatedWebhooksStore(OneWebhookStore):
