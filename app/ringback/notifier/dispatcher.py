@@ -96,7 +96,7 @@ class Dispatcher:
         self._signing_keys = signing_keys
         self._attempt_tracer = attempt_tracer
         self._admission = admission or AdmissionGate()
-        self._post_commit = recorder.post_commit
+        self._delivery_handoff = recorder.delivery_handoff
         self._measurements = recorder.measurements
         self._target_cache = TargetCache(policy)
         self._limiter = ConcurrencyLimiter(config)
@@ -160,7 +160,7 @@ class Dispatcher:
     def _accept_handoffs(self, attempts: asyncio.TaskGroup) -> Generator[None]:
         self._handoff_attempts = attempts
         try:
-            with self._post_commit.attach(partial(self._lease_new_delivery, attempts)):
+            with self._delivery_handoff.attach(partial(self._lease_new_delivery, attempts)):
                 yield
         finally:
             self._handoff_attempts = None

@@ -55,7 +55,7 @@ class Calls:
         registrations: WebhookRegistrations,
         quotas: QuotaEnforcer,
         lifecycle: Lifecycle,
-        post_commit: CallHandoff,
+        call_handoff: CallHandoff,
         admission: AdmissionGate,
         upstream_controls: UpstreamControls,
         wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT,
@@ -78,7 +78,7 @@ class Calls:
         )
         self._quotas = quotas
         self._lifecycle = lifecycle
-        self._post_commit = post_commit
+        self._call_handoff = call_handoff
         self._admission = admission
         self._wait_seconds_max = wait_seconds_max
 
@@ -97,7 +97,7 @@ class Calls:
         self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
         prepared = await self._starter.prepare_call(caller, request, now=self._clock.now())
         with await self._wait_for_admission(caller.principal):
-            leases = None if (prepare_leases := self._post_commit.consumer) is None else prepare_leases()
+            leases = None if (prepare_leases := self._call_handoff.consumer) is None else prepare_leases()
             started = await self._store.write_for(
                 caller.principal, lambda tx: self._starter.insert_call(tx, caller, prepared, leases=leases)
             )
