@@ -18,7 +18,7 @@ from typing import Final
 from ringback.admission import AdmissionGate
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.delivery import Attempt, AttemptResult, Delivery, DeliveryUpdate
+from ringback.domain.delivery import Attempt, AttemptResult, Delivery
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
@@ -29,6 +29,7 @@ from ringback.notifier.attempt_spans import AttemptTracer, end_attempt_span
 from ringback.notifier.attempts import (
     AttemptRecorder,
     FinishedAttempt,
+    RecordedAttempt,
     log_attempts,
     log_unrecorded_attempts,
     redact_result,
@@ -67,7 +68,7 @@ class DispatcherConfig(ConcurrencyLimits):
             )
 
 
-AttemptBatcher = Batcher[FinishedAttempt, Sequence[tuple[FinishedAttempt, DeliveryUpdate]]]
+AttemptBatcher = Batcher[FinishedAttempt, Sequence[RecordedAttempt]]
 
 
 class Dispatcher:
@@ -317,9 +318,7 @@ class Dispatcher:
             target, headers, delivery.body, principal=delivery.principal, deadline_seconds=ATTEMPT_SECONDS
         )
 
-    def _complete_recorded(
-        self, batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]
-    ) -> None:
+    def _complete_recorded(self, batch: Sequence[FinishedAttempt], recorded: Sequence[RecordedAttempt]) -> None:
         log_attempts(batch, recorded)
         for finished, update in recorded:
             self._measurements.record_attempt(finished.result.category, update)
