@@ -59,7 +59,7 @@ class Runner:
         recorder: Recorder,
         sessions: CallSessionProvider,
         notification_hub: NotificationHub,
-        post_commit: CallHandoff,
+        call_handoff: CallHandoff,
         admission: AdmissionGate,
         login_waits: LoginWaits,
         config: RunnerConfig,
@@ -71,7 +71,7 @@ class Runner:
         self._completion_batcher = CompletionBatcher(store=store, recorder=recorder)
         self._sessions = sessions
         self._notification_hub = notification_hub
-        self._post_commit = post_commit
+        self._call_handoff = call_handoff
         self._admission = admission
         self._login_waits = login_waits
         self._config = config
@@ -128,7 +128,7 @@ class Runner:
         """Lease what the transactions that start calls did not lease themselves, and what found no capacity."""
         with (
             self._store.signals.listen(CALL_QUEUED_TOPIC) as waiter,
-            self._post_commit.attach(self._leasing.prepare_leases),
+            self._call_handoff.attach(self._leasing.prepare_leases),
         ):
             self._leasing.waiter = waiter
             async with notify_when_set(waiter, stop):
@@ -147,7 +147,7 @@ class Runner:
 
     def _can_send_at_once(self, call: Call) -> bool:
         """Whether the execution of this call, if it begins now, waits for nothing before it sends the request."""
-        is_running = self._post_commit.consumer is not None
+        is_running = self._call_handoff.consumer is not None
         return is_running and self._admission.is_quiet and self._sessions.has_open_session(call)
 
     def _hold_execution(self, call: Call, trusted_until: float) -> HeldExecution:
