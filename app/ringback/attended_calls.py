@@ -4,6 +4,7 @@
     CompletionBatcher, before that transaction ──▶ note_outcome   the upstream has responded; the client gets that very soon
     Recorder, as the transaction that ends the call commits ──▶ publish_end
     wait_for_call, at its notification ──▶ find_end               the call and its result, still in memory
+    AttendedWait, as its request leaves it ──▶ forget_call        also if the call has not ended
 
 Whatever is not here is read from the store: a call that another process runs, a large result, an entry that was dropped. An end
 never changes, so what is here is as true as the row.
@@ -17,11 +18,11 @@ from ringback.domain.call import Call
 from ringback.domain.ids import CallId
 
 CALLS_MAX: Final = 4096
-"""Beyond this the oldest entries are dropped: their clients have left, or read from the store."""
+"""Beyond this many open calls, and ended ones, the oldest are dropped: their clients have left, or read from the store."""
 RESULT_BYTES_MAX: Final = 64 * 1024
 """Reading a larger result costs little compared with sending it."""
 KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""For all results together."""
+"""For all results together. The oldest are dropped: their clients read from the store, if they still wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,63 +36,63 @@ class CallEnd:
 
 
 @dataclass(slots=True)
-class _AttendedCall:
+class _ExpectedEnd:
     inserted: Call | None
     """The call as its client knows it from the start; None once the client waits."""
-    end: CallEnd | None = None
     has_outcome: bool = False
 
 
 class AttendedCalls:
     def __init__(self) -> None:
-        self._calls: OrderedDict[CallId, _AttendedCall] = OrderedDict()
+        self._expected: OrderedDict[CallId, _ExpectedEnd] = OrderedDict()
+        self._ends: OrderedDict[CallId, CallEnd] = OrderedDict()
         self._kept_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._calls)
+        return len(self._expected) + len(self._ends)
 
     def expect_end(self, call: Call) -> None:
         """Keep the end of this new call. A runner of this process has its lease."""
-        self._calls[call.id] = _AttendedCall(call)
-        if len(self._calls) > CALLS_MAX:
-            self.forget_call(next(iter(self._calls)))
+        self._expected[call.id] = _ExpectedEnd(call)
+        if len(self._expected) > CALLS_MAX:
+            self._expected.popitem(last=False)
 
     def note_outcome(self, call_id: CallId) -> None:
         """The outcome of the call is known, and the transaction that ends it follows."""
-        if (attended := self._calls.get(call_id)) is not None:
-            attended.has_outcome = True
+        if (expected := self._expected.get(call_id)) is not None:
+            expected.has_outcome = True
 
     def has_outcome(self, call_id: CallId) -> bool:
-        attended = self._calls.get(call_id)
-        return attended is not None and attended.has_outcome
+        expected = self._expected.get(call_id)
+        return call_id in self._ends if expected is None else expected.has_outcome
 
     def publish_end(self, end: CallEnd) -> None:
-        """Keep the end of an expected call, unless its result is too large."""
-        attended, size = self._calls.get(end.call.id), len(end.result or b"")
-        if attended is None or attended.end is not None:
+        """Keep the end of an expected call, unless its result is too large. The oldest ends make room for it."""
+        size = _size_of(end)
+        if self._expected.pop(end.call.id, None) is None or size > RESULT_BYTES_MAX:
             return
-        if size <= RESULT_BYTES_MAX and self._kept_bytes + size <= KEPT_BYTES_MAX:
-            self._kept_bytes += size
-            attended.end = end
-        else:
-            del self._calls[end.call.id]
+        self._ends[end.call.id] = end
+        self._kept_bytes += size
+        while self._kept_bytes > KEPT_BYTES_MAX or len(self._ends) > CALLS_MAX:
+            self._kept_bytes -= _size_of(self._ends.popitem(last=False)[1])
 
     def is_first_wait(self, call: Call) -> bool:
         """True once, for the object that `expect_end` got: its client knows the row until a notification comes."""
-        attended = self._calls.get(call.id)
-        if attended is None or attended.end is not None or attended.inserted is not call:
+        expected = self._expected.get(call.id)
+        if expected is None or expected.inserted is not call:
             return False
-        attended.inserted = None
+        expected.inserted = None
         return True
 
     def find_end(self, call_id: CallId) -> CallEnd | None:
-        attended = self._calls.get(call_id)
-        return None if attended is None else attended.end
+        return self._ends.get(call_id)
 
-    def forget_call(self, call_id: CallId) -> CallEnd | None:
-        """Drop the call. Returns its end, if it is here."""
-        attended = self._calls.pop(call_id, None)
-        if attended is None or attended.end is None:
-            return None
-        self._kept_bytes -= len(attended.end.result or b"")
-        return attended.end
+    def forget_call(self, call_id: CallId) -> None:
+        """Drop the call and its end: no client waits for it any more."""
+        self._expected.pop(call_id, None)
+        if (end := self._ends.pop(call_id, None)) is not None:
+            self._kept_bytes -= _size_of(end)
+
+
+def _size_of(end: CallEnd) -> int:
+    return len(end.result or b"")

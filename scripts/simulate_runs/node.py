@@ -76,7 +76,7 @@ class Node:
             payloads=PayloadBuilder(tokens=self._tokens, public_url=PUBLIC_URL),
             result_retention_seconds=RETENTION.result_seconds,
         )
-        self._post_commit = CallHandoff()
+        self._call_handoff = CallHandoff()
         self._admission = AdmissionGate(cpu_time=clock.monotonic)
         self._quotas = QuotaEnforcer(Quotas(open_calls=plan.open_calls_max), clock=clock)
         self._lifecycle = Lifecycle()
@@ -123,7 +123,7 @@ class Node:
             recorder=self._recorder,
             sessions=BoundDriverProvider(self.sessions, clock=self._clock),
             notification_hub=NotificationHub(),
-            post_commit=self._post_commit,
+            call_handoff=self._call_handoff,
             admission=self._admission,
             login_waits=self._login_waits,
             config=RunnerConfig(owner=self.owner, poll_seconds=RUNNER_POLL_SECONDS, drain_seconds=DRAIN_SECONDS),
@@ -171,7 +171,7 @@ class Node:
                 sender=self._sender,
                 recorder=self._recorder,
                 tokens=self._tokens,
-                post_commit=self._post_commit,
+                call_handoff=self._call_handoff,
                 admission=self._admission,
                 quotas=self._quotas,
                 lifecycle=self._lifecycle,

@@ -105,7 +105,7 @@ class NodeParts:
     sender: NodeSender
     recorder: Recorder
     tokens: CallResumeTokens
-    post_commit: CallHandoff
+    call_handoff: CallHandoff
     admission: AdmissionGate
     quotas: QuotaEnforcer
     lifecycle: Lifecycle
@@ -161,7 +161,7 @@ def build_node_services(parts: NodeParts) -> NodeServices:
             recorder=parts.recorder,
             tokens=parts.tokens,
             registrations=registrations,
-            post_commit=parts.post_commit,
+            call_handoff=parts.call_handoff,
             admission=parts.admission,
             upstream_controls=controls,
         ),

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,18 +13,18 @@ from ringback.domain.delivery_rows import RedeliveryFilter
 from ringback.domain.erasure import Erasure, ErasureState
 from ringback.domain.errors import CallRunning, Unauthenticated
 from ringback.domain.ids import KeyId
-from ringback.domain.ports import Transaction
-from ringback.domain.principal import ALL_SCOPES, Caller
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import ALL_SCOPES, Caller, Principal
 from ringback.domain.webhook import Webhook
 from ringback.services.event_publishing import PublishedEvent
 from ringback.services.registrations import WebhookRegistration
 from ringback.services.replays import ReplayRequest
 from ringback.services.reports import CallReport
 from tests.conformance.test_lock_order import held
-from tests.support.builders import make_call, make_delivery, make_event
-from tests.support.clock import FakeClock
+from tests.support.builders import make_call, make_call_erasure, make_delivery, make_event
+from tests.support.clock import START, FakeClock
 from tests.support.databases import query_rows
-from tests.support.examples import ALICE
+from tests.support.examples import ALICE, BOB
 from tests.support.interleaving import CALLER, Node, Nodes
 from tests.support.stored_work import COMPLETED_RESULT
 
@@ -121,6 +121,57 @@ async def test_an_erasure_waits_for_no_locked_delivery_and_finishes_later(nodes:
 
     assert (first.state, [row[0] for row in left]) == (ErasureState.ERASING, [due.id])
     assert (again.id, again.state, again.deliveries) == (first.id, ErasureState.FINISHED, 2)
+
+
+# -- turns ------------------------------------------------------------------------------------------------------------------
+
+
+async def insert_erasures(store: Store, *principals: Principal, **over: Any) -> list[Erasure]:
+    """One for each, in the order of their last batches."""
+    erasures = [
+        make_call_erasure(make_call(principal=principal), worked_at=START + timedelta(seconds=second), **over)
+        for second, principal in enumerate(principals)
+    ]
+
+    async def insert(tx: Transaction) -> None:
+        for erasure in reversed(erasures):
+            await tx.erasures.insert(erasure)
+
+    await store.write(insert)
+    return erasures
+
+
+async def find_next(store: Store, after: str) -> Erasure | None:
+    return await store.write(lambda tx: tx.erasures.find_next(after=after))
+
+
+async def find_waiting(store: Store, after: str, worked_before: datetime | None = None) -> Erasure | None:
+    return await store.write(lambda tx: tx.erasures.find_waiting(after=after, worked_before=worked_before))
+
+
+async def test_principals_take_turns_with_their_erasures_and_the_oldest_of_each_comes_first(store: Store) -> None:
+    alice, _, bob = await insert_erasures(store, ALICE, ALICE, BOB)
+
+    assert await find_next(store, "") == alice
+    assert await find_next(store, ALICE) == bob
+    assert await find_next(store, BOB) == alice
+    assert await find_waiting(store, "") is None
+
+
+async def test_erasures_that_wait_for_calls_take_turns_among_themselves(store: Store) -> None:
+    alice, _, bob = await insert_erasures(store, ALICE, ALICE, BOB, is_waiting=True)
+
+    assert await find_next(store, "") is None
+    assert await find_waiting(store, "") == alice
+    assert await find_waiting(store, ALICE) == bob
+    assert await find_waiting(store, ALICE, worked_before=bob.worked_at) == alice
+    assert await find_waiting(store, "", worked_before=alice.worked_at) is None
+
+
+async def test_no_erasure_is_next_when_all_have_finished(store: Store) -> None:
+    await insert_erasures(store, ALICE, finished_at=START)
+
+    assert (await find_next(store, ""), await find_waiting(store, "")) == (None, None)
 
 
 # -- requests that were authenticated before the erasure of their principal --------------------------------------------------

@@ -90,7 +90,7 @@ class CallInStore(RuleBasedStateMachine):
             registrations=UNUSED,
             quotas=UNUSED,
             lifecycle=Lifecycle(),
-            post_commit=CallHandoff(),
+            call_handoff=CallHandoff(),
             admission=AdmissionGate(),
             upstream_controls=UpstreamControls(store=store, clock=self.clock, catalog=UNUSED),
         )

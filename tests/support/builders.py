@@ -87,6 +87,22 @@ def make_identity_erasure(principal: Principal, *, requested_at: datetime = STAR
     )
 
 
+def make_call_erasure(call: Call, **over: Any) -> Erasure:
+    """The erasure of this call, requested by its owner."""
+    erasure = Erasure(
+        id=ErasureId(_next_id("era")),
+        principal=call.principal,
+        kind=ErasureKind.CALL,
+        target=call.id,
+        cancels=False,
+        requested_by=call.principal,
+        requested_at=START,
+        head=0,
+        worked_at=START,
+    )
+    return replace(erasure, **over)
+
+
 def make_tombstone(**over: Any) -> Tombstone:
     tombstone = Tombstone(
         call_id=CallId(_next_id("call")), principal=ALICE, idempotency_key=None, request_hash="0" * 64, expired_at=START

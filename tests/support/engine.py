@@ -191,7 +191,7 @@ class Engine(StoredWork):
         super().__init__(store, IdGenerator(clock))
         self.clock = clock
         self.notification_hub = NotificationHub()
-        self.post_commit = CallHandoff()
+        self.call_handoff = CallHandoff()
         self.admission = AdmissionGate()
         self.tokens = CallResumeTokens(
             ResumeTokenCodec([b"k" * 32], audience="ringback"), result_retention_seconds=RETENTION.result_seconds
@@ -237,7 +237,7 @@ class Engine(StoredWork):
             recorder=recorder or self.recorder,
             sessions=bind_drivers(sessions),
             notification_hub=self.notification_hub,
-            post_commit=self.post_commit,
+            call_handoff=self.call_handoff,
             admission=self.admission,
             login_waits=self.login_waits,
             config=RunnerConfig(owner=OWNER, **config),

@@ -5,6 +5,7 @@ Every tool appends a line to the ledger when it starts, so that a test can count
 
 import asyncio
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,12 @@ QUESTION: Final = {
         "requestedSchema": {"type": "object", "properties": {"colour": {"type": "string"}}},
     },
 }
+
+
+@dataclass
+class Choice:
+    colour: str
+
 
 server = FastMCP("reports")
 server.add_extension(TasksExtension(url="memory://"))
@@ -50,6 +57,13 @@ async def paint(context: Context) -> Any:
     append_to_ledger("paint")
     answer = context.input_responses["colour"].model_dump()
     return f"painted {answer['content']['colour']}"
+
+
+@server.tool
+async def choose(context: Context) -> str:
+    """Ask in the middle of the work, which FastMCP offers to legacy clients only."""
+    answer = await context.elicit("Which colour?", response_type=Choice)
+    return f"chose {answer.data.colour}" if answer.action == "accept" else answer.action
 
 
 @server.tool

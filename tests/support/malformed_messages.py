@@ -20,6 +20,19 @@ UNREADABLE_MESSAGES: Final[dict[str, bytes]] = {
     "an integer of 301 digits": b'{"jsonrpc":"2.0","id":@ID@,"result":{"content":[],"x":%d}}\n' % 10**300,
     "a key twice, the last one wrong": b'{"jsonrpc":"2.0","id":@ID@,"result":{"content":[]},"result":1}\n',
 }
+MALFORMED_EVENTS: Final[dict[str, bytes]] = {
+    "a heartbeat in words": b"ping\n",
+    "a heartbeat in JSON": b"{}\n",
+    "a number": b"1\n",
+    "progress that is not a number": (
+        b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":NaN}}\n'
+    ),
+    "a log message with infinity": (
+        b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":Infinity}}\n'
+    ),
+    "a notification without a version": b'{"method":"notifications/x"}\n',
+}
+"""None of them can be a response."""
 
 READABLE_MESSAGES: Final[dict[str, tuple[bytes, str, int]]] = {
     "a lone high surrogate": (rb"cut \ud83d", "cut �", 1),

@@ -3,6 +3,7 @@
 async with full_disk(url) as trouble, trouble.lasting(): ...     nodes use `trouble.url`
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import asyncpg
 
+from tests.support.limits import WAIT_SECONDS
 from tests.support.tcp_proxy import running_tcp_proxy
 
 REFUSE_ROW: Final = """
@@ -71,10 +73,21 @@ async def full_disk(url: str, *, refusals: str = IN_STATEMENTS) -> AsyncGenerato
         for (table,) in await connection.fetch(TABLES):
             await connection.execute(refusals.format(table))
         yield
-        await connection.execute("DROP FUNCTION refuse_row CASCADE")
+        async with asyncio.timeout(WAIT_SECONDS):
+            await _stop_refusing(connection)
 
     yield Trouble(url, lasting)
     await connection.close()
+
+
+async def _stop_refusing(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    """The statement locks all tables, one after the other, while units of the nodes lock them in their own order."""
+    while True:
+        try:
+            await connection.execute("DROP FUNCTION refuse_row CASCADE")
+        except asyncpg.DeadlockDetectedError:
+            continue
+        return
 
 
 full_disk_at_commits = partial(full_disk, refusals=AT_COMMITS)

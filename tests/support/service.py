@@ -287,7 +287,7 @@ def _services(
         registrations=registrations,
         quotas=keeper,
         lifecycle=lifecycle,
-        post_commit=CallHandoff(),
+        call_handoff=CallHandoff(),
         admission=AdmissionGate(),
         upstream_controls=upstream_controls,
     )

@@ -1,7 +1,6 @@
 """Calls over REST: start, list, read, join and cancel them; answer their questions."""
 
 from contextlib import suppress
-from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
@@ -12,6 +11,7 @@ from ringback.api.operator_access import ListCallerDep, OwnerCallerDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
 from ringback.api.responses import REPLAYED_HEADER, build_result_response, encode_next_cursor
 from ringback.domain import errors
+from ringback.domain.call import Call
 from ringback.domain.cursor import CursorList, decode_id_cursor
 from ringback.domain.principal import Caller
 from ringback.schemas import examples
@@ -36,7 +36,6 @@ from ringback.schemas.calls import (
 )
 from ringback.schemas.fields import IDEMPOTENCY_KEY_LENGTH_MAX, PRINTABLE_ASCII
 from ringback.services.new_calls import StartedCall
-from ringback.services.response_hooks import on_response_written
 from ringback.services.unread_responses import has_memory_for
 from ringback.waits import run_with_helper
 
@@ -87,23 +86,29 @@ async def start_call(
     """
     services, caller = request.services, request.caller
     started = await services.calls.start_call(caller, body.to_request(idempotency_key=idempotency_key))
-    wait = services.calls.wait_for_call(caller, started.call, wait_seconds=body.wait_seconds)
-    is_attended = started.is_new and body.wait_seconds > 0
-    call, result = await (
-        run_with_helper(wait, _mark_unattended_on_disconnect(request, services, caller, started))
-        if is_attended
-        else wait
+    with services.calls.attend(started.call) as attended:
+        call, result = await _wait_for_end(request, started, body.wait_seconds)
+        headers = {"Location": f"/v1/calls/{call.id}"}
+        if not started.is_new:
+            headers[REPLAYED_HEADER] = "true"
+        view = StartedCallView.from_started(started, call, is_paused=await services.upstream_controls.is_paused(call))
+        if result is not None and not has_memory_for(request.scope["state"], caller.principal, len(result)):
+            return build_result_response(view, None, status_code=200, headers=headers)
+        response = build_result_response(view, result, status_code=200 if call.is_final else 202, headers=headers)
+        if call.is_final:
+            attended.acknowledge_with_response(request.scope["state"], call)
+        return response
+
+
+async def _wait_for_end(
+    request: StrictJsonRequest, started: StartedCall, wait_seconds: float
+) -> tuple[Call, bytes | None]:
+    wait = request.services.calls.wait_for_call(request.caller, started.call, wait_seconds=wait_seconds)
+    if not started.is_new or wait_seconds <= 0:
+        return await wait
+    return await run_with_helper(
+        wait, _mark_unattended_on_disconnect(request, request.services, request.caller, started)
     )
-    headers = {"Location": f"/v1/calls/{call.id}"}
-    if not started.is_new:
-        headers[REPLAYED_HEADER] = "true"
-    view = StartedCallView.from_started(started, call, is_paused=await services.upstream_controls.is_paused(call))
-    if result is not None and not has_memory_for(request.scope["state"], caller.principal, len(result)):
-        return build_result_response(view, None, status_code=200, headers=headers)
-    response = build_result_response(view, result, status_code=200 if call.is_final else 202, headers=headers)
-    if call.is_final and services.calls.needs_acknowledgement(call):
-        on_response_written(request.scope["state"], partial(services.calls.acknowledge_inline, call))
-    return response
 
 
 @router.post(

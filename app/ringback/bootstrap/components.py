@@ -75,7 +75,7 @@ class Components:
     recorder: Recorder
     login_waits: LoginWaits
     call_resumes: CallResumeRecorder
-    post_commit: CallHandoff
+    call_handoff: CallHandoff
     admission: AdmissionGate
     target_guard: TargetGuard
     sender: Http1Sender | HttpxSender
@@ -127,7 +127,7 @@ async def open_components(
             recorder=recorder,
             call_resumes=CallResumeRecorder(store=store, clock=environment.clock),
             login_waits=LoginWaits(recorder=recorder, public_url=settings.base_url),
-            post_commit=CallHandoff(),
+            call_handoff=CallHandoff(),
             admission=AdmissionGate(),
             target_guard=guard,
             sender=sender,

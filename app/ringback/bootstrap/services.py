@@ -160,7 +160,7 @@ def _build_calls(
         registrations=registrations,
         quotas=components.quotas,
         lifecycle=lifecycle,
-        post_commit=components.post_commit,
+        call_handoff=components.call_handoff,
         admission=components.admission,
         upstream_controls=upstream_controls,
         wait_seconds_max=settings.wait_seconds_max,

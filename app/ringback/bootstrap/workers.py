@@ -83,7 +83,7 @@ def build_runner(components: Components, settings: Settings) -> Runner:
         recorder=components.recorder,
         sessions=BoundDriverProvider(components.upstreams, clock=components.environment.clock),
         notification_hub=components.upstreams.notification_hub,
-        post_commit=components.post_commit,
+        call_handoff=components.call_handoff,
         admission=components.admission,
         login_waits=components.login_waits,
         config=RunnerConfig(owner=components.owner, drain_seconds=settings.drain_seconds),

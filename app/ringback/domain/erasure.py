@@ -116,8 +116,15 @@ class ErasureRows(Protocol):
         """The open erasure of this target that was requested last."""
         ...
 
-    async def find_next(self) -> Erasure | None:
-        """The open erasure that has waited longest for a batch. One that another unit has locked is skipped."""
+    async def find_next(self, *, after: str) -> Erasure | None:
+        """The erasure that has waited longest for a batch, of the first principal after this one, or else of the first of all.
+
+        None of those that wait for a call. One that another unit has locked is skipped.
+        """
+        ...
+
+    async def find_waiting(self, *, after: str, worked_before: datetime | None) -> Erasure | None:
+        """In the same turns, an erasure that waits for a call and that no unit has looked at since `worked_before`."""
         ...
 
     async def update(self, erasure: Erasure) -> None: ...

@@ -11,7 +11,8 @@ batch in every round. A task that fails only loses its own turn.
     recovery         calls and deliveries whose process died; calls beyond their deadline
     webhook_upkeep   held deliveries, expired webhooks, subscriptions that end
     hour_counter     counts what happened into hourly rows, beside the rounds
-    removal          expired calls, old rows, and what is erased on request
+    removal          expired calls and old rows
+    erasing          what is erased on request
 """
 
 from ringback.janitor.config import GIVE_UP_SECONDS_MAX, JanitorConfig, Retention

@@ -11,6 +11,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.suspension import FREEZE_SECONDS, SuspensionWatch
 from ringback.janitor.config import JanitorConfig, MaintenanceTask
+from ringback.janitor.erasing import ErasureTasks
 from ringback.janitor.recovery import RecoveryTasks
 from ringback.janitor.removal import RemovalTasks
 from ringback.janitor.webhook_upkeep import WebhookTasks
@@ -43,6 +44,7 @@ class Janitor:
         self._tasks: Sequence[MaintenanceTask] = (
             *RecoveryTasks(recorder, config, self._suspensions).tasks,
             *WebhookTasks(recorder, config).tasks,
+            *ErasureTasks(recorder).tasks,
             *RemovalTasks(recorder, config).tasks,
             self._save_scheduling_time,
         )

@@ -1,4 +1,4 @@
-"""Removes what is no longer kept: expired calls, old rows, and what is erased on request.
+"""Removes what is no longer kept: expired calls and old rows.
 
 Expiry is judged by confirmed time: a clock that is wrong for a minute must not remove what was kept for weeks.
 """
@@ -9,14 +9,12 @@ from datetime import datetime
 from ringback.domain.call import Call
 from ringback.domain.call_rows import Tombstone
 from ringback.domain.clock import seconds
-from ringback.domain.erasure import ErasureState
 from ringback.domain.event_subscriptions import TOMBSTONE_SECONDS
 from ringback.domain.insights import HOUR, OVERVIEW_HOURS_MAX, hour_of
 from ringback.domain.ports import Transaction
 from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, PROOF_VALID_SECONDS
 from ringback.janitor.config import JanitorConfig, MaintenanceTask
 from ringback.notifier.recorder import Recorder
-from ringback.services.erasure_batches import erase_batch
 from ringback.services.unused_logins import remove_unused_tokens
 
 
@@ -26,7 +24,6 @@ class RemovalTasks:
         self._config = config
         self.tasks: Sequence[MaintenanceTask] = (
             self._archive_expired_calls,
-            self._erase,
             self._remove_deliveries,
             self._remove_events,
             self._remove_origins,
@@ -46,13 +43,6 @@ class RemovalTasks:
         if expired:
             await tx.tombstones.archive(*(_make_tombstone(call, expired_at=tx.now()) for call in expired))
         return len(expired) == self._config.batch_size
-
-    async def _erase(self, tx: Transaction) -> bool:
-        """Erase a batch of the erasure that has waited longest."""
-        erasure = await tx.erasures.find_next()
-        if erasure is None:
-            return False
-        return (await erase_batch(tx, self._recorder, erasure)).state is not ErasureState.WAITING
 
     async def _remove_deliveries(self, tx: Transaction) -> bool:
         return self._is_full_batch(

@@ -12,7 +12,6 @@ The call continues in every case.
 
 import asyncio
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
@@ -35,7 +34,7 @@ from ringback.mcp_server.progress_relay import ProgressRelay, SessionLogLevels
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.single_responses import ATTEND_AFTER_SECONDS, note_wait
 from ringback.mcp_server.wait_windows import WaitWindow
-from ringback.services.response_hooks import on_response_written
+from ringback.services.attended_waits import AttendedWait
 from ringback.services.unread_responses import PARSED_COPIES, has_memory_for
 from ringback.waits import LateHelper
 
@@ -55,12 +54,24 @@ class ToolCallResponder:
         self, context: RequestContext, call: Call, task_responder: TaskResponder | None, window: WaitWindow
     ) -> Result:
         """With a `task_responder`, the window is its grace time."""
-        if task_responder is not None and task_responder.responds_immediately:
-            return await task_responder.create_task_result(context, call)
-        note_wait(context.asgi_state, has_outcome=partial(self._gateway.calls.has_outcome, call))
+        with self._gateway.calls.attend(call) as attended:
+            if task_responder is not None and task_responder.responds_immediately:
+                return await task_responder.create_task_result(context, call)
+            return await self._wait_for_response(context, call, task_responder, window, attended)
+
+    async def _wait_for_response(
+        self,
+        context: RequestContext,
+        call: Call,
+        task_responder: TaskResponder | None,
+        window: WaitWindow,
+        attended: AttendedWait,
+    ) -> Result:
+        note_wait(context.asgi_state, has_outcome=attended.has_outcome)
         wait = _ResponseWait(
             self._gateway,
             context,
+            attended,
             task_responder,
             window,
             elicitation=self._elicitation,
@@ -97,6 +108,7 @@ class _ResponseWait:
         self,
         gateway: Gateway,
         context: RequestContext,
+        attended: AttendedWait,
         task_responder: TaskResponder | None,
         window: WaitWindow,
         *,
@@ -105,6 +117,7 @@ class _ResponseWait:
     ) -> None:
         self._gateway = gateway
         self._context = context
+        self._attended = attended
         self._event_sources = event_sources
         self._task_responder = task_responder
         self._window = window
@@ -176,8 +189,7 @@ class _ResponseWait:
             self._login_shown, self._unannounced_login = False, None
 
     def _respond_with_end(self, call: Call, stored_result: bytes | None) -> Result:
-        if self._gateway.calls.needs_acknowledgement(call):
-            on_response_written(self._context.asgi_state, partial(self._gateway.calls.acknowledge_inline, call))
+        self._attended.acknowledge_with_response(self._context.asgi_state, call)
         return build_call_result(call, stored_result)
 
     def _has_memory_for(self, stored_result: bytes | None) -> bool:

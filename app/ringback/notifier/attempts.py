@@ -1,6 +1,6 @@
 """Records finished attempts in one transaction: deliveries, attempts, webhook health, origin circuit breakers.
 
-Each outcome is decided by rules of the domain: `delivery.decide_retry` (with `retry`), `webhook_health`, `circuit_breaker`.
+Rules of the domain decide: `delivery.decide_retry` (with `retry`), `webhook_health`, `circuit_breaker`.
 """
 
 import logging
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 from ringback.domain import webhook_health as health
 from ringback.domain.attempt_category import OWN_FAILURES, UNREACHABLE_CATEGORIES, AttemptCategory
@@ -70,6 +70,13 @@ class FinishedAttempt:
     permit: Permit
 
 
+class RecordedAttempt(NamedTuple):
+    """A finished attempt, and the update of its delivery. Only if its lease is still valid, both are written."""
+
+    finished: FinishedAttempt
+    update: DeliveryUpdate
+
+
 class AttemptRecorder:
     def __init__(
         self, *, recorder: Recorder, ids: IdGenerator, limiter: ConcurrencyLimiter, random_fraction: Callable[[], float]
@@ -79,31 +86,29 @@ class AttemptRecorder:
         self._limiter = limiter
         self._random_fraction = random_fraction
 
-    async def record_attempts(
-        self, tx: Transaction, finished: Sequence[FinishedAttempt]
-    ) -> Sequence[tuple[FinishedAttempt, DeliveryUpdate]]:
-        """The attempts whose lease was still valid, in their order, each with the update of its delivery.
+    async def record_attempts(self, tx: Transaction, batch: Sequence[FinishedAttempt]) -> Sequence[RecordedAttempt]:
+        """The attempts whose lease was still valid, in their order.
 
         An attempt with a lost lease counts for nothing, neither as an attempt nor against the receiver, because another
         process decides about its delivery.
         """
-        found = await tx.webhooks.get_many({outcome.delivery.webhook_id for outcome in finished}, lock=True)
+        found = await tx.webhooks.get_many({finished.delivery.webhook_id for finished in batch}, lock=True)
         webhooks = {webhook.id: webhook for webhook in found}
-        decided = [(outcome, await self._decide_update(tx, outcome, webhooks)) for outcome in finished]
+        decided = [RecordedAttempt(each, await self._decide_update(tx, each, webhooks)) for each in batch]
         updated_ids = await tx.delivery_queue.apply_updates(
-            [update for _, update in decided], [outcome.attempt for outcome, _ in decided]
+            [each.update for each in decided], [each.finished.attempt for each in decided]
         )
-        recorded = [(outcome, update) for outcome, update in decided if outcome.delivery.id in updated_ids]
+        recorded = [each for each in decided if each.finished.delivery.id in updated_ids]
         await self._update_webhooks(
             tx, [(webhooks[each], group) for each, group in _group_by_webhook(recorded) if each in webhooks]
         )
-        await self._update_origin_breakers(tx, [outcome for outcome, _ in recorded])
+        await self._update_origin_breakers(tx, [each.finished for each in recorded])
         return recorded
 
     async def _decide_update(
-        self, tx: Transaction, outcome: FinishedAttempt, webhooks: Mapping[WebhookId, Webhook]
+        self, tx: Transaction, finished: FinishedAttempt, webhooks: Mapping[WebhookId, Webhook]
     ) -> DeliveryUpdate:
-        delivery, result, now = outcome.delivery, outcome.result, tx.now()
+        delivery, result, now = finished.delivery, finished.result, tx.now()
         webhook = webhooks.get(delivery.webhook_id)
         if webhook is None:
             return build_delivery_update(
@@ -122,7 +127,7 @@ class AttemptRecorder:
         return build_delivery_update(delivery, decision, category=result.category, now=now)
 
     async def _update_webhooks(
-        self, tx: Transaction, groups: Sequence[tuple[Webhook, Sequence[tuple[FinishedAttempt, DeliveryUpdate]]]]
+        self, tx: Transaction, groups: Sequence[tuple[Webhook, Sequence[RecordedAttempt]]]
     ) -> None:
         """Update the webhooks' health, and insert the gaps and the webhook events that follow from it."""
         pairs = limit_warnings([(webhook, await self._update_health(tx, webhook, group)) for webhook, group in groups])
@@ -131,16 +136,14 @@ class AttemptRecorder:
         for webhook, after in pairs:
             await self._record_state_change(tx, webhook, after)
 
-    async def _update_health(
-        self, tx: Transaction, webhook: Webhook, group: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]
-    ) -> Webhook:
+    async def _update_health(self, tx: Transaction, webhook: Webhook, group: Sequence[RecordedAttempt]) -> Webhook:
         """The webhook after these attempts. A gap that is due for it is inserted."""
         after, now = webhook, tx.now()
-        for outcome, update in group:
+        for finished, update in group:
             after = self._webhook_after_attempt(
-                after, outcome.result, update, now=now, confirmed_now=tx.confirmed_now()
+                after, finished.result, update, now=now, confirmed_now=tx.confirmed_now()
             )
-        was_delivered = any(outcome.result.category is AttemptCategory.DELIVERED for outcome, _ in group)
+        was_delivered = any(each.finished.result.category is AttemptCategory.DELIVERED for each in group)
         if was_delivered and after.missed_from is not None and after.state is WebhookState.ACTIVE:
             first_missed, after = after.missed_from, replace(after, missed_from=None)
             position = await read_log_position(tx, after.principal, first_missed - 1)
@@ -183,16 +186,16 @@ class AttemptRecorder:
             await tx.webhook_deliveries.release_held(updated.id, now=tx.now(), limit=health.RELEASE_BATCH_SIZE)
             tx.notify(DELIVERY_DUE_TOPIC)
 
-    async def _update_origin_breakers(self, tx: Transaction, outcomes: Sequence[FinishedAttempt]) -> None:
+    async def _update_origin_breakers(self, tx: Transaction, batch: Sequence[FinishedAttempt]) -> None:
         """Update the breakers of origins that failed now or before; all other origins cost no query.
 
         A failed control envelope does not count: it is best effort, and its receiver need not know it.
         """
-        counting = [each for each in outcomes if not _is_failed_envelope(each)]
+        counting = [each for each in batch if not _is_failed_envelope(each)]
         affected_origins = {
-            outcome.origin
-            for outcome in counting
-            if outcome.result.category in UNREACHABLE_CATEGORIES or self._limiter.has_failed_origin(outcome.origin)
+            each.origin
+            for each in counting
+            if each.result.category in UNREACHABLE_CATEGORIES or self._limiter.has_failed_origin(each.origin)
         }
         if not affected_origins:
             return
@@ -200,9 +203,9 @@ class AttemptRecorder:
             await tx.origin_breakers.get_breakers(affected_origins, lock=True)
         )
         after = dict(breakers)
-        for outcome in counting:
-            if outcome.origin in affected_origins:
-                after[outcome.origin] = self._breaker_after_attempt(after[outcome.origin], outcome.result, now=tx.now())
+        for each in counting:
+            if each.origin in affected_origins:
+                after[each.origin] = self._breaker_after_attempt(after[each.origin], each.result, now=tx.now())
         for origin in sorted(affected_origins):
             if after[origin] != breakers[origin]:
                 await tx.origin_breakers.save_breaker(origin, after[origin])
@@ -277,8 +280,8 @@ def _webhook_after_failed_gap(webhook: Webhook, result: AttemptResult, update: D
     return webhook
 
 
-def _is_failed_envelope(outcome: FinishedAttempt) -> bool:
-    return outcome.delivery.kind in CONTROL_ENVELOPES and outcome.result.category is not AttemptCategory.DELIVERED
+def _is_failed_envelope(finished: FinishedAttempt) -> bool:
+    return finished.delivery.kind in CONTROL_ENVELOPES and finished.result.category is not AttemptCategory.DELIVERED
 
 
 async def _is_superseded(tx: Transaction, delivery: Delivery) -> bool:
@@ -289,34 +292,32 @@ async def _is_superseded(tx: Transaction, delivery: Delivery) -> bool:
     return bool(await tx.events.list_after(delivery.principal, delivery.seq or 0, where, limit=1))
 
 
-def _group_by_webhook(
-    counting: Iterable[tuple[FinishedAttempt, DeliveryUpdate]],
-) -> list[tuple[WebhookId, list[tuple[FinishedAttempt, DeliveryUpdate]]]]:
+def _group_by_webhook(recorded: Iterable[RecordedAttempt]) -> list[tuple[WebhookId, list[RecordedAttempt]]]:
     """Groups sorted by principal: every transaction locks several logs in that order."""
-    ordered = sorted(counting, key=lambda pair: (pair[0].delivery.principal, pair[0].delivery.webhook_id))
-    return [(key, list(group)) for key, group in groupby(ordered, key=lambda pair: pair[0].delivery.webhook_id)]
+    ordered = sorted(recorded, key=lambda each: (each.finished.delivery.principal, each.finished.delivery.webhook_id))
+    return [(key, list(group)) for key, group in groupby(ordered, key=lambda each: each.finished.delivery.webhook_id)]
 
 
 def log_unrecorded_attempts(batch: Sequence[FinishedAttempt], error: Exception) -> None:
     bug = None if isinstance(error, StoreUnavailable) else error
-    extra = {"count": len(batch), "delivery_ids": [outcome.delivery.id for outcome in batch[:_LOGGED_IDS_MAX]]}
+    extra = {"count": len(batch), "delivery_ids": [each.delivery.id for each in batch[:_LOGGED_IDS_MAX]]}
     log.log(logging.ERROR if bug else logging.WARNING, "deliveries.not_settled", extra=extra, exc_info=bug)
 
 
-def log_attempts(batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]) -> None:
+def log_attempts(batch: Sequence[FinishedAttempt], recorded: Sequence[RecordedAttempt]) -> None:
     """Log one line for each attempt, with the new state of its delivery; delivered ones only at DEBUG."""
-    updates_by_id = {outcome.delivery.id: each for outcome, each in recorded}
-    for outcome in batch:
-        attempt, result = outcome.attempt, outcome.result
+    updates_by_id = {each.finished.delivery.id: each.update for each in recorded}
+    for finished in batch:
+        attempt, result = finished.attempt, finished.result
         level = logging.DEBUG if result.category is AttemptCategory.DELIVERED else logging.INFO
         if not log.isEnabledFor(level):
             continue
-        update = updates_by_id.get(outcome.delivery.id)
+        update = updates_by_id.get(finished.delivery.id)
         log.log(
             level,
             "delivery.attempted",
             extra={
-                **delivery_facts(outcome.delivery),
+                **delivery_facts(finished.delivery),
                 "number": attempt.number,
                 "category": str(result.category),
                 "status_code": result.status_code,

@@ -12,6 +12,8 @@ All of this is in memory. The store keeps the circuit breakers, and on several n
 them from there. So a rate limit holds for all nodes together. The other limits hold for each node: N nodes may have N times as
 many attempts in flight, and N probes of a failing webhook. A breaker of an origin that one node opens is closed at another node
 until its next query for that origin, or the end of its first failed attempt there: at most `per_origin_max` attempts.
+One that another node closes is open here until the next query for that origin: while deliveries wait for it, there is one after
+`RECHECK_AFTER_SECONDS` at most.
 """
 
 from collections import Counter
@@ -34,6 +36,10 @@ RECHECK_AFTER_SECONDS: Final = 10.0
 """A webhook without permits is read from the store again after this time, because its owner may have changed it."""
 BLOCKED_RECHECK_SECONDS: Final = 1.0
 """An ordered webhook whose due deliveries all wait behind a delivery that is not due is queried again after this time."""
+
+FAILED_ORIGINS_MAX: Final = 10_000
+"""Origins whose breakers are known here. Beyond this, the one that was read or written longest ago is dropped; the next query
+for it reads its breaker again. Without a limit, calls with a dead host each would fill the memory."""
 
 SENDABLE_STATES: Final = frozenset({WebhookState.ACTIVE, WebhookState.SUSPENDED})
 
@@ -170,10 +176,11 @@ class ConcurrencyLimiter:
     def update_origin_breakers(self, breakers: Mapping[str, CircuitBreaker]) -> None:
         """Replace the breakers of these origins by those read from the store."""
         for origin, breaker in breakers.items():
-            if breaker == CLOSED_BREAKER:
-                self._origin_breakers.pop(origin, None)
-            else:
-                self._origin_breakers[origin] = breaker
+            self._origin_breakers.pop(origin, None)
+            if breaker != CLOSED_BREAKER:
+                self._origin_breakers[origin] = breaker  # behind all others
+        while len(self._origin_breakers) > FAILED_ORIGINS_MAX:
+            del self._origin_breakers[next(iter(self._origin_breakers))]
 
     def has_failed_origin(self, origin: str) -> bool:
         """Whether the origin has failed and no attempt has reached it since."""

@@ -18,7 +18,7 @@ from typing import Final
 from ringback.admission import AdmissionGate
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.delivery import Attempt, AttemptResult, Delivery, DeliveryUpdate
+from ringback.domain.delivery import Attempt, AttemptResult, Delivery
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
@@ -29,6 +29,7 @@ from ringback.notifier.attempt_spans import AttemptTracer, end_attempt_span
 from ringback.notifier.attempts import (
     AttemptRecorder,
     FinishedAttempt,
+    RecordedAttempt,
     log_attempts,
     log_unrecorded_attempts,
     redact_result,
@@ -67,7 +68,7 @@ class DispatcherConfig(ConcurrencyLimits):
             )
 
 
-AttemptBatcher = Batcher[FinishedAttempt, Sequence[tuple[FinishedAttempt, DeliveryUpdate]]]
+AttemptBatcher = Batcher[FinishedAttempt, Sequence[RecordedAttempt]]
 
 
 class Dispatcher:
@@ -96,7 +97,7 @@ class Dispatcher:
         self._signing_keys = signing_keys
         self._attempt_tracer = attempt_tracer
         self._admission = admission or AdmissionGate()
-        self._post_commit = recorder.post_commit
+        self._delivery_handoff = recorder.delivery_handoff
         self._measurements = recorder.measurements
         self._target_cache = TargetCache(policy)
         self._limiter = ConcurrencyLimiter(config)
@@ -141,8 +142,7 @@ class Dispatcher:
                     async with notify_when_set(self._waiter, stop):
                         while not stop.is_set():
                             batch = await self._lease_due_or_nothing()
-                            for leased in batch.deliveries:
-                                attempts.create_task(self._run_attempt(leased))
+                            await self._start_batch(attempts, batch)
                             if not batch.has_more:
                                 await self._wait_for_work(self._waiter)
         finally:
@@ -153,8 +153,7 @@ class Dispatcher:
         """Lease once, and make one attempt for each leased delivery; returns their number."""
         batch = await self._leasing.lease_due()
         async with asyncio.TaskGroup() as attempts:
-            for leased in batch.deliveries:
-                attempts.create_task(self._run_attempt(leased))
+            await self._start_batch(attempts, batch)
         await self._attempt_batcher.drain()
         return len(batch.deliveries)
 
@@ -162,7 +161,7 @@ class Dispatcher:
     def _accept_handoffs(self, attempts: asyncio.TaskGroup) -> Generator[None]:
         self._handoff_attempts = attempts
         try:
-            with self._post_commit.attach(partial(self._lease_new_delivery, attempts)):
+            with self._delivery_handoff.attach(partial(self._lease_new_delivery, attempts)):
                 yield
         finally:
             self._handoff_attempts = None
@@ -183,9 +182,30 @@ class Dispatcher:
 
     def _start_handed_off(self, attempts: asyncio.TaskGroup, leased: LeasedDelivery) -> None:
         if self._handoff_attempts is attempts:
-            attempts.create_task(self._run_attempt(leased))
+            self._start_attempt(attempts, leased)
         else:  # committed while the dispatcher stopped: the lease expires, or the janitor voids it at the next start
             self._limiter.release_permit(leased.permit)
+
+    async def _start_batch(self, attempts: asyncio.TaskGroup, batch: LeasedBatch) -> None:
+        """Start the attempts first: the follow-ups are transactions, and one of them may raise."""
+        for leased in batch.deliveries:
+            self._start_attempt(attempts, leased)
+        await self._leasing.run_follow_ups(batch)
+
+    def _start_attempt(self, attempts: asyncio.TaskGroup, leased: LeasedDelivery) -> None:
+        attempt = self._run_attempt(leased)
+        try:
+            task = attempts.create_task(attempt)
+        except RuntimeError:  # the task group is ending because of a bug: the lease of this delivery expires
+            attempt.close()
+            self._release_permit(leased.permit)
+        else:
+            task.add_done_callback(partial(self._release_unused_permit, leased.permit))
+
+    def _release_unused_permit(self, permit: Permit, attempt: asyncio.Task[bool]) -> None:
+        """A callback, because a task that is cancelled before its first step runs no `except`."""
+        if attempt.cancelled() or attempt.exception() is not None or not attempt.result():
+            self._release_permit(permit)
 
     async def _lease_due_or_nothing(self) -> LeasedBatch:
         try:
@@ -221,22 +241,20 @@ class Dispatcher:
         # A delivery that two queries did not lease waits for a permit, which wakes the dispatcher, or for the end of a pause.
         return self._config.poll_seconds if due_in is None else min(due_in, self._config.poll_seconds)
 
-    async def _run_attempt(self, leased: LeasedDelivery) -> None:
+    async def _run_attempt(self, leased: LeasedDelivery) -> bool:
+        """Whether an attempt was made. Its permit is then released after it is recorded."""
         delivery = leased.delivery
         with log_facts(delivery_id=delivery.id, webhook_id=delivery.webhook_id, call_id=delivery.call_id):
+            await self._admission.wait_for_background_turn(delivery.principal)
+            if self._may_outlast_lease(leased):  # whichever process leases it after this lease expires sends it
+                log.warning("delivery.held_too_long", extra=delivery_facts(delivery))
+                return False
             await self._make_attempt(leased)
+            return True
 
     async def _make_attempt(self, leased: LeasedDelivery) -> None:
-        try:
-            await self._admission.wait_for_background_turn(leased.delivery.principal)
-            if self._may_outlast_lease(leased):
-                self._abandon_attempt(leased)
-                return
-            started_at, started_monotonic = self._clock.wall_time(), self._clock.monotonic()
-            result = await self._post_callback(leased, signed_at=started_at)
-        except asyncio.CancelledError:
-            self._limiter.release_permit(leased.permit)
-            raise
+        started_at, started_monotonic = self._clock.wall_time(), self._clock.monotonic()
+        result = await self._post_callback(leased, signed_at=started_at)
         attempt = Attempt(
             id=self._ids.new_attempt_id(),
             delivery_id=leased.delivery.id,
@@ -262,11 +280,6 @@ class Dispatcher:
         """Whether the attempt started so late that it could outlast its lease and overlap with another attempt."""
         until = leased.delivery.lease_until
         return until is not None and until < self._clock.now() + seconds(ATTEMPT_SECONDS)
-
-    def _abandon_attempt(self, leased: LeasedDelivery) -> None:
-        """Leave the delivery to whichever process leases it after this lease expires."""
-        log.warning("delivery.held_too_long", extra=delivery_facts(leased.delivery))
-        self._release_permit(leased.permit)
 
     async def _post_callback(self, leased: LeasedDelivery, *, signed_at: datetime) -> AttemptResult:
         delivery, webhook = leased.delivery, leased.webhook
@@ -305,9 +318,7 @@ class Dispatcher:
             target, headers, delivery.body, principal=delivery.principal, deadline_seconds=ATTEMPT_SECONDS
         )
 
-    def _complete_recorded(
-        self, batch: Sequence[FinishedAttempt], recorded: Sequence[tuple[FinishedAttempt, DeliveryUpdate]]
-    ) -> None:
+    def _complete_recorded(self, batch: Sequence[FinishedAttempt], recorded: Sequence[RecordedAttempt]) -> None:
         log_attempts(batch, recorded)
         for finished, update in recorded:
             self._measurements.record_attempt(finished.result.category, update)

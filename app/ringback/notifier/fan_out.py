@@ -161,13 +161,13 @@ class FanOut:
         *,
         ids: IdGenerator,
         payloads: PayloadBuilder,
-        post_commit: DeliveryHandoff,
+        delivery_handoff: DeliveryHandoff,
         select_webhooks: SelectWebhooks = select_matching_webhooks,
     ) -> None:
         self._ids = ids
         self._select_webhooks = select_webhooks
         self._payloads = payloads
-        self._post_commit = post_commit
+        self._delivery_handoff = delivery_handoff
 
     async def append_events(
         self, tx: Transaction, contexts: Sequence[EventContext], append: LogAppend
@@ -175,7 +175,7 @@ class FanOut:
         """Write new events, their deliveries and the rows of `append`. Return the calls that have a delivery.
 
         The events are in the order of each log, and the caller has reserved their places. A delivery that gets a lease
-        through `post_commit` is sent right after the commit; the others wait for the dispatcher.
+        through `delivery_handoff` is sent right after the commit; the others wait for the dispatcher.
         """
         events = [each.event for each in contexts]
         receivers = await tx.log_appends.find_receivers(events)
@@ -265,7 +265,7 @@ class FanOut:
         is_deferred = (
             webhook.holds_deliveries() or delivery_due_at(webhook, context.event, context.call, now=tx.now()) > tx.now()
         )
-        grant_lease = self._post_commit.consumer
+        grant_lease = self._delivery_handoff.consumer
         return None if is_deferred or grant_lease is None else grant_lease(tx, webhook)
 
     async def _build_delivery(

@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final, TypeGuard
 
+from ringback.domain.circuit_breaker import CLOSED_BREAKER
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Delivery, DeliveryState, RetryDecision, build_delivery_update
@@ -47,7 +48,7 @@ class LeasedBatch:
     has_more: bool
     """Whether the query left out other webhooks or sessions that may be due."""
     follow_ups: Sequence[Callable[[Transaction], Awaitable[None]]] = ()
-    """Units of work that lock a webhook. This one has locked deliveries, and webhooks are locked before deliveries."""
+    """Units of work that lock a webhook. The one that leases locks deliveries, and a unit locks webhooks first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +115,17 @@ class DeliveryLeasing:
         """Lease due deliveries that have permits, spread over webhooks; those that have waited longest come first."""
         if self._limiter.free_permits() <= 0:
             return LeasedBatch([], has_more=False)
-        batch = await self._store.write(self._lease_due)
+        return await self._store.write(self._lease_due)
+
+    async def run_follow_ups(self, batch: LeasedBatch) -> None:
+        """Give up what cannot be sent. What fails here is found again by the next query."""
         for follow_up in batch.follow_ups:
             try:
                 await self._store.write(follow_up)
             except StoreUnavailable:
-                log.debug("deliveries.not_given_up")  # the next query finds them again
-        return batch
+                log.debug("deliveries.not_given_up")
+            except Exception:  # boundary: a bug with one webhook must not stop the deliveries to the others
+                log.exception("deliveries.give_up_failed")
 
     def acquire_handoff_permit(self, tx: Transaction, webhook: Webhook) -> Permit | None:
         """A permit for a delivery that is being inserted; None if the webhook has no permits or older deliveries waiting."""
@@ -171,7 +176,8 @@ class DeliveryLeasing:
         tx.on_commit(partial(self._advance_webhook_cursor, due.next_position))
         webhooks = {webhook.id: webhook for webhook in await tx.webhooks.get_many(due)}
         origins = {self._target_cache.get_origin(webhook.url) for webhook in webhooks.values()}
-        self._limiter.update_origin_breakers(await tx.origin_breakers.get_breakers(origins))
+        known = await tx.origin_breakers.get_breakers(origins)
+        self._limiter.update_origin_breakers(dict.fromkeys(origins, CLOSED_BREAKER) | dict(known))
         sendable = [webhook for webhook in map(webhooks.get, due) if _is_sendable(webhook)]
         await self._follow_shared_rates(tx, sendable)
         found = await self._find_due(tx, sendable)

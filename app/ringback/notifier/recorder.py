@@ -71,13 +71,13 @@ class Recorder:
         select_webhooks: SelectWebhooks = select_matching_webhooks,
     ) -> None:
         self.measurements = measurements or Measurements()
-        self.post_commit = DeliveryHandoff()
+        self.delivery_handoff = DeliveryHandoff()
         """Passes new deliveries to the dispatcher of this process right after the commit."""
         self.attended_calls = AttendedCalls()
         """Passes ends of calls to the requests of this process that wait for them."""
         self._ids = ids
         self._fan_out = FanOut(
-            ids=ids, payloads=payloads, post_commit=self.post_commit, select_webhooks=select_webhooks
+            ids=ids, payloads=payloads, delivery_handoff=self.delivery_handoff, select_webhooks=select_webhooks
         )
         self.catch_ups = CatchUps(self._fan_out)
         """Delivers past events to new webhooks."""

@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
@@ -60,7 +59,7 @@ class Runner:
         recorder: Recorder,
         sessions: CallSessionProvider,
         notification_hub: NotificationHub,
-        post_commit: CallHandoff,
+        call_handoff: CallHandoff,
         admission: AdmissionGate,
         login_waits: LoginWaits,
         config: RunnerConfig,
@@ -72,7 +71,7 @@ class Runner:
         self._completion_batcher = CompletionBatcher(store=store, recorder=recorder)
         self._sessions = sessions
         self._notification_hub = notification_hub
-        self._post_commit = post_commit
+        self._call_handoff = call_handoff
         self._admission = admission
         self._login_waits = login_waits
         self._config = config
@@ -129,7 +128,7 @@ class Runner:
         """Lease what the transactions that start calls did not lease themselves, and what found no capacity."""
         with (
             self._store.signals.listen(CALL_QUEUED_TOPIC) as waiter,
-            self._post_commit.attach(self._leasing.prepare_leases),
+            self._call_handoff.attach(self._leasing.prepare_leases),
         ):
             self._leasing.waiter = waiter
             async with notify_when_set(waiter, stop):
@@ -148,7 +147,7 @@ class Runner:
 
     def _can_send_at_once(self, call: Call) -> bool:
         """Whether the execution of this call, if it begins now, waits for nothing before it sends the request."""
-        is_running = self._post_commit.consumer is not None
+        is_running = self._call_handoff.consumer is not None
         return is_running and self._admission.is_quiet and self._sessions.has_open_session(call)
 
     def _hold_execution(self, call: Call, trusted_until: float) -> HeldExecution:
@@ -216,16 +215,16 @@ class Runner:
             await self._clock.sleep(self._config.heartbeat_seconds)
             try:
                 async with asyncio.timeout(EXTEND_SECONDS_MAX):
-                    if held_ids := self._list_committed():
-                        await self._extend_leases(held_ids)
+                    if held := self._list_committed():
+                        await self._extend_leases(held)
                     await self._lost_leases.recover()
             except TimeoutError:
                 log.warning("leases.not_extended")
             except StoreUnavailable:
                 log.debug("leases.not_recovered")
 
-    async def _extend_leases(self, held_ids: AbstractSet[CallId]) -> None:
-        """Extend the leases of all executions. An execution whose lease is gone stops its own work.
+    async def _extend_leases(self, held: Mapping[CallId, CallExecution]) -> None:
+        """Extend the leases of these executions. An execution whose lease is gone stops its own work.
 
         Only the store says that a lease is gone. While the store is away, or after a freeze of this process, the requests
         upstream go on: to stop them would end the calls as `unknown`, although perhaps no other node has leased them.
@@ -235,20 +234,25 @@ class Runner:
         An execution also learns that its cancellation was requested, because a notification from another node can be lost.
         """
         try:
-            others = held_ids - await self._extend(held_ids, skip_locked=True)
-            if others := others & self._executions.keys():
-                gone = others - await self._extend(others, skip_locked=False)
-                for execution in filter(None, map(self._executions.get, gone)):
+            if others := self._keep_running(await self._extend(held, skip_locked=True)):
+                for execution in self._keep_running(await self._extend(others, skip_locked=False)).values():
                     execution.abandon_lease()
         except StoreUnavailable:
             log.debug("leases.not_extended")
 
-    def _list_committed(self) -> AbstractSet[CallId]:
-        """The calls that run here. Of others the store has no row yet, which would look like a lost lease."""
-        return {call_id for call_id, execution in self._executions.items() if execution.committed.is_set()}
+    def _list_committed(self) -> Mapping[CallId, CallExecution]:
+        """The executions of committed calls. Of others the store has no row yet, which would look like a lost lease."""
+        return {call_id: execution for call_id, execution in self._executions.items() if execution.committed.is_set()}
 
-    async def _extend(self, call_ids: Collection[CallId], *, skip_locked: bool) -> AbstractSet[CallId]:
-        """Extend the leases of these calls, and return the extended ones. With `skip_locked`, it waits for no other unit."""
+    def _keep_running(self, executions: Mapping[CallId, CallExecution]) -> Mapping[CallId, CallExecution]:
+        """Without those that have ended. Their calls may run here again meanwhile, under another lease."""
+        return {call_id: each for call_id, each in executions.items() if self._executions.get(call_id) is each}
+
+    async def _extend(
+        self, executions: Mapping[CallId, CallExecution], *, skip_locked: bool
+    ) -> Mapping[CallId, CallExecution]:
+        """Extend the leases of these executions, and return the others. With `skip_locked`, it waits for no other unit."""
+        call_ids = list(executions)
         trusted_until = self._leasing.new_trust_deadline()
 
         async def extend(tx: Transaction) -> Mapping[CallId, bool]:
@@ -257,8 +261,7 @@ class Runner:
 
         extended = await (self._store.write_heartbeat(extend) if skip_locked else self._store.write(extend))
         for call_id, is_cancelled in extended.items():
-            if execution := self._executions.get(call_id):
-                execution.trusted_until = trusted_until
-                if is_cancelled:
-                    execution.notice_cancellation()
-        return extended.keys()
+            executions[call_id].trusted_until = trusted_until
+            if is_cancelled:
+                executions[call_id].notice_cancellation()
+        return {call_id: each for call_id, each in executions.items() if call_id not in extended}

@@ -67,6 +67,7 @@ and then does everything or nothing.
     sealing_keys    refuse a start without the keys that sealed stored data
     lifecycle       refuse new work during a shutdown
     long_polling    read the store again until a condition holds
+    attended_waits  the wait of an open request for the call that it has started
     response_hooks  actions that run after a response has been written
     unread_responses  limits the memory of responses that their clients have not read
 

@@ -69,7 +69,7 @@ class TaskAdoption:
     ) -> None:
         self._store = store
         self._tasks = tasks
-        self._new_calls = NewCallWriter(ids=ids, tokens=tokens, registrations=registrations, quotas=quotas)
+        self._new_calls = NewCallWriter(ids=ids, tokens=tokens, registrations=registrations)
         self._registrations = registrations
         self._quotas = quotas
         self._lifecycle = lifecycle
@@ -128,6 +128,7 @@ class TaskAdoption:
             dispatched_at=now,
             runs=1,
         )
+        await self._quotas.require_call_quota(tx, caller.principal)
         await self._new_calls.insert_callback(tx, call, callback)
         await tx.calls.insert(call)
         tx.notify(CALL_QUEUED_TOPIC)

@@ -110,7 +110,7 @@ class CallStarter:
         wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT,
     ) -> None:
         self._catalog = catalog
-        self._new_calls = NewCallWriter(ids=ids, tokens=tokens, registrations=registrations, quotas=quotas)
+        self._new_calls = NewCallWriter(ids=ids, tokens=tokens, registrations=registrations)
         self._registrations = registrations
         self._quotas = quotas
         self._attended_calls = attended_calls
@@ -183,21 +183,24 @@ class CallStarter:
             if index and not index % CALLS_BETWEEN_PAUSES:
                 await tx.pause()
             with naming_call(index):
-                started.append(await self._insert_call(tx, caller.principal, prepared, leases=None))
+                existing = await self.find_started_call(tx, caller.principal, prepared.request)
+                started.append(existing or await self._insert_new_call(tx, caller.principal, prepared, leases=None))
         return started
 
     async def insert_call(
         self, tx: Transaction, caller: Caller, prepared: PreparedCall, *, leases: CallLeases | None
     ) -> StartedCall:
+        """Insert the call, or find it by its key."""
         await require_held_key(tx, caller)
-        return await self._insert_call(tx, caller.principal, prepared, leases=leases)
+        if existing := await self.find_started_call(tx, caller.principal, prepared.request):
+            return existing
+        await self._quotas.require_call_quota(tx, caller.principal)
+        return await self._insert_new_call(tx, caller.principal, prepared, leases=leases)
 
-    async def _insert_call(
+    async def _insert_new_call(
         self, tx: Transaction, principal: Principal, prepared: PreparedCall, *, leases: CallLeases | None
     ) -> StartedCall:
         request, secret = prepared.request, prepared.callback_secret
-        if existing := await self.find_started_call(tx, principal, request):
-            return existing
         if request.may_be_given_up and request.call_id is not None:
             await require_not_given_up(tx, principal, request.call_id)
         call = self._build_call(principal, request, now=tx.now())

@@ -21,6 +21,7 @@ from ringback.domain.upstreams import CheckWork, ToolCatalog
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
+from ringback.services.attended_waits import AttendedWait
 from ringback.services.audit import record_own_change
 from ringback.services.call_reads import ResultReader, get_own_call, is_large
 from ringback.services.call_starts import CallStarter, PreparedCall, StartCallRequest, naming_call
@@ -54,7 +55,7 @@ class Calls:
         registrations: WebhookRegistrations,
         quotas: QuotaEnforcer,
         lifecycle: Lifecycle,
-        post_commit: CallHandoff,
+        call_handoff: CallHandoff,
         admission: AdmissionGate,
         upstream_controls: UpstreamControls,
         wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT,
@@ -77,7 +78,7 @@ class Calls:
         )
         self._quotas = quotas
         self._lifecycle = lifecycle
-        self._post_commit = post_commit
+        self._call_handoff = call_handoff
         self._admission = admission
         self._wait_seconds_max = wait_seconds_max
 
@@ -96,7 +97,7 @@ class Calls:
         self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
         prepared = await self._starter.prepare_call(caller, request, now=self._clock.now())
         with await self._wait_for_admission(caller.principal):
-            leases = None if (prepare_leases := self._post_commit.consumer) is None else prepare_leases()
+            leases = None if (prepare_leases := self._call_handoff.consumer) is None else prepare_leases()
             started = await self._store.write_for(
                 caller.principal, lambda tx: self._starter.insert_call(tx, caller, prepared, leases=leases)
             )
@@ -189,19 +190,9 @@ class Calls:
 
         await self._store.write_for(caller.principal, mark)
 
-    def has_outcome(self, call: Call) -> bool:
-        """Whether the upstream of this call, which this process runs, has responded; the end may not be committed yet."""
-        return self._attended_calls.has_outcome(call.id)
-
-    def needs_acknowledgement(self, call: Call) -> bool:
-        """Whether `acknowledge_inline` may have anything to do for this call, which has just ended."""
-        end = self._attended_calls.forget_call(call.id)
-        return call.answered_inline and (end is None or end.has_deliveries)
-
-    async def acknowledge_inline(self, call: Call) -> None:
-        """Record that the open response carried the end of the call: cancel its deliveries to `detached` webhooks."""
-        if call.answered_inline and await self._store.read(lambda tx: tx.call_deliveries.has_unsent(call.id)):
-            await self._store.write_for(call.principal, lambda tx: tx.call_deliveries.cancel_detached(call.id))
+    def attend(self, call: Call) -> AttendedWait:
+        """The wait of the request that has started this call, until its response."""
+        return AttendedWait(call, store=self._store, attended_calls=self._attended_calls)
 
     async def wait_for_call(
         self, caller: Caller, call: Call, *, wait_seconds: float, until_final: bool = True

@@ -17,7 +17,6 @@ from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.webhook import Webhook
 from ringback.notifier.fan_out import find_matching_webhooks
 from ringback.notifier.resume_tokens import CallResumeTokens
-from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistration, WebhookRegistrations
 from ringback.services.shared_webhooks import get_named_webhook
 from ringback.telemetry import call_facts
@@ -82,18 +81,10 @@ class StartedCall:
 class NewCallWriter:
     """Stores a new call together with its callback, and builds the response."""
 
-    def __init__(
-        self,
-        *,
-        ids: IdGenerator,
-        tokens: CallResumeTokens,
-        registrations: WebhookRegistrations,
-        quotas: QuotaEnforcer,
-    ) -> None:
+    def __init__(self, *, ids: IdGenerator, tokens: CallResumeTokens, registrations: WebhookRegistrations) -> None:
         self._ids = ids
         self._tokens = tokens
         self._registrations = registrations
-        self._quotas = quotas
 
     def build_call(
         self,
@@ -132,11 +123,10 @@ class NewCallWriter:
         secret_generated: bool = False,
         webhook_id: str | None = None,
     ) -> bool:
-        """Check the quota of calls, store the callback, and link the webhook that the request names.
+        """Store the callback, and link the webhook that the request names. Returns whether a webhook was inserted for it.
 
-        All three can refuse the call, so this comes before its row. Returns whether a webhook was inserted for the callback.
+        Both can refuse the call, so this comes before its row.
         """
-        await self._quotas.require_call_quota(tx, call.principal)
         named = None if webhook_id is None else await get_named_webhook(tx, call.principal, webhook_id)
         is_inserted = await self._registrations.insert_callback(tx, callback, call, secret_generated=secret_generated)
         if named is not None:

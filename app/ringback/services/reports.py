@@ -78,7 +78,7 @@ class CallReports:
     ) -> None:
         self._store = store
         self._recorder = recorder
-        self._new_calls = NewCallWriter(ids=ids, tokens=tokens, registrations=registrations, quotas=quotas)
+        self._new_calls = NewCallWriter(ids=ids, tokens=tokens, registrations=registrations)
         self._registrations = registrations
         self._quotas = quotas
         self._lifecycle = lifecycle
@@ -152,6 +152,7 @@ class CallReports:
             request_hash=report.hash_with_arguments(arguments),
         )
         call = mark_reported(call)
+        await self._quotas.require_call_quota(tx, caller.principal)
         await self._new_calls.insert_callback(tx, call, callback)
         await tx.calls.insert(call)
         return call

@@ -44,6 +44,8 @@ class UpstreamControls:
         self._reread_at: float | None = None
         """By `Clock.monotonic`; None before the first reading."""
         self._is_rereading = False
+        self._changes = 0
+        """Changes of this node. A reading that began before the last one may be without it."""
 
     async def set_intake(self, caller: Caller, upstream: str, intake: UpstreamIntake) -> None:
         """Decide which calls the upstream takes, from the commit on. The caller needs the scope `admin`.
@@ -63,7 +65,9 @@ class UpstreamControls:
             return await tx.upstream_controls.list_all()
 
         await self._require_upstream(caller, upstream)
-        self._remember(await self._store.write(save))
+        controls = await self._store.write(save)
+        self._changes += 1
+        self._remember(controls)
         log.info("upstream.intake_changed", extra={"upstream": upstream, "intake": str(intake), "by": caller.principal})
 
     def find_skipped(self, upstream: str) -> SkippedUpstream | None:
@@ -74,7 +78,10 @@ class UpstreamControls:
 
     async def read_intakes(self) -> Mapping[str, UpstreamIntake]:
         """The upstreams that are not open."""
-        self._remember(await self._store.read(lambda tx: tx.upstream_controls.list_all()))
+        changes = self._changes
+        controls = await self._store.read(lambda tx: tx.upstream_controls.list_all())
+        if changes == self._changes:
+            self._remember(controls)
         return self._intakes
 
     async def require_not_draining(self, upstream: str) -> None:

@@ -4,7 +4,6 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from typing import Final
 
-from ringback.admission import is_in_admission
 from ringback.domain.principal import Principal
 from ringback.storage.units import UnitOfWork
 
@@ -47,7 +46,7 @@ class WritingQueue:
 
     A unit that waits for a locked row keeps its connection meanwhile. So the units of one principal, and those of the service,
     run on a share of the connections only. If one principal's rows stay locked, at most its share and the service's wait for
-    them, and the other connections remain for the other principals. The context of `add_unit` says which unit starts a call.
+    them, and the other connections remain for the other principals.
     """
 
     def __init__(self, *, connections: int) -> None:
@@ -61,7 +60,7 @@ class WritingQueue:
         self._service_is_next = True
 
     def add_unit(self, unit: UnitOfWork) -> None:
-        if is_in_admission():
+        if unit.is_admission:
             self._admissions.add_unit(unit)
         elif unit.principal is None:
             self._of_service.add_unit(unit)

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ringback.admission import is_in_admission
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 
@@ -27,8 +28,8 @@ class UnitOfWork:
     done: asyncio.Future[Any]
     principal: Principal | None = None
     """Whose rows it locks; None for a unit of the service itself."""
-    is_admission: bool = False
-    """Whether it starts calls, so that a client waits for its commit (`ringback.admission`)."""
+    is_admission: bool = field(default_factory=is_in_admission)
+    """Whether it starts calls, so that a client waits for its commit (`ringback.admission`). Its caller's context says so."""
     value: Any = None
     error: Exception | None = None
     topics: Sequence[str] = ()

@@ -96,7 +96,7 @@ class UpstreamConnection:
         self.faults = faults
         self._status = ConnectionStatus(config.name)
         self._login_gate = LoginGate(token_source, upstream=config.name, clock=clock)
-        self._handshake_order = HandshakeOrder()
+        self._handshake_order = HandshakeOrder(config.protocol)
         self._shared_session: UpstreamSession | None = None
         self._running_calls = RunningCalls(clock)
         self._on_login_change = on_login_change

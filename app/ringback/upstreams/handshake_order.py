@@ -5,6 +5,7 @@ from typing import Final
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ringback.domain.upstreams import UpstreamProfile
+from ringback.upstreams.config import ProtocolChoice
 from ringback.upstreams.connection_problems import ConnectionProblem
 from ringback.upstreams.handshake import ModernProbe
 from ringback.upstreams.session import UpstreamSession
@@ -14,7 +15,8 @@ SILENT_PROBES_MAX: Final = 3
 
 
 class HandshakeOrder:
-    def __init__(self) -> None:
+    def __init__(self, protocol: ProtocolChoice = ProtocolChoice.AUTO) -> None:
+        self._is_legacy = protocol is ProtocolChoice.LEGACY
         self._skips_probe = False
         self._silent_probes = 0
 
@@ -28,7 +30,7 @@ class HandshakeOrder:
 
     def choose_probe(self, last_profile: UpstreamProfile | None) -> ModernProbe:
         """The probe of the next shared session."""
-        if self._skips_probe:
+        if self._is_legacy or self._skips_probe:
             return ModernProbe.SKIP
         was_modern = last_profile is not None and last_profile.protocol_version in MODERN_PROTOCOL_VERSIONS
         return ModernProbe.EXPECT if was_modern and self._silent_probes < SILENT_PROBES_MAX else ModernProbe.TRY

@@ -27,8 +27,8 @@ async def start_call(engine: Engine, call: Call, *, is_background: bool = True) 
             await leases.lease_queued(tx, call.upstream)
 
     with await engine.admission.wait_for_admission(call.principal, is_background=is_background):
-        assert engine.post_commit.consumer is not None
-        leases = engine.post_commit.consumer()
+        assert engine.call_handoff.consumer is not None
+        leases = engine.call_handoff.consumer()
         await engine.store.write_for(call.principal, lambda tx: insert(tx, leases))
 
 

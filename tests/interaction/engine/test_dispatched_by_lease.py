@@ -52,8 +52,8 @@ async def granting_leases(engine: Engine, upstreams: ScriptedUpstreams, **config
 
 async def start_call(engine: Engine, call: Call, *, until: asyncio.Event | None = None) -> Call:
     """Insert a call whose client waits; with `until`, its transaction stays open until then. Return the row."""
-    assert engine.post_commit.consumer is not None
-    leases = engine.post_commit.consumer()
+    assert engine.call_handoff.consumer is not None
+    leases = engine.call_handoff.consumer()
 
     async def insert(tx: Transaction) -> Call:
         leased = await leases.lease_new(tx, call, may_dispatch=True)

@@ -10,6 +10,7 @@ from ringback.domain.delivery import Delivery, DeliveryState
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook
+from ringback.notifier.dispatcher import Dispatcher
 from ringback.notifier.leasing import LeasedBatch
 from tests.support.builders import make_call, make_delivery, make_verified_webhook, make_webhook
 from tests.support.clock import OffsetClock
@@ -52,6 +53,10 @@ class BlockingReceiver:
 
 async def wait_for_post(crowd: BlockingReceiver) -> bool:
     return any(not answer.done() for _, answer in crowd.waiting)
+
+
+def count_in_flight(dispatcher: Dispatcher) -> int:
+    return dispatcher._limiter.in_flight  # pyright: ignore[reportPrivateUsage] - what is lost here is seen nowhere else
 
 
 async def commit_several_times(engine: Engine) -> None:
@@ -152,6 +157,40 @@ async def test_a_bug_with_one_delivery_is_no_business_of_the_others(engine: Engi
 
     async with running_dispatcher(engine.make_dispatcher(answer, per_receiver_max=1)):
         await wait_until_all_delivered(engine, *deliveries)
+
+
+@pytest.mark.requirement("R35")
+async def test_attempts_that_are_cancelled_before_they_begin_give_their_permits_back(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a bug the supervisor runs the same dispatcher again, with the permits that are left."""
+    await make_deliveries(engine, 3, make_verified_webhook())
+    dispatcher = engine.make_dispatcher(ScriptedReceiver(204))
+
+    async def stumble(_batch: LeasedBatch) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(dispatcher._leasing, "run_follow_ups", stumble)  # pyright: ignore[reportPrivateUsage] - a bug
+    with pytest.raises(ExceptionGroup):
+        await dispatcher.run_once()
+
+    states = {delivery.state for delivery in await engine.read_deliveries()}
+    assert (states, count_in_flight(dispatcher)) == ({DeliveryState.LEASED}, 0)
+
+
+async def test_a_delivery_that_is_committed_while_the_attempts_end_because_of_a_bug_gives_its_permit_back(
+    engine: Engine,
+) -> None:
+    dispatcher, webhook = engine.make_dispatcher(ScriptedReceiver(204)), make_verified_webhook()
+    await engine.insert_webhooks(webhook)
+    async with asyncio.TaskGroup() as attempts:
+        pass
+
+    with dispatcher._accept_handoffs(attempts):  # pyright: ignore[reportPrivateUsage] - as after the bug
+        await engine.finish_call(make_call())
+
+    states = [delivery.state for delivery in await engine.read_deliveries()]
+    assert (states, count_in_flight(dispatcher)) == ([DeliveryState.LEASED], 0)
 
 
 # -- at work ----------------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ async def start(
     engine: Engine, *calls: Call, fails: bool = False, leases: CallLeases | None = None, may_dispatch: bool = False
 ) -> list[Call]:
     """Start calls as the service does, all in one transaction. Return the rows as they are inserted."""
-    prepare_leases = engine.post_commit.consumer
+    prepare_leases = engine.call_handoff.consumer
     leases = leases or (prepare_leases() if prepare_leases is not None else None)
 
     async def insert(tx: Transaction) -> list[Call]:
@@ -147,8 +147,8 @@ async def test_principals_take_turns_also_when_one_call_was_leased_at_commit(eng
 async def test_a_call_leased_after_the_runner_stopped_is_queued_again(engine: Engine) -> None:
     (call,), upstreams = make_calls(engine, 1), ScriptedUpstreams(capacity={"git": 1})
     async with granting_leases(engine, upstreams):
-        assert engine.post_commit.consumer is not None
-        late = engine.post_commit.consumer()
+        assert engine.call_handoff.consumer is not None
+        late = engine.call_handoff.consumer()
 
     await start(engine, call, leases=late)
     assert (await engine.read_call(call)).phase is CallPhase.RUNNING

@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
-from ringback.domain.call import Call, CallStatus, RerunPolicy
+from ringback.domain.call import Call, CallPhase, CallStatus, RerunPolicy
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
+from ringback.domain.call_rows import CallChange
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Transaction
+from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.notifier.recorder import Recorder
 from ringback.runner import runner
 from ringback.runner.leasing import RunnerConfig
@@ -275,6 +278,62 @@ async def test_a_heartbeat_that_hangs_is_repeated(
         (ended,) = await engine.wait_until_final(call)
 
     assert (ended.outcome, tool.cancelled) == (CallOutcome.RESULT, [])
+
+
+class LockedRowStore(StoreWrapper):
+    """A store in which another unit has locked the rows of running calls, and changes them before the heartbeat reads them."""
+
+    def __init__(self, store: Any, change_rows: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(store)
+        self._change_rows = change_rows
+        self.is_locked = False
+        self.was_read = asyncio.Event()
+
+    async def write_heartbeat(self, work: Callable[[Transaction], Awaitable[Any]]) -> Any:
+        return {} if self.is_locked else await super().write_heartbeat(work)
+
+    async def write(self, work: Callable[[Transaction], Awaitable[Any]]) -> Any:
+        if not (self.is_locked and work.__qualname__.endswith("extend")):
+            return await super().write(work)
+        self.is_locked = False
+        await self._change_rows()
+        self.was_read.set()
+        return {}
+
+
+@pytest.mark.requirement("R35")
+async def test_a_heartbeat_that_waited_for_a_row_leaves_the_next_execution_of_its_call_alone(engine: Engine) -> None:
+    (call,), tool = make_calls(engine, 1), BlockingTool()
+    await engine.insert_calls(call)
+
+    async def run_again() -> None:
+        await queue_again(engine, call)
+        await tool.wait_until_cancelled(1)
+        await tool.wait_until_inside(1)
+
+    store = LockedRowStore(engine.store, run_again)
+    async with Engine(store, engine.clock).running_runner(ScriptedUpstreams(tool), **QUICK):
+        await tool.wait_until_inside(1)
+        store.is_locked = True
+        await asyncio.wait_for(store.was_read.wait(), WAIT_SECONDS)
+        await wait_until(partial(is_extended, engine, await engine.read_call(call)))
+        tool.release.set()
+        (ended,) = await engine.wait_until_final(call)
+
+    assert (ended.outcome, len(tool.cancelled)) == (CallOutcome.RESULT, 1)
+
+
+async def queue_again(engine: Engine, call: Call) -> None:
+    """As the execution does that ends without an outcome, because a newer login is stored."""
+
+    async def write_queued(tx: Transaction) -> None:
+        found = await tx.calls.get(call.id)
+        assert found is not None
+        queued = replace(found, phase=CallPhase.QUEUED, dispatched_at=None, lease_owner=None, lease_token=None)
+        await tx.calls.update(queued, CallChange.QUEUED, expected=found.status, lease_token=None)
+        tx.notify(CALL_QUEUED_TOPIC)
+
+    await engine.store.write(write_queued)
 
 
 async def test_a_runner_that_resumes_after_its_lease_was_replaced_changes_nothing(engine: Engine) -> None:

@@ -1,12 +1,15 @@
 """Paused and draining upstreams: what runs, what waits, and how long another node goes by what it has read."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from ringback.domain.call import CallPhase
 from ringback.domain.errors import UpstreamDraining
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.upstreams import ToolCatalog
@@ -15,6 +18,7 @@ from tests.support.calls import make_calls
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine, ScriptedUpstreams
 from tests.support.examples import ALICE
+from tests.support.stores import StoreWrapper
 
 pytestmark = pytest.mark.requirement("R22")
 
@@ -63,6 +67,34 @@ async def test_another_node_refuses_calls_of_a_draining_upstream_within_a_second
     with pytest.raises(UpstreamDraining):
         await other_node.require_not_draining("git")
     await other_node.require_not_draining("time")
+
+
+class SlowReads(StoreWrapper):
+    """A store whose reads return once a test says so, with what they have read."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.has_read, self.may_return = asyncio.Event(), asyncio.Event()
+
+    async def read(self, work: Callable[[Transaction], Awaitable[Any]]) -> Any:
+        value = await super().read(work)
+        self.has_read.set()
+        await self.may_return.wait()
+        return value
+
+
+async def test_a_reading_that_began_before_a_drain_does_not_undo_it(still: Engine) -> None:
+    store = SlowReads(still.store)
+    controls = UpstreamControls(store=store, clock=still.clock, catalog=cast("ToolCatalog", Catalog()))
+
+    reading = asyncio.create_task(controls.read_intakes())
+    await store.has_read.wait()
+    await controls.set_intake(OPERATOR, "git", UpstreamIntake.DRAINING)
+    store.may_return.set()
+
+    assert await reading == {"git": UpstreamIntake.DRAINING}
+    with pytest.raises(UpstreamDraining):
+        await controls.require_not_draining("git")
 
 
 async def test_texts_read_whether_an_upstream_is_paused_once_a_second_for_all_calls_and_never_for_a_running_one(

@@ -46,6 +46,14 @@ async def test_legacy_clients_see_the_same_lists(gate: GatewayHarness) -> None:
         assert "paint__count" in [tool["name"] for tool in (await session.request("tools/list", {}))["tools"]]
 
 
+@pytest.mark.parametrize("upstream", [None, "paint"])
+async def test_a_slash_at_the_end_of_the_url_changes_nothing(gate: GatewayHarness, upstream: str | None) -> None:
+    client = await gate.make_modern_client(upstream)
+    listed = await list_names(client)
+
+    assert await list_names(replace(client, url=f"{client.url}/")) == listed
+
+
 async def test_resources_keep_their_uris_and_are_read_at_their_upstream(gate: GatewayHarness) -> None:
     client = await gate.make_modern_client(None)
     uris = [each["uri"] for each in (await client.request("resources/list", {}))["resources"]]

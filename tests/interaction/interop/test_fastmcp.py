@@ -4,6 +4,7 @@ import asyncio
 import sys
 from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from fastmcp.exceptions import ToolError
 from fastmcp_tasks import ToolTask
 from fastmcp_tasks import call_tool_task as _call_tool_task  # pyright: ignore[reportUnknownVariableType] - it is generic
 
+from ringback.upstreams.config import ProtocolChoice
 from tests.interaction.interop.conftest import GRACE_SECONDS, GatewayChain
 from tests.support.application import running_application
 from tests.support.limits import WAIT_SECONDS
@@ -37,6 +39,7 @@ async def reports(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[st
             running_application(
                 folder,
                 config,
+                replace(config, name="legacy-reports", protocol=ProtocolChoice.LEGACY),
                 auth="off",
                 task_grace_seconds=GRACE_SECONDS,
                 connect_patience_seconds=WAIT_SECONDS,
@@ -131,3 +134,16 @@ async def test_a_question_of_a_fastmcp_server_reaches_a_fastmcp_client(reports: 
 
     assert requested.status == "input_required"
     assert (text(painted), text(again)) == ("painted blue", "painted blue")
+
+
+@pytest.mark.requirement("R32")
+async def test_a_question_that_fastmcp_asks_legacy_clients_only_is_asked_if_the_upstream_is_configured_as_legacy(
+    reports: str,
+) -> None:
+    async with open_client(reports) as client:
+        with pytest.raises(ToolError, match="2026-07-28"):
+            await client.call_tool("choose")
+    async with open_client(reports.replace("/reports", "/legacy-reports")) as client:
+        chosen = await client.call_tool("choose")
+
+    assert text(chosen) == "chose blue"

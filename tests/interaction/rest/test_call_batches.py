@@ -9,7 +9,8 @@ import httpx
 import pytest
 
 from ringback.domain.clock import format_iso
-from ringback.domain.principal import Scope
+from ringback.domain.ports import Transaction
+from ringback.domain.principal import Principal, Scope
 from ringback.domain.upstreams import CheckWork
 from ringback.services.quotas import Quotas
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
@@ -113,6 +114,24 @@ async def test_a_batch_has_one_to_a_hundred_calls(
 ) -> None:
     assert (await start_batch(alice, *([CALL_BODY] * count))).status_code == 422
     assert service.count_rows()["calls"] == 0
+
+
+async def test_the_quota_of_calls_is_checked_once_for_a_batch(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each check is a query: on PostgreSQL a round trip."""
+    counts, check = list[int](), service.quotas.require_call_quota
+
+    async def note_check(tx: Transaction, principal: Principal, *, count: int = 1) -> None:
+        counts.append(count)
+        await check(tx, principal, count=count)
+
+    monkeypatch.setattr(service.quotas, "require_call_quota", note_check)
+
+    assert (await start_batch(alice, *[CALL_BODY] * 5)).status_code == 202
+    assert (await alice.post("/v1/calls", json=CALL_BODY)).status_code == 202
+
+    assert counts == [5, 1]
 
 
 async def test_the_quotas_of_a_batch_are_counted_before_anything_is_stored(tmp_path: Path) -> None:

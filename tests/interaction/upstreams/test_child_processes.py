@@ -7,12 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import uvloop
 
 from ringback.upstreams.registry import UpstreamRegistry
 from ringback.upstreams.transports import child_process as child
@@ -203,6 +205,23 @@ async def test_a_child_that_cannot_be_written_down_is_ended_at_once() -> None:
     await wait_until_true(lambda: not process_exists(pid))
 
 
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_child_has_no_second_copy_of_a_pipe_so_that_the_end_of_its_output_is_noticed(
+    run: Callable[[Awaitable[None]], None],
+) -> None:
+    async def close_output() -> None:
+        script = "exec >&-; exec sleep 600"
+        started = await child.start_child_process(
+            "sh", ("-c", script), env={}, cwd=None, errlog=sys.stderr, child_records=ChildRecords(None)
+        )
+        async with asyncio.timeout(WAIT_SECONDS):
+            assert await started.stdout.read() == b""
+        assert started.is_alive
+        await started.stop()
+
+    run(close_output())
+
+
 class _NoPermission(ChildRecords):
     def remove(self, record: ChildRecord) -> None:
         raise PermissionError(record.pid)
@@ -223,8 +242,9 @@ async def test_a_child_whose_record_cannot_be_removed_is_still_closed(tmp_path: 
 
         assert not process_exists(started.pid)
         assert process_exists(holder)
-        process: Any = getattr(started, "_process", None)  # no public attribute shows whether its pipes are closed
-        assert process._transport.is_closing()
+        assert started.stdin.is_closing()
+        async with asyncio.timeout(WAIT_SECONDS):
+            assert await started.stdout.read() == b""  # the service reads it no more
     finally:
         os.kill(holder, signal.SIGKILL)
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
-from tests.support.malformed_messages import READABLE_MESSAGES, UNREADABLE_MESSAGES, VALID_RESPONSE
+from tests.support.malformed_messages import MALFORMED_EVENTS, READABLE_MESSAGES, UNREADABLE_MESSAGES, VALID_RESPONSE
 from tests.support.upstreams import (
     ControlledUpstream,
     OverriddenResponses,
@@ -85,6 +85,20 @@ async def test_readable_messages_are_used_beside_unreadable_ones(raw: bytes, kin
 
     assert ending.outcome is CallOutcome.RESULT
     assert faults == {}
+
+
+@pytest.mark.parametrize("raw", [pytest.param(raw, id=name) for name, raw in MALFORMED_EVENTS.items()])
+async def test_an_event_that_is_no_answer_loses_no_answer_behind_it_and_alone_ends_its_call(
+    raw: bytes, kind: str, era: str
+) -> None:
+    if kind == "event":  # a body has one message, and nothing behind it
+        ending, _, faults = await call_with_response(raw + VALID_RESPONSE, kind, era)
+        assert (ending.outcome, faults) == (CallOutcome.RESULT, {"unreadable": 1}), ending
+
+    alone, after, _ = await call_with_response(raw, kind, era)
+
+    assert alone.outcome is CallOutcome.UPSTREAM_ERROR, alone
+    assert after.outcome is CallOutcome.RESULT
 
 
 async def test_of_two_answers_to_one_request_the_first_event_counts_and_a_body_of_two_is_none(

@@ -35,7 +35,8 @@ PRINCIPAL_PARAMETERS: Final[StatementParameters] = {
         ],
         "get": [{"id": "era_1"}],
         "open_of_target": [{"kind": "call", "target": "call_1"}],
-        "next": [{}],
+        "next": [{"after": ""}],
+        "next_waiting": [{"after": "", "worked_before": FUTURE}],
         "update": [
             {"id": "era_1", "cancels": 0, "requested_at": NOW, "worked_at": NOW, "is_waiting": 0, "finished_at": None}
             | {"head": 0, "seq": 0, "calls": 0, "deliveries": 0, "events": 0, "webhooks": 0}

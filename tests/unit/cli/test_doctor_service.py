@@ -12,6 +12,8 @@ import respx
 from typer.testing import Result
 
 from ringback import __version__
+from ringback.cli.installation_checks.service import check_running_service
+from tests.support.clock import FakeClock
 
 Run = Callable[..., Result]
 Found = dict[str, tuple[bool, str]]
@@ -77,6 +79,25 @@ def test_a_healthy_service_is_asked_and_reported(run: Run, service: respx.MockRo
     asked = {about: ok for about, (ok, _) in found.items() if about.startswith(("service", "webhooks"))}
     assert all(asked.values()), found
     assert {"service version", "service database", "service workers", "service upstreams", "webhooks"} <= asked.keys()
+
+
+async def test_the_clocks_are_compared_when_the_status_arrives_and_not_after_slower_requests(
+    service: respx.MockRouter,
+) -> None:
+    clock = FakeClock()
+
+    def respond_slowly(_: httpx.Request) -> httpx.Response:
+        clock.advance(3600)
+        return httpx.Response(200, json={"webhooks": [], "next_cursor": None})
+
+    status = make_status(time=clock.wall_time().isoformat())
+    service.get(f"{SERVICE_URL}/v1/status").mock(return_value=httpx.Response(200, json=status))
+    service.get(f"{SERVICE_URL}/v1/webhooks").mock(side_effect=respond_slowly)
+
+    found = await check_running_service(SERVICE_URL, "rbk_admin", lists_tools=False, clock=clock)
+
+    (skew,) = [finding for finding in found if finding.about == "service clock"]
+    assert (skew.ok, skew.detail) == (True, "it is +0.0 s from this machine's")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookState
+from ringback.notifier import concurrency_limiter
 from ringback.notifier.concurrency_limiter import (
     BLOCKED_RECHECK_SECONDS,
     RECHECK_AFTER_SECONDS,
@@ -111,6 +112,20 @@ def test_an_origins_breaker_speaks_for_every_webhook_there(lanes: ConcurrencyLim
     lanes.update_origin_breakers({HERE: CLOSED_BREAKER})
     assert available_permits(lanes, make_verified_webhook()) == 3
     assert not lanes.has_failed_origin(HERE)
+
+
+def test_the_origin_whose_breaker_was_read_longest_ago_is_dropped_at_the_limit(
+    lanes: ConcurrencyLimiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls with a dead host each would fill the memory."""
+    monkeypatch.setattr(concurrency_limiter, "FAILED_ORIGINS_MAX", 2)
+    origins = [f"https://dead-{number}" for number in range(3)]
+    lanes.update_origin_breakers(dict.fromkeys(origins[:2], OPEN))
+
+    lanes.update_origin_breakers({origins[0]: OPEN})
+    lanes.update_origin_breakers({origins[2]: OPEN})
+
+    assert [lanes.has_failed_origin(origin) for origin in origins] == [True, False, True]
 
 
 # -- waiting ----------------------------------------------------------------------------------------------------------------

@@ -1,16 +1,18 @@
 """The dispatcher and a unit of work that inserts a delivery never use the same permit."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 
+from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.ids import IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.measurements import Measurements
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits
 from ringback.notifier.http.target import TargetCache
-from ringback.notifier.leasing import DeliveryLeasing
+from ringback.notifier.leasing import DeliveryLeasing, LeasedBatch
 from ringback.storage.signals import LocalSignals
 from tests.support.builders import START, make_delivery, make_verified_webhook
 from tests.support.clock import FakeClock
@@ -82,6 +84,30 @@ async def test_one_permit_goes_to_the_query_or_to_a_delivery_that_is_inserted_me
     leased = await store.leasing.lease_due()
 
     assert len(leased.deliveries) + sum(permit is not None for permit in store.asked) == store.limiter.in_flight == 1
+
+
+async def test_an_origin_whose_breaker_another_node_has_closed_is_sent_to_again() -> None:
+    store = OneWebhookStore(ConcurrencyLimits())
+    paused = CircuitBreaker(failures=10, openings=1, paused_until=START + timedelta(minutes=2))
+    store.limiter.update_origin_breakers({WEBHOOK.url: paused})
+
+    leased = await store.leasing.lease_due()
+
+    assert [each.delivery.id for each in leased.deliveries] == [DELIVERY.id]
+
+
+async def test_a_follow_up_that_fails_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    store, run = OneWebhookStore(ConcurrencyLimits()), list[object]()
+
+    async def stumble(_tx: Transaction) -> None:
+        raise ZeroDivisionError
+
+    async def note_run(tx: Transaction) -> None:
+        run.append(tx)
+
+    await store.leasing.run_follow_ups(LeasedBatch([], has_more=False, follow_ups=[stumble, note_run]))
+
+    assert (run, caplog.messages) == ([store], ["deliveries.give_up_failed"])
 
 
 class RatedWebhooksStore(OneWebhookStore):

@@ -3,6 +3,7 @@
 import pytest
 
 from ringback.domain.upstreams import UpstreamProfile
+from ringback.upstreams.config import ProtocolChoice
 from ringback.upstreams.connection_problems import ConnectionProblem
 from ringback.upstreams.handshake import ModernProbe
 from ringback.upstreams.handshake_order import SILENT_PROBES_MAX, HandshakeOrder
@@ -18,6 +19,12 @@ def test_a_response_is_expected_of_an_upstream_that_was_modern(
     profile: UpstreamProfile | None, probe: ModernProbe
 ) -> None:
     assert HandshakeOrder().choose_probe(profile) is probe
+
+
+def test_an_upstream_that_is_configured_as_legacy_is_never_probed() -> None:
+    order = HandshakeOrder(ProtocolChoice.LEGACY)
+    order.note_failure(ConnectionProblem.LOST)
+    assert {order.choose_probe(profile) for profile in (None, LEGACY, MODERN)} == {ModernProbe.SKIP}
 
 
 def test_a_modern_upstream_that_stays_silent_may_have_become_a_legacy_one() -> None:

@@ -40,6 +40,7 @@ async def check_running_service(url: str, api_key: str | None, *, lists_tools: b
             create_client(url, api_key, ALL_PRINCIPALS) as operator_client,
         ):
             status = await client.status()
+            described = describe_status(status, clock=clock)  # at once: it compares the clocks
             webhooks = await collect_first(operator_client.webhooks(health="failing"), limit=FAILING_WEBHOOKS_SHOWN_MAX)
             tools = await check_listed_tools(client, status.upstreams if lists_tools else [])
     except Forbidden:
@@ -47,7 +48,7 @@ async def check_running_service(url: str, api_key: str | None, *, lists_tools: b
     except ClientError as problem:
         return [Finding("service status", False, str(problem))]
     return [
-        *describe_status(status, clock=clock),
+        *described,
         *tools,
         *describe_failing_webhooks(webhooks, status.failing_webhooks),
     ]

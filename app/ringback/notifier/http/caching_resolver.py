@@ -153,7 +153,7 @@ class CachingResolver:
     ) -> None:
         self._resolver = resolver
         self._limiter = limiter or LookupLimiter()
-        self._cache = cache or AddressCache(monotonic=monotonic)
+        self._cache = AddressCache(monotonic=monotonic) if cache is None else cache  # an empty one is false
         self._in_flight: dict[str, asyncio.Task[Resolution]] = {}
         self._is_closed = False
 

@@ -6,8 +6,8 @@ from datetime import datetime
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.storage.postgres.driver import connect
 from ringback.storage.postgres.errors import to_store_unavailable
-from ringback.storage.postgres.lanes import close_connection
 from ringback.storage.postgres.migrator import read_schema_state
+from ringback.storage.postgres.node_connections import close_connection
 from ringback.storage.postgres.statements import load_sql
 
 _SESSION = load_sql("session")

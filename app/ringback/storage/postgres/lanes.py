@@ -4,15 +4,14 @@
                          ─▶ worker ── connection ──▶ BEGIN … COMMIT
 
 A worker takes the next unit as soon as its connection is free, and ends when none may run. A unit that has begun runs to its
-end also if its caller is cancelled; one that waits is dropped then. If no connection can be opened and no unit runs, every
-waiting unit fails at once: a caller learns within `CONNECT_TIMEOUT_SECONDS` that the database is down.
+end also if its caller is cancelled; one that waits is dropped then. If no connection can be had and no unit runs, every
+waiting unit fails: a caller learns within some seconds that the database is down (`node_connections`).
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from ringback.admission import leave_admission_context
 from ringback.domain.errors import StoreUnavailable
@@ -21,15 +20,10 @@ from ringback.domain.principal import Principal
 from ringback.log_context import leave_log_context
 from ringback.storage.postgres.driver import Connection
 from ringback.storage.postgres.errors import to_store_unavailable
+from ringback.storage.postgres.node_connections import NodeConnections
 from ringback.storage.units import UnitOfWork
 
 log = logging.getLogger(__name__)
-
-CLOSE_TIMEOUT_SECONDS: Final = 2.0
-"""How long PostgreSQL may take to say good-bye to a connection."""
-
-OpenConnection = Callable[[], Awaitable[Connection]]
-
 
 T = TypeVar("T")
 
@@ -52,17 +46,18 @@ class Lane:
         queue: UnitQueue,
         *,
         connections_max: int,
-        open_connection: OpenConnection,
+        connections: NodeConnections,
         run_unit: Callable[[Connection, UnitOfWork], Awaitable[None]],
     ) -> None:
         self._queue = queue
         self._connections_max = connections_max
-        self._open_connection = open_connection
+        self._connections = connections
         self._run_unit = run_unit
-        self._idle: list[Connection] = []
         self._workers: set[asyncio.Task[None]] = set()
         self._running = 0
         """Workers that run a unit. Each takes the next one afterwards."""
+        self._is_waiting = False
+        """Whether a worker waits for a connection that another lane uses."""
         self._closed = False
 
     async def run(self, work: Callable[[Transaction], Awaitable[T]], principal: Principal | None = None) -> T:
@@ -81,13 +76,10 @@ class Lane:
             unit.done.cancel()  # a caller that is cancelled before its turn removes its unit
 
     async def close(self) -> None:
-        """Finish all waiting units, then close the connections."""
+        """Finish all waiting units."""
         self._closed = True
         while self._workers:
             await asyncio.wait(self._workers)
-        for connection in self._idle:
-            await close_connection(connection)
-        self._idle.clear()
 
     async def _work(self) -> None:
         leave_log_context()
@@ -110,8 +102,11 @@ class Lane:
                 return
             await self._run(connection, unit)
             self._queue.release(unit)
-        if connection is not None and not connection.is_closed():
-            self._idle.append(connection)
+            if self._connections.is_awaited:
+                self._connections.give_back(connection)
+                connection = None
+        if connection is not None:
+            self._connections.give_back(connection)
 
     async def _run(self, connection: Connection, unit: UnitOfWork) -> None:
         self._running += 1
@@ -130,21 +125,28 @@ class Lane:
         return None
 
     async def _acquire(self, connection: Connection | None) -> Connection:
-        """This connection if it is open, an idle one, or a new one."""
-        while connection is None or connection.is_closed():
-            if self._idle:
-                connection = self._idle.pop()
-                continue
-            try:
-                return await self._open_connection()
-            except Exception:
-                if not self._idle:  # otherwise another worker has returned a connection meanwhile
-                    raise
-        return connection
+        """This connection if it is open, or another. One worker at most waits for a connection of other lanes."""
+        if connection is not None and not connection.is_closed():
+            return connection
+        if connection is not None:
+            self._connections.give_back(connection)
+        try:
+            return await self._connections.acquire()
+        except Exception:
+            if self._running or self._is_waiting or (returned := await self._wait_for_other_lanes()) is None:
+                raise
+            return returned
+
+    async def _wait_for_other_lanes(self) -> Connection | None:
+        self._is_waiting = True
+        try:
+            return await self._connections.wait_for_returned()
+        finally:
+            self._is_waiting = False
 
     def _give_up_connecting(self, unit: UnitOfWork | None, error: StoreUnavailable) -> None:
-        """Leave the units to the workers that have a connection; if none has one, the units fail."""
-        if self._running and unit is not None:
+        """Leave the units to the workers that have a connection or wait for one; if there is none, the units fail."""
+        if (self._running or self._is_waiting) and unit is not None:
             self._queue.release(unit)
             self._queue.add_unit(unit)
             return
@@ -153,8 +155,3 @@ class Lane:
             unit.error = StoreUnavailable(error.detail, needs_operator=error.needs_operator)
             unit.resolve()
             unit = self._pop_unit()
-
-
-async def close_connection(connection: Connection) -> None:
-    with suppress(Exception):
-        await connection.close(timeout=CLOSE_TIMEOUT_SECONDS)

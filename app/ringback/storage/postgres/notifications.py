@@ -20,7 +20,7 @@ from ringback.backoff import Backoff
 from ringback.domain import jsontext
 from ringback.domain.clock import Clock
 from ringback.storage.postgres.driver import Connection, ListeningConnection, connect
-from ringback.storage.postgres.lanes import close_connection
+from ringback.storage.postgres.node_connections import close_connection
 from ringback.storage.postgres.statements import load_sql
 from ringback.storage.signals import LocalSignals
 

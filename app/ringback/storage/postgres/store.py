@@ -15,6 +15,7 @@ from ringback.storage.postgres.driver import Connection, connect_for_units
 from ringback.storage.postgres.errors import to_store_unavailable
 from ringback.storage.postgres.lanes import Lane
 from ringback.storage.postgres.migrator import migrate_database
+from ringback.storage.postgres.node_connections import NodeConnections
 from ringback.storage.postgres.notifications import NodeNotifications
 from ringback.storage.postgres.statements import load_sql
 from ringback.storage.postgres.unit_of_work import UnitRunner
@@ -74,6 +75,7 @@ class PostgresStore:
             clock=clock, sealer=sealer, notify=self._notifications.publish, random_fraction=random_fraction
         )
         self._availability = Availability(clock)
+        self._connections = NodeConnections(self._connect)
         self._lanes: _Lanes | None = None
 
     @property
@@ -92,30 +94,30 @@ class PostgresStore:
             await self._notifications.open()
         except Exception as error:
             raise to_store_unavailable(error) from error
-        run_reading, open_connection = self._runner.run_reading, self._connect
+        run_reading, connections = self._runner.run_reading, self._connections
         self._lanes = _Lanes(
             writing=Lane(
                 WritingQueue(connections=self._limits.writing),
                 connections_max=self._limits.writing,
-                open_connection=open_connection,
+                connections=connections,
                 run_unit=self._runner.run_writing,
             ),
             heartbeats=Lane(
                 PrincipalQueue(),
                 connections_max=self._limits.heartbeats,
-                open_connection=open_connection,
+                connections=connections,
                 run_unit=self._runner.run_writing,
             ),
             reading=Lane(
                 PrincipalQueue(),
                 connections_max=self._limits.reading,
-                open_connection=open_connection,
+                connections=connections,
                 run_unit=run_reading,
             ),
             scanning=Lane(
                 PrincipalQueue(),
                 connections_max=self._limits.scanning,
-                open_connection=open_connection,
+                connections=connections,
                 run_unit=run_reading,
             ),
         )
@@ -126,6 +128,7 @@ class PostgresStore:
             lanes, self._lanes = self._lanes, None
             for lane in (lanes.scanning, lanes.reading, lanes.writing, lanes.heartbeats):
                 await lane.close()
+            await self._connections.close()
             await self._notifications.close()
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:

@@ -13,6 +13,8 @@ from ringback.storage.rows.unit import SqlRows
 
 LAST_ROWS_VISITED: Final = 100
 """More than a principal starts within the milliseconds between the making of an id and the write of its row."""
+_ANY_TIME: Final = 2**63 - 1
+"""Later than every instant in a column."""
 
 _IDENTITY_STATEMENTS: Final = (
     "delete_keys",
@@ -43,8 +45,18 @@ class SqlErasures(SqlRows, noun="erasures"):
             "open_of_target", RECORDS.erasure, principal=principal, kind=kind, target=target
         )
 
-    async def find_next(self) -> Erasure | None:
-        return await self._sql.fetch_record("next", RECORDS.erasure)
+    async def find_next(self, *, after: str) -> Erasure | None:
+        return await self._find_in_turn("next", after)
+
+    async def find_waiting(self, *, after: str, worked_before: datetime | None) -> Erasure | None:
+        cutoff = _ANY_TIME if worked_before is None else instant_to_column(worked_before)
+        return await self._find_in_turn("next_waiting", after, worked_before=cutoff)
+
+    async def _find_in_turn(self, name: str, after: str, **parameters: Any) -> Erasure | None:
+        found = await self._sql.fetch_record(name, RECORDS.erasure, after=after, **parameters)
+        if found is None and after:
+            found = await self._sql.fetch_record(name, RECORDS.erasure, after="", **parameters)
+        return found
 
     async def update(self, erasure: Erasure) -> None:
         row = RECORDS.erasure.encode_for(self._sql.parameters("update"), erasure)

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from ringback.admission import is_in_admission, leave_admission_context
+from ringback.admission import leave_admission_context
 from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
@@ -87,8 +87,7 @@ class GroupCommit:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringback-commit")
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], principal: Principal | None = None) -> T:
-        done = asyncio.get_running_loop().create_future()
-        unit = UnitOfWork(work, done, principal, is_admission=is_in_admission())
+        unit = UnitOfWork(work, asyncio.get_running_loop().create_future(), principal)
         self._waiting.add_unit(unit)
         if self._writer_task is None or self._writer_task.done():
             self._writer_task = asyncio.create_task(self._write_all(), name="sqlite-writer")

@@ -35,6 +35,15 @@ class Isolation(StrEnum):
     CALL = "call"
 
 
+class ProtocolChoice(StrEnum):
+    """Which protocol the sessions with an upstream speak."""
+
+    AUTO = "auto"
+    """The newest that the upstream supports."""
+    LEGACY = "legacy"
+    """2025-11-25 or earlier. Tools that send elicitations may exist only there (FastMCP 4)."""
+
+
 class AuthMethod(StrEnum):
     """Where the client credentials stand in a token request (RFC 6749 §2.3.1): in a header or in the form."""
 
@@ -103,6 +112,7 @@ class UpstreamConfig:
     """Whether readOnlyHint and idempotentHint of its tools permit a second run of a call."""
     checks_arguments: bool = True
     """False for a server that converts arguments itself, such as `"5"` for an integer (FastMCP)."""
+    protocol: ProtocolChoice = ProtocolChoice.AUTO
     isolation: Isolation = Isolation.SHARED
     """On a legacy child, a tool that runs beside other calls can send elicitations only with `CALL`."""
     inline_wait_seconds: float | None = None

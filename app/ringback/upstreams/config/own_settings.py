@@ -34,6 +34,7 @@ from ringback.upstreams.config.models import (
     ClientCredentials,
     Isolation,
     LoginSettings,
+    ProtocolChoice,
 )
 
 
@@ -117,6 +118,7 @@ class RingbackSettings(OwnSettings):
     """0 stands for the default of the transport."""
     trust_annotations: Bool = False
     check_arguments: Bool = True
+    protocol: Annotated[ProtocolChoice, must_be(f"one of {', '.join(ProtocolChoice)}")] = ProtocolChoice.AUTO
     isolation: Annotated[Isolation, must_be(f"one of {', '.join(Isolation)}")] = Isolation.SHARED
     inline_wait_seconds: Seconds = None
     on_disconnect: OnDisconnect = None

@@ -128,6 +128,7 @@ class _ServerEntry(BaseModel):
             max_concurrent=own.max_concurrent or self.max_concurrent_default,
             trusts_annotations=own.trust_annotations,
             checks_arguments=own.check_arguments,
+            protocol=own.protocol,
             isolation=own.isolation,
             inline_wait_seconds=own.inline_wait_seconds,
             tool_inline_wait_seconds={

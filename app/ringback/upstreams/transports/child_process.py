@@ -1,7 +1,7 @@
 """Child processes of stdio upstreams: started so that they die with the service, and stopped with all their descendants.
 
 The kernel's parent-death signal (Linux) kills a child when the service dies. The kernel sends it when the *thread* that forked
-ends; asyncio forks in the thread of its event loop, which is the main thread while the service runs. `setpriv` (util-linux)
+ends; `Popen` forks in the thread of the event loop, which is the main thread while the service runs. `setpriv` (util-linux)
 sets the signal between fork and exec: a `preexec_fn` of Python is not safe with other threads, and a Python wrapper costs 19 ms
 a start, `setpriv` 1 ms (measured). Without `setpriv` (logged once) and on other systems, the children of a killed service run
 until they notice the end of their input, or until the next start (`child_records`).
@@ -23,10 +23,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import IO, Final, TextIO, cast
+from typing import IO, Final, TextIO
 
 from mcp.client.stdio import get_default_environment
 
@@ -93,9 +93,14 @@ async def _log_chunks(upstream: str, reader: asyncio.StreamReader) -> None:
 
 
 class ChildProcess:
-    def __init__(self, process: asyncio.subprocess.Process, record: ChildRecord, child_records: ChildRecords) -> None:
-        self.stdin = cast("asyncio.StreamWriter", process.stdin)
-        self.stdout = cast("asyncio.StreamReader", process.stdout)
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        pipes: tuple[asyncio.StreamWriter, asyncio.StreamReader, asyncio.ReadTransport],
+        record: ChildRecord,
+        child_records: ChildRecords,
+    ) -> None:
+        self.stdin, self.stdout, self._stdout_transport = pipes
         self.chunks_received = 0
         """The number of chunks read from the child. A child with new chunks is alive."""
         self.is_stalled = False
@@ -110,10 +115,10 @@ class ChildProcess:
 
     @property
     def is_alive(self) -> bool:
-        return self._process.returncode is None
+        return self._process.poll() is None
 
     def read_status(self) -> ProcessStatus | None:
-        return read_process_status(self.pid) if self._process.returncode is None else None
+        return read_process_status(self.pid) if self.is_alive else None
 
     def kill(self) -> None:
         """Kill the child at once. `stop` ends its descendants."""
@@ -132,11 +137,16 @@ class ChildProcess:
                 await asyncio.to_thread(signal_processes, self._record)
             self._child_records.remove(self._record)
         finally:
-            _close_transport(self._process)
+            self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        """A process that the child has started may hold them, and read nothing of what is left to write."""
+        self._stdout_transport.close()
+        if self.stdin.transport.get_write_buffer_size():
+            self.stdin.transport.abort()
 
     async def _wait_exit(self) -> bool:
-        """Poll, because `wait()` also waits for the end of pipes that a grandchild may hold."""
-        return await _poll_until(STOP_TIMEOUT_SECONDS, lambda: self._process.returncode is not None)
+        return await _poll_until(STOP_TIMEOUT_SECONDS, lambda: not self.is_alive)
 
     async def _has_leftovers(self, number: signal.Signals) -> bool:
         """Send the signal to all descendants; True if some still run after the timeout."""
@@ -161,25 +171,50 @@ async def start_child_process(
     mark = secrets.token_hex(8)
     environment = {**get_default_environment(), **env, MARK_VARIABLE: mark}
     _require_executable(command, cwd, environment.get("PATH"))
-    process = await asyncio.create_subprocess_exec(
-        *await asyncio.to_thread(death_signal_prefix),
+    prefix = await asyncio.to_thread(death_signal_prefix)
+    process = _start_process([*prefix, command, *args], environment, cwd, errlog)
+    try:
+        pipes = await _connect_pipes(process)
+        record = child_records.add(process.pid, mark)
+    except BaseException:
+        _signal_group(process, signal.SIGKILL)  # without a record, the next start could not find it
+        await asyncio.to_thread(process.wait)
+        raise
+    return ChildProcess(process, pipes, record, child_records)
+
+
+def _start_process(
+    command: Sequence[str], environment: Mapping[str, str], cwd: str | Path | None, errlog: IO[str]
+) -> subprocess.Popen[bytes]:
+    """Start the child with three open files.
+
+    `uvloop.create_subprocess_exec` (0.23) leaves the child a second copy of each pipe. A child that closes its output then
+    goes on without the service noticing, and its calls wait for their deadlines.
+    """
+    return subprocess.Popen(  # noqa: S603 - the operator's configuration names the command
         command,
-        *args,
+        bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=errlog,
         env=environment,
         cwd=cwd,
         start_new_session=True,
-        limit=READ_BYTES,
     )
-    try:
-        record = child_records.add(process.pid, mark)
-    except BaseException:
-        _signal_group(process, signal.SIGKILL)  # without a record, the next start could not find it
-        _close_transport(process)
-        raise
-    return ChildProcess(process, record, child_records)
+
+
+async def _connect_pipes(
+    process: subprocess.Popen[bytes],
+) -> tuple[asyncio.StreamWriter, asyncio.StreamReader, asyncio.ReadTransport]:
+    """The child's input, and its output with the transport that closes it."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=READ_BYTES)
+    read_transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), process.stdout)
+    # A writer drains through a protocol of streams, and a `StreamReaderProtocol` is the public one.
+    write_transport, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), process.stdin
+    )
+    return asyncio.StreamWriter(write_transport, protocol, None, loop), reader, read_transport
 
 
 def death_signal_prefix() -> tuple[str, ...]:
@@ -230,16 +265,8 @@ async def _poll_until(limit_seconds: float, done: Callable[[], bool]) -> bool:
     return True
 
 
-def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     """Signal the process group. Its id cannot be reused before the child is waited for."""
-    if process.returncode is None:
+    if process.poll() is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
-
-
-def _close_transport(process: asyncio.subprocess.Process) -> None:
-    """Close the private transport. A grandchild that holds a pipe would keep it open, with a warning later."""
-    transport = getattr(process, "_transport", None)
-    if transport is not None:
-        with contextlib.suppress(PermissionError):
-            transport.close()

@@ -3,8 +3,9 @@
 Lines may end with LF, CRLF or CR. The events that are passed on have LF.
 
 The SDK (2.3.0) accepts any response on the stream of a request, whatever its id, and fails on invalid Unicode. Here an invalid
-message, or a response to another request, becomes an error of ours, which ends the request. On a stream without a request it is
-dropped.
+message that may be the response, or a response to another request, becomes an error of ours, which ends the request. On a
+stream without a request it is dropped. An unreadable event that is no response (a heartbeat, a notification with NaN) is left
+out; if the stream ends without a response behind it, the request ends with that error, unless the SDK resumes the stream.
 
 In a flood of notifications only the newest of each kind is decoded (`notification_buffer`), and the stream is read more slowly
 (`message_flow`), except progress that is outdated when it is read (`progress_floods`). The events of a stream that is paced by
@@ -40,10 +41,10 @@ EVENT_LIMIT: Final = RateLimit(per_second=500, burst=2000)
 _FIELD_BYTES: Final = 4096
 """For the name and id of an event, beside its data."""
 
-
 _NOTHING: Final = b""
 _CANCELLED: Final = "The request was cancelled."
 """In an error that no caller receives."""
+_UNREADABLE: Final = "The upstream answered with something that is no JSON-RPC message."
 
 
 class ChunkReader:
@@ -98,6 +99,10 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         self._refuse_request = refuse_request
         self._takes_refusals = True
         self._has_ended_early = False
+        self._has_skipped_event = False
+        """An unreadable event was left out, and no response has followed."""
+        self._is_resumable = False
+        """An event that is no message had an id, from which the SDK resumes the stream."""
         self._flow = faults.flow.open_stream()
         self._notifications = NotificationBuffer(now=self._flow.now, limit=self._flow.forward_limit)
         self._bucket = TokenBucket(EVENT_LIMIT)
@@ -141,10 +146,16 @@ class CheckedEventStream(httpx2.AsyncByteStream):
                     yield text
                 skipped_units, self._skipped_bytes = divmod(self._skipped_bytes, BYTES_PER_UNIT)
                 self._note_wait(has_waited=await self._flow.take_in(line_count % SLICE_LINES + skipped_units))
-            for text in await self._check_buffered([*self._notifications.pop_all()]):
+            for text in await self._end_events():
                 yield text
         finally:
             await chunks.close()
+
+    async def _end_events(self) -> Sequence[bytes]:
+        """What the end of the stream passes on: buffered notifications, and an error in the place of a missing response."""
+        buffered = await self._check_buffered([*self._notifications.pop_all()])
+        lacks_response = self._has_skipped_event and not self._is_resumable
+        return [*buffered, *self._final_error_event(_UNREADABLE)] if lacks_response else buffered
 
     async def aclose(self) -> None:
         if self._open_response is not None:
@@ -218,6 +229,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         data = _join_data(lines)
         whole = b"\n".join(lines) + b"\n"
         if not data or any(_is_other_event_type(line) for line in lines):
+            self._note_event_id(lines)
             self._note_wait(has_waited=await self._flow.wait_for_forward())
             return (whole,)
         data = data.removeprefix(BOM)
@@ -243,11 +255,9 @@ class CheckedEventStream(httpx2.AsyncByteStream):
 
     async def _check_data(self, data: bytes, lines: list[bytes], *, is_counted: bool = False) -> Sequence[bytes]:
         decoded = await decode_messages(data)
-        if len(decoded) != 1 or isinstance(decoded[0], UndecodedMessage):
-            self._faults.increment(Fault.UNREADABLE)
-            await self._flow.wait_for_forward()
-            return self._final_error_event("The upstream answered with something that is no JSON-RPC message.")
-        read = decoded[0]
+        read = decoded[0] if len(decoded) == 1 else UndecodedMessage("is no message", may_be_response=bool(decoded))
+        if isinstance(read, UndecodedMessage):
+            return await self._handle_unreadable(read, lines)
         if read.repaired_characters:
             self._faults.increment(Fault.REPAIRED)
         if isinstance(read.message, JSONRPCResponse | JSONRPCError):
@@ -260,6 +270,16 @@ class CheckedEventStream(httpx2.AsyncByteStream):
             return self._pass_on(read, lines, data)
         await self._limit_message(is_counted=is_counted or is_plain_notification(data))
         return self._pass_on(read, lines, data)
+
+    async def _handle_unreadable(self, undecoded: UndecodedMessage, lines: list[bytes]) -> Sequence[bytes]:
+        """End the request if the event may be its response. Otherwise the response may follow, as over stdio."""
+        self._faults.increment(Fault.UNREADABLE)
+        await self._flow.wait_for_forward()
+        if undecoded.may_be_response:
+            return self._final_error_event(_UNREADABLE)
+        self._has_skipped_event = True
+        self._note_event_id(lines)
+        return ()
 
     async def _refuse(self, request: JSONRPCRequest) -> None:
         """Refuse it at once, because the response may be behind it. A server that takes no refusal gets no more of them."""
@@ -274,6 +294,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
 
     def _check_response(self, read: DecodedMessage, lines: list[bytes], data: bytes) -> Sequence[bytes]:
         message = read.message
+        self._has_skipped_event = False
         if self._request_id is not None and isinstance(message, JSONRPCResponse | JSONRPCError):
             if message.id is not None and coerce_request_id(message.id) != coerce_request_id(self._request_id):
                 self._faults.increment(Fault.UNMATCHED)
@@ -294,6 +315,9 @@ class CheckedEventStream(httpx2.AsyncByteStream):
             await self._paced_streams.wait_for_room(self._request_id)
         elif not is_counted:
             self._note_wait(has_waited=await self._flow.wait_for_forward())
+
+    def _note_event_id(self, lines: list[bytes]) -> None:
+        self._is_resumable = self._is_resumable or any(line.startswith(b"id:") for line in lines)
 
     def _note_wait(self, *, has_waited: bool) -> None:
         if has_waited:

@@ -75,6 +75,8 @@ class UndecodedMessage:
     """A text that the caller may read: it contains no text of the upstream."""
     request_id: RequestId | None = None
     """The id of the response, if it is one and the id was found."""
+    may_be_response: bool = False
+    """Whether these bytes may be a response. A heartbeat, a notification and a request are none, however malformed."""
 
 
 class _UndecodableJson(ValueError):
@@ -91,7 +93,7 @@ async def decode_messages(text: bytes) -> Sequence[DecodedMessage | UndecodedMes
     try:
         value, repaired = await decode_json(text)
     except _UndecodableJson as wrong:
-        return (UndecodedMessage(str(wrong), find_response_id(text)),)
+        return (UndecodedMessage(str(wrong), find_response_id(text), may_be_response=not _starts_as_request(text)),)
     values = cast("list[Any]", value)[:BATCH_MAX] if isinstance(value, list) else [value]
     return [_to_message(one, repaired) for one in values]
 
@@ -137,6 +139,11 @@ def find_response_id(text: bytes) -> RequestId | None:
         at_the_end = _TRAILING_ID.search(text[-_TAIL_BYTES:])
         found = None if at_the_end is None else at_the_end[1]
     return None if not found else cast("RequestId", orjson.loads(found))
+
+
+def _starts_as_request(text: bytes) -> bool:
+    """Whether these bytes begin as a request or a notification, whose method stands before large values."""
+    return _find_leading_id(text[:_HEAD_BYTES]) == b""
 
 
 def _find_leading_id(head: bytes) -> bytes | None:
@@ -265,7 +272,8 @@ def _to_message(value: Any, repaired: int) -> DecodedMessage | UndecodedMessage:
             error = ErrorData.model_validate(message["error"])
             return DecodedMessage(JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=error), repaired)
         case _:
-            return UndecodedMessage("is no JSON-RPC response", request_id)
+            may_be_response = not message.keys().isdisjoint({"id", "result", "error"})
+            return UndecodedMessage("is no JSON-RPC response", request_id, may_be_response=may_be_response)
 
 
 def _to_request(message: dict[str, Any], repaired: int) -> DecodedMessage | UndecodedMessage:

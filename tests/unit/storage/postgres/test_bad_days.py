@@ -115,8 +115,7 @@ async def test_units_share_the_connections_that_a_full_server_has_left(clock: Fa
                     others.append(await asyncpg.connect(url))
 
             assert sorted(await asyncio.gather(*(store.write(append) for _ in range(30)))) == list(range(2, 32))
-            with pytest.raises(StoreUnavailable, match="too many clients"):
-                await store.read(read_head)
+            assert await store.read(read_head) == 31  # another kind of unit, on the same connection
 
             for other in others:
                 await other.close()

@@ -5,11 +5,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from ringback.admission import AdmissionGate
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.storage.postgres.driver import Connection
 from ringback.storage.postgres.lanes import Lane
+from ringback.storage.postgres.node_connections import NodeConnections
 from ringback.storage.unit_queues import WritingQueue
 from ringback.storage.units import UnitOfWork
 from tests.support.examples import ALICE, BOB
@@ -40,7 +42,7 @@ def make_lane(
     return Lane(
         WritingQueue(connections=connections_max),
         connections_max=connections_max,
-        open_connection=open_connection,
+        connections=NodeConnections(open_connection),
         run_unit=run_unit,
     )
 
@@ -111,4 +113,72 @@ async def test_a_worker_that_cannot_connect_takes_the_connection_that_another_ha
 
         await second
         await lane.close()
+    assert len(opened) == 1
+
+
+async def test_a_start_whose_connection_cannot_be_opened_still_runs_before_other_units() -> None:
+    refused, flushed, order = asyncio.Event(), asyncio.Event(), list[Principal | None]()
+    workers: asyncio.Queue[asyncio.Task[None] | None] = asyncio.Queue()
+
+    async def open_first_connection() -> Connection:
+        is_first = not order and workers.empty()
+        workers.put_nowait(asyncio.current_task())
+        if is_first:
+            return await connect()
+        await refused.wait()
+        raise ConnectionRefusedError("too many clients")
+
+    async def run_unit(_connection: Connection, unit: UnitOfWork) -> None:
+        order.append(unit.principal)
+        await flushed.wait()
+        unit.resolve()
+
+    lane = make_lane(2, run_unit, open_first_connection)
+    async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
+        group.create_task(lane.run(nothing, ALICE))
+        await workers.get()
+        with AdmissionGate().admit_call():
+            group.create_task(lane.run(nothing, BOB))
+        unconnected = await workers.get()
+        assert unconnected is not None
+        group.create_task(lane.run(nothing))
+        refused.set()
+        await unconnected
+        flushed.set()
+
+    assert order == [ALICE, BOB, None]
+    await lane.close()
+
+
+async def test_lanes_take_turns_with_the_only_connection_that_a_full_server_has_left() -> None:
+    """Two lanes that only read kept all connections, and the lane that writes got none until a restart."""
+    opened, order = list[Connection](), list[str]()
+
+    async def open_one_connection() -> Connection:
+        if opened:
+            raise ConnectionRefusedError("too many clients")
+        opened.append(await connect())
+        return opened[0]
+
+    async def run_unit(_connection: Connection, unit: UnitOfWork) -> None:
+        await asyncio.sleep(0)
+        order.append(str(unit.principal))
+        unit.resolve()
+
+    connections = NodeConnections(open_one_connection)
+    lanes = {
+        name: Lane(WritingQueue(connections=4), connections_max=4, connections=connections, run_unit=run_unit)
+        for name in ("reading", "writing")
+    }
+    async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
+        for _ in range(20):
+            for name, lane in lanes.items():
+                group.create_task(lane.run(nothing, Principal(name)))
+    assert (order.count("reading"), order.count("writing")) == (20, 20)
+    assert "writing" in order[:4]
+    await lanes["reading"].run(nothing, ALICE)  # its connection is idle afterwards, and another lane uses it
+    await lanes["writing"].run(nothing, BOB)
+    for lane in lanes.values():
+        await lane.close()
+    await connections.close()
     assert len(opened) == 1

@@ -11,7 +11,15 @@ WHERE principal = :principal AND kind = :kind AND target = :target AND finished_
 ORDER BY requested_at DESC, id DESC LIMIT 1;
 
 -- name: next
-SELECT {erasure in erasures} FROM erasures WHERE finished_at IS NULL ORDER BY worked_at LIMIT 1
+SELECT {erasure in erasures} FROM erasures
+WHERE finished_at IS NULL AND NOT is_waiting AND principal > :after
+ORDER BY principal, worked_at LIMIT 1
+{lock erasures skip locked};
+
+-- name: next_waiting
+SELECT {erasure in erasures} FROM erasures
+WHERE finished_at IS NULL AND is_waiting AND principal > :after AND worked_at < :worked_before
+ORDER BY principal, worked_at LIMIT 1
 {lock erasures skip locked};
 
 -- name: update

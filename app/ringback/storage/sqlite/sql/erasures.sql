@@ -10,7 +10,14 @@ WHERE principal = :principal AND kind = :kind AND target = :target AND finished_
 ORDER BY requested_at DESC, id DESC LIMIT 1;
 
 -- name: next
-SELECT {erasure in erasures} FROM erasures WHERE finished_at IS NULL ORDER BY worked_at LIMIT 1;
+SELECT {erasure in erasures} FROM erasures
+WHERE finished_at IS NULL AND is_waiting = 0 AND principal > :after
+ORDER BY principal, worked_at LIMIT 1;
+
+-- name: next_waiting
+SELECT {erasure in erasures} FROM erasures
+WHERE finished_at IS NULL AND is_waiting = 1 AND principal > :after AND worked_at < :worked_before
+ORDER BY principal, worked_at LIMIT 1;
 
 -- name: update
 UPDATE erasures SET
