@@ -52,6 +52,7 @@ Three rules carry everything:
     protocol/     MCP on the wire, for the service and for the durable caller
     freed_memory  returns freed memory of large results to the operating system
     private_sqlite  the SQLite files of the libraries and the listener
+    asyncio_tasks  ends tasks, also within a scope of anyio
     key_locks     one lock for each key
     backoff       the pause before the next attempt
     lazy_names    public names that are imported with their first use
@@ -65,7 +66,8 @@ Imports point down only; modules joined by | do not import each other (pyproject
       >  settings  >  http_server  >  ui  >  api | mcp_server | identity | runner | janitor | resealing | supervisor
       >  schemas | upstreams | storage  >  services  >  notifier  >  telemetry | leadership | measurements
       >  admission | attended_calls | post_commit | waits  >  start_turns  >  domain  >  protocol
-      >  backoff | freed_memory | key_locks | lazy_names | log_context | loop_turns | private_sqlite | signing | suggestions
+      >  asyncio_tasks | backoff | freed_memory | key_locks | lazy_names | log_context | loop_turns | private_sqlite
+      | signing | suggestions
 """
 
 __version__ = "0.1.0"

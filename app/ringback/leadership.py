@@ -13,10 +13,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
-from ringback.waits import end_tasks, wait_first
+from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
 

@@ -1,12 +1,13 @@
 """Primitives for waiting within one process: a waiter, a flag with callbacks, and waits that leave no task behind."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.domain.signals import Waiter
 
 T = TypeVar("T")
@@ -136,24 +137,3 @@ class LateHelper:
         await end_tasks([self._task])
         if error is None and not self._task.cancelled():
             self._task.result()
-
-
-async def end_tasks(tasks: Collection[asyncio.Future[Any]]) -> None:
-    """Cancel these and return when they have ended. A cancellation of the caller meanwhile is raised after that, as it came.
-
-    `asyncio.gather` would raise a cancellation of its own: anyio does not recognize that as the one of its scope, and a request
-    that is cancelled while it ends would end its whole session.
-    """
-    for task in tasks:
-        task.cancel()
-    cancellation: asyncio.CancelledError | None = None
-    while pending := [task for task in tasks if not task.done()]:
-        try:
-            await asyncio.wait(pending)
-        except asyncio.CancelledError as error:
-            cancellation = error
-    for task in tasks:
-        if not task.cancelled():
-            task.exception()  # retrieved, so that it is not logged
-    if cancellation is not None:
-        raise cancellation

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.backoff import JITTER_FRACTION, Backoff
 from ringback.domain.clock import Clock
-from ringback.waits import end_tasks, wait_first
+from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
 

@@ -19,6 +19,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope
 from starlette.types import Send as SendMessage
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.client import CallbackOptions
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.meta import CALLBACK_META_KEY, RINGBACK_META_PREFIX
@@ -31,7 +32,6 @@ from ringback.extension.callback_request import (
 from ringback.extension.embedded_backend import REPORT_KEY_PREFIX, EmbeddedBackend
 from ringback.extension.report_outbox import ReportOutbox, SendReport
 from ringback.extension.service_backend import ServiceBackend
-from ringback.waits import end_tasks
 
 log = logging.getLogger(__name__)
 

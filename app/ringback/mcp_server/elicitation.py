@@ -17,6 +17,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.domain.call import Call, InputRequest
 from ringback.domain.errors import CallEnded, InvalidRequest, RingbackError
 from ringback.domain.inputs import LOGIN_REQUEST_KEY
@@ -29,7 +30,7 @@ from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.request_state import seal_request_state, unknown_request_state, unseal_request_state
 from ringback.mcp_server.session_notifications import send_to_request
 from ringback.telemetry import call_facts
-from ringback.waits import end_tasks, wait_first
+from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
 

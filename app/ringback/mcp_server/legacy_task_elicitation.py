@@ -12,6 +12,7 @@ from typing import Final
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.domain.call import Call, InputRequest
 from ringback.domain.ids import CallId
 from ringback.mcp_server import meta
@@ -20,7 +21,7 @@ from ringback.mcp_server.elicitation import can_elicit, elicit_input
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.task_serializer import related_task_meta
-from ringback.waits import end_tasks, wait_first
+from ringback.waits import wait_first
 
 RESULT_WAITERS_MAX: Final = 8
 """tasks/result requests of one session that wait for the same task. A broken stream leaves its request behind unnoticed, so a

@@ -15,6 +15,7 @@ from mcp.server.lowlevel import Server
 from starlette.types import Message, Receive, Scope, Send
 
 from ringback import __version__
+from ringback.asyncio_tasks import end_tasks
 from ringback.domain.errors import EndpointUnavailable, NotFound, ShuttingDown
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.upstreams import Listing
@@ -50,7 +51,6 @@ from ringback.mcp_server.session_transport import SessionTransport
 from ringback.mcp_server.wait_windows import WaitWindows
 from ringback.services.mcp_sessions import IDLE_SECONDS
 from ringback.suggestions import suggest_name
-from ringback.waits import end_tasks
 
 _current_caller: Final[ContextVar[Caller]] = ContextVar("current_caller")
 """The caller of the current request. The SDK does not pass the request to its input schema look-up."""

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.receiver.arrived_callbacks import is_waitable
 from ringback.receiver.envelopes import Callback, parse
 from ringback.receiver.handler_retries import NextTry, is_given_up, retry_until_ended
@@ -122,9 +123,7 @@ class InboxHandling:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._none_runs.wait(), CLOSE_SECONDS)
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await end_tasks(list(self._tasks))
             self._lanes.clear()
 
     async def _read_inbox(self) -> None:

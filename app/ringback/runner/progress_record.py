@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.domain.call import Progress
 from ringback.domain.clock import Clock
 from ringback.runner.throttled_writer import ThrottledWriter
-from ringback.waits import end_tasks
 
 PROGRESS_INTERVAL_SECONDS: Final = 1.0
 """One stored progress a second for each call: a reader needs no more, and each costs the store a write."""

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.domain.cursor import LogPosition
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.event import Event
@@ -22,7 +23,7 @@ from ringback.domain.principal import Principal
 from ringback.domain.signals import log_appended_topic
 from ringback.notifier.log_positions import read_log_position
 from ringback.services.events import EventPage, read_event_page
-from ringback.waits import LocalWaiter, end_tasks
+from ringback.waits import LocalWaiter
 
 log = logging.getLogger(__name__)
 

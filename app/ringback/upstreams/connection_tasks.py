@@ -4,9 +4,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.log_context import leave_log_context
 from ringback.upstreams.connection import UpstreamConnection
-from ringback.waits import end_tasks
 
 log = logging.getLogger(__name__)
 

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Collection, Coroutine
 from typing import Any, Final
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.domain.clock import Clock
 from ringback.log_context import leave_log_context
 from ringback.upstreams.catalog.catalog_cache import CatalogCaches
 from ringback.upstreams.connection_directory import ConnectionDirectory
-from ringback.waits import end_tasks
 
 SWEEP_SECONDS: Final = 30.0
 """Between two searches for connections of principals without use."""

@@ -18,6 +18,7 @@ from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 
 from ringback import __version__
+from ringback.asyncio_tasks import end_tasks
 from ringback.domain.clock import Clock
 from ringback.domain.meta import is_reserved_meta_key
 from ringback.domain.upstreams import ToolInfo, UpstreamProfile
@@ -41,7 +42,6 @@ from ringback.upstreams.upstream_spans import (
     end_with_response,
     start_upstream_span,
 )
-from ringback.waits import end_tasks
 
 log = logging.getLogger(__name__)
 

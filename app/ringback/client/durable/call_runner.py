@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.client.durable.errors import DurableCallError
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.target import CallTarget
@@ -109,9 +110,7 @@ class CallRunner:
 
     async def _stop_following(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         """Save the newest progress for the next join, which may be elsewhere, and end the lease of this process."""
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(tasks)
         with suppress(Exception):  # a state that cannot be written; the lease ends by itself
             await self.call.save_rest()
 

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.client.durable.call_runner import CallRunner
 from ringback.client.durable.handle import CallHandle
 from ringback.client.durable.local_call import Join
@@ -50,9 +51,7 @@ async def join_several(
     try:
         await asyncio.wait(tasks, timeout=timeout_seconds, return_when=until)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(tasks)
     return [
         JoinedCall(handle=handle) if task.cancelled() else task.result()
         for handle, task in zip(handles, tasks, strict=True)

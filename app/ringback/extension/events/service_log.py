@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import httpx
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.client import (
     ConnectionFailed,
     NewEvent,
@@ -51,7 +52,6 @@ from ringback.protocol.mcp_events.descriptors import EventDescriptor
 from ringback.protocol.mcp_events.endpoint import EndpointPolicy, EventEndpoint
 from ringback.protocol.mcp_events.names import ALL_DELIVERY_MODES, DeliveryMode, EventMethod, EventNotification
 from ringback.protocol.mcp_events.occurrence import format_timestamp
-from ringback.waits import end_tasks
 
 DeclareType = Callable[[str], Awaitable[None]]
 """Declares a type at the service, once. Raises `ReportFailed` or `ReportRejected`."""

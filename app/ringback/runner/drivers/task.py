@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.domain.call import Call, Handle
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
 from ringback.domain.clock import Clock
@@ -33,7 +34,6 @@ from ringback.runner.drivers.driver import CallContext, ParkedCall
 from ringback.runner.drivers.mrtr import call_tool_in_rounds, get_client_capabilities, input_not_accepted_completion
 from ringback.runner.drivers.task_polling import TaskPoller, await_poll
 from ringback.upstreams.session_ports import CallSessionPort, NotificationStreamPort
-from ringback.waits import end_tasks
 
 TASK_DRIVER: Final = "task"
 """The driver name in its handles."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import PortalLinkId
@@ -20,7 +21,7 @@ from ringback.services.live.listings import LiveListing
 from ringback.services.live.pools import LiveListPool
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.scans import Scan, scan_for
-from ringback.waits import LocalWaiter, end_tasks
+from ringback.waits import LocalWaiter
 
 log = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 import anyio
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.log_context import leave_log_context
@@ -36,7 +37,7 @@ from ringback.upstreams.events.occurrences import (
 from ringback.upstreams.events.stream_silence import StreamSilence
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.session import UpstreamSession
-from ringback.waits import end_tasks, wait_first
+from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
 

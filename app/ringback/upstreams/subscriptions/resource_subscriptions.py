@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import anyio
 from mcp_types import INVALID_PARAMS
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.domain.change_subscriptions import RESOURCE_URIS_MAX
 from ringback.domain.clock import Clock
 from ringback.domain.errors import QuotaExceeded
@@ -32,7 +33,7 @@ from ringback.upstreams.errors import UpstreamUnreachable
 from ringback.upstreams.session import UpstreamSession
 from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications
 from ringback.upstreams.transports.guarded_http import NOTIFICATION_TIMEOUT_SECONDS
-from ringback.waits import end_tasks, wait_first
+from ringback.waits import wait_first
 
 SUBSCRIPTIONS_PER_UPSTREAM_MAX: Final = 2 * RESOURCE_URIS_MAX
 """Watched resources of one upstream, half for connected clients and half for webhooks. On 2026-07-28 each holds an open

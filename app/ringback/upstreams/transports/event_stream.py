@@ -22,6 +22,7 @@ import httpx2
 from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, RequestId
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.domain import jsontext
 from ringback.domain.rate_limiter import RateLimit, TokenBucket
 from ringback.protocol.transport_errors import TransportErrorCode, make_transport_error
@@ -34,7 +35,6 @@ from ringback.upstreams.transports.notification_buffer import NotificationBuffer
 from ringback.upstreams.transports.open_response import OpenResponse
 from ringback.upstreams.transports.paced_streams import PacedStreams
 from ringback.upstreams.transports.progress_floods import find_group_ends, leave_out_outdated
-from ringback.waits import end_tasks
 
 EVENT_LIMIT: Final = RateLimit(per_second=500, burst=2000)
 """For the notifications of a stream that is paced by its reader."""

@@ -4,12 +4,23 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
+import anyio
 import pytest
 
-from ringback.client.durable import CallCancelled, DurableCaller, McpTarget, MemoryRequestState, StoredState
+from ringback.client.durable import (
+    CallCancelled,
+    CallHandle,
+    DurableCaller,
+    JoinedCall,
+    McpTarget,
+    MemoryRequestState,
+    StoredState,
+)
+from ringback.client.durable.joins import join_several
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.record import Completion, PlainPosition, Position, TaskPosition
 from tests.support.limits import WAIT_SECONDS
+from tests.unit.client.durable.test_leases import RECORD
 
 RESULT = {"content": [{"type": "text", "text": "done"}]}
 
@@ -122,3 +133,24 @@ async def test_a_join_that_waits_while_its_caller_cancels_the_call_says_that_it_
         assert await caller.cancel_call_tool(handle)
         with pytest.raises(CallCancelled):
             await joining
+
+
+async def test_a_cancellation_while_joins_end_stays_within_its_scope_of_anyio() -> None:
+    """Agents join within such scopes. A cancellation that the scope does not know would end the task around it."""
+    scope = anyio.CancelScope()
+
+    async def join_one(_: CallHandle) -> JoinedCall:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            scope.cancel()
+        raise AssertionError
+
+    async def join() -> None:
+        with scope:
+            await join_several([RECORD.handle], join_one, 0.001, asyncio.ALL_COMPLETED)
+
+    joining = asyncio.create_task(join())
+    await asyncio.wait({joining}, timeout=WAIT_SECONDS)
+
+    assert not joining.cancelled()

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.client.durable.clock import RETRY_BACKOFF
 from ringback.client.durable.direct import legacy_tasks, streams, tasks
 from ringback.client.durable.direct.completions import CANCELLED, completion_from_failure
@@ -72,9 +73,7 @@ class DirectCalls:
                 running.result()
                 return
         finally:
-            for task in (running, timer):
-                task.cancel()
-            await asyncio.gather(running, timer, return_exceptions=True)
+            await end_tasks([running, timer])
         await self._end_overdue(call)
 
     async def _end_overdue(self, call: LocalCall) -> None:
