@@ -42,10 +42,11 @@ from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
 from ringback.measurements import Measurements
-from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, Permit
+from ringback.notifier.concurrency_limiter import ConcurrencyLimiter
 from ringback.notifier.delivery_facts import delivery_facts
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import build_gap_delivery
+from ringback.notifier.permits import Permit
 from ringback.notifier.recorder import Recorder
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,15 @@ class AttemptRecorder:
             tx, [(webhooks[each], group) for each, group in _group_by_webhook(recorded) if each in webhooks]
         )
         await self._update_origin_breakers(tx, [outcome for outcome, _ in recorded])
+        tx.on_commit(partial(self._note_responses, [outcome for outcome, _ in recorded], now=tx.now()))
         return recorded
+
+    def _note_responses(self, outcomes: Sequence[FinishedAttempt], *, now: datetime) -> None:
+        for outcome in outcomes:
+            category = outcome.result.category
+            if category not in UNREACHABLE_CATEGORIES | OWN_FAILURES:
+                is_success = category is AttemptCategory.DELIVERED
+                self._limiter.backlogs.note_response(outcome.permit, is_success=is_success, now=now)
 
     async def _decide_update(
         self, tx: Transaction, outcome: FinishedAttempt, webhooks: Mapping[WebhookId, Webhook]
@@ -206,7 +215,7 @@ class AttemptRecorder:
         for origin in sorted(affected_origins):
             if after[origin] != breakers[origin]:
                 await tx.origin_breakers.save_breaker(origin, after[origin])
-        tx.on_commit(partial(self._limiter.update_origin_breakers, after))
+        tx.on_commit(partial(self._limiter.update_origin_breakers, after, now=tx.now()))
 
     def _breaker_after_attempt(
         self, breaker: CircuitBreaker, result: AttemptResult, *, now: datetime

@@ -98,7 +98,7 @@ def test_an_open_breaker_leaves_no_share_and_a_half_open_one_a_single_probe(lane
 
 
 def test_an_origins_breaker_speaks_for_every_webhook_there(lanes: ConcurrencyLimiter) -> None:
-    lanes.update_origin_breakers({HERE: OPEN})
+    lanes.update_origin_breakers({HERE: OPEN}, now=START)
 
     assert (
         available_permits(lanes, make_verified_webhook()),
@@ -108,9 +108,10 @@ def test_an_origins_breaker_speaks_for_every_webhook_there(lanes: ConcurrencyLim
     lanes.acquire_permit(make_verified_webhook(), HERE, now=LATER)
     assert lanes.available_permits(make_verified_webhook(), HERE, now=LATER) == 0
 
-    lanes.update_origin_breakers({HERE: CLOSED_BREAKER})
-    assert available_permits(lanes, make_verified_webhook()) == 3
+    lanes.update_origin_breakers({HERE: CLOSED_BREAKER}, now=LATER)
     assert not lanes.has_failed_origin(HERE)
+    assert lanes.available_permits(make_verified_webhook(), HERE, now=LATER) == 0, "its backlog begins with one at a time"
+    assert available_permits(lanes, make_verified_webhook(), THERE) == 4
 
 
 # -- waiting ----------------------------------------------------------------------------------------------------------------
