@@ -127,11 +127,8 @@ class ConcurrencyLimiter:
         waiting = self._waiting.get(permit.webhook_id)
         if waiting is not None and waiting.is_blocked:
             self.clear_waiting(permit.webhook_id)  # its other deliveries may have waited for the one that just ended
-        return (
-            waiting is not None
-            or permit.receiver_key.origin in self._waiting_by_origin
-            or (was_full and bool(self._waiting))
-        )
+        is_wanted = waiting is not None or permit.receiver_key.origin in self._waiting_by_origin
+        return (is_wanted and not self.backlogs.waits_for_rate(permit)) or (was_full and bool(self._waiting))
 
     def cancel_permit(self, webhook: Webhook, permit: Permit) -> None:
         """Release the permit of an attempt that is not made, because its transaction was rolled back."""

@@ -110,7 +110,9 @@ def test_an_origins_breaker_speaks_for_every_webhook_there(lanes: ConcurrencyLim
 
     lanes.update_origin_breakers({HERE: CLOSED_BREAKER}, now=LATER)
     assert not lanes.has_failed_origin(HERE)
-    assert lanes.available_permits(make_verified_webhook(), HERE, now=LATER) == 0, "its backlog begins with one at a time"
+    assert lanes.available_permits(make_verified_webhook(), HERE, now=LATER) == 0, (
+        "its backlog begins with one at a time"
+    )
     assert available_permits(lanes, make_verified_webhook(), THERE) == 4
 
 
