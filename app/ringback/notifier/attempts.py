@@ -51,6 +51,8 @@ from ringback.notifier.recorder import Recorder
 
 log = logging.getLogger(__name__)
 
+_WITHOUT_RESPONSE: Final = UNREACHABLE_CATEGORIES | OWN_FAILURES
+
 _LOGGED_IDS_MAX: Final = 10
 """Delivery ids in one log line."""
 
@@ -105,7 +107,7 @@ class AttemptRecorder:
     def _note_responses(self, outcomes: Sequence[FinishedAttempt], *, now: datetime) -> None:
         for outcome in outcomes:
             category = outcome.result.category
-            if category not in UNREACHABLE_CATEGORIES | OWN_FAILURES:
+            if category not in _WITHOUT_RESPONSE:
                 is_success = category is AttemptCategory.DELIVERED
                 self._limiter.backlogs.note_response(outcome.permit, is_success=is_success, now=now)
 

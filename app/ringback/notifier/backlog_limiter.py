@@ -144,7 +144,7 @@ class BacklogLimiter:
 
     def consume_permit(self, permit: Permit, *, now: datetime, count: int = 1) -> None:
         instant, (principal, origin) = now.timestamp(), permit.receiver_key
-        if self._get_recovery(origin, instant) is None:
+        if origin not in self._recoveries:
             self._rates.count_callbacks(origin, instant, count)
         for key in (origin, permit.webhook_id) if self._recoveries else ():
             if (recovery := self._get_recovery(key, instant)) is not None:
