@@ -19,8 +19,9 @@ from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.measurements import Measurements
 from ringback.notifier.attempt_requests import AttemptRequestWatch
-from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, Permit, accepts_attempts
+from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, accepts_attempts
 from ringback.notifier.http.target import TargetCache
+from ringback.notifier.permits import Permit
 from ringback.notifier.unsendable_deliveries import GIVE_UP_BATCH_SIZE, UnsendableDeliveries
 from ringback.post_commit import DeliveryLease, UnusedLeases
 
@@ -129,11 +130,12 @@ class DeliveryLeasing:
 
     def acquire_handoff_permit(self, tx: Transaction, webhook: Webhook) -> Permit | None:
         """A permit for a delivery that is being inserted; None if the webhook has no permits or older deliveries waiting."""
+        origin = self._target_cache.get_origin(webhook.url)
+        self._limiter.backlogs.count_new_delivery(origin, now=tx.now())
         if webhook.has_unreadable_secrets or webhook.ordered or webhook.rate_per_second is not None:
             return None
         if self._limiter.is_waiting(webhook.id):
             return None
-        origin = self._target_cache.get_origin(webhook.url)
         if self._limiter.available_permits(webhook, origin, now=tx.now()) <= 0:
             return None
         return self._acquire_permit(tx, webhook, origin)
@@ -177,14 +179,15 @@ class DeliveryLeasing:
         webhooks = {webhook.id: webhook for webhook in await tx.webhooks.get_many(due)}
         origins = {self._target_cache.get_origin(webhook.url) for webhook in webhooks.values()}
         known = await tx.origin_breakers.get_breakers(origins)
-        self._limiter.update_origin_breakers(dict.fromkeys(origins, CLOSED_BREAKER) | dict(known))
+        self._limiter.update_origin_breakers(dict.fromkeys(origins, CLOSED_BREAKER) | dict(known), now=tx.now())
         sendable = [webhook for webhook in map(webhooks.get, due) if _is_sendable(webhook)]
+        self._follow_outages(tx, sendable)
         await self._follow_shared_rates(tx, sendable)
         found = await self._find_due(tx, sendable)
         taken: list[_TakenDeliveries] = []
         follow_ups: list[Callable[[Transaction], Awaitable[None]]] = []
         has_more = len(due) == WEBHOOKS_PER_LEASE_MAX or due.next_position is not None
-        for remaining, webhook_id in zip(range(len(due), 0, -1), due, strict=True):
+        for remaining, webhook_id in zip(range(len(due), 0, -1), self._take_turns(due, webhooks), strict=True):
             webhook = webhooks.get(webhook_id)
             if webhook is None or webhook.state is WebhookState.DISABLED:
                 await self._cancel_deliveries(tx, webhook_id)
@@ -209,6 +212,23 @@ class DeliveryLeasing:
 
     def _advance_webhook_cursor(self, position: str | None) -> None:
         self._webhook_cursor = position or ""
+
+    def _follow_outages(self, tx: Transaction, webhooks: Sequence[Webhook]) -> None:
+        for webhook in webhooks:
+            self._limiter.backlogs.follow_outage(webhook, self._target_cache.get_origin(webhook.url), now=tx.now())
+
+    def _take_turns(self, due: Sequence[WebhookId], webhooks: Mapping[WebhookId, Webhook]) -> Sequence[WebhookId]:
+        """Longest due first, but the principals at an origin that has few permits for its backlog take turns."""
+        if self._limiter.backlogs.is_idle:
+            return due
+
+        def turn(webhook_id: WebhookId) -> int:
+            webhook = webhooks.get(webhook_id)
+            if webhook is None:
+                return 0
+            return self._limiter.backlogs.get_turn(webhook, self._target_cache.get_origin(webhook.url))
+
+        return sorted(due, key=turn)
 
     async def _follow_shared_rates(self, tx: Transaction, webhooks: Sequence[Webhook]) -> None:
         for webhook in sorted(filter(self._shares_rate, webhooks), key=lambda each: each.id):
