@@ -1,6 +1,7 @@
 """Leases due deliveries: chooses webhooks in turns, and as many deliveries of each as it has permits for."""
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -48,6 +49,8 @@ class LeasedBatch:
     """Whether the query left out other webhooks or sessions that may be due."""
     follow_ups: Sequence[Callable[[Transaction], Awaitable[None]]] = ()
     """Units of work that lock a webhook. This one has locked deliveries, and webhooks are locked before deliveries."""
+    idle_seconds: float | None = None
+    """How long no other delivery becomes due. Read only by a query that leases nothing: others must not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +202,14 @@ class DeliveryLeasing:
                     follow_ups.append(partial(self._unsendable.give_up_expired, webhook_id=webhook_id))
                     if webhook.is_subscription and webhook.state is WebhookState.SUSPENDED:
                         follow_ups.append(partial(self._unsendable.stop_retry_windows, webhook_id=webhook_id))
-        return LeasedBatch(await self._lease_taken(tx, taken), has_more=has_more, follow_ups=follow_ups)
+        leased = await self._lease_taken(tx, taken)
+        idle_seconds = None if leased or has_more else await self._read_idle_seconds(tx)
+        return LeasedBatch(leased, has_more=has_more, follow_ups=follow_ups, idle_seconds=idle_seconds)
+
+    async def _read_idle_seconds(self, tx: Transaction) -> float:
+        """A delivery that is due and not leased waits for a permit, which wakes the dispatcher, or for the end of a pause."""
+        due = await tx.delivery_queue.next_due_at()
+        return math.inf if due is None or due <= tx.now() else (due - tx.now()).total_seconds()
 
     def _advance_webhook_cursor(self, position: str | None) -> None:
         self._webhook_cursor = position or ""
