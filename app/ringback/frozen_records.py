@@ -11,7 +11,7 @@ _SETTERS: Final = {"__setattr__": object.__setattr__, "__delattr__": object.__de
 
 
 def fast_constructor(record: type[T]) -> type[T]:
-    """For a frozen dataclass with slots: its constructor takes a fifth of the time (measured with calls).
+    """For a frozen dataclass with slots: its constructor takes a third of the time (measured with calls).
 
     `dataclasses` calls `object.__setattr__` for each field of a frozen record. Here the new object has a class with the same
     slots, whose attributes may be set, until its last field is.
@@ -22,7 +22,7 @@ def fast_constructor(record: type[T]) -> type[T]:
     names: dict[str, Any] = {"lend_class": _CLASS.__set__, "mutable": mutable, "record": record, "missing": MISSING}
     parameters = ["self"]
     lines = ["lend_class(self, mutable)"]
-    for field in fields(record):  # pyright: ignore[reportArgumentType] - a dataclass, as above
+    for field in sorted(fields(record), key=_is_keyword):  # pyright: ignore[reportArgumentType] - a dataclass, as above
         if field.kw_only and "*" not in parameters:
             parameters.append("*")
         parameters.append(_parameter(field, names))
@@ -32,6 +32,10 @@ def fast_constructor(record: type[T]) -> type[T]:
     exec(source, names, namespace)  # noqa: S102 - the text holds names of fields, and nothing that comes from outside
     record.__init__ = namespace["__init__"]
     return record
+
+
+def _is_keyword(field: Field[Any]) -> bool:
+    return field.kw_only is True
 
 
 def _parameter(field: Field[Any], names: dict[str, Any]) -> str:

@@ -32,9 +32,9 @@ class NamedPlace(Place):
 
 
 def test_a_record_may_have_a_frozen_base_class() -> None:
-    place = NamedPlace("Oslo", name="home", number=7)
+    place = NamedPlace("Oslo", "Low Street", ["old"], "home", number=7)
 
-    assert place == replace(NamedPlace("Oslo"), name="home", number=7)
+    assert place == replace(NamedPlace("Oslo"), street="Low Street", tags=["old"], name="home", number=7)
     with pytest.raises(FrozenInstanceError):
         place.city = "Bergen"  # type: ignore[misc] # pyright: ignore[reportAttributeAccessIssue] - what is tested
 
