@@ -1,6 +1,6 @@
 """A node's connection to the shared database, with the faults of the network between the two.
 
-    NodeStore.write ──latency──▶ BEGIN, the unit, COMMIT ──latency──▶ value, end actions, notifications
+    NodeStore.write ──latency──▶ begin, the unit, commit ──latency──▶ value, end actions, notifications
                            │ may be refused │ may run again   │ the response may be lost
                            └──────── whatever the node does meanwhile, and its death, falls between ────────┘
 

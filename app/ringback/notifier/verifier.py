@@ -83,8 +83,10 @@ class Verifier:
         policy: TargetPolicy,
         random_fraction: Callable[[], float],
         signing_keys: Sequence[SigningKey] = (),
+        poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self._store = store
+        self._poll_seconds = poll_seconds
         self._clock = clock
         self._ids = ids
         self._random_fraction = random_fraction
@@ -145,7 +147,7 @@ class Verifier:
 
     async def _wait_for_work(self, waiter: Waiter, next_due_at: datetime | None) -> None:
         due_in = math.inf if next_due_at is None else (next_due_at - self._clock.now()).total_seconds()
-        await waiter.wait(min(max(due_in, 0.0), POLL_SECONDS))
+        await waiter.wait(min(max(due_in, 0.0), self._poll_seconds))
 
     async def _lease_due(self, tx: Transaction) -> _DueChallenges:
         leased: list[_LeasedChallenge] = []
