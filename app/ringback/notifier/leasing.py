@@ -172,6 +172,8 @@ class DeliveryLeasing:
             now=tx.now(), excluding=excluded, limit=WEBHOOKS_PER_LEASE_MAX, after=self._webhook_cursor
         )
         tx.on_commit(partial(self._advance_webhook_cursor, due.next_position))
+        if not due and due.next_position is None:
+            return LeasedBatch([], has_more=False, idle_seconds=await self._read_idle_seconds(tx))
         webhooks = {webhook.id: webhook for webhook in await tx.webhooks.get_many(due)}
         origins = {self._target_cache.get_origin(webhook.url) for webhook in webhooks.values()}
         self._limiter.update_origin_breakers(await tx.origin_breakers.get_breakers(origins))
