@@ -145,7 +145,7 @@ class Dispatcher:
                             batch = await self._lease_due_or_nothing()
                             await self._start_batch(attempts, batch)
                             if not batch.has_more:
-                                await self._wait_for_work(self._waiter)
+                                await self._wait_for_work(self._waiter, batch.idle_seconds)
         finally:
             self._leasing.stop_watching()
             await self._attempt_batcher.drain()
@@ -218,12 +218,14 @@ class Dispatcher:
             log.debug("deliveries.claim_failed")
             return LeasedBatch([], has_more=False)
 
-    async def _wait_for_work(self, waiter: Waiter) -> None:
+    async def _wait_for_work(self, waiter: Waiter, idle_seconds: float | None) -> None:
         """Wait until a delivery is due, a waiting webhook may get a permit, or the poll interval is over.
 
         What was notified during the last lease is leased at once: reading when to wake is three round trips to PostgreSQL.
         """
-        if not await waiter.wait(0.0):
+        if idle_seconds is not None:
+            await waiter.wait(min(idle_seconds, self._config.poll_seconds))
+        elif not await waiter.wait(0.0):
             await waiter.wait(await self._seconds_until_due())
 
     async def _seconds_until_due(self) -> float:

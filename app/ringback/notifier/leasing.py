@@ -1,6 +1,7 @@
 """Leases due deliveries: chooses webhooks in turns, and as many deliveries of each as it has permits for."""
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -50,6 +51,8 @@ class LeasedBatch:
     """Whether the query left out other webhooks or sessions that may be due."""
     follow_ups: Sequence[Callable[[Transaction], Awaitable[None]]] = ()
     """Units of work that lock a webhook. The one that leases locks deliveries, and a unit locks webhooks first."""
+    idle_seconds: float | None = None
+    """How long no other delivery becomes due. Read only by a query that leases nothing: others must not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +179,8 @@ class DeliveryLeasing:
             now=tx.now(), excluding=excluded, limit=WEBHOOKS_PER_LEASE_MAX, after=self._webhook_cursor
         )
         tx.on_commit(partial(self._advance_webhook_cursor, due.next_position))
+        if not due and due.next_position is None:
+            return LeasedBatch([], has_more=False, idle_seconds=await self._read_idle_seconds(tx))
         webhooks = {webhook.id: webhook for webhook in await tx.webhooks.get_many(due)}
         origins = {self._target_cache.get_origin(webhook.url) for webhook in webhooks.values()}
         known = await tx.origin_breakers.get_breakers(origins)
@@ -208,7 +213,19 @@ class DeliveryLeasing:
                     follow_ups.append(partial(self._unsendable.give_up_expired, webhook_id=webhook_id))
                     if webhook.is_subscription and webhook.state is WebhookState.SUSPENDED:
                         follow_ups.append(partial(self._unsendable.stop_retry_windows, webhook_id=webhook_id))
-        return LeasedBatch(await self._lease_taken(tx, taken), has_more=has_more, follow_ups=follow_ups)
+        leased = await self._lease_taken(tx, taken)
+        idle_seconds = None if leased or has_more else await self._read_idle_seconds(tx)
+        return LeasedBatch(leased, has_more=has_more, follow_ups=follow_ups, idle_seconds=idle_seconds)
+
+    async def _read_idle_seconds(self, tx: Transaction) -> float:
+        """A delivery that is due and not leased waits for a permit or for the end of a pause.
+
+        A permit that is released wakes the dispatcher; one of a backlog's rate (`backlog_limiter`) is counted here.
+        """
+        due = await tx.delivery_queue.next_due_at()
+        due_in = math.inf if due is None or due <= tx.now() else (due - tx.now()).total_seconds()
+        permit_in = self._limiter.backlogs.seconds_until_permit(now=tx.now())
+        return due_in if permit_in is None else min(due_in, permit_in)
 
     def _advance_webhook_cursor(self, position: str | None) -> None:
         self._webhook_cursor = position or ""

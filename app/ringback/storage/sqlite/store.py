@@ -12,6 +12,7 @@ from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
+from ringback.storage.rows.statements import Statements
 from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.signals import LocalSignals
 from ringback.storage.sqlite import database
@@ -21,6 +22,7 @@ from ringback.storage.sqlite.group_commit import GroupCommit
 from ringback.storage.sqlite.integrity import DatabaseIntegrity
 from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
 from ringback.storage.sqlite.read_pool import READER_COUNT, ReadPool
+from ringback.storage.sqlite.statements import statements_on
 from ringback.storage.sqlite.transaction import SqliteTransaction
 from ringback.storage.sqlite.unit_of_work import run_to_completion
 from ringback.storage.sqlite.use_mark import mark_complete, mark_in_use, require_whole, require_whole_if_unused
@@ -36,6 +38,7 @@ class _OpenDatabase:
     group_commit: GroupCommit
     writer: sqlite3.Connection
     reader: sqlite3.Connection
+    open_reader_statements: Callable[[str], Statements]
     pool: ReadPool
     resources: ExitStack
 
@@ -95,7 +98,9 @@ class SqliteStore:
                 raise (self._integrity.failure or database.explain_opening(error, self._path)) from error
             group_commit = self._build_group_commit(writer, commits)
             pool = ReadPool(readers, sealer=self._sealer)
-            self._open_database = _OpenDatabase(group_commit, writer, reader, pool, stack.pop_all())
+            self._open_database = _OpenDatabase(
+                group_commit, writer, reader, statements_on(reader), pool, stack.pop_all()
+            )
             self._is_exclusive = exclusive
 
     def _build_group_commit(self, writer: sqlite3.Connection, commits: CommitCounter) -> GroupCommit:
@@ -140,11 +145,16 @@ class SqliteStore:
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run `work` on one snapshot. Its notifications are dropped."""
-        reader = self._require_open().reader
+        opened = self._require_open()
+        reader = opened.reader
         try:
             reader.execute(database.SESSION_STATEMENTS["begin_reading"])
             transaction = SqliteTransaction(
-                reader, sealer=self._sealer, webhook_reader=self._webhook_reader, now=self._clock.now()
+                reader,
+                opened.open_reader_statements,
+                sealer=self._sealer,
+                webhook_reader=self._webhook_reader,
+                now=self._clock.now(),
             )
             return run_to_completion(work(transaction))
         except sqlite3.Error as error:
