@@ -118,14 +118,16 @@ async def test_the_error_for_a_wrong_member_of_a_webhook_has_its_pointer(
 async def test_a_wrong_secret_is_not_repeated(
     service: ServiceUnderTest, alice: httpx.AsyncClient, secret: object
 ) -> None:
-    for path, body in [
-        ("/v1/webhooks", {"url": CALLBACK_URL, "secret": secret}),
-        ("/v1/calls", CALL_BODY | {"callback": {"url": CALLBACK_URL, "secret": secret}}),
+    for method, path, body, pointer in [
+        ("POST", "/v1/webhooks", {"url": CALLBACK_URL, "secret": secret}, "#/secret"),
+        ("PUT", "/v1/webhooks/by-name/agent", {"url": CALLBACK_URL, "secret": secret}, "#/secret"),
+        ("POST", "/v1/calls", CALL_BODY | {"callback": {"url": CALLBACK_URL, "secret": secret}}, "#/callback/secret"),
     ]:
-        problem = await assert_rejected(service, alice, "POST", path, json=body)
+        problem = await assert_rejected(service, alice, method, path, json=body)
 
         assert problem["status"] == 422
-        assert "secret" in problem["detail"]
+        assert problem["detail"].startswith(f"{pointer}: ")
+        assert [error["pointer"] for error in problem["errors"]] == [pointer]
         assert "hunter2" not in str(problem)
 
 
@@ -321,6 +323,7 @@ async def test_an_unknown_path_is_a_problem_too(service: ServiceUnderTest, alice
     problem = await assert_rejected(service, alice, "GET", f"https://ringback.example{path}")
 
     assert (problem["status"], problem["type"]) == (404, "/problems/unknown-path")
+    assert all(known in problem["detail"] for known in ("/ui", "/openapi.json", "/llms.txt"))
 
 
 @pytest.mark.parametrize(
