@@ -59,7 +59,6 @@ WaitSeconds = Annotated[
     typer.Option("--wait-seconds", min=0, help="Stop waiting after this time, with exit code 75. Default: never."),
 ]
 CallId = Annotated[str, typer.Argument(metavar="CALL_ID", help="The call's id, call_….")]
-WebhookId = Annotated[str, typer.Argument(metavar="WEBHOOK", help="The webhook's id, wh_…")]
 UpstreamName = Annotated[
     str, typer.Argument(metavar="UPSTREAM", help="The upstream's name, as in `ringback upstreams`.")
 ]
