@@ -69,7 +69,7 @@ def describe_reasons(errors: Iterable[Mapping[str, Any]], types: Sequence[Any], 
 
 def _advise_name(name: str, known: Sequence[str]) -> str:
     """The known name that is meant, or all of them."""
-    return suggest_name(name, known) or (f" The names are: {', '.join(known)}." if known else "")
+    return suggest_name(name, known) or (f" The names are: {', '.join(dict.fromkeys(known))}." if known else "")
 
 
 def _list_members(types: Sequence[Any], path: Iterable[int | str]) -> list[str]:
