@@ -90,7 +90,8 @@ class Caller:
         """Raise `Forbidden` unless the caller has the scope. `admin` includes all scopes."""
         if scope not in self.scopes and Scope.ADMIN not in self.scopes:
             raise Forbidden(
-                f"This key lacks the scope '{scope}'. Create one that has it: ringback keys create PRINCIPAL --scope {scope}. "
+                f"This key lacks the scope '{scope}'. Create one that has it: ringback keys create PRINCIPAL"
+                f"{'' if scope in DEFAULT_SCOPES else f' --scope {scope}'}. "
                 f"An access token needs 'ringback:{scope}'.",
                 scope=scope,
             )
