@@ -19,7 +19,9 @@ from typing import Any, Final, Protocol, cast
 
 import asyncpg
 
+from ringback.domain.errors import StoreUnavailable
 from ringback.storage.rows.statements import Row
+from ringback.storage.url_parameters import find_missing_file, to_driver_url
 
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
 """Long enough for TLS over a slow network; a caller waits for it when the database cannot be reached."""
@@ -97,15 +99,25 @@ async def connect(
     answer_timeout_seconds: float | None = ANSWER_TIMEOUT_SECONDS,
 ) -> ListeningConnection:
     """A connection with the settings above, and with these in their place or besides."""
-    connection = await asyncpg.connect(  # pyright: ignore[reportUnknownMemberType] - its hints are partial
-        _plain_scheme(url),
+    settings = SERVER_SETTINGS | (server_settings or {})
+    connection = await connect_driver(url, server_settings=settings, answer_timeout_seconds=answer_timeout_seconds)
+    return cast("ListeningConnection", connection)
+
+
+async def connect_driver(
+    url: str, *, server_settings: dict[str, str], answer_timeout_seconds: float | None = None
+) -> "asyncpg.Connection[asyncpg.Record]":
+    """The driver's own connection with these settings only. Raises `StoreUnavailable` if a file of certificates is missing."""
+    if missing := find_missing_file(url):
+        raise StoreUnavailable(f"The database cannot be reached: {missing}", needs_operator=True)
+    return await asyncpg.connect(  # pyright: ignore[reportUnknownMemberType] - its hints are partial
+        to_driver_url(_plain_scheme(url)),
         timeout=CONNECT_TIMEOUT_SECONDS,
         command_timeout=answer_timeout_seconds,
         statement_cache_size=STATEMENTS_CACHED,
         max_cached_statement_lifetime=0,
-        server_settings=SERVER_SETTINGS | (server_settings or {}),
+        server_settings=server_settings,
     )
-    return cast("ListeningConnection", connection)
 
 
 async def connect_for_units(url: str) -> Connection:

@@ -134,3 +134,13 @@ async def test_reading_the_state_of_a_schema_changes_nothing(url: str, connectio
 
 def test_shipped_migrations_are_numbered_without_gaps() -> None:
     assert [each.number for each in load_migrations()] == list(range(1, len(load_migrations()) + 1))
+
+
+async def test_a_url_with_parameters_of_psql_connects(url: str) -> None:
+    separator = "&" if "?" in url else "?"
+
+    await migrate_database(f"{url}{separator}connect_timeout=10&keepalives_idle=30&channel_binding=prefer", [ONE])
+
+    with pytest.raises(StoreUnavailable, match="a parameter of the database URL") as refused:
+        await PostgresStore(f"{url}{separator}jti=off", clock=FakeClock(), sealer=make_sealer()).open()
+    assert refused.value.needs_operator
