@@ -33,6 +33,10 @@ QUEUE_AGE_SECONDS_MAX: Final = 300.0
 NODE_CONNECTIONS_MAX: Final = 16
 """Of one node: the store's `ConnectionLimits`, and one for notifications. A test compares them."""
 
+_STANDBY: Final = (
+    "It is a standby, which only reads. Name the primary in RINGBACK_DATABASE_URL, or all servers and "
+    "target_session_attrs=read-write."
+)
 IsOpen = Callable[[], Awaitable[bool]]
 """Whether the service that runs on the database needs no API key."""
 
@@ -85,6 +89,8 @@ async def _check_server(settings: Settings, *, is_open: IsOpen) -> list[Finding]
     shown = describe_database(settings.database_url)
     try:
         server = await inspect_server(settings.database_url)
+        if server.is_standby:
+            return [key, *describe_server(server, now=SystemClock().wall_time())]
         async with open_shared_store(settings) as store:
             await store.write(lambda tx: tx.write_probe.write_probe_row())
             return [
@@ -113,7 +119,7 @@ def describe_server(server: "ServerReport", *, now: datetime) -> list[Finding]:
 def _check_server_kind(server: "ServerReport") -> Finding:
     about = "database server"
     if server.is_standby:
-        return Finding(about, False, "It is a standby, which only reads. Name the primary in RINGBACK_DATABASE_URL.")
+        return Finding(about, False, _STANDBY)
     if not server.is_durable:
         return Finding(about, False, "fsync is off: a crash of the server loses acknowledged calls. Set fsync = on.")
     return Finding(about, True, f"PostgreSQL {server.version}")

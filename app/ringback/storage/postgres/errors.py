@@ -103,6 +103,8 @@ def _find_fault_of_url(error: BaseException) -> str | None:
 def _describe(error: BaseException) -> str:
     if isinstance(error, FileNotFoundError):
         return "there is no Unix socket of PostgreSQL at this place, so it does not run or its URL is wrong"
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return "no server of the database URL is one that its target_session_attrs asks for"
     if isinstance(error, TimeoutError):
         return str(error) or "it did not answer in time"
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
@@ -110,6 +112,8 @@ def _describe(error: BaseException) -> str:
 
 def _is_driver_internal(error: BaseException) -> bool:
     """Whether the driver raised this about a connection that it lost, rather than the server or the system."""
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return False
     return isinstance(error, asyncpg.ConnectionDoesNotExistError | EOFError) or (
         isinstance(error, asyncpg.InternalClientError | asyncpg.InterfaceError) and is_connection_lost(error)
     )

@@ -63,3 +63,10 @@ def test_a_database_that_does_not_answer_is_described_without_the_name_of_a_clas
 
     assert isinstance(raised, StoreUnavailable)
     assert raised.detail == "The database cannot be used now: it did not answer in time. Try again."
+
+
+def test_servers_that_only_read_are_not_called_a_lost_connection() -> None:
+    raised = to_store_unavailable(asyncpg.TargetServerAttributeNotMatched("None of the hosts match"))
+
+    assert "target_session_attrs asks for. Try again." in raised.detail
+    assert not raised.needs_operator
