@@ -1,9 +1,10 @@
 """A process of receivers: many origins, each a minimal HTTP/1.1 server.
 
-    python -m scripts.benchmarks.receiver_process ORIGINS answering|hung
+    python -m scripts.benchmarks.receiver_process ORIGINS answering|hung PORT
 
-Prints its ports as one line of JSON, and exits when its standard input ends, so that it never outlives its parent. Arrivals at
-paths under `/timed` are recorded with their time; `GET /arrivals` returns and clears them.
+PORT is 0 for any free port. The process prints its ports as one line of JSON, and exits when its standard input ends, so that
+it never outlives its parent. Arrivals at paths under `/timed` are recorded with their time; `GET /arrivals` returns and clears
+them.
 """
 
 import asyncio
@@ -57,14 +58,14 @@ class RespondingProtocol(asyncio.Protocol):
         self._transport.write(NO_CONTENT)
 
 
-async def main(origins: int, behaviour: str) -> None:
+async def main(origins: int, behaviour: str, port: int) -> None:
     loop = asyncio.get_running_loop()
     arrivals: Arrivals = {}
     protocol = asyncio.Protocol if behaviour == "hung" else lambda: RespondingProtocol(arrivals)
-    servers = [await loop.create_server(protocol, "127.0.0.1", 0, backlog=1024) for _ in range(origins)]
+    servers = [await loop.create_server(protocol, "127.0.0.1", port, backlog=1024) for _ in range(origins)]
     print(json.dumps([server.sockets[0].getsockname()[1] for server in servers]), flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
 
 
 if __name__ == "__main__":
-    uvloop.run(main(int(sys.argv[1]), sys.argv[2]))
+    uvloop.run(main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -56,6 +56,36 @@ async def hung_receivers(origins: int) -> AsyncGenerator[list[str]]:
         yield found
 
 
+class RestartedReceiver:
+    """One origin in a process that stops, so that connections are refused, and starts again at the same port."""
+
+    def __init__(self) -> None:
+        self.origin = ""
+        self._running = AsyncExitStack()
+
+    @property
+    def receivers(self) -> Receivers:
+        return Receivers([self.origin], [self.origin])
+
+    async def start(self) -> None:
+        port = int(self.origin.rpartition(":")[2] or 0)
+        (self.origin,) = await self._running.enter_async_context(_process(1, "answering", port=port))
+
+    async def stop(self) -> None:
+        await self._running.aclose()
+
+
+@asynccontextmanager
+async def restarted_receiver() -> AsyncGenerator[RestartedReceiver]:
+    """It responds with 204 at once, and is running."""
+    receiver = RestartedReceiver()
+    await receiver.start()
+    try:
+        yield receiver
+    finally:
+        await receiver.stop()
+
+
 async def measure_ceiling(receivers: Receivers, *, body: bytes, seconds: float) -> float:
     """The receivers' maximum of requests per second, from a sender that only repeats the same bytes."""
     request = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
@@ -95,10 +125,12 @@ class _RequestProtocol(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def _process(origins: int, behaviour: Literal["answering", "hung"]) -> AsyncGenerator[list[str]]:
+async def _process(
+    origins: int, behaviour: Literal["answering", "hung"], *, port: int = 0
+) -> AsyncGenerator[list[str]]:
     module = "scripts.benchmarks.receiver_process"
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", module, str(origins), behaviour,
+        sys.executable, "-m", module, str(origins), behaviour, str(port),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 20,
     )  # fmt: skip
     assert process.stdin is not None

@@ -60,7 +60,7 @@ async def scale(kind: StoreKind, *, rounds: int, quick: bool, deep: bool) -> Jso
             crowd = Crowd(**asdict(many) | {"principals": principals})
             results[name] = {"many": asdict(crowd)} | await _compare(found, made, few, crowd, rounds=rounds)
             print_progress(f"{name}: {results[name]['growth']}")
-        results["backlog_after_an_outage"] = await backlog(found, made, rounds=rounds, quick=quick)
+        results["backlog_after_an_outage"] = await backlog(made, rounds=rounds, quick=quick)
     return results
 
 

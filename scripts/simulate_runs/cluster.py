@@ -238,12 +238,11 @@ class Cluster:
         running.requests[response] = None
         latency = self._chance.random() * REQUEST_LATENCY_SECONDS
         self._loop.call_later(latency, self._begin_request, running, work, response, context=running.context)
+        lost = self._loop.call_later(timeout_seconds, _resolve, response, None, ConnectionLost(running.node.name))
         try:
-            async with asyncio.timeout(timeout_seconds):
-                return await response
-        except TimeoutError:
-            raise ConnectionLost(running.node.name) from None
+            return await response
         finally:
+            lost.cancel()
             running.requests.pop(response, None)
 
     def _choose_node(self, place: int | None) -> RunningNode:

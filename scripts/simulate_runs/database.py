@@ -7,7 +7,8 @@ concurrent transactions do to one another's rows is not simulated: the conforman
 import re
 import sqlite3
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
@@ -15,9 +16,11 @@ from typing import Any, Final, Protocol, TypeVar
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.ports import Transaction
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
+from ringback.storage.rows.statements import Statements
 from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.sqlite.database import STATEMENTS_CACHED
 from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
+from ringback.storage.sqlite.statements import statements_on
 from ringback.storage.sqlite.transaction import SqliteTransaction
 from ringback.storage.sqlite.unit_of_work import run_to_completion
 from ringback.storage.units import UnitOfWork
@@ -36,7 +39,8 @@ SEALING_KEYS: Final = {FIRST_SEALING_KEY: b"k" * KEY_BYTES, SECOND_SEALING_KEY: 
 class EmptyDatabase:
     """A migrated database in memory, which many simulations use one after the other.
 
-    Emptying it costs less than a new connection, which would compile every statement again.
+    Emptying it costs less than a new connection, which would compile every statement again. No foreign key of the schema is
+    deferred, so a savepoint refuses what a transaction refuses.
     """
 
     def __init__(self) -> None:
@@ -44,6 +48,7 @@ class EmptyDatabase:
             ":memory:", isolation_level=None, check_same_thread=False, cached_statements=2 * STATEMENTS_CACHED
         )
         self.connection.row_factory = sqlite3.Row
+        self.open_statements = statements_on(self.connection)
         self.connection.execute("PRAGMA temp_store = MEMORY")
         apply_migrations(self.connection, load_migrations(), now=from_epoch_milliseconds(STARTED_AT))
         self.lease_ends: list[LeaseEnd] = []
@@ -51,37 +56,14 @@ class EmptyDatabase:
         self.connection.create_function("note_lease", 6, lambda *row: self.lease_ends.append(LeaseEnd(*row)))
         self.connection.executescript(_AUDIT)
         self.tables = [row[0] for row in self.connection.execute(_TABLES)]
-        self._first_rows = {table: rows for table in self.tables if (rows := self._read_rows(table))}
-        self._empty_tables = [table for table in self.tables if table not in self._first_rows]
-        exist = (f"EXISTS (SELECT * FROM {table})" for table in self._empty_tables)  # noqa: S608 - names from the schema
-        self._find_rows = f"SELECT {', '.join(exist)}"
-        """One statement for all tables that are empty at first: each statement costs more than a look into a table."""
         self.connection.execute("PRAGMA foreign_keys = ON")
+        self.connection.execute("BEGIN")
 
     def clear(self) -> None:
-        """Bring back the rows of the first moment. Foreign keys stay on: to switch them would expire compiled statements."""
+        """Bring back the rows of the first moment: a whole simulation is one transaction, and its units are savepoints."""
         self.connection.rollback()
         self.connection.execute("BEGIN")
-        while changed := self._list_changed_tables():
-            for table in reversed(changed):  # rows of later tables refer to rows of earlier ones
-                self.connection.execute(f"DELETE FROM {table}")  # noqa: S608 - a name from the schema
-                self._insert_rows(table, self._first_rows.get(table, []))
-        self.connection.execute("DELETE FROM revoked_leases")  # the deletions above have inserted some
-        self.connection.execute("COMMIT")
         self.lease_ends.clear()
-
-    def _list_changed_tables(self) -> list[str]:
-        have_rows = self.connection.execute(self._find_rows).fetchone()
-        changed = {table for table, rows in self._first_rows.items() if self._read_rows(table) != rows}
-        changed.update(table for table, has_rows in zip(self._empty_tables, have_rows, strict=True) if has_rows)
-        return [table for table in self.tables if table in changed]
-
-    def _read_rows(self, table: str) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in self.connection.execute(f"SELECT * FROM {table}")]  # noqa: S608 - as above
-
-    def _insert_rows(self, table: str, rows: list[tuple[Any, ...]]) -> None:
-        for row in rows:
-            self.connection.execute(f"INSERT INTO {table} VALUES ({','.join('?' * len(row))})", row)  # noqa: S608 - as above
 
 
 _TABLES: Final = """
@@ -150,6 +132,7 @@ class SharedDatabase:
 
     def __init__(self, empty: EmptyDatabase, chance: Random) -> None:
         self._connection = empty.connection
+        self._open_statements = empty.open_statements
         self._lease_ends = empty.lease_ends
         self._tables = empty.tables
         self.chance = chance
@@ -178,8 +161,8 @@ class SharedDatabase:
 
     def run_unit(self, unit: UnitOfWork, seams: NodeConnection) -> None:
         """Run the unit in a new transaction, and leave it open. An error of the unit has rolled it back."""
-        self._connection.execute("BEGIN")
-        transaction = self._make_transaction(seams)
+        self._connection.execute("SAVEPOINT unit")
+        transaction = self._make_transaction(seams, self._open_statements)
         unit.begin_run(transaction)
         try:
             unit.value = run_to_completion(unit.work(transaction))
@@ -196,14 +179,11 @@ class SharedDatabase:
             if not has_paused:
                 has_paused = True
             elif self._held_by is None:
-                self._connection.execute("BEGIN")
+                self._connection.execute("SAVEPOINT unit")
                 self._holder, self._held_by = node, unit
             return self._held_by is unit
 
-        transaction = self._make_transaction(seams)
-        transaction.unit = replace(
-            transaction.unit, open_statements=partial(PausingStatements, enter, self._connection)
-        )
+        transaction = self._make_transaction(seams, partial(PausingStatements, enter, self._connection))
         unit.begin_run(transaction)
         return SteppedUnit(unit, transaction)
 
@@ -216,10 +196,15 @@ class SharedDatabase:
         if self._holder is node:
             self.roll_back()
 
+    def abort_open_unit(self) -> None:
+        """Roll back the unit that an error of the simulation has left open, if there is one."""
+        with suppress(sqlite3.OperationalError):
+            self._connection.execute("ROLLBACK TO unit")
+
     def commit(self) -> Sequence[LeaseEnd]:
         """Commit the open unit, and return the leases that it has ended."""
         self._release()
-        self._connection.execute("COMMIT")
+        self._connection.execute("RELEASE unit")
         if not self._lease_ends:
             return ()
         ends = list(self._lease_ends)
@@ -229,18 +214,20 @@ class SharedDatabase:
     def roll_back(self) -> None:
         self._release()
         self._lease_ends.clear()
-        self._connection.execute("ROLLBACK")
+        self._connection.execute("ROLLBACK TO unit")
+        self._connection.execute("RELEASE unit")
 
     def _release(self) -> None:
         """Wake the units that wait. Each draws its pause, so the next one is not the one that has waited longest."""
         self._holder = self._held_by = None
-        waiters, self._waiters = self._waiters, []
-        for callback in waiters:
-            callback()
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            for callback in waiters:
+                callback()
 
     def read(self, work: Callable[[Transaction], Awaitable[T]], seams: NodeConnection) -> T:
         """Run a unit that only reads. It runs at one instant, so it needs no transaction to see one snapshot."""
-        return run_to_completion(work(self._make_transaction(seams)))
+        return run_to_completion(work(self._make_transaction(seams, self._open_statements)))
 
     def query(self, statement: str, **parameters: Any) -> list[sqlite3.Row]:
         """For checks: rows as they are now."""
@@ -265,7 +252,13 @@ class SharedDatabase:
             if node is not sender:
                 node.receive_notifications(topics)
 
-    def _make_transaction(self, seams: NodeConnection) -> SqliteTransaction:
+    def _make_transaction(
+        self, seams: NodeConnection, open_statements: Callable[[str], Statements]
+    ) -> SqliteTransaction:
         return SqliteTransaction(
-            self._connection, sealer=seams.sealer, webhook_reader=seams.webhook_reader, now=seams.clock.now()
+            self._connection,
+            open_statements,
+            sealer=seams.sealer,
+            webhook_reader=seams.webhook_reader,
+            now=seams.clock.now(),
         )

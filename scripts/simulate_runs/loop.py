@@ -141,8 +141,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
             if callbacks_at_once > CALLBACKS_AT_ONCE_MAX:
                 raise StuckSimulation(f"{process.name} runs without an end at {self._now:.3f} s.")
             try:
-                if not callback.is_cancelled:
-                    callback.context.run(callback.callback, *callback.args)
+                callback.context.run(callback.callback, *callback.args)  # of a cancelled one: nothing
             except Exception as error:  # noqa: BLE001 - boundary: as BaseEventLoop does, a callback's error ends nothing else
                 self.problems.append(f"{process.name}: a callback raised {error!r}")
             if process.callbacks_left is not None:
@@ -223,8 +222,11 @@ class SimulationLoop(asyncio.BaseEventLoop):
             context = copy_context()
         process = context[CURRENT_PROCESS]
         scheduled = ScheduledCallback(callback, args, context, process, self._now)
-        if not self._has_ended:
-            self._make_ready(scheduled)
+        if not self._has_ended and process.state is not _DEAD:
+            process.ready.append(scheduled)
+            if not process.is_listed and process.state is _RUNNING:
+                process.is_listed = True
+                self._runnable.append(process)
         return scheduled
 
     def call_later(  # type: ignore[override]

@@ -37,9 +37,9 @@ RETENTION: Final = Retention()
 TOKEN_KEY: Final = b"k" * 32
 JANITOR_SECONDS: Final = 20.0
 """Four times the service's default: the janitor's rounds are most of the work of an idle node."""
-RUNNER_POLL_SECONDS: Final = 15.0
-DISPATCHER_POLL_SECONDS: Final = 15.0
-"""Longer than the service's defaults, for the same reason. Only lost notifications and breakers' pauses wait for these."""
+POLL_SECONDS: Final = 15.0
+"""Of the other workers. Longer than the service's defaults, for the same reason. Only lost notifications and breakers' pauses
+wait for it."""
 DRAIN_SECONDS: Final = 5.0
 """How long a stopping node lets its calls go on."""
 
@@ -110,7 +110,7 @@ class Node:
         if any(webhook.is_verified for webhook in self._plan.webhooks):
             workers.append(self._build_verifier())
         if any(webhook.hears_past or webhook.refresh_seconds for webhook in self._plan.webhooks):
-            workers.append(CatchUpWorker(store=self.store, catch_ups=self._recorder.catch_ups, clock=self._clock))
+            workers.append(self._build_catch_up_worker())
         if self._plan.resealed_at_seconds is not None:
             workers.append(Resealer(store=self.store, sleep=self._clock.sleep))
         return [*workers, self.dispatcher, self._build_janitor()]
@@ -126,7 +126,7 @@ class Node:
             call_handoff=self._call_handoff,
             admission=self._admission,
             login_waits=self._login_waits,
-            config=RunnerConfig(owner=self.owner, poll_seconds=RUNNER_POLL_SECONDS, drain_seconds=DRAIN_SECONDS),
+            config=RunnerConfig(owner=self.owner, poll_seconds=POLL_SECONDS, drain_seconds=DRAIN_SECONDS),
         )
 
     def _build_dispatcher(self) -> Dispatcher:
@@ -139,7 +139,7 @@ class Node:
             policy=POLICY,
             random_fraction=self._chance.random,
             admission=self._admission,
-            config=DispatcherConfig(owner=self.owner, poll_seconds=DISPATCHER_POLL_SECONDS),
+            config=DispatcherConfig(owner=self.owner, poll_seconds=POLL_SECONDS),
         )
 
     def _build_verifier(self) -> Verifier:
@@ -150,6 +150,12 @@ class Node:
             requester=self._sender,
             policy=POLICY,
             random_fraction=self._chance.random,
+            poll_seconds=POLL_SECONDS,
+        )
+
+    def _build_catch_up_worker(self) -> CatchUpWorker:
+        return CatchUpWorker(
+            store=self.store, catch_ups=self._recorder.catch_ups, clock=self._clock, poll_seconds=POLL_SECONDS
         )
 
     def _build_janitor(self) -> Janitor:

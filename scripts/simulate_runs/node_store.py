@@ -1,6 +1,6 @@
 """A node's connection to the shared database, with the faults of the network between the two.
 
-    NodeStore.write ──latency──▶ BEGIN, the unit, COMMIT ──latency──▶ value, end actions, notifications
+    NodeStore.write ──latency──▶ begin, the unit, commit ──latency──▶ value, end actions, notifications
                            │ may be refused │ may run again   │ the response may be lost
                            └──────── whatever the node does meanwhile, and its death, falls between ────────┘
 
@@ -180,7 +180,7 @@ class NodeStore:
 
     def _end_run(self, unit: UnitOfWork, run: int) -> None:
         """Commit the open run of the unit, unless it raised an error or has to run again."""
-        if unit.error is None:
+        if unit.error is None and unit.committing_actions:
             unit.run_committing_actions()  # before it is known whether the commit succeeds
         if unit.error is None and run < RUNS_MAX and self._draw() < self.faults.reruns:
             self._database.roll_back()
@@ -214,7 +214,7 @@ class NodeStore:
 
     def _complete(self, unit: UnitOfWork) -> None:
         complete_units([unit])
-        if unit.error is None:
+        if unit.error is None and unit.topics:
             self._signals.notify(unit.topics)
             self._database.publish(unit.topics, self)
 

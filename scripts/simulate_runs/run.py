@@ -194,7 +194,7 @@ def run_plan(plan: Plan, empty: EmptyDatabase, *, log_level: int = LOG_LEVEL) ->
             result = simulation.run()
         except Exception as error:  # noqa: BLE001 - boundary: one seed that fails does not end the others
             simulation.history.surprise(str(error) if isinstance(error, StuckSimulation) else repr(error))
-            empty.connection.rollback()
+            simulation.database.abort_open_unit()
             result = SimulationResult(
                 plan,
                 simulation.history,

@@ -66,6 +66,16 @@ async def test_calls_of_other_upstreams_and_states_are_not_leased(store: Store, 
     assert await lease_calls(store) == []
 
 
+async def test_upstreams_are_found_that_have_queued_calls(store: Store) -> None:
+    await insert_calls(
+        store, make_call(), make_call(), make_call(upstream="time", **LEASED), make_call(upstream="files")
+    )
+
+    found = await store.write(lambda tx: tx.call_queue.find_queued_upstreams(["time", "git", "none"]))
+
+    assert set(found) == {"git"}
+
+
 async def test_a_turn_past_the_queue_is_taken_only_if_the_upstream_has_no_queue(store: Store) -> None:
     async def take_turn(upstream: str) -> bool:
         return await store.write(lambda tx: tx.call_queue.take_turn(upstream, ALICE))

@@ -18,8 +18,9 @@ from ringback.domain.insight_rows import HourRange
 from ringback.domain.insights import HOUR, HourInsights, describe_hour, hour_of
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
+from ringback.domain.roles import COUNT_DUTY
 from ringback.janitor import hour_counter
-from ringback.janitor.hour_counter import COUNT_DUTY, SETTLE_SECONDS, HourCounter
+from ringback.janitor.hour_counter import SETTLE_SECONDS, HourCounter
 from ringback.leadership import Leadership
 from ringback.services.insights import tails
 from ringback.services.insights.overviews import OverviewReader

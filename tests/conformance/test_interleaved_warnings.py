@@ -7,7 +7,8 @@ from ringback.domain.delivery import AttemptResult, Delivery, DeliveryState
 from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.notifier.attempts import AttemptRecorder, FinishedAttempt
-from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits, Permit, ReceiverKey
+from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits
+from ringback.notifier.permits import Permit, ReceiverKey
 from tests.support.builders import make_attempt, make_delivery, make_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine

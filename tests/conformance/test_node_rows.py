@@ -32,6 +32,18 @@ async def test_an_owner_extends_its_own_lease(store: Store) -> None:
     assert not await acquire(store, "second", seconds=40)
 
 
+async def test_a_duty_is_held_until_its_lease_runs_out_or_is_released(store: Store) -> None:
+    async def is_held(seconds: float) -> bool:
+        return await store.read(lambda tx: tx.leaders.is_held("watch", now=START + timedelta(seconds=seconds)))
+
+    assert not await is_held(0)
+    await acquire(store, "first")
+    assert (await is_held(29.9), await is_held(30)) == (True, False)
+
+    await store.write(lambda tx: tx.leaders.release("watch", owner="first"))
+    assert not await is_held(0)
+
+
 async def test_a_lease_that_ran_out_goes_to_the_next_owner_who_asks(store: Store) -> None:
     await acquire(store, "first")
 

@@ -18,9 +18,10 @@ from ringback.domain.ports import Store, Transaction
 from ringback.measurements import Measurements
 from ringback.notifier.attempts import AttemptRecorder, FinishedAttempt
 from ringback.notifier.call_ends import LeasedCompletion
-from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits, Permit, ReceiverKey
+from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits
 from ringback.notifier.http.target import TargetCache
 from ringback.notifier.leasing import DeliveryLeasing
+from ringback.notifier.permits import Permit, ReceiverKey
 from ringback.storage.rows.unit import SqlRows, UnitContext
 from tests.support.builders import make_attempt, make_call, make_delivery, make_webhook
 from tests.support.clock import FakeClock

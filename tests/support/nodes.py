@@ -44,10 +44,16 @@ class Node:
         await self._running.aclose()
 
     async def get(self, path: str, *, key: str | None = None) -> httpx.Response:
+        return await self._send("GET", path, key=key)
+
+    async def post(self, path: str, body: dict[str, Any], *, key: str) -> httpx.Response:
+        return await self._send("POST", path, key=key, json=body)
+
+    async def _send(self, method: str, path: str, *, key: str | None, **content: Any) -> httpx.Response:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         transport = httpx.ASGITransport(app=self.ringback.app.api)
         async with httpx.AsyncClient(transport=transport, base_url=PUBLIC_URL, headers=headers) as http:
-            return await http.get(path)
+            return await http.request(method, path, **content)
 
 
 @dataclass(slots=True)

@@ -202,3 +202,30 @@ async def test_the_error_of_a_late_helper_is_raised_unless_the_block_raises() ->
         await run_block(None)
     with pytest.raises(LookupError):
         await run_block(LookupError())
+
+
+async def test_a_notification_ends_one_wait_also_if_it_came_before() -> None:
+    waiter = LocalWaiter()
+    waiter.notify()
+    waiter.notify()
+
+    assert [await waiter.wait(), await waiter.wait(0.0)] == [True, False]
+
+    waiting = asyncio.create_task(waiter.wait())
+    await asyncio.sleep(0)
+    waiter.notify()
+    waiter.notify()
+    assert await waiting
+    assert not await waiter.wait(0.0)
+
+
+async def test_a_cancelled_wait_keeps_the_notification_for_the_next() -> None:
+    waiter = LocalWaiter()
+    waiting = asyncio.create_task(waiter.wait(WAIT_SECONDS))
+    await asyncio.sleep(0)
+    waiter.notify()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+
+    assert waiting.cancelled()
+    assert await waiter.wait(0.0)

@@ -15,8 +15,10 @@ from ringback.domain.protected_resource import MCP_RESOURCE, WELL_KNOWN_PATH, pa
 from ringback.schemas.operations import HealthView, JwkSetView, ProblemTypeView, ReadinessView
 
 DEGRADED_KEYS: Final = "RINGBACK_SECRET_KEYS"
-DEGRADED_CLOCK: Final = "clock"
 """What readiness lists while other nodes seal with a key that this node does not have."""
+DEGRADED_CLOCK: Final = "clock"
+DEGRADED_ROLE: Final = "role "
+"""Before the name of a role that no node runs."""
 SIGNING_KEYS_MAX_AGE_SECONDS: Final = 3600
 """How long receivers may cache the public keys. During a rotation, both keys sign for longer than this."""
 
@@ -39,14 +41,16 @@ async def check_readiness(request: Request, services: ServicesDep) -> ReadinessV
     `roles` has this node's roles, and whether each works. No role works without the database.
     `degraded` lists the MCP endpoints that failed and are being restarted, `RINGBACK_SECRET_KEYS` while other nodes have
     a key that this one does not have, and `clock` for some minutes after a start at which the clock is more than a day ahead of
-    the last process: until then nothing expires, is given up or times out. They do not change the status, because a load
-    balancer would then also remove the REST API and all other endpoints.
+    the last process: until then nothing expires, is given up or times out. It lists `role runner` while a queued call, and
+    `role janitor` while a call whose process died, has waited for a minute and no node runs that role. They do not change the
+    status, because a load balancer would then also remove the REST API and all other endpoints.
     """
     config = get_config(request)
     roles = config.roles_ready()
     try:
         await services.insights.require_ready()
         lacks_keys = await services.insights.lacks_keys()
+        missing_roles = await services.insights.find_missing_roles()
     except errors.Unavailable as problem:
         problem.extra["roles"] = dict.fromkeys(roles, False)
         raise
@@ -57,6 +61,7 @@ async def check_readiness(request: Request, services: ServicesDep) -> ReadinessV
     degraded = set(config.failing_endpoints())
     if lacks_keys:
         degraded.add(DEGRADED_KEYS)
+    degraded.update(f"{DEGRADED_ROLE}{role}" for role in missing_roles)
     if not config.has_confirmed_clock():
         degraded.add(DEGRADED_CLOCK)
     return ReadinessView(degraded=sorted(degraded), roles=roles)

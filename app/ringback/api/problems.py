@@ -17,6 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse
 from starlette.routing import Match
 from starlette.types import Scope
 
@@ -47,6 +48,7 @@ RETRY_AFTER_SECONDS: Final = 5
 """Sent with every 503: the typical duration of a restart or of a locked database."""
 VALIDATION_ERRORS_MAX: Final = 20
 """The largest number of errors in one problem document."""
+DASHBOARD_PATH: Final = "/ui"
 HTTP_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 STATUS_BY_ERROR: Final[dict[type[errors.RingbackError], int]] = {
@@ -226,7 +228,7 @@ def _format_validation_error(error: dict[str, Any], detail: str) -> dict[str, st
 
 
 async def _handle_routing_error(request: Request, _error: Exception) -> Response:
-    """The router's own 404 and 405; the API raises no HTTPException."""
+    """The router's own 404 and 405; the API raises no HTTPException. A browser at the root gets to the dashboard."""
     if allowed := [method for method in HTTP_METHODS if _allows_method(request, method)]:
         return error_response(
             request.scope,
@@ -239,12 +241,28 @@ async def _handle_routing_error(request: Request, _error: Exception) -> Response
             request.scope,
             UnknownPath("This node does not serve the API (RINGBACK_ROLES). Send the request to a node that does."),
         )
-    return error_response(request.scope, UnknownPath("There is no such path. List all paths: GET /openapi.json"))
+    has_dashboard = _allows_method(request, "GET", path=DASHBOARD_PATH)
+    if has_dashboard and _is_browser_at_root(request):
+        return RedirectResponse(DASHBOARD_PATH, status_code=HTTPStatus.SEE_OTHER)
+    dashboard = f"The dashboard is at {DASHBOARD_PATH}. " if has_dashboard else ""
+    return error_response(
+        request.scope,
+        UnknownPath(
+            f"There is no such path. {dashboard}List all paths: GET /openapi.json. For language models: GET /llms.txt"
+        ),
+    )
 
 
-def _allows_method(request: Request, method: str) -> bool:
-    scope = {**request.scope, "method": method}
+def _allows_method(request: Request, method: str, *, path: str | None = None) -> bool:
+    """Whether an operation has this method, at the path of the request or at another one."""
+    root = request.scope.get("root_path", "")
+    scope = {**request.scope, "method": method, **({} if path is None else {"path": root + path})}
     return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+
+def _is_browser_at_root(request: Request) -> bool:
+    is_root = request.scope["path"] == f"{request.scope.get('root_path', '')}/"
+    return is_root and request.method in {"GET", "HEAD"} and "text/html" in request.headers.get("accept", "")
 
 
 # -- OpenAPI ---------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ _DEFAULT_TOKEN_BODY = ResumeTokenBody()
         errors.ResumeTokenExpired,
         errors.CallExpired,
         errors.QuotaExceeded,
+        errors.Unavailable,
     ),
 )
 async def resume_call(body: ResumeBody, request: Request, services: ServicesDep, caller: CallerDep) -> Response:

@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 
 from ringback.bootstrap.components import Components
 from ringback.bootstrap.configuration import build_target_policy
-from ringback.domain.roles import Role
+from ringback.domain.roles import CHANGES_DUTY, COUNT_DUTY, Role
 from ringback.janitor import HourCounter, Janitor, JanitorConfig, Retention
-from ringback.janitor.hour_counter import COUNT_DUTY
 from ringback.keyring import load_signing_keys
 from ringback.leadership import Leadership
 from ringback.notifier.attempt_spans import AttemptTracer
@@ -28,7 +27,7 @@ from ringback.runner.runner import Runner
 from ringback.settings import Settings
 from ringback.supervisor import Worker
 from ringback.upstreams.events.event_recorder import FOLLOW_DUTY, UpstreamEventRecorder
-from ringback.upstreams.subscriptions.upstream_changes import CHANGES_DUTY, UpstreamChangeRecorder
+from ringback.upstreams.subscriptions.upstream_changes import UpstreamChangeRecorder
 
 
 def build_workers(components: Components, settings: Settings, retention: Retention) -> Mapping[Role, Sequence[Worker]]:

@@ -28,6 +28,7 @@
     callback_text     … the printed text of a callback
     dev               wraps an MCP server for a first try
     webhooks          manages webhooks through the REST API
+    webhook_names     … found by their names
     webhook_states    … enables, disables, pauses and resumes them; prints what happens with their open deliveries
     deliveries        lists deliveries through the REST API
     upstreams         lists, pauses, drains and resumes upstreams

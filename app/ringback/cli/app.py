@@ -150,6 +150,14 @@ class LazyCommandGroup(TyperGroup):
             return name, command, rest
         return name, _import_command(name, COMMANDS[name]), rest
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. Typer checks choices with pydantic, whose messages begin with the kind of the error."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
 
 def _is_installed(entry: _CommandEntry) -> bool:
     """Whether the command can be imported: completion must not print why it cannot."""

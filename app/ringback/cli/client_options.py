@@ -13,7 +13,11 @@ from typing import Annotated, Final, TypeVar
 import typer
 from pydantic import BaseModel
 
-from ringback.cli.embedded_service.own_service import find_own_service, start_configured_service
+from ringback.cli.embedded_service.own_service import (
+    find_own_service,
+    has_stopped_service,
+    start_configured_service,
+)
 from ringback.cli.option_groups import expand_option_group
 from ringback.cli.output import (
     EXIT_INTERRUPTED,
@@ -24,7 +28,7 @@ from ringback.cli.output import (
     exit_on_errors,
     print_model,
 )
-from ringback.client import ClientError, RingbackClient
+from ringback.client import ClientError, ConnectionFailed, RingbackClient
 
 T = TypeVar("T")
 
@@ -55,7 +59,6 @@ WaitSeconds = Annotated[
     typer.Option("--wait-seconds", min=0, help="Stop waiting after this time, with exit code 75. Default: never."),
 ]
 CallId = Annotated[str, typer.Argument(metavar="CALL_ID", help="The call's id, call_….")]
-WebhookId = Annotated[str, typer.Argument(metavar="WEBHOOK", help="The webhook's id, wh_…")]
 UpstreamName = Annotated[
     str, typer.Argument(metavar="UPSTREAM", help="The upstream's name, as in `ringback upstreams`.")
 ]
@@ -75,6 +78,10 @@ ForAllPrincipals = Annotated[
 ]
 
 
+OWN_SERVICE_STOPPED: Final = (
+    "Your own service does not run: it stops after half an hour without a client, an open call or a delivery. A client of "
+    "yours starts it again with `ringback mcp`; `ringback listen` starts it now."
+)
 ONLY_OWN_PRINCIPAL: Final = "This is of your key's own principal only. Of all: ringback {command} --all-principals"
 """For a key with the scope `admin`, whose user may expect to see all principals."""
 
@@ -89,16 +96,21 @@ async def collect_first(items: AsyncIterator[T], *, limit: int | None) -> list[T
     return found
 
 
+def is_own_service_chosen(url: str, api_key: str | None) -> bool:
+    """Whether the command is given no other service than the user's own."""
+    return url.rstrip("/") == URL_DEFAULT and not api_key
+
+
 def choose_service(url: str, api_key: str | None) -> tuple[str, str | None]:
     """The URL and the key to use: the user's own service's if nothing else is chosen and none runs at the default URL."""
-    if url.rstrip("/") != URL_DEFAULT or api_key or (own := find_own_service(URL_DEFAULT)) is None:
+    if not is_own_service_chosen(url, api_key) or (own := find_own_service(URL_DEFAULT)) is None:
         return url, api_key
     return own.url, own.api_key
 
 
 def start_own_service(url: str, api_key: str | None) -> None:
     """Start the user's own service for a command that waits for what it does, if nothing else is chosen."""
-    if url.rstrip("/") == URL_DEFAULT and not api_key:
+    if is_own_service_chosen(url, api_key):
         start_configured_service()
 
 
@@ -127,6 +139,10 @@ def run_with_client(
         return asyncio.run(run())
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
+    except ConnectionFailed:
+        if is_own_service_chosen(url, api_key) and has_stopped_service():
+            raise ConnectionFailed(OWN_SERVICE_STOPPED) from None
+        raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

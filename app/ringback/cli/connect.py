@@ -201,6 +201,7 @@ def _connect(connection: _Connection, *, write: bool) -> None:
     if not plan.moved:
         print_output("Nothing to change.")
     elif not write:
+        print_variables(plan, connection.way, connection.environment_path)
         print_output("Nothing was written. Repeat the command with --write to write both files.")
     else:
         write_connection(

@@ -20,13 +20,13 @@ _EVERYWHERE: Final = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL
 
 def print_clients(places: Places) -> None:
     """The clients of which a file was found, and how many servers it has."""
-    found = [
-        (client, path)
+    found = {  # in the home folder, the file of the project may be that of the user
+        (client.name, path.resolve()): (client, path)
         for client in CLIENTS
         for path in (client.find_user_file(places), client.find_project_file(places))
         if path is not None and path.is_file()
-    ]
-    for client, path in found:
+    }
+    for client, path in found.values():
         print_output(f"{client.name:<15} {_describe_file(client, path)}")
     if found:
         print_message("Show what would change: ringback connect CLIENT. A project's file: --scope project.")

@@ -18,6 +18,7 @@ from ringback.cli.client_options import (
     collect_first,
 )
 from ringback.cli.output import print_list, print_message, print_model, print_output
+from ringback.cli.webhook_names import find_webhook_id
 from ringback.cli.webhook_states import print_open_deliveries
 from ringback.client import Delivery, NotFound, Redelivery, RedeliveryOptions, RequestedDelivery, RingbackClient
 
@@ -28,7 +29,9 @@ _COLUMNS: Final = ("id", "state", "webhook_id", "call_id", "generation", "attemp
 
 State = Literal["held", "pending", "leased", "delivered", "dead", "cancelled"]
 EndedState = Literal["dead", "cancelled", "delivered"]
-ToWebhook = Annotated[str | None, typer.Option("--webhook", help="Only deliveries to this webhook.")]
+ToWebhook = Annotated[
+    str | None, typer.Option("--webhook", help="Only deliveries to this webhook: its id or its name.")
+]
 OfCall = Annotated[str | None, typer.Option("--call", help="Only deliveries of this call's events.")]
 Since = Annotated[
     datetime | None, typer.Option("--since", formats=TIME_FORMATS, help="Only those created from this time on.")
@@ -75,9 +78,10 @@ def list_deliveries(
     """List deliveries, newest first."""
 
     async def read(client: RingbackClient) -> tuple[list[Delivery], str]:
+        webhook_id = None if webhook is None else await find_webhook_id(client, webhook)
         found = client.deliveries(
             state=state,
-            webhook_id=webhook,
+            webhook_id=webhook_id,
             call_id=call,
             category=category,
             min_attempts=min_attempts,
@@ -87,18 +91,20 @@ def list_deliveries(
             id_prefix=id_prefix,
         )
         deliveries = await collect_first(found, limit=limit)
-        return deliveries, "" if deliveries or options.as_json else await _explain_absence(client, webhook)
+        return deliveries, "" if deliveries or options.as_json else await _explain_absence(client, webhook_id)
 
     deliveries, none = options.run(read)
     print_list(deliveries, options.with_owner(_COLUMNS), as_json=options.as_json, none=none)
 
 
-async def _explain_absence(client: RingbackClient, webhook: str | None) -> str:
-    if webhook is not None:
+async def _explain_absence(client: RingbackClient, webhook_id: str | None) -> str:
+    if webhook_id is not None:
         try:
-            await client.webhook(webhook)
+            await client.webhook(webhook_id)
         except NotFound:
-            return f"There are no such deliveries: the webhook {webhook} is unknown. List yours: ringback webhooks list"
+            return (
+                f"There are no such deliveries: the webhook {webhook_id} is unknown. List yours: ringback webhooks list"
+            )
     return "There are no such deliveries."
 
 
@@ -150,12 +156,18 @@ def redeliver(
     if delivery_id is None and options.all_principals:
         raise typer.BadParameter("filters choose deliveries of one principal: name it with --principal NAME")
     if delivery_id is None:
-        redelivery = options.run(lambda client: client.redeliver_many(**filters))
+        redelivery = options.run(partial(_redeliver_matching, filters=filters))
         options.print_model(redelivery, partial(_print_redelivery, dry_run=dry_run))
     elif filters:
         raise typer.BadParameter("give either DELIVERY or filters")
     else:
         options.print_model(options.run(lambda client: client.redeliver(delivery_id)), _print_redelivered)
+
+
+async def _redeliver_matching(client: RingbackClient, filters: RedeliveryOptions) -> Redelivery:
+    if webhook := filters.get("webhook_id"):
+        filters = {**filters, "webhook_id": await find_webhook_id(client, webhook)}
+    return await client.redeliver_many(**filters)
 
 
 def _print_redelivery(redelivery: Redelivery, *, dry_run: bool) -> None:

@@ -26,6 +26,7 @@ _COMMANDS: Final = tuple(
         (rf"PATCH /v1/webhooks/{_ID} \{{\"state\": \"active\"\}}", r"ringback webhooks enable \1"),
         (r"POST /v1/webhooks\b(?!/)", "ringback webhooks add URL"),
         (r"GET /v1/deliveries\b", "ringback deliveries list"),
+        ("Send your API key: 'Authorization: Bearer rbk_…'", "Set your API key: RINGBACK_API_KEY or --api-key"),
         (r"expire earlier: expires_in_seconds", "expire earlier: --expires"),
         (
             r"Send exactly one of these: since, cursor, or dead: true",

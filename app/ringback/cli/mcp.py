@@ -97,7 +97,8 @@ def mcp(
             metavar="SECONDS",
             min=0,
             max=_WAIT_SECONDS_MAX,
-            help="How long a tool call waits for its result before it gets a pending result. Default: the service's setting.",
+            help="How long a tool call waits for its result before it gets a pending result; no wait is longer than the "
+            "service's maximum (45 by default). Default: the service's setting.",
         ),
     ] = None,
 ) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from ringback.cli.client_options import PrintOptions, client_command, collect_first
 from ringback.cli.output import EXIT_NO_RESULT, TRY_AGAIN, exit_with_error, print_message, print_model, print_output
+from ringback.cli.webhook_names import find_webhook_id
 from ringback.client import Attempt, Delivery, DeliveryDetail, RingbackClient
 
 POLL_INTERVAL_SECONDS: Final = 0.25
@@ -21,7 +22,9 @@ WEBHOOKS_LISTED_MAX: Final = 10
 def trigger(
     webhook: Annotated[
         str | None,
-        typer.Argument(metavar="[WEBHOOK]", help="The webhook's id, wh_…. Not needed if you have one webhook."),
+        typer.Argument(
+            metavar="[WEBHOOK]", help="The webhook's id, wh_…, or its name. Not needed if you have one webhook."
+        ),
     ] = None,
     *,
     wait_seconds: Annotated[
@@ -32,7 +35,7 @@ def trigger(
     """Send a signed test event to a webhook. Shows what its receiver answered, and exits with 1 unless it accepted."""
 
     async def send(client: RingbackClient) -> DeliveryDetail:
-        webhook_id = webhook or await _only_webhook(client)
+        webhook_id = await (find_webhook_id(client, webhook) if webhook else _only_webhook(client))
         return await _wait_for_attempt(client, await client.test_webhook(webhook_id), wait_seconds)
 
     delivery = options.run(send)

@@ -2,38 +2,40 @@
 
 from datetime import UTC
 
-from ringback.cli.client_options import OperatorOptions, WebhookId, client_command
+from ringback.cli.client_options import OperatorOptions, client_command
 from ringback.cli.output import print_message
+from ringback.cli.webhook_names import WebhookName, run_with_webhook
 from ringback.client import ChangedWebhook, WebhookChange
 from ringback.client.webhook_models import OpenDeliveries
 
 
 @client_command()
-def enable(webhook_id: WebhookId, *, options: OperatorOptions) -> None:
+def enable(webhook: WebhookName, *, options: OperatorOptions) -> None:
     """Activate a webhook, and send the callbacks now that were held for it or wait for a later attempt."""
-    _change(webhook_id, options, {"state": "active"})
+    _change(webhook, options, {"state": "active"})
 
 
 @client_command()
-def disable(webhook_id: WebhookId, *, options: OperatorOptions) -> None:
+def disable(webhook: WebhookName, *, options: OperatorOptions) -> None:
     """Disable a webhook. It receives no callbacks until it is enabled."""
-    _change(webhook_id, options, {"state": "disabled"})
+    _change(webhook, options, {"state": "disabled"})
 
 
 @client_command()
-def pause(webhook_id: WebhookId, *, options: OperatorOptions) -> None:
+def pause(webhook: WebhookName, *, options: OperatorOptions) -> None:
     """Hold a webhook's callbacks until it is resumed. They are still given up at their age."""
-    _change(webhook_id, options, {"paused": True})
+    _change(webhook, options, {"paused": True})
 
 
 @client_command()
-def resume(webhook_id: WebhookId, *, options: OperatorOptions) -> None:
+def resume(webhook: WebhookName, *, options: OperatorOptions) -> None:
     """Send a paused webhook's callbacks now."""
-    _change(webhook_id, options, {"paused": False})
+    _change(webhook, options, {"paused": False})
 
 
-def _change(webhook_id: str, options: OperatorOptions, change: WebhookChange) -> None:
-    options.print_model(options.run(lambda client: client.change_webhook(webhook_id, **change)), _print_state)
+def _change(webhook: str, options: OperatorOptions, change: WebhookChange) -> None:
+    changed = run_with_webhook(options, webhook, lambda client, webhook_id: client.change_webhook(webhook_id, **change))
+    options.print_model(changed, _print_state)
 
 
 def _print_state(webhook: ChangedWebhook) -> None:

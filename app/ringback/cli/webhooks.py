@@ -17,11 +17,11 @@ from ringback.cli.client_options import (
     OperatorOptions,
     Outcome,
     PrintOptions,
-    WebhookId,
     client_command,
     leaves_out_others,
 )
 from ringback.cli.output import print_json, print_message, print_model, print_models, print_output, print_table
+from ringback.cli.webhook_names import WebhookName, find_webhook_id, run_with_webhook
 from ringback.cli.webhook_states import disable, enable, pause, print_open_deliveries, resume
 from ringback.client import (
     ChangedWebhook,
@@ -181,16 +181,22 @@ def _print_registration(webhook: RegisteredWebhook) -> None:
 
 @app.command("show")
 @client_command()
-def show_webhook(webhook_id: WebhookId, *, options: DocumentOptions) -> None:
+def show_webhook(webhook: WebhookName, *, options: DocumentOptions) -> None:
     """Show a webhook as JSON, without its secret."""
-    print_model(options.run(lambda client: client.webhook(webhook_id)))
+    print_model(run_with_webhook(options, webhook, RingbackClient.webhook))
 
 
 @app.command()
 @client_command()
-def remove(webhook_id: WebhookId, *, options: OperatorOptions) -> None:
+def remove(webhook: WebhookName, *, options: OperatorOptions) -> None:
     """Remove a webhook, and cancel its undelivered callbacks. This also ends the subscription of an MCP client."""
-    options.run(lambda client: client.delete_webhook(webhook_id))
+
+    async def remove_found(client: RingbackClient) -> str:
+        webhook_id = await find_webhook_id(client, webhook)
+        await client.delete_webhook(webhook_id)
+        return webhook_id
+
+    webhook_id = options.run(remove_found)
     if options.as_json:
         print_json({"id": webhook_id, "removed": True})
     else:
@@ -199,9 +205,9 @@ def remove(webhook_id: WebhookId, *, options: OperatorOptions) -> None:
 
 @app.command()
 @client_command()
-def verify(webhook_id: WebhookId, *, options: OperatorOptions) -> None:
+def verify(webhook: WebhookName, *, options: OperatorOptions) -> None:
     """Send a challenge to a webhook's URL, which must answer it before it receives callbacks."""
-    options.print_model(options.run(lambda client: client.verify_webhook(webhook_id)), _print_verification)
+    options.print_model(run_with_webhook(options, webhook, RingbackClient.verify_webhook), _print_verification)
 
 
 def _print_verification(webhook: ChangedWebhook) -> None:
@@ -213,9 +219,9 @@ def _print_verification(webhook: ChangedWebhook) -> None:
 
 @app.command("test")
 @client_command()
-def send_test(webhook_id: WebhookId, *, options: OperatorOptions) -> None:
+def send_test(webhook: WebhookName, *, options: OperatorOptions) -> None:
     """Send a signed test callback to a webhook. `ringback trigger` also waits for its outcome."""
-    options.print_model(options.run(lambda client: client.test_webhook(webhook_id)), _print_test)
+    options.print_model(run_with_webhook(options, webhook, RingbackClient.test_webhook), _print_test)
 
 
 def _print_test(delivery: RequestedDelivery) -> None:
@@ -227,7 +233,7 @@ def _print_test(delivery: RequestedDelivery) -> None:
 @app.command("rotate-secret")
 @client_command()
 def rotate_secret(
-    webhook_id: WebhookId,
+    webhook: WebhookName,
     *,
     secret: Annotated[str | None, typer.Option("--secret", help="Your own signing secret, whsec_….")] = None,
     overlap: Annotated[
@@ -239,7 +245,11 @@ def rotate_secret(
     options: PrintOptions,
 ) -> None:
     """Give a webhook a new signing secret and print it. It cannot be printed again."""
-    rotated = options.run(lambda client: client.rotate_secret(webhook_id, secret=secret, overlap_seconds=overlap))
+    rotated = run_with_webhook(
+        options,
+        webhook,
+        lambda client, webhook_id: client.rotate_secret(webhook_id, secret=secret, overlap_seconds=overlap),
+    )
     options.print_model(rotated, _print_rotation)
 
 
@@ -253,7 +263,7 @@ def _print_rotation(rotated: RotatedWebhook) -> None:
 @app.command()
 @client_command()
 def replay(
-    webhook_id: WebhookId,
+    webhook: WebhookName,
     *,
     since: Annotated[
         datetime | None,
@@ -265,10 +275,12 @@ def replay(
     options: OperatorOptions,
 ) -> None:
     """Send a webhook's earlier callbacks again."""
-    replay = options.run(
-        lambda client: client.replay_webhook(
+    replay = run_with_webhook(
+        options,
+        webhook,
+        lambda client, webhook_id: client.replay_webhook(
             webhook_id, since=with_offset(since), cursor=cursor, dead=dead, dry_run=dry_run
-        )
+        ),
     )
     options.print_model(replay, partial(_print_replay, dry_run=dry_run))
 

@@ -7,6 +7,7 @@ A proxy that ends waiting requests earlier than the service does responds with 5
 """
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -39,6 +40,8 @@ PROXY_PATIENCE_FRACTION: Final = 0.8
 """Of the time after which a proxy responded with 504: the next wait ends before the proxy's time does."""
 EVENT_STREAM: Final = "text/event-stream"
 API_PREFIX: Final = "/v1/"
+_MCP_ENDPOINT: Final = re.compile(r"/mcp(/[^/]*)?$")
+"""The end of the URL at which a client of MCP connects: that URL is often at hand in the place of the service's."""
 RETRY_AFTER_DIGITS_MAX: Final = 9
 """About thirty years in seconds; a longer value is ignored."""
 
@@ -239,9 +242,9 @@ def _build_error(response: httpx.Response) -> Exception:
             "running? Look the call up, or try again."
         )
     if document is None:
+        url = _service_url(response.url)
         return UnexpectedAnswer(
-            f"{_origin(response.url)} responded with {response.status_code}, and not as Ringback. "
-            "Is this the URL of a Ringback, and does a proxy reject the request?"
+            f"{url} responded with {response.status_code}, and not as Ringback. {_advise_service_url(url)}"
         )
     return build_problem(response.status_code, document, retry_after_seconds=_parse_retry_after(response))
 
@@ -279,6 +282,17 @@ def _build_connection_failed(url: httpx.URL, error: httpx.RequestError) -> Conne
             return ConnectionFailed(
                 f"The connection to {origin} broke before the response. Look the call up, or try again."
             )
+
+
+def _service_url(url: httpx.URL) -> str:
+    """The base URL of a request of the API, without a password."""
+    return _origin(url) + (url.path.rpartition(API_PREFIX)[0] if API_PREFIX in url.path else "")
+
+
+def _advise_service_url(url: str) -> str:
+    if (endpoint := _MCP_ENDPOINT.search(url)) is not None:
+        return f"Leave '{endpoint[0]}' out: the URL of the service is {url[: endpoint.start()]}"
+    return "Is this the URL of a Ringback, and does a proxy reject the request?"
 
 
 def _origin(url: httpx.URL) -> str:

@@ -88,7 +88,8 @@ leaves the origin's breaker unchanged."""
 ADVICE: Final[Mapping[AttemptCategory, str]] = MappingProxyType(
     {
         AttemptCategory.LOOK_UP_FAILED: "The service's name servers did not answer; the operator checks its DNS.",
-        AttemptCategory.NAME_NOT_FOUND: "Create the DNS record of the host, or change the webhook's URL.",
+        AttemptCategory.NAME_NOT_FOUND: "Create the DNS record of the host, or change the webhook's URL to its full "
+        "name: search domains are not used.",
         AttemptCategory.BLOCKED_ADDRESS: "Use a host with public addresses only, or have the operator open the network "
         "with RINGBACK_CALLBACK_PRIVATE_CIDRS.",
         AttemptCategory.URL_NOT_ALLOWED: "The operator no longer allows this URL; use a public https URL.",

@@ -27,7 +27,7 @@ def recover_call(call: Call, *, now: datetime) -> Call | CallCompletion:
         return replace(enter_phase(clear_inputs(call, now=now), CallPhase.QUEUED, now=now), dispatched_at=None)
     return failed_completion(
         CallOutcome.UNKNOWN,
-        "Ringback was stopped, or lost its lease, while the tool ran. The tool may have done its work; it was not run again.",
+        "Ringback was stopped, or stood still, while the tool ran. The tool may have done its work; it was not run again.",
     )
 
 

@@ -133,6 +133,10 @@ class CallCompletionRows(Protocol):
 class CallQueue(Protocol):
     """The same rows for the runner and the janitor."""
 
+    async def find_queued_upstreams(self, upstreams: Collection[str]) -> Collection[str]:
+        """Those of the upstreams for which calls are queued."""
+        ...
+
     async def lease_queued(
         self, upstream: str, *, owner: str, token: str, until: datetime, limit: int
     ) -> Sequence[Call]:

@@ -253,7 +253,7 @@ class Unavailable(RingbackError):
 
 
 class StoreUnavailable(Unavailable):
-    """The database cannot be written."""
+    """The database cannot be used."""
 
     slug = "store-unavailable"
 

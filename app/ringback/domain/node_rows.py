@@ -17,6 +17,10 @@ class LeaderRows(Protocol):
         """End the owner's lease, if it has one."""
         ...
 
+    async def is_held(self, duty: str, *, now: datetime) -> bool:
+        """Whether some owner has a lease of the duty."""
+        ...
+
 
 class WebhookRateRows(Protocol):
     """The state of the webhooks' token buckets (`domain.rate_limiter`)."""

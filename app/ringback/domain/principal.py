@@ -13,6 +13,7 @@ from typing import Final, NewType, Protocol
 from ringback.domain.cursor import Page
 from ringback.domain.errors import Forbidden
 from ringback.domain.ids import KeyId
+from ringback.frozen_records import fast_constructor
 
 Principal = NewType("Principal", str)
 
@@ -63,6 +64,7 @@ class Operator:
     """None if the operator authenticated with an access token, or if authentication is off."""
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     principal: Principal
@@ -88,7 +90,8 @@ class Caller:
         """Raise `Forbidden` unless the caller has the scope. `admin` includes all scopes."""
         if scope not in self.scopes and Scope.ADMIN not in self.scopes:
             raise Forbidden(
-                f"This key lacks the scope '{scope}'. Create one that has it: ringback keys create PRINCIPAL --scope {scope}. "
+                f"This key lacks the scope '{scope}'. Create one that has it: ringback keys create PRINCIPAL"
+                f"{'' if scope in DEFAULT_SCOPES else f' --scope {scope}'}. "
                 f"An access token needs 'ringback:{scope}'.",
                 scope=scope,
             )

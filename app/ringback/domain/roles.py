@@ -16,5 +16,13 @@ class Role(StrEnum):
 
 
 ALL_ROLES: Final = tuple(Role)
+COUNT_DUTY: Final = "count-hours"
+"""One node with the role janitor at a time (`leadership`) counts. Two would count right, too, but one of them in vain."""
+CHANGES_DUTY: Final = "watch-upstreams"
+"""One node with the role runner at a time records changes: with two, each change would make two events. What only the stdio
+child of another node reports is not recorded. When another node takes over, each resource with a subscription makes one event,
+as after a restart."""
+DUTIES: Final = {Role.JANITOR: COUNT_DUTY, Role.RUNNER: CHANGES_DUTY}
+"""Roles of which some node has a duty while one runs. Dispatchers need none: they lease deliveries one by one."""
 UPSTREAM_ROLES: Final = frozenset({Role.API, Role.RUNNER})
 """The roles that speak to upstreams. A node without any of them connects to no upstream and starts no child process."""

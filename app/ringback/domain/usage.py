@@ -60,3 +60,7 @@ class UsageRows(Protocol):
         Looks at the first call of each upstream and principal, of `QUEUES_VISITED_MAX` principals of an upstream.
         """
         ...
+
+    async def first_lease_end(self) -> datetime | None:
+        """When the first lease of a running call ends, or ended; None if no call runs."""
+        ...

@@ -4,7 +4,7 @@ from typing import Final
 
 from ringback.domain.event import EventName
 from ringback.domain.principal import Principal
-from ringback.domain.webhook import DeliveryCondition, Webhook, WebhookState
+from ringback.domain.webhook import DeliveryCondition, Webhook, WebhookOrigin, WebhookState
 
 WEBHOOK_EVENTS: Final = frozenset({EventName.WEBHOOK_FAILING, EventName.WEBHOOK_SUSPENDED, EventName.WEBHOOK_RECOVERED})
 """Events about webhooks. They belong to no call, upstream or tool."""
@@ -43,6 +43,9 @@ def _describe_call_events(webhook: Webhook, names: str, owner: Principal | None)
         return (
             f"Receives {names} of the call {webhook.call_id}, from its beginning{_describe_inline_exception(webhook)}."
         )
+    if webhook.origin is WebhookOrigin.CALL:
+        calls = "those of your calls" if owner is None else f"those calls of {owner}"
+        return f"Receives {names} of {calls} that name this callback{_describe_inline_exception(webhook)}."
     return f"Receives {names} of {_describe_filters(webhook, owner)}, from now on{_describe_inline_exception(webhook)}."
 
 

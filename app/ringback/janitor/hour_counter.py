@@ -41,8 +41,6 @@ from ringback.leadership import Leadership
 
 log = logging.getLogger(__name__)
 
-COUNT_DUTY: Final = "count-hours"
-"""One node at a time counts. Two would count right, too, but one of them in vain."""
 BATCH_SIZE: Final = 500
 """Rows in one step: some milliseconds of a reader's time, and about one of the writer's."""
 STEP_PAUSE_SECONDS: Final = 0.05

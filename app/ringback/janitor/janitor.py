@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from ringback.domain.clock import Clock, format_iso, seconds
 from ringback.domain.errors import StoreUnavailable
@@ -16,7 +16,7 @@ from ringback.janitor.recovery import RecoveryTasks
 from ringback.janitor.removal import RemovalTasks
 from ringback.janitor.webhook_upkeep import WebhookTasks
 from ringback.notifier.recorder import Recorder
-from ringback.waits import wait_first
+from ringback.waits import end_tasks, wait_first
 
 log = logging.getLogger(__name__)
 
@@ -50,34 +50,38 @@ class Janitor:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        while not stop.is_set():
-            try:
-                more = await self._run_interval(stop)
-            except StoreUnavailable:
-                log.debug("janitor.store_unavailable")
-                self._suspensions.note_outage()
-                more = False
-            if not more:
-                await self._pause(self._config.interval_seconds, stop)
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            while not stopping.done():
+                try:
+                    more = await self._run_interval(stopping)
+                except StoreUnavailable:
+                    log.debug("janitor.store_unavailable")
+                    self._suspensions.note_outage()
+                    more = False
+                if not more:
+                    await self._pause(self._config.interval_seconds, stopping)
+        finally:
+            await end_tasks([stopping])
 
-    async def _run_interval(self, stop: asyncio.Event) -> bool:
+    async def _run_interval(self, stopping: asyncio.Future[Any]) -> bool:
         """Run every task, and then, until the next interval, those that have more to do. Return whether any still has."""
         began_at = self._clock.monotonic()
         ends_at = began_at + self._config.interval_seconds
         busy = await self._run_every_task()
-        while busy and not stop.is_set():
+        while busy and not stopping.done():
             now = self._clock.monotonic()
             pause_seconds = ROUND_PAUSE_SHARE * (now - began_at)
-            await self._pause(min(max(pause_seconds, ROUND_PAUSE_SECONDS), ROUND_PAUSE_SECONDS_MAX), stop)
+            await self._pause(min(max(pause_seconds, ROUND_PAUSE_SECONDS), ROUND_PAUSE_SECONDS_MAX), stopping)
             if now >= ends_at:
                 return True
             began_at = self._clock.monotonic()
             busy = [task for task in busy if await self._store.write(task)]
         return False
 
-    async def _pause(self, pause_seconds: float, stop: asyncio.Event) -> None:
+    async def _pause(self, pause_seconds: float, stopping: asyncio.Future[Any]) -> None:
         ends_at = self._clock.monotonic() + pause_seconds
-        await wait_first(stop.wait(), self._clock.sleep(pause_seconds))
+        await wait_first(asyncio.shield(stopping), self._clock.sleep(pause_seconds))
         if self._clock.monotonic() - ends_at > FREEZE_SECONDS:
             self._suspensions.note_freeze()
 

@@ -56,8 +56,8 @@ class WaitForCallArguments(BuiltinToolArguments):
     call_id: CallIdField
     wait_seconds: ToolWaitSeconds | None = Field(
         default=None,
-        description="The longest wait, in seconds; about 45 at most. Leave it out if you do not know how long your client "
-        "waits for a tool: the default, 4 s, suits most clients.",
+        description="The longest wait, in seconds; no longer than the service's maximum (45 by default). Leave it out if you "
+        "do not know how long your client waits for a tool: the default, 4 s, suits most clients.",
     )
 
 

@@ -9,7 +9,8 @@ logged by proxies and shared between people, and every call would have the same 
 anybody else's:
 
     header              refused     begins with `Ringback-` and is none of ours
-    query parameter     refused     begins with `ringback`, or resembles one of ours: `clientSessionId`, `client_sesion_id`
+    query parameter     refused     begins with `ringback`, or resembles one of ours: `clientSessionId`, `client_sesion_id`;
+                                    or is a plain name of one: `session`, `secret`
     any other           ignored     proxies add headers, and gateways read parameters of their own
 """
 
@@ -59,6 +60,13 @@ _SPELLINGS: Final = {_NO_LETTER.sub("", name): name for name in (*_ALL_PARAMETER
     "waitseconds": WAIT_PARAMETER,
 }
 """The parameters without their underscores, by which other spellings (`clientSessionId`) are recognized."""
+_SYNONYMS: Final = {
+    "session": "client_session_id",
+    "correlation": "correlation_id",
+    "url": "callback_url",
+    "secret": "callback_secret",
+}
+"""Plain names of the options, recognized only as they are. `key` is not among them: gateways read an API key from it."""
 _RESEMBLANCE_MIN: Final = 0.8
 """Of 1, as `difflib` computes it. A wrong or missing letter is above it (`client_sesion_id` 0.97, `callback` 0.84), and
 `session_id`, which the old SSE transport has, below it (0.75)."""
@@ -115,7 +123,8 @@ def parse_wait_parameter(query_string: bytes) -> float | None:
     if len(values) > 1 or not _WAIT_VALUE.fullmatch(values[0]) or float(values[0]) > LONG_POLL_SECONDS_MAX:
         raise InvalidRequest(
             f"The query parameter 'wait' of the URL must be one number of seconds from 0 to {LONG_POLL_SECONDS_MAX:g}, for "
-            "example ?wait=20. It says how long a tool call waits for its result."
+            "example ?wait=20. It says how long a tool call waits for its result; no wait is longer than the service's maximum "
+            "(45 by default)."
         )
     return float(values[0])
 
@@ -172,16 +181,20 @@ def _check_spelling(name: str) -> None:
     if name in _ALL_PARAMETERS or len(name) > _NAME_LENGTH_MAX:
         return
     letters = _NO_LETTER.sub("", name.lower())
-    closest = get_close_matches(letters.removeprefix("ringback"), _SPELLINGS, n=1, cutoff=_RESEMBLANCE_MIN)
-    option = _SPELLINGS[closest[0]] if closest else None
+    option = _find_meant_option(letters.removeprefix("ringback"))
     if reason := _REFUSED_PARAMETERS.get(option or ""):
         raise InvalidRequest(f"Query parameter {option} of the MCP URL: {reason}")
     if option is not None:
-        raise InvalidRequest(f"The query of the MCP URL has {option} in another spelling. Write {option}=….")
+        raise InvalidRequest(f"The query of the MCP URL has {option} under another name. Write {option}=….")
     if letters.startswith("ringback"):
         raise InvalidRequest(
             f"The query of the MCP URL has an unknown parameter of Ringback. The parameters are {', '.join(_ALL_PARAMETERS)}."
         )
+
+
+def _find_meant_option(letters: str) -> str | None:
+    closest = get_close_matches(letters, _SPELLINGS, n=1, cutoff=_RESEMBLANCE_MIN)
+    return _SYNONYMS.get(letters) or (_SPELLINGS[closest[0]] if closest else None)
 
 
 def _add_option(found: dict[str, str], option: str, value: str, *, place: str) -> None:

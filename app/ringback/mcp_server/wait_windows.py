@@ -6,8 +6,8 @@ For a tool of an upstream, the first of these that is set:
     inline_wait_seconds      of the tool, and then of the upstream, in the configuration
     RINGBACK_INLINE_WAIT_SECONDS
 
-`ringback_wait_for_call` waits as long as its caller asks, or else as `?wait=` says, or the setting. A client that supports
-tasks gets its task after the grace time. Then each window is shortened to
+`ringback_wait_for_call` waits as long as its caller asks, or else as `?wait=` says, or the setting; 4 s if that is no wait. A
+client that supports tasks gets its task after the grace time. Then each window is shortened to
 
     RINGBACK_WAIT_SECONDS_MAX, which bounds every held response, and
     less than the shortest wait that this client gave up (`client_patience`), but to no less than `?wait=`, or what the
@@ -33,7 +33,9 @@ from ringback.mcp_server.known_clients import get_known_client
 from ringback.mcp_server.request_context import RequestContext
 
 POLL_SECONDS_MIN: Final = 1.0
-"""The wait of a built-in tool whose caller asks for none in particular, if tool calls wait less."""
+"""A shorter wait of tool calls is none, and says nothing about how long a client waits for a tool that waits."""
+POLL_SECONDS_DEFAULT: Final = 4.0
+"""The wait of a built-in tool whose caller asks for none in particular, if tool calls do not wait. As the setting's default."""
 _CLIENT_NAME_LENGTH_MAX: Final = 128
 """Longer than the name and the version of every client; a client may send any text."""
 
@@ -73,7 +75,7 @@ class WaitWindows:
         seconds, endpoint_seconds = requested_seconds, context.read_endpoint_wait_seconds()
         if seconds is None:
             seconds = self._config.inline_wait_seconds if endpoint_seconds is None else endpoint_seconds
-            seconds = max(seconds, POLL_SECONDS_MIN)  # a tool that waits is no poll, even if tool calls do not wait
+            seconds = seconds if seconds >= POLL_SECONDS_MIN else POLL_SECONDS_DEFAULT
         return self._limit_window(context, seconds, chosen_seconds=endpoint_seconds)
 
     @contextmanager

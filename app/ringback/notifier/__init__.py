@@ -19,7 +19,7 @@ The way of one end. Each step calls the next; only values come back (`LeasedComp
       │ FinishedAttempt
     attempts.AttemptRecorder      one transaction for many attempts: deliveries, attempts, webhooks, origin breakers
       │
-    concurrency_limiter           releases the permit; webhooks that wait for one are leased next
+    concurrency_limiter           releases the permit (`permits`); webhooks that wait for one are leased next
 
 `recorder` is a library, not a worker: services, the runner and the janitor call it inside their own transactions, so there is
 no second queue that could diverge from the database. Other events (progress, input requests, webhooks, upstreams) enter at
@@ -35,6 +35,7 @@ Where each rule is:
     what a trace shows of an attempt          attempt_spans
     when an origin is paused                  domain.circuit_breaker
     how many attempts at once, which rate     concurrency_limiter, with domain.rate_limiter
+    how a backlog follows an outage           backlog_limiter, with origin_rates
     which events a webhook gets               domain.webhook.matches_event
     which URLs are allowed                    http.target (URLs), http.guard (addresses), http.addresses (tables)
     what happens to what cannot be sent       unsendable_deliveries

@@ -42,13 +42,16 @@ from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
 from ringback.measurements import Measurements
-from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, Permit
+from ringback.notifier.concurrency_limiter import ConcurrencyLimiter
 from ringback.notifier.delivery_facts import delivery_facts
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import build_gap_delivery
+from ringback.notifier.permits import Permit
 from ringback.notifier.recorder import Recorder
 
 log = logging.getLogger(__name__)
+
+_WITHOUT_RESPONSE: Final = UNREACHABLE_CATEGORIES | OWN_FAILURES
 
 _LOGGED_IDS_MAX: Final = 10
 """Delivery ids in one log line."""
@@ -103,7 +106,15 @@ class AttemptRecorder:
             tx, [(webhooks[each], group) for each, group in _group_by_webhook(recorded) if each in webhooks]
         )
         await self._update_origin_breakers(tx, [each.finished for each in recorded])
+        tx.on_commit(partial(self._note_responses, [each.finished for each in recorded], now=tx.now()))
         return recorded
+
+    def _note_responses(self, attempts: Sequence[FinishedAttempt], *, now: datetime) -> None:
+        for finished in attempts:
+            category = finished.result.category
+            if category not in _WITHOUT_RESPONSE:
+                is_success = category is AttemptCategory.DELIVERED
+                self._limiter.backlogs.note_response(finished.permit, is_success=is_success, now=now)
 
     async def _decide_update(
         self, tx: Transaction, finished: FinishedAttempt, webhooks: Mapping[WebhookId, Webhook]
@@ -209,7 +220,7 @@ class AttemptRecorder:
         for origin in sorted(affected_origins):
             if after[origin] != breakers[origin]:
                 await tx.origin_breakers.save_breaker(origin, after[origin])
-        tx.on_commit(partial(self._limiter.update_origin_breakers, after))
+        tx.on_commit(partial(self._limiter.update_origin_breakers, after, now=tx.now()))
 
     def _breaker_after_attempt(
         self, breaker: CircuitBreaker, result: AttemptResult, *, now: datetime

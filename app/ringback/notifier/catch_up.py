@@ -86,8 +86,9 @@ class CatchUpWorker:
 
     name = "catch-up"
 
-    def __init__(self, *, store: Store, catch_ups: CatchUps, clock: Clock) -> None:
+    def __init__(self, *, store: Store, catch_ups: CatchUps, clock: Clock, poll_seconds: float = POLL_SECONDS) -> None:
         self._store = store
+        self._poll_seconds = poll_seconds
         self._clock = clock
         self._catch_ups = catch_ups
         self._last_principal = ""
@@ -106,7 +107,7 @@ class CatchUpWorker:
                     if did_step:
                         await wait_first(stop.wait(), self._clock.sleep(self._clock.monotonic() - began))
                     else:
-                        await waiter.wait(POLL_SECONDS)
+                        await waiter.wait(self._poll_seconds)
 
     async def run_once(self) -> bool:
         """Make one step for the next principal; False if no webhook catches up."""

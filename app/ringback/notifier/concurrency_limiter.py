@@ -6,6 +6,7 @@
         per_origin_max (128)     minus those of the same origin
         1                        minus those of the webhook or origin, if it is new, failing, or probed after a pause
         its rate limit           see `domain.rate_limiter`
+        those of its backlog     after an outage of the webhook or origin, see `backlog_limiter`
         0                        while its circuit breaker, or that of its origin, is open
 
 All of this is in memory. The store keeps the circuit breakers, and on several nodes also the rate limits; the dispatcher copies
@@ -20,15 +21,16 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from ringback.domain.circuit_breaker import CLOSED_BREAKER, CircuitBreaker, CircuitState
 from ringback.domain.clock import seconds
 from ringback.domain.ids import WebhookId
-from ringback.domain.principal import Principal
 from ringback.domain.rate_limiter import RateLimit, RateLimiter, TokenBucket
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_health import is_healthy
+from ringback.notifier.backlog_limiter import BacklogLimiter
+from ringback.notifier.permits import Permit, ReceiverKey
 
 Key = TypeVar("Key")
 
@@ -47,20 +49,6 @@ SENDABLE_STATES: Final = frozenset({WebhookState.ACTIVE, WebhookState.SUSPENDED}
 def accepts_attempts(webhook: Webhook) -> bool:
     """Whether deliveries to the webhook may be sent, as far as its state and its owner say."""
     return webhook.state in SENDABLE_STATES and webhook.paused_at is None
-
-
-class ReceiverKey(NamedTuple):
-    """One principal's callbacks to one origin."""
-
-    principal: Principal
-    origin: str
-
-
-class Permit(NamedTuple):
-    """One attempt in flight."""
-
-    webhook_id: WebhookId
-    receiver_key: ReceiverKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +71,7 @@ class _WaitingWebhook:
 
 class ConcurrencyLimiter:
     def __init__(self, limits: ConcurrencyLimits) -> None:
+        self.backlogs = BacklogLimiter()
         self._limits = limits
         self._in_flight_by_webhook: Counter[WebhookId] = Counter()
         self._in_flight_by_receiver: Counter[ReceiverKey] = Counter()
@@ -113,6 +102,11 @@ class ConcurrencyLimiter:
             permits = min(permits, 1 - self._in_flight_by_origin[origin])
         if (bucket := self._get_rate_bucket(webhook, now=now)) is not None:
             permits = min(permits, bucket.available_permits(now.timestamp()))
+        if not self.backlogs.is_idle:
+            in_flight = self._in_flight_by_origin[origin]
+            permits = self.backlogs.limit_permits(origin, permits, in_flight, now=now)
+            in_flight = self._in_flight_by_webhook[webhook.id]
+            permits = self.backlogs.limit_permits(webhook.id, permits, in_flight, now=now)
         return max(0, permits)
 
     def _permits_of_receiver(self, key: ReceiverKey) -> int:
@@ -129,6 +123,7 @@ class ConcurrencyLimiter:
         self._count_permit(permit, count)
         if (bucket := self._get_rate_bucket(webhook, now=now)) is not None:
             bucket.consume_permit(now.timestamp(), count)
+        self.backlogs.consume_permit(permit, now=now, count=count)
         return permit
 
     def release_permit(self, permit: Permit) -> bool:
@@ -138,21 +133,22 @@ class ConcurrencyLimiter:
         waiting = self._waiting.get(permit.webhook_id)
         if waiting is not None and waiting.is_blocked:
             self.clear_waiting(permit.webhook_id)  # its other deliveries may have waited for the one that just ended
-        return (
-            waiting is not None
-            or permit.receiver_key.origin in self._waiting_by_origin
-            or (was_full and bool(self._waiting))
-        )
+        is_wanted = waiting is not None or permit.receiver_key.origin in self._waiting_by_origin
+        return (is_wanted and not self.backlogs.waits_for_rate(permit)) or (was_full and bool(self._waiting))
 
     def cancel_permit(self, webhook: Webhook, permit: Permit) -> None:
         """Release the permit of an attempt that is not made, because its transaction was rolled back."""
         self.release_permit(permit)
-        self._rate_limiter.refund_permit(webhook.id)
+        self._refund(webhook, permit, 1)
 
     def give_back_permits(self, webhook: Webhook, permit: Permit, count: int) -> None:
         """Return what was acquired before the store said how many deliveries are due. It waits or not as before."""
         self._count_permit(permit, -count)
+        self._refund(webhook, permit, count)
+
+    def _refund(self, webhook: Webhook, permit: Permit, count: int) -> None:
         self._rate_limiter.refund_permit(webhook.id, count)
+        self.backlogs.refund_permit(permit, count)
 
     def _get_rate_bucket(self, webhook: Webhook, *, now: datetime) -> TokenBucket | None:
         rate = webhook.rate_per_second
@@ -173,12 +169,14 @@ class ConcurrencyLimiter:
 
     # -- circuit breakers --
 
-    def update_origin_breakers(self, breakers: Mapping[str, CircuitBreaker]) -> None:
-        """Replace the breakers of these origins by those read from the store."""
+    def update_origin_breakers(self, breakers: Mapping[str, CircuitBreaker], *, now: datetime) -> None:
+        """Replace the breakers of these origins by those read from the store, or written to it."""
         for origin, breaker in breakers.items():
-            self._origin_breakers.pop(origin, None)
+            before = self._origin_breakers.pop(origin, CLOSED_BREAKER)
             if breaker != CLOSED_BREAKER:
                 self._origin_breakers[origin] = breaker  # behind all others
+            elif before.openings:
+                self.backlogs.begin_recovery(origin, now=now)
         while len(self._origin_breakers) > FAILED_ORIGINS_MAX:
             del self._origin_breakers[next(iter(self._origin_breakers))]
 

@@ -35,12 +35,13 @@ from ringback.notifier.attempts import (
     redact_result,
 )
 from ringback.notifier.batcher import Batcher
-from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits, Permit
+from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits
 from ringback.notifier.delivery_facts import delivery_facts
 from ringback.notifier.http.sender import ATTEMPT_SECONDS, Sender
 from ringback.notifier.http.target import Target, TargetCache, TargetPolicy
 from ringback.notifier.leasing import DeliveryLeasing, LeasedBatch, LeasedDelivery
 from ringback.notifier.payload import build_callback_headers, choose_message_id
+from ringback.notifier.permits import Permit
 from ringback.notifier.recorder import Recorder
 from ringback.post_commit import DeliveryLease
 from ringback.signing.ed25519 import SigningKey
@@ -144,7 +145,7 @@ class Dispatcher:
                             batch = await self._lease_due_or_nothing()
                             await self._start_batch(attempts, batch)
                             if not batch.has_more:
-                                await self._wait_for_work(self._waiter)
+                                await self._wait_for_work(self._waiter, batch.idle_seconds)
         finally:
             self._leasing.stop_watching()
             await self._attempt_batcher.drain()
@@ -217,22 +218,26 @@ class Dispatcher:
             log.debug("deliveries.claim_failed")
             return LeasedBatch([], has_more=False)
 
-    async def _wait_for_work(self, waiter: Waiter) -> None:
+    async def _wait_for_work(self, waiter: Waiter, idle_seconds: float | None) -> None:
         """Wait until a delivery is due, a waiting webhook may get a permit, or the poll interval is over.
 
         What was notified during the last lease is leased at once: reading when to wake is three round trips to PostgreSQL.
         """
-        if not await waiter.wait(0.0):
+        if idle_seconds is not None:
+            await waiter.wait(min(idle_seconds, self._config.poll_seconds))
+        elif not await waiter.wait(0.0):
             await waiter.wait(await self._seconds_until_due())
 
     async def _seconds_until_due(self) -> float:
         async def next_due(tx: Transaction) -> float | None:
+            permit_in = self._limiter.backlogs.seconds_until_permit(now=tx.now())
             due = await tx.delivery_queue.next_due_at()
             if due is None or due == self._unleased_due_at:
-                return None
+                return permit_in
             if due <= tx.now():
                 self._unleased_due_at = due  # it may have become due after the last lease query: query once more
-            return max(0.0, (due - tx.now()).total_seconds())
+            due_in = max(0.0, (due - tx.now()).total_seconds())
+            return due_in if permit_in is None else min(due_in, permit_in)
 
         try:
             due_in = await self._store.read(next_due)

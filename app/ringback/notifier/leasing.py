@@ -1,6 +1,7 @@
 """Leases due deliveries: chooses webhooks in turns, and as many deliveries of each as it has permits for."""
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,8 +20,9 @@ from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.measurements import Measurements
 from ringback.notifier.attempt_requests import AttemptRequestWatch
-from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, Permit, accepts_attempts
+from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, accepts_attempts
 from ringback.notifier.http.target import TargetCache
+from ringback.notifier.permits import Permit
 from ringback.notifier.unsendable_deliveries import GIVE_UP_BATCH_SIZE, UnsendableDeliveries
 from ringback.post_commit import DeliveryLease, UnusedLeases
 
@@ -49,6 +51,8 @@ class LeasedBatch:
     """Whether the query left out other webhooks or sessions that may be due."""
     follow_ups: Sequence[Callable[[Transaction], Awaitable[None]]] = ()
     """Units of work that lock a webhook. The one that leases locks deliveries, and a unit locks webhooks first."""
+    idle_seconds: float | None = None
+    """How long no other delivery becomes due. Read only by a query that leases nothing: others must not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +133,12 @@ class DeliveryLeasing:
 
     def acquire_handoff_permit(self, tx: Transaction, webhook: Webhook) -> Permit | None:
         """A permit for a delivery that is being inserted; None if the webhook has no permits or older deliveries waiting."""
+        origin = self._target_cache.get_origin(webhook.url)
+        self._limiter.backlogs.count_new_delivery(origin, now=tx.now())
         if webhook.has_unreadable_secrets or webhook.ordered or webhook.rate_per_second is not None:
             return None
         if self._limiter.is_waiting(webhook.id):
             return None
-        origin = self._target_cache.get_origin(webhook.url)
         if self._limiter.available_permits(webhook, origin, now=tx.now()) <= 0:
             return None
         return self._acquire_permit(tx, webhook, origin)
@@ -174,17 +179,20 @@ class DeliveryLeasing:
             now=tx.now(), excluding=excluded, limit=WEBHOOKS_PER_LEASE_MAX, after=self._webhook_cursor
         )
         tx.on_commit(partial(self._advance_webhook_cursor, due.next_position))
+        if not due and due.next_position is None:
+            return LeasedBatch([], has_more=False, idle_seconds=await self._read_idle_seconds(tx))
         webhooks = {webhook.id: webhook for webhook in await tx.webhooks.get_many(due)}
         origins = {self._target_cache.get_origin(webhook.url) for webhook in webhooks.values()}
         known = await tx.origin_breakers.get_breakers(origins)
-        self._limiter.update_origin_breakers(dict.fromkeys(origins, CLOSED_BREAKER) | dict(known))
+        self._limiter.update_origin_breakers(dict.fromkeys(origins, CLOSED_BREAKER) | dict(known), now=tx.now())
         sendable = [webhook for webhook in map(webhooks.get, due) if _is_sendable(webhook)]
+        self._follow_outages(tx, sendable)
         await self._follow_shared_rates(tx, sendable)
         found = await self._find_due(tx, sendable)
         taken: list[_TakenDeliveries] = []
         follow_ups: list[Callable[[Transaction], Awaitable[None]]] = []
         has_more = len(due) == WEBHOOKS_PER_LEASE_MAX or due.next_position is not None
-        for remaining, webhook_id in zip(range(len(due), 0, -1), due, strict=True):
+        for remaining, webhook_id in zip(range(len(due), 0, -1), self._take_turns(due, webhooks), strict=True):
             webhook = webhooks.get(webhook_id)
             if webhook is None or webhook.state is WebhookState.DISABLED:
                 await self._cancel_deliveries(tx, webhook_id)
@@ -205,10 +213,39 @@ class DeliveryLeasing:
                     follow_ups.append(partial(self._unsendable.give_up_expired, webhook_id=webhook_id))
                     if webhook.is_subscription and webhook.state is WebhookState.SUSPENDED:
                         follow_ups.append(partial(self._unsendable.stop_retry_windows, webhook_id=webhook_id))
-        return LeasedBatch(await self._lease_taken(tx, taken), has_more=has_more, follow_ups=follow_ups)
+        leased = await self._lease_taken(tx, taken)
+        idle_seconds = None if leased or has_more else await self._read_idle_seconds(tx)
+        return LeasedBatch(leased, has_more=has_more, follow_ups=follow_ups, idle_seconds=idle_seconds)
+
+    async def _read_idle_seconds(self, tx: Transaction) -> float:
+        """A delivery that is due and not leased waits for a permit or for the end of a pause.
+
+        A permit that is released wakes the dispatcher; one of a backlog's rate (`backlog_limiter`) is counted here.
+        """
+        due = await tx.delivery_queue.next_due_at()
+        due_in = math.inf if due is None or due <= tx.now() else (due - tx.now()).total_seconds()
+        permit_in = self._limiter.backlogs.seconds_until_permit(now=tx.now())
+        return due_in if permit_in is None else min(due_in, permit_in)
 
     def _advance_webhook_cursor(self, position: str | None) -> None:
         self._webhook_cursor = position or ""
+
+    def _follow_outages(self, tx: Transaction, webhooks: Sequence[Webhook]) -> None:
+        for webhook in webhooks:
+            self._limiter.backlogs.follow_outage(webhook, self._target_cache.get_origin(webhook.url), now=tx.now())
+
+    def _take_turns(self, due: Sequence[WebhookId], webhooks: Mapping[WebhookId, Webhook]) -> Sequence[WebhookId]:
+        """Longest due first, but the principals at an origin that has few permits for its backlog take turns."""
+        if self._limiter.backlogs.is_idle:
+            return due
+
+        def turn(webhook_id: WebhookId) -> int:
+            webhook = webhooks.get(webhook_id)
+            if webhook is None:
+                return 0
+            return self._limiter.backlogs.get_turn(webhook, self._target_cache.get_origin(webhook.url))
+
+        return sorted(due, key=turn)
 
     async def _follow_shared_rates(self, tx: Transaction, webhooks: Sequence[Webhook]) -> None:
         for webhook in sorted(filter(self._shares_rate, webhooks), key=lambda each: each.id):

@@ -11,8 +11,10 @@ after `CHALLENGE_LEASE_SECONDS`, when the process that sent it must be dead. The
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
 from ringback.domain.clock import Clock, seconds
@@ -64,6 +66,8 @@ class _DueChallenges:
     """Challenges whose URL was proven meanwhile."""
     due_count: int
     """Includes challenges that were proven or became obsolete meanwhile, or that wait for a rate limit."""
+    next_due_at: datetime | None = None
+    """When the next challenge is due. Read only if none is."""
 
 
 class Verifier:
@@ -79,8 +83,10 @@ class Verifier:
         policy: TargetPolicy,
         random_fraction: Callable[[], float],
         signing_keys: Sequence[SigningKey] = (),
+        poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self._store = store
+        self._poll_seconds = poll_seconds
         self._clock = clock
         self._ids = ids
         self._random_fraction = random_fraction
@@ -101,7 +107,7 @@ class Verifier:
                         for leased in due.leased:
                             group.create_task(self._run_challenge(leased))
                         if not due.due_count:
-                            await self._wait_for_work(self._waiter)
+                            await self._wait_for_work(self._waiter, due.next_due_at)
 
     async def run_once(self) -> int:
         """Send the due challenges and record their results; returns the number of challenges."""
@@ -139,23 +145,16 @@ class Verifier:
         except StoreUnavailable:
             log.debug("challenge.not_settled")  # it is due again soon
 
-    async def _wait_for_work(self, waiter: Waiter) -> None:
-        async def next_due(tx: Transaction) -> float:
-            due = await tx.challenges.next_due_at()
-            return POLL_SECONDS if due is None else (due - tx.now()).total_seconds()
-
-        try:
-            due_in = await self._store.read(next_due)
-        except StoreUnavailable:
-            due_in = POLL_SECONDS
-        # A due challenge that was not leased waits for free capacity, which wakes the verifier.
-        wait = due_in if 0 < due_in < POLL_SECONDS else POLL_SECONDS
-        await waiter.wait(wait)
+    async def _wait_for_work(self, waiter: Waiter, next_due_at: datetime | None) -> None:
+        due_in = math.inf if next_due_at is None else (next_due_at - self._clock.now()).total_seconds()
+        await waiter.wait(min(max(due_in, 0.0), self._poll_seconds))
 
     async def _lease_due(self, tx: Transaction) -> _DueChallenges:
         leased: list[_LeasedChallenge] = []
         proven: list[Challenge] = []
         due = await tx.challenges.list_due(now=tx.now(), limit=CHALLENGES_IN_FLIGHT_MAX - self._in_flight)
+        if not due:
+            return _DueChallenges([], [], due_count=0, next_due_at=await tx.challenges.next_due_at())
         # Not locked: the challenges are, and other units lock a webhook before its challenge.
         found = await tx.webhooks.get_many({challenge.webhook_id for challenge in due})
         webhooks = {webhook.id: webhook for webhook in found}

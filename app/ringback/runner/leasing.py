@@ -115,6 +115,17 @@ class CallLeasing:
         if upstream in self._possibly_queued:
             self._wake_runner()
 
+    async def find_queued_upstreams(self, tx: Transaction, upstreams: Sequence[str]) -> Sequence[str]:
+        """Those of the upstreams that may have queued calls: one statement for all, because mostly none has any."""
+        if len(upstreams) == 1:
+            return upstreams
+        refusals = {upstream: self._refusals[upstream] for upstream in upstreams}
+        queued = await tx.call_queue.find_queued_upstreams(upstreams)
+        for upstream in upstreams:
+            if upstream not in queued and self._refusals[upstream] == refusals[upstream]:
+                self._possibly_queued.discard(upstream)
+        return [upstream for upstream in upstreams if upstream in queued]
+
     async def lease_queued(self, tx: Transaction, upstream: str, *, trusted_until: float) -> Sequence[Call]:
         if (free := self._free_capacity(upstream)) <= 0:
             self._note_refusal(upstream)

@@ -200,7 +200,8 @@ class Runner:
         async def lease_all(tx: Transaction) -> _LeasedCalls:
             now = tx.confirmed_now()  # a clock that is far ahead must not start calls of next week
             next_start_at = await tx.scheduled_calls.queue_due(now=now, limit=QUEUE_DUE_BATCH_SIZE)
-            leased = [call for upstream in upstreams for call in await leases.lease_queued(tx, upstream)]
+            queued = await self._leasing.find_queued_upstreams(tx, upstreams)
+            leased = [call for upstream in queued for call in await leases.lease_queued(tx, upstream)]
             pause_seconds = math.inf if next_start_at is None else (next_start_at - now).total_seconds()
             return _LeasedCalls(leased, max(0.0, pause_seconds))
 

@@ -33,6 +33,7 @@ from ringback.domain.validation import require_printable
 from ringback.domain.webhook import DEFAULT_EVENTS, DESCRIPTION_LENGTH_MAX, SECRET_LENGTH_MAX
 from ringback.notifier.http.target import URL_LENGTH_MAX
 from ringback.services.long_polling import LONG_POLL_SECONDS_MAX
+from ringback.signing.secrets import parse_secret
 
 T = TypeVar("T")
 
@@ -150,6 +151,11 @@ def _check_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
     return headers
 
 
+def _check_secret(secret: SecretStr) -> SecretStr:
+    parse_secret(secret.get_secret_value())
+    return secret
+
+
 def _check_event_name(name: str) -> str:
     if is_own_name(name) or is_publishable_name(name) or is_upstream_name(name):
         return event_name(name)
@@ -176,7 +182,7 @@ Label = Annotated[str, Field(min_length=1, max_length=LABEL_LENGTH_MAX), AfterVa
 Url = Annotated[str, Field(min_length=1, max_length=URL_LENGTH_MAX)]
 ResourceUri = Annotated[str, Field(min_length=1, max_length=RESOURCE_URI_LENGTH_MAX), AfterValidator(require_printable)]
 Description = Annotated[str, Field(max_length=DESCRIPTION_LENGTH_MAX), AfterValidator(require_printable)]
-Secret = Annotated[SecretStr, Field(min_length=1, max_length=SECRET_LENGTH_MAX)]
+Secret = Annotated[SecretStr, Field(min_length=1, max_length=SECRET_LENGTH_MAX), AfterValidator(_check_secret)]
 Headers = Annotated[dict[str, SecretStr], AfterValidator(_check_headers)]
 """Headers of callbacks, by name. No response shows a value."""
 EventTypeName = Annotated[

@@ -38,7 +38,8 @@ class ReadinessView(ResponseBody):
     status: Literal["ready"] = "ready"
     degraded: list[str] = Field(
         description="Paths of MCP endpoints that failed and are being restarted; all other endpoints and REST are served. "
-        "RINGBACK_SECRET_KEYS, while other nodes have a key that this node does not have; they send what it cannot read."
+        "RINGBACK_SECRET_KEYS, while other nodes have a key that this node does not have; they send what it cannot read. "
+        "`role runner` or `role janitor`, while work waits for it and no node runs it."
     )
     roles: dict[str, bool] = Field(
         description="This node's roles (api, runner, dispatcher, janitor), and whether each works.",

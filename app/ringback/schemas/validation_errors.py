@@ -49,7 +49,7 @@ def describe_validation_errors(
 
 
 def describe_reasons(errors: Iterable[Mapping[str, Any]], types: Sequence[Any], *, prefix_length: int = 0) -> list[str]:
-    """The reasons of pydantic's errors in the words of JSON; for an unknown member with the known one that resembles it.
+    """The reasons of pydantic's errors in the words of JSON; for an unknown member with the known one that is meant.
 
     `types` are those of the validated value. `prefix_length` is the number of the first steps of each location that name no
     member: FastAPI begins with the part of the request.
@@ -58,13 +58,18 @@ def describe_reasons(errors: Iterable[Mapping[str, Any]], types: Sequence[Any], 
     compared = 0
     for error in errors:
         reason = describe_reason(error["msg"])
-        if error["type"] == "extra_forbidden" and compared < SUGGESTIONS_MAX:
+        if error["type"] == "extra_forbidden":
             compared += 1
             *path, name = error["loc"][prefix_length:]
-            similar = suggest_name(str(name), _list_members(types, path))
-            reason = f"{reason}.{similar}" if similar else reason
+            known = _list_members(types, path) if compared <= SUGGESTIONS_MAX else []
+            reason = f"There is no such name.{_advise_name(str(name), known)}"
         reasons.append(reason)
     return reasons
+
+
+def _advise_name(name: str, known: Sequence[str]) -> str:
+    """The known name that is meant, or all of them."""
+    return suggest_name(name, known) or (f" The names are: {', '.join(dict.fromkeys(known))}." if known else "")
 
 
 def _list_members(types: Sequence[Any], path: Iterable[int | str]) -> list[str]:

@@ -6,8 +6,8 @@
         ├─ its origin's breaker         half-open, once in `REQUESTED_PROBE_SPACING_SECONDS` for all who share the origin
         └─ deliveries of later attempts due now, in the order of the log
 
-A success closes both breakers, and the other deliveries follow at once. A failure opens them again, so the receiver gets one
-attempt for each request.
+A success closes both breakers, and the other deliveries follow (`notifier.backlog_limiter`). A failure opens them again, so the
+receiver gets one attempt for each request.
 """
 
 from dataclasses import dataclass, replace

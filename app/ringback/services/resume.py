@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from ringback.domain.call import Call
 from ringback.domain.clock import Clock
 from ringback.domain.cursor import LogPosition
-from ringback.domain.errors import NotFound, ResumeTokenExpired
+from ringback.domain.errors import NotFound, ResumeTokenExpired, Unavailable
 from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId
@@ -24,7 +24,7 @@ from ringback.services.call_reads import ResultReader, get_own_call, is_large
 from ringback.services.events import read_event_page
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
-from ringback.signing.resume_token import ExpiredResumeToken, InvalidResumeToken, ResumeClaims
+from ringback.signing.resume_token import ExpiredResumeToken, InvalidResumeToken, ResumeClaims, is_well_formed
 from ringback.telemetry.spans import link_current_span
 
 RESUME_EVENTS_MAX = 100
@@ -74,7 +74,7 @@ class CallResumption:
         `reserve` is called before a large result is read, and may refuse the read.
         """
         caller.require_scope(Scope.READ)
-        claims = self._read_claims(caller, token)
+        claims = await self._read_claims(caller, token)
         resumed = await poll_until(
             lambda: self._store.read(lambda tx: self._read_resumed_call(tx, caller.principal, claims)),
             lambda resumed: resumed.call.is_final,
@@ -108,12 +108,16 @@ class CallResumption:
 
         return await (self._store.write_for(caller.principal, issue) if revoke_previous else self._store.read(issue))
 
-    def _read_claims(self, caller: Caller, token: str) -> ResumeClaims:
+    async def _read_claims(self, caller: Caller, token: str) -> ResumeClaims:
         try:
             claims = self._tokens.read_token(token, principal=caller.principal, now=self._clock.now())
         except ExpiredResumeToken:
             raise ResumeTokenExpired("The resume token has expired together with its call's result.") from None
         except InvalidResumeToken:
+            if is_well_formed(token) and await self._store.read(lambda tx: tx.sealing_keys.lacks_any()):
+                raise Unavailable(
+                    "This node lacks a key of other nodes, and one of them may know this resume token. Send the request again."
+                ) from None
             raise unknown_token_error() from None
         return claims
 

@@ -50,6 +50,11 @@ def redact_tokens(text: str) -> str:
     return _SIGNATURE_PATTERN.sub(".[hidden]", text)
 
 
+def is_well_formed(token: str) -> bool:
+    """Whether the text has the form of a token, whichever key signed it."""
+    return len(token) <= TOKEN_LENGTH_MAX and _TOKEN_PATTERN.fullmatch(token) is not None
+
+
 class InvalidResumeToken(Exception):
     """The token is forged, damaged, malformed, or of another principal or service; callers cannot distinguish these."""
 
@@ -106,7 +111,7 @@ class ResumeTokenCodec:
 
     def decode_token(self, token: str, *, principal: str, now: datetime) -> ResumeClaims:
         """The claims of a token. Raises `InvalidResumeToken` or `ExpiredResumeToken`."""
-        if len(token) > TOKEN_LENGTH_MAX or not _TOKEN_PATTERN.fullmatch(token):
+        if not is_well_formed(token):
             raise InvalidResumeToken
         try:
             payload = self._serializer.loads(token, salt=self._salt(principal))

@@ -1,6 +1,6 @@
 """Implementations of `domain.ports.Store`: the database of calls, events, webhooks and deliveries.
 
-    open.py      opens the store behind a URL; urls.py parses it
+    open.py      opens the store behind a URL; urls.py parses it, url_parameters.py what is behind its question mark
     records.py   the columns of every record, for the column types of one database
     upstream_login_records.py  the stored form of logins to upstreams
     codec.py     column codecs: select lists, inserts, and rows to records and back

@@ -9,6 +9,7 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ringback.domain.errors import StoreUnavailable
+from ringback.storage.url_parameters import to_libpq_url
 from ringback.storage.urls import describe_database
 
 _SAID_CHARACTERS_MAX: Final = 500
@@ -18,7 +19,7 @@ _SAID_CHARACTERS_MAX: Final = 500
 def dump_database(url: str, file: Path) -> None:
     """Write one consistent state of the database, with the nodes running. Raises `StoreUnavailable`."""
     file.touch(mode=0o600, exist_ok=False)
-    _run("pg_dump", "--format=custom", f"--file={file}", f"--dbname={describe_database(url)}", url=url)
+    _run("pg_dump", "--format=custom", f"--file={file}", f"--dbname={describe_database(to_libpq_url(url))}", url=url)
     with file.open("rb") as written:
         os.fsync(written.fileno())
 
@@ -26,7 +27,7 @@ def dump_database(url: str, file: Path) -> None:
 def restore_database(url: str, file: Path) -> None:
     """Fill an empty database: all of it, or nothing. Raises `StoreUnavailable`."""
     options = ("--no-owner", "--single-transaction", "--exit-on-error")
-    _run("pg_restore", *options, f"--dbname={describe_database(url)}", str(file), url=url)
+    _run("pg_restore", *options, f"--dbname={describe_database(to_libpq_url(url))}", str(file), url=url)
 
 
 def _run(program: str, *arguments: str, url: str) -> None:

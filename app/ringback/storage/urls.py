@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
 from ringback.domain.errors import StoreUnavailable
+from ringback.storage.url_parameters import find_parameter_fault
 
 SQLITE_URL_PREFIX: Final = "sqlite:///"
 _POSTGRES_SCHEMES: Final = frozenset({"postgres", "postgresql"})
@@ -91,7 +92,7 @@ def _find_fault_of_query(query: str) -> str | None:
         return f"sslmode is one of {', '.join(_SSL_MODES)}."
     if not all(port.isdecimal() for port in values.get("port", "1").split(",")):
         return "the port is not a number."
-    return None
+    return find_parameter_fault(values)
 
 
 def require_sqlite_path(url: str) -> Path:

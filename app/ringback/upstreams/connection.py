@@ -129,6 +129,7 @@ class UpstreamConnection:
             calls_in_flight=len(self._running_calls),
             max_concurrent=self.config.max_concurrent,
             isolation=str(self.config.isolation),
+            connections=int(self._status.is_connected),
             trusts_annotations=self.config.trusts_annotations,
             checks_arguments=self.config.checks_arguments,
             credentials=self.config.credentials if self.config.takes_login else None,

@@ -17,13 +17,14 @@ import asyncio
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, RequestId
 
+from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
 from ringback.protocol import tasks
 from ringback.protocol.errors import InvalidUpstreamResponse, ResponseLost, UpstreamError
@@ -39,8 +40,8 @@ RELATED_TASK_META_KEY: Final = "io.modelcontextprotocol/related-task"
 _TASK_METHODS: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
 _FINAL_TASK_STATUSES: Final = frozenset({"completed", "failed", "cancelled"})
 _UNCERTAIN: Final = (
-    "The question was not asked: Ringback cannot tell which of the calls in this session asks. Call the tool while no other "
-    'call runs, or let the operator of Ringback set "isolation": "call" for this server.'
+    "The question was not asked: Ringback cannot tell which of the calls in this session asks. {advice}, or let the operator "
+    'of Ringback set "isolation": "call" for this server.'
 )
 _NO_INPUT_ACCEPTED: Final = "The question was not asked: the call that asks does not accept input, or has ended."
 
@@ -51,6 +52,8 @@ class CallOwner:
 
     principal: Principal
     client_session_id: str | None
+    call_id: CallId | None = field(default=None, compare=False)
+    """The call of the request, to name it to its principal."""
 
 
 class ElicitationReceiver:
@@ -60,6 +63,11 @@ class ElicitationReceiver:
         self._on_elicitation = on_elicitation
         self._answers: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
         self.is_open = True
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a question has no answer yet."""
+        return any(not answer.done() for answer in self._answers.values())
 
     async def wait_for_answer(self, request_id: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Pass the elicitation on and wait for its answer; raises `MCPError` when the receiver is closed."""
@@ -203,7 +211,7 @@ class ElicitationRouter:
             case _:
                 source = _SOURCE.get() or self._find_only_source()
         if source is None:
-            raise MCPError(INVALID_REQUEST, _UNCERTAIN)
+            raise MCPError(INVALID_REQUEST, _UNCERTAIN.format(advice=self._advise_asker()))
         if source.receiver is None or not source.receiver.is_open:
             raise MCPError(INVALID_REQUEST, _NO_INPUT_ACCEPTED)
         return source.receiver
@@ -213,6 +221,19 @@ class ElicitationRouter:
         if len(sources) != 1 or not self._lost_owners | set(self._abandoned.values()) <= {sources[0].owner}:
             return None
         return sources[0]
+
+    def _advise_asker(self) -> str:
+        """What to do first. A call that waits for an answer is named only if all calls that may ask are of one principal."""
+        sources = [*self._open_requests, *self._tasks.values()]
+        owners = {*self._lost_owners, *self._abandoned.values(), *(source.owner for source in sources)}
+        waiting = [each.owner for each in sources if each.receiver is not None and each.receiver.is_waiting]
+        call_id = next((owner.call_id for owner in waiting if owner is not None), None)
+        if len({None if owner is None else owner.principal for owner in owners}) != 1 or call_id is None:
+            return "Call the tool while no other call runs"
+        return (
+            f"{call_id} waits for an answer: answer it (ringback_answer_call, POST /v1/calls/{call_id}/input) or cancel it "
+            f"(ringback_cancel_call, POST /v1/calls/{call_id}/cancel), and call the tool again"
+        )
 
     def _begin_request(self, method: str, task_id: str | None, source: _Source) -> None:
         if method in ASKING_METHODS:

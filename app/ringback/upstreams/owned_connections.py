@@ -194,7 +194,11 @@ def merge_infos(config: UpstreamConfig, infos: Sequence[UpstreamInfo], *, faults
     """Describe an upstream with several connections, or with none yet, as one. `infos` are those that the reader may see."""
     if infos:
         best = min(infos, key=lambda info: _STATE_ORDER.index(info.state))
-        return replace(best, connections=len(infos), calls_in_flight=sum(info.calls_in_flight for info in infos))
+        return replace(
+            best,
+            connections=sum(info.connections for info in infos),
+            calls_in_flight=sum(info.calls_in_flight for info in infos),
+        )
     return UpstreamInfo(
         name=config.name,
         configured_name=config.configured_name,

@@ -85,7 +85,7 @@ class SessionSelection:
 
     async def enter_session(self, call: Call, shared: UpstreamSession, stack: AsyncExitStack) -> CallSession:
         """The session of this call until the stack is closed; raises `UpstreamUnreachable`."""
-        owner = CallOwner(principal=call.principal, client_session_id=call.client_session_id)
+        owner = CallOwner(principal=call.principal, client_session_id=call.client_session_id, call_id=call.id)
         isolation = self._config.isolation
         if isolation is Isolation.CALL and call.handle is None:
             options = {"accepts_elicitation": call.accepts_input, "probe": get_later_probe(shared)}

@@ -122,6 +122,24 @@ async def test_calls_that_share_a_child_and_are_asked_at_once_are_not_asked(engi
     assert all("isolation" in response["message"] for response in responses)
 
 
+@pytest.mark.parametrize(("next_principal", "is_named"), [("alice", True), ("bob", False)])
+async def test_a_question_without_an_answer_is_named_to_the_next_call_of_its_principal_only(
+    engine: Engine, next_principal: str, *, is_named: bool
+) -> None:
+    waiting, following = ask(engine, "Which colour?"), ask(engine, "Which size?", principal=next_principal)
+    await engine.insert_calls(waiting)
+
+    async with running_runner(engine, STDIO):
+        await wait_for_input_request(engine, waiting)
+        await engine.insert_calls(following)
+        response = await read_response(engine, following)
+        await answer_with_own_question(engine, waiting)
+        await engine.wait_until_final(waiting)
+
+    assert (f"{waiting.id} waits for an answer: answer it (" in response["message"]) is is_named
+    assert (waiting.id in response["message"]) is is_named
+
+
 @pytest.mark.parametrize(("next_principal", "is_asked"), [("alice", True), ("bob", False)])
 async def test_a_cancelled_tool_that_goes_on_asks_no_other_principal(
     engine: Engine, next_principal: str, *, is_asked: bool

@@ -91,7 +91,7 @@ async def test_after_each_pause_one_probe_goes_and_a_failure_makes_the_next_paus
 ) -> None:
     webhook, board = make_webhook(), ReceiversByHost(500)
     await still.insert_webhooks(webhook)
-    await insert_due_deliveries(still, webhook, 100)
+    await insert_due_deliveries(still, webhook, 40)
     dispatcher = still.make_dispatcher(board)
     for _ in range(WEBHOOK_BREAKER_POLICY.failures_to_open):
         assert await dispatcher.run_once() == 1

@@ -155,6 +155,6 @@ async def test_a_second_service_on_the_same_database_refuses_in_one_line(tmp_pat
         (line,) = logged.decode().splitlines()
         assert line == (
             f"Error: Another service (process {running.process.pid}) already serves this database. "
-            "Stop it, or use another database file."
+            "Stop it, or name another database: RINGBACK_DATABASE_URL or --database."
         )
         assert await running.readiness() == 200

@@ -16,6 +16,7 @@ from ringback.services.sealing_keys import accept_lost_keys, register_current_ke
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.storage.open import open_store
 from tests.interaction.nodes.conftest import Site
+from tests.support.application import start_upstream_call
 from tests.support.builders import make_call, make_delivery, make_verified_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
@@ -112,3 +113,19 @@ async def test_readiness_names_the_keys_while_another_node_has_more(site: Site) 
 
     response = await node.get("/readyz")
     assert (response.status_code, response.json()["degraded"]) == (200, ["RINGBACK_SECRET_KEYS"])
+
+
+async def test_a_resume_token_of_a_key_that_this_node_lacks_is_not_refused_for_good(site: Site) -> None:
+    """A client gives a token up for good after a 404. Behind a balancer, the next node may have the key."""
+    without = await site.cluster.start_node()
+    key = await site.cluster.create_key("alice")
+    having = await site.cluster.start_node(secret_keys=f"new:{b64encode(KEYS['new']).decode()},{SECRET_KEYS}")
+    started = await start_upstream_call(await having.client(key), "echo", site.phone)
+    token = await (await having.client(key)).fresh_resume_token(started.id)
+
+    refused = await without.post("/v1/resume", {"resume_token": token}, key=key)
+    assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
+    assert "lacks a key" in refused.json()["detail"]
+    assert (await having.post("/v1/resume", {"resume_token": token}, key=key)).status_code == 200
+    assert (await having.post("/v1/resume", {"resume_token": f"{token[:-4]}AAAA"}, key=key)).status_code == 404
+    assert (await without.post("/v1/resume", {"resume_token": "no token"}, key=key)).status_code == 404

@@ -1,12 +1,25 @@
 """Each node does what its roles say, and the nodes together do everything."""
 
+import json
+from datetime import timedelta
+
 import pytest
 
+from ringback.domain.call import CallPhase
+from ringback.domain.ports import Transaction
+from ringback.domain.roles import CHANGES_DUTY, COUNT_DUTY
 from ringback.settings import SettingsError
 from tests.interaction.nodes.conftest import Site
+from tests.interaction.nodes.test_operations import run_command
 from tests.support.application import running_application, start_upstream_call, wait_until_ended
+from tests.support.builders import make_call
+from tests.support.nodes import Node
 
 pytestmark = pytest.mark.requirement("R34")
+
+LACKS_JANITOR = (
+    "No node runs the role janitor: what a dead node leaves is not recovered, and nothing expires. Start one."
+)
 
 
 async def test_a_call_passes_through_four_nodes_with_one_role_each(site: Site) -> None:
@@ -71,3 +84,58 @@ async def test_sqlite_refuses_roles_that_leave_work_undone(site: Site) -> None:
     with pytest.raises(SettingsError, match=r"RINGBACK_ROLES: .*dispatcher, janitor is missing"):
         async with running_application(site.cluster.folder, roles="api,runner"):
             raise NotImplementedError
+
+
+async def insert_waiting_calls(node: Node) -> None:
+    """A queued call, and one whose runner died, that have waited for two minutes."""
+
+    async def insert(tx: Transaction) -> None:
+        before = tx.now() - timedelta(minutes=2)
+        times = {"created_at": before, "deadline_at": tx.now() + timedelta(days=1)}
+        await tx.calls.insert(make_call(**times))
+        leased = {"lease_owner": "dead", "lease_token": "dead", "lease_until": before}
+        await tx.calls.insert(make_call(phase=CallPhase.RUNNING, **leased, **times))
+
+    await node.ringback.app.store.write(insert)
+
+
+async def lease_duty(node: Node, duty: str) -> None:
+    """As a node with its role does."""
+
+    async def lease(tx: Transaction) -> None:
+        await tx.leaders.acquire(duty, owner="other", until=tx.now() + timedelta(minutes=5), now=tx.now())
+
+    await node.ringback.app.store.write(lease)
+
+
+async def test_readiness_names_the_roles_that_work_waits_for_and_no_node_runs(site: Site) -> None:
+    node = await site.cluster.start_node(roles="api,dispatcher")
+    assert (await node.get("/readyz")).json()["degraded"] == []
+
+    await insert_waiting_calls(node)
+    missing = await node.get("/readyz")
+    assert (missing.status_code, missing.json()["degraded"]) == (200, ["role janitor", "role runner"])
+
+    await lease_duty(node, CHANGES_DUTY)
+    assert (await node.get("/readyz")).json()["degraded"] == ["role janitor"]
+
+
+async def test_the_doctor_names_a_role_that_no_node_runs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check() -> tuple[bool, str]:
+        listed = json.loads(await run_command(site, monkeypatch, "doctor", "--json"))
+        (found,) = [each for each in listed if each["about"] == "roles of nodes"]
+        return found["ok"], found["detail"]
+
+    node = await site.cluster.start_node(roles="api,dispatcher")
+    assert (await check())[0]
+
+    await lease_duty(node, CHANGES_DUTY)
+    assert await check() == (False, LACKS_JANITOR)
+
+    await insert_waiting_calls(node)
+    waiting, detail = await check()
+    assert not waiting
+    assert detail.startswith("Work has waited for a minute for a role that no node runs: janitor.")
+
+    await lease_duty(node, COUNT_DUTY)
+    assert (await check())[0]

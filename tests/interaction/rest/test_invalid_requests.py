@@ -22,6 +22,12 @@ DEEPLY_NESTED = '{"upstream": "git", "tool": "git_log", "arguments": {"a": ' + "
         ("POST", "/v1/calls", {**CALL_BODY, "callback": {"ulr": CALLBACK_URL}}, "#/callback/ulr", "url"),
         ("POST", "/v1/calls/batch", {"calls": [{**CALL_BODY, "tol": "a"}]}, "#/calls/0/tol", "tool"),
         ("GET", "/v1/calls?limti=5", None, "limti", "limit"),
+        ("POST", "/v1/calls", {**CALL_BODY, "session": "s1"}, "#/session", "client_session_id"),
+        ("POST", "/v1/calls/batch", {"calls": [{**CALL_BODY, "key": "k1"}]}, "#/calls/0/key", "idempotency_key"),
+        ("POST", "/v1/calls", {**CALL_BODY, "wait": 5}, "#/wait", "wait_seconds"),
+        ("POST", "/v1/webhooks", {"callback_url": CALLBACK_URL}, "#/callback_url", "url"),
+        ("GET", "/v1/calls?session=s1", None, "session", "client_session_id"),
+        ("GET", "/v1/events?correlation=c1", None, "correlation", "correlation_id"),
     ],
 )
 async def test_an_unknown_member_is_answered_with_the_known_one_that_resembles_it(
@@ -30,7 +36,7 @@ async def test_an_unknown_member_is_answered_with_the_known_one_that_resembles_i
     problem = await assert_rejected(service, alice, method, path, json=body)
 
     places = {error.get("pointer") or error["parameter"]: error["detail"] for error in problem["errors"]}
-    assert places[place] == f"Extra inputs are not permitted. Did you mean '{meant}'?"
+    assert places[place] == f"There is no such name. Did you mean '{meant}'?"
 
 
 # -- members ---------------------------------------------------------------------------------------------------------------
@@ -112,14 +118,16 @@ async def test_the_error_for_a_wrong_member_of_a_webhook_has_its_pointer(
 async def test_a_wrong_secret_is_not_repeated(
     service: ServiceUnderTest, alice: httpx.AsyncClient, secret: object
 ) -> None:
-    for path, body in [
-        ("/v1/webhooks", {"url": CALLBACK_URL, "secret": secret}),
-        ("/v1/calls", CALL_BODY | {"callback": {"url": CALLBACK_URL, "secret": secret}}),
+    for method, path, body, pointer in [
+        ("POST", "/v1/webhooks", {"url": CALLBACK_URL, "secret": secret}, "#/secret"),
+        ("PUT", "/v1/webhooks/by-name/agent", {"url": CALLBACK_URL, "secret": secret}, "#/secret"),
+        ("POST", "/v1/calls", CALL_BODY | {"callback": {"url": CALLBACK_URL, "secret": secret}}, "#/callback/secret"),
     ]:
-        problem = await assert_rejected(service, alice, "POST", path, json=body)
+        problem = await assert_rejected(service, alice, method, path, json=body)
 
         assert problem["status"] == 422
-        assert "secret" in problem["detail"]
+        assert problem["detail"].startswith(f"{pointer}: ")
+        assert [error["pointer"] for error in problem["errors"]] == [pointer]
         assert "hunter2" not in str(problem)
 
 
@@ -315,6 +323,7 @@ async def test_an_unknown_path_is_a_problem_too(service: ServiceUnderTest, alice
     problem = await assert_rejected(service, alice, "GET", f"https://ringback.example{path}")
 
     assert (problem["status"], problem["type"]) == (404, "/problems/unknown-path")
+    assert all(known in problem["detail"] for known in ("/ui", "/openapi.json", "/llms.txt"))
 
 
 @pytest.mark.parametrize(

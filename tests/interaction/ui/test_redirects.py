@@ -10,6 +10,18 @@ from tests.support.viewer_browser import sign_in
 TOOL = "/upstreams/git/tools/git_log"
 
 
+BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+async def test_a_browser_at_the_root_gets_to_the_dashboard(tmp_path: Path) -> None:
+    async with running_service(tmp_path, public_url=f"{PUBLIC_URL}/tools") as service:
+        client = await service.create_client("root")
+        root, other = [await client.get(f"https://ringback.example{path}", headers=BROWSER) for path in ("/", "/other")]
+
+    assert (root.status_code, root.headers["location"]) == (303, "/tools/ui")
+    assert other.status_code == 404
+
+
 async def test_every_button_leads_to_a_page_below_the_public_path_once(tmp_path: Path) -> None:
     async with running_service(tmp_path, public_url=f"{PUBLIC_URL}/tools") as service:
         client = await service.create_client("root")

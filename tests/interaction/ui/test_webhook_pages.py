@@ -55,6 +55,16 @@ async def test_the_list_shows_own_webhooks_with_what_they_hear_and_their_dead_de
     assert "Dead ones that were sent again since are not counted." in page
 
 
+async def test_the_page_of_a_calls_callback_says_who_registered_it(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    await end_call(service, alice, callback={"url": CALLBACK_URL})
+    (delivery,) = await service.read_deliveries("alice")
+
+    page = (await (await sign_in(service, "alice")).open(f"/webhooks/{delivery.webhook_id}")).text
+
+    assert "<dt>Registered by</dt><dd>a call, as its callback</dd>" in page
+
+
 async def test_a_failing_webhook_says_how_near_its_suspension_is(service: ServiceUnderTest) -> None:
     webhook_id = WebhookId(await register(await service.create_client("alice")))
 

@@ -63,7 +63,7 @@ async def test_an_unreachable_upstream_is_waited_for_and_then_reported(config: U
             await run_upstream_call(upstreams, "echo")
         (info,) = upstreams.tool_catalog.list_upstreams()
 
-    assert (info.state, info.last_error) == ("failing", problem)
+    assert (info.state, info.last_error, info.connections) == ("failing", problem, 0)
 
 
 async def test_a_call_waits_for_an_upstream_that_is_just_starting() -> None:

@@ -100,6 +100,7 @@ async def test_a_tool_answers_over_http_in_both_eras(era: str) -> None:
         assert stage.calls[0].meta["vendor/trace"] == "t1"  # pyright: ignore[reportGeneralTypeIssues] - any key may be there
         (info,) = upstreams.tool_catalog.list_upstreams()
         assert (info.state, info.protocol_version, info.last_error) == ("ready", era, None)
+        assert info.connections == 1
 
 
 @pytest.mark.parametrize("options", [{"json_response": True}, {"stateless_http": True}])

@@ -59,6 +59,7 @@ CALL_PARAMETERS: Final[StatementParameters] = {
         "result": [{"call_id": "call_-3"}],
     },
     "call_queue": {
+        "queued_upstreams": [{"upstreams": '["rare", "busy", "none"]'}],
         "queued": [{"upstream": "rare"}, {"upstream": "busy"}],
         "lease": [{"ids": NO_CALLS, "owner": "me", "token": "t", "until": FUTURE}],
         "take_turns": [{"upstream": "busy", "principals": '["alice"]'}],

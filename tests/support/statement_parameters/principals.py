@@ -94,6 +94,7 @@ PRINCIPAL_PARAMETERS: Final[StatementParameters] = {
         "open_deliveries": [{}],
         "failing_webhooks": [{}],
         "oldest_queued_call": [{}],
+        "first_lease_end": [{}],
         "count_events": [{}],
         "count_subscriptions": [{}],
     },

@@ -72,6 +72,7 @@ SERVICE_PARAMETERS: Final[StatementParameters] = {
     "leaders": {
         "acquire": [{"duty": "watch", "owner": "me", "until": FUTURE}],
         "release": [{"duty": "watch", "owner": "me"}],
+        "is_held": [{"duty": "watch"}],
     },
     "write_probe": {
         "write": [{"bytes": 4096}],

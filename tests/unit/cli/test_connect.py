@@ -64,6 +64,14 @@ def test_without_a_client_the_files_that_were_found_are_listed(run_connect: Conn
     )
 
 
+def test_in_the_home_folder_no_file_is_listed_twice(
+    run_connect: Connect, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+
+    assert run_connect().stdout == f"cursor          {home}/.cursor/mcp.json: 4 servers\n"
+
+
 def test_without_write_the_plan_is_shown_and_nothing_is_written(run_connect: Connect, home: Path) -> None:
     before = list_files(home)
 
@@ -76,6 +84,9 @@ def test_without_write_the_plan_is_shown_and_nothing_is_written(run_connect: Con
         "  linear: through `ringback mcp --upstream linear`\n"
         "  db: through `ringback mcp --upstream db`\n"
         "  old: stays. Its transport is SSE, which MCP has retired; give it its streamable HTTP URL.\n"
+        "The service needs these variables: GITHUB_TOKEN.\n"
+        f"Add each as a line NAME=VALUE to {home}/.config/ringback/environment (chmod 600). The service reads the file within "
+        "seconds.\n"
         "Nothing was written. Repeat the command with --write to write both files.\n"
         "`ringback mcp` starts the service when a client needs it. To start it with your session, add --service.\n"
     )

@@ -81,6 +81,22 @@ def test_a_healthy_service_is_asked_and_reported(run: Run, service: respx.MockRo
     assert {"service version", "service database", "service workers", "service upstreams", "webhooks"} <= asked.keys()
 
 
+def test_without_a_key_of_an_operator_it_says_what_nobody_has_checked(run: Run, service: respx.MockRouter) -> None:
+    ok, detail = find(run, "--url", SERVICE_URL)["service status"]
+
+    assert ok
+    assert "overdue deliveries and failing webhooks" in detail
+
+
+def test_a_role_that_no_node_runs_is_named(run: Run, service: respx.MockRouter) -> None:
+    service.get(f"{SERVICE_URL}/readyz").respond(200, json={"status": "ready", "degraded": ["role janitor"]})
+
+    ok, detail = find(run, "--url", SERVICE_URL)["service"]
+
+    assert not ok
+    assert "no node runs what it waits for: role janitor" in detail
+
+
 async def test_the_clocks_are_compared_when_the_status_arrives_and_not_after_slower_requests(
     service: respx.MockRouter,
 ) -> None:

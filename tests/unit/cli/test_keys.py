@@ -35,6 +35,14 @@ def test_a_key_is_printed_alone_so_that_a_script_can_take_it(run: Run, tmp_path:
     assert "not shown again" in created.stderr
 
 
+def test_an_unknown_choice_names_the_choices_without_the_kind_of_the_error(run: Run) -> None:
+    refused = run("keys", "create", "alice", "--scope", "everything")
+
+    assert refused.exit_code == 2
+    assert "'everything' is not one of 'calls'" in refused.stderr
+    assert "Value error" not in refused.stderr
+
+
 @pytest.mark.parametrize(
     "command", [("create", "alice"), ("list",), ("revoke", "key_01JD2VX0000000000000000000"), ("rotate",), ("sealed",)]
 )

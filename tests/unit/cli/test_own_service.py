@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ringback.cli.client_options import URL_DEFAULT, choose_service, start_own_service
+from ringback.cli.client_options import URL_DEFAULT, choose_service, run_with_client, start_own_service
 from ringback.cli.embedded_service.own_service import find_own_service
 from ringback.cli.embedded_service.paths import ServicePaths, find_paths
 from ringback.cli.embedded_service.runtime_file import (
@@ -29,6 +29,7 @@ from ringback.cli.embedded_service.runtime_file import (
 from ringback.cli.embedded_service.service_process import stop_service
 from ringback.cli.embedded_service.starter import ServiceNotStarted, ServiceStarter
 from ringback.cli.file_locks import is_locked, open_lock_file, try_lock
+from ringback.client import ConnectionFailed, RingbackClient
 from ringback.domain.clock import SystemClock
 from tests.support.limits import WAIT_SECONDS
 
@@ -224,6 +225,28 @@ def test_a_command_that_waits_starts_the_service_of_the_user_s_configuration(
     start_own_service(url, api_key)
 
     assert bool(started) is starts
+
+
+@pytest.mark.parametrize(
+    ("url", "has_config", "advice"),
+    [
+        (URL_DEFAULT, True, "`ringback listen` starts it now"),
+        (URL_DEFAULT, False, "No server responds"),
+        ("http://elsewhere:8090", True, "No server responds"),
+    ],
+)
+def test_a_command_without_the_users_own_service_says_how_it_starts_again(
+    paths: ServicePaths, url: str, advice: str, *, has_config: bool
+) -> None:
+    if has_config:
+        paths.config.parent.mkdir(parents=True)
+        paths.config.write_text("{}")
+
+    async def fail(_: RingbackClient) -> None:
+        raise ConnectionFailed("No server responds")
+
+    with pytest.raises(ConnectionFailed, match=advice):
+        run_with_client(url, None, fail)
 
 
 async def test_the_service_can_be_stopped(

@@ -107,6 +107,10 @@ def test_the_service_s_advice_names_a_command(run: Run, service: respx.MockRoute
         ("Request: POST /v1/webhooks/wh_1/verify. If", "Request: ringback webhooks verify wh_1. If"),
         ('Use PATCH /v1/webhooks/wh_1 {"state": "active"}', "Use ringback webhooks enable wh_1"),
         ("Register it: PUT /v1/webhooks/by-name/agent", "Register it: PUT /v1/webhooks/by-name/agent"),
+        (
+            "Send your API key: 'Authorization: Bearer rbk_…'. Create one: ringback keys create PRINCIPAL",
+            "Set your API key: RINGBACK_API_KEY or --api-key. Create one: ringback keys create PRINCIPAL",
+        ),
         ("Register a webhook for it: POST /v1/webhooks {", "Register a webhook for it: ringback webhooks add URL {"),
     ],
 )

@@ -342,3 +342,38 @@ def test_a_redelivery_by_filter_names_one_principal(run: Run) -> None:
 
     assert refused.exit_code == 2
     assert "--principal NAME" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "method", "path"),
+    [
+        (("webhooks", "show"), "GET", ""),
+        (("webhooks", "pause"), "PATCH", ""),
+        (("webhooks", "remove"), "DELETE", ""),
+        (("webhooks", "verify"), "POST", "/verify"),
+        (("webhooks", "rotate-secret"), "POST", "/rotate-secret"),
+        (("trigger",), "POST", "/test"),
+    ],
+)
+def test_a_webhook_is_found_by_its_name(
+    run: Run, service: respx.MockRouter, command: tuple[str, ...], method: str, path: str
+) -> None:
+    service.get("/v1/webhooks/by-name/inbox").respond(json=examples.WEBHOOK)
+    route = service.route(method=method, path=f"/v1/webhooks/{examples.WEBHOOK_ID}{path}").respond(409)
+
+    run(*command, "inbox")
+
+    assert route.called
+
+
+def test_deliveries_are_found_by_the_name_of_their_webhook(run: Run, service: respx.MockRouter) -> None:
+    service.get("/v1/webhooks/by-name/inbox").respond(json=examples.WEBHOOK)
+    listed = service.get("/v1/deliveries").respond(json={"deliveries": [], "next_cursor": None})
+    service.get(f"/v1/webhooks/{examples.WEBHOOK_ID}").respond(json=examples.WEBHOOK)
+    sent = service.post("/v1/deliveries/redeliver").respond(409)
+
+    run("deliveries", "list", "--webhook", "inbox")
+    run("deliveries", "redeliver", "--webhook", "inbox")
+
+    assert get_last_request(listed).url.params["webhook_id"] == examples.WEBHOOK_ID
+    assert parse_body(get_last_request(sent))["webhook_id"] == examples.WEBHOOK_ID

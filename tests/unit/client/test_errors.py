@@ -159,3 +159,19 @@ def test_an_api_key_that_is_invalid_in_a_header_is_rejected_and_not_quoted(api_k
         RingbackClient("http://ringback.example", api_key=api_key)
 
     assert "rbk_" not in str(caught.value)
+
+
+@pytest.mark.parametrize("endpoint", ["/mcp", "/mcp/git"])
+async def test_the_url_of_an_mcp_endpoint_is_named_with_the_part_to_leave_out(
+    respx_mock: respx.MockRouter, endpoint: str
+) -> None:
+    respx_mock.get(f"http://127.0.0.1:8090{endpoint}/v1/calls").respond(404, json={"jsonrpc": "2.0"})
+
+    async with RingbackClient(f"http://127.0.0.1:8090{endpoint}") as client:
+        with pytest.raises(UnexpectedAnswer) as caught:
+            [call async for call in client.calls()]
+
+    assert str(caught.value) == (
+        f"http://127.0.0.1:8090{endpoint} responded with 404, and not as Ringback. Leave '{endpoint}' out: the URL of the "
+        "service is http://127.0.0.1:8090"
+    )

@@ -23,6 +23,7 @@ def test_every_failure_has_advice_of_one_sentence() -> None:
     for advice in ADVICE.values():
         assert advice.endswith(".")
         assert ". " not in advice
+    assert "full name: search domains are not used" in (category_advice("name_not_found") or "")
     assert category_advice("delivered") is None
     assert category_advice("no category") is None
 

@@ -55,6 +55,7 @@ def test_any_other_call_ends_as_unknown(call: Call) -> None:
 
     assert isinstance(ending, CallCompletion)
     assert ending.outcome is CallOutcome.UNKNOWN
+    assert "Ringback was stopped, or stood still" in str(ending.error)
 
 
 def test_a_call_that_ran_and_was_queued_again_times_out_at_its_deadline() -> None:

@@ -5,8 +5,10 @@ import pytest
 
 from ringback.domain.event import EventName
 from ringback.domain.ids import CallId
+from ringback.domain.principal import Principal
 from ringback.domain.webhook import (
     DEFAULT_EVENTS,
+    WebhookOrigin,
     WebhookSecret,
     WebhookState,
     matches_event,
@@ -103,6 +105,15 @@ def test_a_webhook_of_one_call_gets_its_events_from_the_first() -> None:
     assert describe_webhook(of_one) == (
         "Receives call.finished, call.input_required of the call call_1, from its beginning."
     )
+
+
+def test_the_callback_of_a_session_gets_only_the_calls_that_name_it() -> None:
+    callback = replace(WEBHOOK, origin=WebhookOrigin.CALL, client_session_id="s1")
+
+    assert describe_webhook(callback) == (
+        "Receives call.finished, call.input_required of those of your calls that name this callback."
+    )
+    assert "those calls of alice that" in describe_webhook(callback, reader=Principal("operator"))
 
 
 def test_a_disabled_webhook_describes_that_it_gets_nothing() -> None:

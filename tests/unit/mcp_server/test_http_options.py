@@ -135,7 +135,12 @@ def test_a_parameter_in_another_spelling_is_refused_with_the_right_one(name: str
         ("Wait", "Write wait="),
         ("wait_seconds", "Write wait="),
         ("calback_secret", "A secret must not be in a URL"),
-        ("ringback_session", "The parameters are callback_url, client_session_id, correlation_id, webhook, wait"),
+        ("session", "Write client_session_id="),
+        ("Correlation", "Write correlation_id="),
+        ("ringback_session", "Write client_session_id="),
+        ("url", "Write callback_url="),
+        ("secret", "A secret must not be in a URL"),
+        ("ringback_user", "The parameters are callback_url, client_session_id, correlation_id, webhook, wait"),
     ],
 )
 def test_a_parameter_that_resembles_an_option_is_refused_with_the_right_one(name: str, advice: str) -> None:
@@ -147,7 +152,7 @@ def test_a_parameter_that_resembles_an_option_is_refused_with_the_right_one(name
 
 
 @pytest.mark.parametrize(
-    "name", ["session_id", "sessionId", "profile", "api_key", "token", "id", "client", "client_id", "x" * 5000]
+    "name", ["session_id", "sessionId", "profile", "key", "api_key", "token", "id", "client", "client_id", "x" * 5000]
 )
 def test_a_parameter_that_may_be_somebody_elses_is_ignored(name: str) -> None:
     assert read_http_options([], f"{name}=1".encode()) == HttpOptions()

@@ -10,7 +10,7 @@ from ringback.domain.upstreams import ToolConfig
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.http_options import parse_wait_parameter
 from ringback.mcp_server.request_context import RequestContext
-from ringback.mcp_server.wait_windows import POLL_SECONDS_MIN, WaitWindow, WaitWindows
+from ringback.mcp_server.wait_windows import POLL_SECONDS_DEFAULT, WaitWindow, WaitWindows
 from ringback.services.lifecycle import Lifecycle
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport
 from tests.support.clock import FakeClock
@@ -153,7 +153,8 @@ def test_the_window_is_the_urls_or_the_tools_or_the_upstreams_or_the_settings_an
     [
         (None, None, SETTING),
         (20.0, None, 20.0),
-        (0.0, None, POLL_SECONDS_MIN),
+        (0.0, None, POLL_SECONDS_DEFAULT),
+        (1.0, None, 1.0),
         (2.0, 30.0, 30.0),
         (None, 60.0, LONGEST),
         (9.0, 0.0, 0.0),

@@ -99,7 +99,7 @@ def test_an_open_breaker_leaves_no_share_and_a_half_open_one_a_single_probe(lane
 
 
 def test_an_origins_breaker_speaks_for_every_webhook_there(lanes: ConcurrencyLimiter) -> None:
-    lanes.update_origin_breakers({HERE: OPEN})
+    lanes.update_origin_breakers({HERE: OPEN}, now=START)
 
     assert (
         available_permits(lanes, make_verified_webhook()),
@@ -109,9 +109,12 @@ def test_an_origins_breaker_speaks_for_every_webhook_there(lanes: ConcurrencyLim
     lanes.acquire_permit(make_verified_webhook(), HERE, now=LATER)
     assert lanes.available_permits(make_verified_webhook(), HERE, now=LATER) == 0
 
-    lanes.update_origin_breakers({HERE: CLOSED_BREAKER})
-    assert available_permits(lanes, make_verified_webhook()) == 3
+    lanes.update_origin_breakers({HERE: CLOSED_BREAKER}, now=LATER)
     assert not lanes.has_failed_origin(HERE)
+    assert lanes.available_permits(make_verified_webhook(), HERE, now=LATER) == 0, (
+        "its backlog begins with one at a time"
+    )
+    assert available_permits(lanes, make_verified_webhook(), THERE) == 4
 
 
 def test_the_origin_whose_breaker_was_read_longest_ago_is_dropped_at_the_limit(
@@ -120,10 +123,10 @@ def test_the_origin_whose_breaker_was_read_longest_ago_is_dropped_at_the_limit(
     """Calls with a dead host each would fill the memory."""
     monkeypatch.setattr(concurrency_limiter, "FAILED_ORIGINS_MAX", 2)
     origins = [f"https://dead-{number}" for number in range(3)]
-    lanes.update_origin_breakers(dict.fromkeys(origins[:2], OPEN))
+    lanes.update_origin_breakers(dict.fromkeys(origins[:2], OPEN), now=START)
 
-    lanes.update_origin_breakers({origins[0]: OPEN})
-    lanes.update_origin_breakers({origins[2]: OPEN})
+    lanes.update_origin_breakers({origins[0]: OPEN}, now=START)
+    lanes.update_origin_breakers({origins[2]: OPEN}, now=START)
 
     assert [lanes.has_failed_origin(origin) for origin in origins] == [True, False, True]
 

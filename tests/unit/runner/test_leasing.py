@@ -1,7 +1,7 @@
 """Transactions of one process that are open at once never lease more calls than an upstream runs at once."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
 
 import pytest
@@ -15,6 +15,7 @@ from ringback.runner.leasing import CallLeasing, RunnerConfig
 from ringback.waits import LocalWaiter
 from tests.support.builders import START, make_call
 from tests.support.clock import FakeClock
+from tests.support.limits import WAIT_SECONDS
 
 pytestmark = pytest.mark.requirement("R34")
 
@@ -27,6 +28,10 @@ class FakeQueue:
     def __init__(self, queued: int) -> None:
         self.queued = queued
         self.answers = asyncio.Event()
+
+    async def find_queued_upstreams(self, _upstreams: Collection[str]) -> Collection[str]:
+        await self.answers.wait()
+        return {UPSTREAM} if self.queued else set()
 
     async def take_turn(self, _upstream: str, _principal: str) -> bool:
         await self.answers.wait()
@@ -72,6 +77,10 @@ class Node:
     def lease_queued(self, tx: FakeTransaction | None = None) -> "asyncio.Task[Sequence[Call]]":
         transaction = cast("Transaction", tx or FakeTransaction(self.queue))
         return asyncio.ensure_future(self.leasing.lease_queued(transaction, UPSTREAM, trusted_until=1.0))
+
+    def find_queued(self, *upstreams: str) -> "asyncio.Task[Sequence[str]]":
+        tx = cast("Transaction", FakeTransaction(self.queue))
+        return asyncio.ensure_future(self.leasing.find_queued_upstreams(tx, upstreams))
 
     def lease_new(self) -> "asyncio.Task[Call | None]":
         tx = cast("Transaction", FakeTransaction(self.queue))
@@ -182,3 +191,34 @@ async def test_a_call_whose_starter_goes_first_begins_after_the_commit_and_not_b
     for action in (*tx.committing, *tx.committed):
         action()
     assert node.begun == [leased]
+
+
+async def test_only_upstreams_with_queued_calls_are_leased_from() -> None:
+    node = Node(capacity=1, queued=1)
+    node.queue.answers.set()
+
+    assert await node.find_queued("time", UPSTREAM) == [UPSTREAM]
+    node.queue.queued = 0
+    assert await node.find_queued("time", UPSTREAM) == []
+
+
+async def test_the_only_upstream_is_leased_from_without_a_look_at_its_queue() -> None:
+    node = Node(capacity=1)
+
+    assert await asyncio.wait_for(node.find_queued(UPSTREAM), WAIT_SECONDS) == (UPSTREAM,)
+
+
+async def test_an_empty_queue_is_looked_at_again_if_a_start_was_refused_meanwhile() -> None:
+    node = Node(capacity=1)
+    node.queue.answers.set()
+    await node.lease_new()
+    node.queue.answers.clear()
+    looking = node.find_queued("time", UPSTREAM)
+    await asyncio.sleep(0)
+
+    refused = node.lease_new()
+    await node.answer()
+
+    assert (await looking, await refused) == ([], None)
+    node.leasing.release_capacity(UPSTREAM)
+    assert await node.woken.wait(0.0)

@@ -39,9 +39,9 @@ class Part(BaseModel):
         ({"labels": []}, "labels: Input should be an object"),
         ({"steps": [1, 2]}, "steps: It should have at most 1 item, not 2"),
         ([], "Input should be an object"),
-        ({"name": "a"}, "name: Extra inputs are not permitted. Did you mean 'names'?"),
-        ({"inner": [{"lable": 1}]}, "inner.0.lable: Extra inputs are not permitted. Did you mean 'label'?"),
-        ({"inner": [{"names": 1}]}, "inner.0.names: Extra inputs are not permitted"),
+        ({"name": "a"}, "name: There is no such name. Did you mean 'names'?"),
+        ({"inner": [{"lable": 1}]}, "inner.0.lable: There is no such name. Did you mean 'label'?"),
+        ({"inner": [{"names": 1}]}, "inner.0.names: There is no such name. The names are: label."),
     ],
 )
 def test_a_reason_names_no_type_of_python(value: Any, reason: str) -> None:

@@ -15,6 +15,7 @@ from ringback.domain.ids import CallId
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.sqlite.database import connect
+from ringback.storage.sqlite.statements import statements_on
 from ringback.storage.sqlite.transaction import SqliteTransaction
 from ringback.storage.sqlite.unit_of_work import run_to_completion
 from tests.support.builders import make_event, make_webhook
@@ -79,7 +80,8 @@ def connection(tmp_path: Path) -> Generator[sqlite3.Connection]:
 @pytest.fixture
 def tx(connection: sqlite3.Connection) -> SqliteTransaction:
     sealer = make_sealer()
-    return SqliteTransaction(connection, sealer=sealer, webhook_reader=CachingWebhookReader(sealer), now=START)
+    reader = CachingWebhookReader(sealer)
+    return SqliteTransaction(connection, statements_on(connection), sealer=sealer, webhook_reader=reader, now=START)
 
 
 def copy(connection: sqlite3.Connection, webhook: Webhook, count: int, *, suffix: str = "") -> None:

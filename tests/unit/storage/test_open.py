@@ -49,7 +49,7 @@ async def test_written_rows_are_kept_when_the_file_is_opened_again(path: Path) -
 
 async def test_a_second_service_on_the_same_file_is_refused_with_the_process_id_of_the_first(path: Path) -> None:
     async with opening(path):
-        with pytest.raises(StoreUnavailable, match=f"process {os.getpid()}.* another database file"):
+        with pytest.raises(StoreUnavailable, match=f"process {os.getpid()}.* RINGBACK_DATABASE_URL or --database"):
             async with opening(path):
                 raise NotImplementedError
 

@@ -49,6 +49,14 @@ def test_the_password_is_in_the_environment_and_not_in_the_arguments(
     assert (tmp_path / "dump").stat().st_mode & 0o777 == 0o600
 
 
+def test_settings_of_the_server_do_not_reach_the_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "pg_dump", monkeypatch)
+
+    dump_database("postgresql://db.example/calls?jit=off&sslmode=require", tmp_path / "dump")
+
+    assert "--dbname=postgresql://db.example/calls?sslmode=require" in read_call(tmp_path)[0]
+
+
 def test_a_password_file_of_the_url_is_named_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, "pg_restore", monkeypatch)
 

@@ -133,6 +133,7 @@ def find_scans(steps: Sequence[str]) -> Sequence[str]:
 @pytest.mark.parametrize(
     ("noun", "name", "index"),
     [
+        ("call_queue", "queued_upstreams", "calls_queued"),
         ("call_queue", "queued", "calls_queued"),
         ("scheduled_calls", "queue_due", "calls_scheduled"),
         ("scheduled_calls", "next", "calls_scheduled"),

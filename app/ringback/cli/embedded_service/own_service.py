@@ -29,6 +29,17 @@ def find_own_service(default_url: str) -> "RunningService | None":
     return None if _is_listened_at(default_url) else running
 
 
+def has_stopped_service() -> bool:
+    """Whether the user's own service has a configuration and does not run."""
+    if importlib.util.find_spec("fcntl") is None:
+        return False  # Windows
+    from ringback.cli.embedded_service.paths import find_paths  # noqa: PLC0415 - needs fcntl
+    from ringback.cli.embedded_service.runtime_file import read_running_service  # noqa: PLC0415 - needs fcntl
+
+    paths = find_paths(os.environ)
+    return paths.config.exists() and read_running_service(paths) is None
+
+
 def start_configured_service() -> None:
     """Start the user's own service if it has a configuration and does not run. A failure ends the command."""
     if importlib.util.find_spec("fcntl") is None or importlib.util.find_spec("fastapi") is None:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.roles import Role
 from ringback.keyring import KEY_FILE_SUFFIX, key_ring_source, load_key_ring
 from ringback.resealing import count_sealed_by_key
 from ringback.service_database import open_shared_store
+from ringback.services.insights.missing_roles import find_missing_roles, has_node
 from ringback.services.sealing_keys import differing_keys_detail, find_differing_keys
 from ringback.settings import Settings, SettingsError
 from ringback.storage.open import check_integrity, find_missing_log, inspect_server
@@ -24,11 +26,17 @@ if TYPE_CHECKING:
 
 CLOCK_SKEW_SECONDS_MAX: Final = 60.0
 """A fifth of the 300 s by which a signature's timestamp may differ; network and retries use the rest."""
+OVERDUE_SECONDS_MAX: Final = 300.0
+"""The longest pause of a circuit breaker: a delivery that is due for longer waits for something else."""
 QUEUE_AGE_SECONDS_MAX: Final = 300.0
 """As the alert rule RingbackCallsQueued (scripts/deploy/alerts.yaml)."""
 NODE_CONNECTIONS_MAX: Final = 16
 """Of one node: the store's `ConnectionLimits`, and one for notifications. A test compares them."""
 
+_STANDBY: Final = (
+    "It is a standby, which only reads. Name the primary in RINGBACK_DATABASE_URL, or all servers and "
+    "target_session_attrs=read-write."
+)
 IsOpen = Callable[[], Awaitable[bool]]
 """Whether the service that runs on the database needs no API key."""
 
@@ -81,6 +89,8 @@ async def _check_server(settings: Settings, *, is_open: IsOpen) -> list[Finding]
     shown = describe_database(settings.database_url)
     try:
         server = await inspect_server(settings.database_url)
+        if server.is_standby:
+            return [key, *describe_server(server, now=SystemClock().wall_time())]
         async with open_shared_store(settings) as store:
             await store.write(lambda tx: tx.write_probe.write_probe_row())
             return [
@@ -109,7 +119,7 @@ def describe_server(server: "ServerReport", *, now: datetime) -> list[Finding]:
 def _check_server_kind(server: "ServerReport") -> Finding:
     about = "database server"
     if server.is_standby:
-        return Finding(about, False, "It is a standby, which only reads. Name the primary in RINGBACK_DATABASE_URL.")
+        return Finding(about, False, _STANDBY)
     if not server.is_durable:
         return Finding(about, False, "fsync is off: a crash of the server loses acknowledged calls. Set fsync = on.")
     return Finding(about, True, f"PostgreSQL {server.version}")
@@ -199,7 +209,12 @@ def _check_key_ring(settings: Settings) -> Finding:
 async def _check_store(store: Store, settings: Settings, *, is_open: IsOpen) -> list[Finding]:
     keys = [key for key in await store.read(lambda tx: tx.api_keys.list_all()) if key.revoked_at is None]
     principals = {key.principal for key in keys}
-    found = [await _check_sealed(store, settings), await _check_queue(store)]
+    found = [
+        await _check_sealed(store, settings),
+        await _check_queue(store),
+        await _check_deliveries(store),
+        *await check_roles_run(store),
+    ]
     if settings.auth == "off":
         return [*found, Finding("API keys", True, "authentication is off, on this machine only")]
     if not keys and settings.oidc_issuer is None and await is_open():
@@ -209,7 +224,13 @@ async def _check_store(store: Store, settings: Settings, *, is_open: IsOpen) -> 
             *found,
             Finding("API keys", False, "There is none, so no client has access. Run: ringback keys create PRINCIPAL"),
         ]
-    return [*found, Finding("API keys", True, f"{len(keys)} of {len(principals)} principals")]
+    return [*found, Finding("API keys", True, _count_keys(len(keys), len(principals)))]
+
+
+def _count_keys(keys: int, principals: int) -> str:
+    return (
+        f"{keys} {'key' if keys == 1 else 'keys'}, of {principals} {'principal' if principals == 1 else 'principals'}"
+    )
 
 
 async def _check_queue(store: Store) -> Finding:
@@ -230,6 +251,49 @@ async def _check_queue(store: Store) -> Finding:
     return Finding(
         "queue", True, "no call is queued" if age is None else f"the oldest call has waited for {max(age, 0):.0f} s"
     )
+
+
+async def check_roles_run(store: Store) -> list[Finding]:
+    """Whether nodes run the roles that work waits for. A database of one process has none of others."""
+    if store.is_exclusive:
+        return []
+    if missing := await find_missing_roles(store):
+        detail = (
+            f"Work has waited for a minute for a role that no node runs: {', '.join(missing)}. Start a node with it."
+        )
+        return [Finding("roles of nodes", False, detail)]
+
+    async def lacks_janitor(tx: Transaction) -> bool:
+        return await has_node(tx, Role.RUNNER) and not await has_node(tx, Role.JANITOR)
+
+    if await store.read(lacks_janitor):
+        detail = (
+            "No node runs the role janitor: what a dead node leaves is not recovered, and nothing expires. Start one."
+        )
+        return [Finding("roles of nodes", False, detail)]
+    return [Finding("roles of nodes", True, "no work waits for a role that no node runs")]
+
+
+async def _check_deliveries(store: Store) -> Finding:
+    """Whether callbacks wait longer than any pause of a circuit breaker."""
+
+    async def read_age(tx: Transaction) -> float:
+        due = await tx.delivery_queue.next_due_at()
+        return 0.0 if due is None else (tx.now() - due).total_seconds()
+
+    return describe_overdue("deliveries", await store.read(read_age))
+
+
+def describe_overdue(about: str, age_seconds: float) -> Finding:
+    """How long the oldest due delivery has waited."""
+    if age_seconds > OVERDUE_SECONDS_MAX:
+        return Finding(
+            about,
+            False,
+            f"the oldest due one waits for {age_seconds:.0f} s. Does a node with the role dispatcher run? "
+            "Else its webhook's breaker is open, or the receivers are slow.",
+        )
+    return Finding(about, True, "none is overdue")
 
 
 async def _check_sealed(store: Store, settings: Settings) -> Finding:

@@ -81,7 +81,11 @@ def _check_readiness(url: str, response: httpx.Response) -> Finding:
         )
         return Finding("service", True, detail)
     if degraded:
-        if "RINGBACK_SECRET_KEYS" in degraded:
+        if "role " in degraded:
+            detail = (
+                f"{url} accepts work, but no node runs what it waits for: {degraded} (RINGBACK_ROLES, serve --roles)."
+            )
+        elif "RINGBACK_SECRET_KEYS" in degraded:
             detail = (
                 f"{url} accepts work, but lacks a key of other nodes. All nodes need the same RINGBACK_SECRET_KEYS."
             )

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from ringback import __version__
 from ringback.cli.client_options import collect_first, create_client
-from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding
+from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding, describe_overdue
 from ringback.cli.installation_checks.upstreams import check_listed_tools
 from ringback.client import ClientError, Forbidden, ServiceStatus, Webhook
 from ringback.domain.clock import Clock
@@ -14,8 +14,10 @@ from ringback.domain.principal import ALL_PRINCIPALS
 from ringback.domain.validation import is_loopback
 from ringback.settings import Settings
 
-OVERDUE_SECONDS_MAX: Final = 300.0
-"""The longest pause of a circuit breaker: a delivery that is due for longer waits for something else."""
+_NOT_ASKED: Final = (
+    "not asked: give a key with the scope admin (--api-key). Without it nobody has checked the service's workers, keys, "
+    "upstreams, overdue deliveries and failing webhooks."
+)
 FAILING_WEBHOOKS_SHOWN_MAX: Final = 10
 """An operator mends a few at a time; the count says how many there are."""
 
@@ -33,7 +35,7 @@ def is_elsewhere(service_url: str, settings: Settings) -> bool:
 async def check_running_service(url: str, api_key: str | None, *, lists_tools: bool, clock: Clock) -> list[Finding]:
     """The service's own checks, for a key with the scope `admin`. `lists_tools`: this machine cannot list them itself."""
     if not api_key:
-        return [Finding("service status", True, "not asked: give a key with the scope admin (--api-key)")]
+        return [Finding("service status", True, _NOT_ASKED)]
     try:
         async with (
             create_client(url, api_key) as client,
@@ -115,15 +117,7 @@ def _check_service_keys(status: ServiceStatus) -> Finding:
 
 
 def _check_queue(status: ServiceStatus) -> Finding:
-    age = status.oldest_due_delivery_age_seconds
-    if age > OVERDUE_SECONDS_MAX:
-        return Finding(
-            "service deliveries",
-            False,
-            f"the oldest due one waits for {age:.0f} s. Does a node with the role dispatcher run? "
-            "Else its webhook's breaker is open, or the receivers are slow.",
-        )
-    return Finding("service deliveries", True, "none is overdue")
+    return describe_overdue("service deliveries", status.oldest_due_delivery_age_seconds)
 
 
 def _check_upstreams(status: ServiceStatus) -> list[Finding]:

@@ -23,6 +23,14 @@ class CallSnapshot:
     progress: Progress | None
     input_requests: Mapping[str, InputRequest] = field(repr=False)
 
+    @property
+    def client_session_id(self) -> str | None:
+        return self.handle.client_session_id
+
+    @property
+    def correlation_id(self) -> str | None:
+        return self.handle.correlation_id
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedCall:

@@ -12,12 +12,14 @@ from ringback.domain.errors import NotFound, Unavailable
 from ringback.domain.insights import ClientSession, InsightsOverview
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.roles import Role
 from ringback.domain.upstream_logins import CredentialsScope
 from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.upstreams import SkippedUpstream, ToolCatalog, ToolInfo, UpstreamInfo
 from ringback.domain.usage import StoreTotals, Usage
 from ringback.measurements import Measurements
 from ringback.protocol.upstream_logins import login_command
+from ringback.services.insights.missing_roles import find_missing_roles
 from ringback.services.insights.overviews import OverviewReader
 from ringback.services.insights.readiness import WriteHealthCheck
 from ringback.services.insights.sessions import SESSION_PAGE_SIZE, SessionInsights, SessionReader
@@ -285,6 +287,10 @@ class Insights:
     async def lacks_keys(self) -> bool:
         """Whether other nodes seal with a key that this node does not have."""
         return await self._store.read(lambda tx: tx.sealing_keys.lacks_any())
+
+    async def find_missing_roles(self) -> Sequence[Role]:
+        """The roles that work of the service waits for and that no node runs."""
+        return await find_missing_roles(self._store)
 
 
 def _with_totals(own: UpstreamInfo, total: UpstreamInfo) -> UpstreamInfo:

@@ -8,7 +8,7 @@ import asyncpg
 
 from ringback.domain.errors import StoreUnavailable
 from ringback.storage.copying.source import CopiedTable, Key, Row
-from ringback.storage.postgres.driver import SERVER_SETTINGS
+from ringback.storage.postgres.driver import SERVER_SETTINGS, connect_driver
 from ringback.storage.postgres.errors import to_store_unavailable
 from ringback.storage.postgres.migrator import migrate_database
 from ringback.storage.postgres.statements import load_sql
@@ -32,7 +32,7 @@ async def open_target(url: str) -> AsyncGenerator["CopyTarget"]:
     """The database with this version's tables. Errors of PostgreSQL are raised as `StoreUnavailable`."""
     try:
         await migrate_database(url, for_copy=True)
-        connection = await asyncpg.connect(url, server_settings=COPY_SETTINGS)
+        connection = await connect_driver(url, server_settings=COPY_SETTINGS)
         try:
             yield CopyTarget(connection)
         finally:

@@ -2,13 +2,14 @@
 
     write(work) ─▶ lane ─▶ a connection ─▶ BEGIN ─▶ the unit ─▶ COMMIT ─▶ caller, end actions, waiters of this and other nodes
     read(work) ──▶ lane ─▶ a connection ─▶ one snapshot
-    scan(who, work) ─▶ the same on connections of its own, in turns between principals
+    scan(who, work) ─▶ the same in a lane of its own, in turns between principals
 
 Units run at the same time, on one node and on several, and lock what they decide about (`domain.ports`). PostgreSQL lets units
 that commit at the same moment share one flush of its log.
 
     store            open, close, write, read, scan, and the clock that all nodes share
-    lanes            waiting units, and the connections that run them
+    lanes            waiting units, and how many of each kind run at once
+    node_connections the connections of the node, which all lanes share
     unit_of_work     runs a unit in a transaction, again after a conflict, and refuses one that waits for anything else
     transaction      what a unit of work sees: the row classes of `storage.rows`
     log_appends      appends to logs, one statement for each step

@@ -10,6 +10,7 @@ statement_timeout             a statement that waits for a lock or a dead disk e
 lock_timeout                  the same, earlier, for a row that another unit does not release
 idle_in_transaction_…         a node that is stopped (SIGSTOP, a paused VM) within a unit loses the unit, not the others
 transaction_timeout           the same for a node that was cut off within a message, which is not idle (PostgreSQL 17 or later)
+idle_session_timeout = 0      connections wait idle for the next unit, and for notifications
 tcp_keepalives_…              PostgreSQL notices a node whose network was cut, and releases its locks
 application_name              says which node a connection belongs to, in pg_stat_activity
 """
@@ -19,7 +20,9 @@ from typing import Any, Final, Protocol, cast
 
 import asyncpg
 
+from ringback.domain.errors import StoreUnavailable
 from ringback.storage.rows.statements import Row
+from ringback.storage.url_parameters import find_missing_file, to_driver_url
 
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
 """Long enough for TLS over a slow network; a caller waits for it when the database cannot be reached."""
@@ -34,6 +37,7 @@ IDLE_IN_TRANSACTION_SECONDS: Final = 10.0
 TRANSACTION_SECONDS: Final = 40.0
 """More than two statements that wait as long as they may; a unit takes milliseconds."""
 TRANSACTION_TIMEOUT_VERSION: Final = 17
+IDLE_SESSION_TIMEOUT_VERSION: Final = 14
 STATEMENTS_CACHED: Final = 1024
 """Some 250 statements, in their two forms: each is parsed and planned once for a connection."""
 
@@ -95,30 +99,65 @@ async def connect(
     *,
     server_settings: dict[str, str] | None = None,
     answer_timeout_seconds: float | None = ANSWER_TIMEOUT_SECONDS,
+    transaction_seconds: float = TRANSACTION_SECONDS,
 ) -> ListeningConnection:
-    """A connection with the settings above, and with these in their place or besides."""
-    connection = await asyncpg.connect(  # pyright: ignore[reportUnknownMemberType] - its hints are partial
-        _plain_scheme(url),
-        timeout=CONNECT_TIMEOUT_SECONDS,
-        command_timeout=answer_timeout_seconds,
-        statement_cache_size=STATEMENTS_CACHED,
-        max_cached_statement_lifetime=0,
+    """A connection with the settings above, and with these in their place or besides. 0: a transaction takes any time.
+
+    PostgreSQL 17 or later ends the connection when a transaction takes too long. A statement is sent in several messages. If
+    the network is cut after some of them, and a proxy keeps the server's side open, the server waits for the rest with all
+    locks of the transaction. To it the session is active, so no other timeout ends it, and all nodes that need one of these
+    locks wait for as long as the proxy lives.
+    """
+    connection = await connect_driver(
+        url,
         server_settings=SERVER_SETTINGS | (server_settings or {}),
+        answer_timeout_seconds=answer_timeout_seconds,
+        transaction_seconds=transaction_seconds,
     )
     return cast("ListeningConnection", connection)
 
 
-async def connect_for_units(url: str) -> Connection:
-    """A connection for units of work: PostgreSQL 17 or later ends it when a transaction takes too long.
-
-    A statement is sent in several messages. If the network is cut after some of them, and a proxy keeps the server's side open,
-    the server waits for the rest with all locks of the transaction. To it the session is active, so no other timeout ends it,
-    and all nodes that need one of these locks wait for as long as the proxy lives.
-    """
-    connection = await connect(url)
-    if connection.get_server_version().major >= TRANSACTION_TIMEOUT_VERSION:
-        await connection.execute(f"SET transaction_timeout = '{1000 * TRANSACTION_SECONDS:.0f}ms'")
+async def connect_driver(
+    url: str,
+    *,
+    server_settings: dict[str, str],
+    answer_timeout_seconds: float | None = None,
+    transaction_seconds: float = 0.0,
+) -> "asyncpg.Connection[asyncpg.Record]":
+    """The driver's own connection with these settings only. Raises `StoreUnavailable` if a file of certificates is missing."""
+    if missing := find_missing_file(url):
+        raise StoreUnavailable(f"The database cannot be reached: {missing}", needs_operator=True)
+    connection: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(  # pyright: ignore[reportUnknownMemberType] - its hints are partial
+        to_driver_url(_plain_scheme(url)),
+        timeout=CONNECT_TIMEOUT_SECONDS,
+        command_timeout=answer_timeout_seconds,
+        statement_cache_size=STATEMENTS_CACHED,
+        max_cached_statement_lifetime=0,
+        server_settings=server_settings,
+    )
+    try:
+        await _set_timeouts(connection, transaction_seconds)
+    except BaseException:
+        connection.terminate()
+        raise
     return connection
+
+
+async def _set_timeouts(connection: "asyncpg.Connection[asyncpg.Record]", transaction_seconds: float) -> None:
+    """Settings that older servers do not know, in the place of what the role or the database has."""
+    version = connection.get_server_version().major
+    settings: list[str] = []
+    if version >= IDLE_SESSION_TIMEOUT_VERSION:
+        settings.append("SET idle_session_timeout = 0")
+    if version >= TRANSACTION_TIMEOUT_VERSION:
+        settings.append(f"SET transaction_timeout = '{1000 * transaction_seconds:.0f}ms'")
+    if settings:
+        await connection.execute("; ".join(settings))
+
+
+async def connect_for_units(url: str) -> Connection:
+    """A connection for units of work, each of which takes milliseconds."""
+    return await connect(url)
 
 
 def _plain_scheme(url: str) -> str:

@@ -3,10 +3,12 @@
 a conflict with another unit (deadlock, unique index)      the unit runs again, then StoreUnavailable
 the server, its disk or the way to it                       StoreUnavailable: try again
 a password, a database that does not exist, damage          StoreUnavailable: an operator must act
+a parameter or a certificate of the database URL            the same
 text that PostgreSQL cannot store                           InvalidRequest
 anything else                                               the error itself: a bug
 """
 
+import ssl
 from typing import Final
 
 import asyncpg
@@ -38,6 +40,10 @@ _LOST_CONNECTIONS: Final = (
 )
 _OPERATOR_CLASSES: Final = ("28", "3D", "XX", "42501")
 """Wrong password or role; no such database; damaged data; a missing privilege."""
+_SETTING_CODES: Final = frozenset({"42704", "22023"})
+"""A setting that the server does not know, or a value that it does not take. Only a connection that opens raises them here."""
+_NO_TLS: Final = "rejected SSL upgrade"
+"""In the driver's words for a server without TLS."""
 _UNAVAILABLE_CLASSES: Final = ("53", "57", "58", "08", "55P03", "25006")
 """No space, memory or connection left; operator intervention; system errors; connections; a lock that was not free in
 time; and a server that only reads, as a standby does."""
@@ -76,19 +82,38 @@ def to_store_unavailable(error: BaseException) -> StoreUnavailable:
             "The database cannot be used now: the connection was lost. Try again."
         )  # the driver's words are internals
     reason = _describe(error)
+    if advice := _find_fault_of_url(error):
+        return StoreUnavailable(f"{advice}: {reason}.", needs_operator=True)
     if _code(error).startswith(_OPERATOR_CLASSES):
         return StoreUnavailable(f"PostgreSQL refuses: {reason}.", needs_operator=True)
     return StoreUnavailable(f"The database cannot be used now: {reason}. Try again.")
 
 
+def _find_fault_of_url(error: BaseException) -> str | None:
+    """What an operator must change about the URL, in the words before the reason."""
+    if _code(error) in _SETTING_CODES:
+        return "Remove or correct a parameter of the database URL, which PostgreSQL takes for a setting"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "Correct sslrootcert or the host of the database URL, or the certificate of PostgreSQL"
+    if isinstance(error, ConnectionError) and _NO_TLS in str(error):
+        return "The sslmode of the database URL needs TLS, which PostgreSQL does not offer. Set ssl = on, or correct it"
+    return "The database URL is not valid" if isinstance(error, asyncpg.ClientConfigurationError) else None
+
+
 def _describe(error: BaseException) -> str:
     if isinstance(error, FileNotFoundError):
         return "there is no Unix socket of PostgreSQL at this place, so it does not run or its URL is wrong"
-    return str(error) or type(error).__name__
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return "no server of the database URL is one that its target_session_attrs asks for"
+    if isinstance(error, TimeoutError):
+        return str(error) or "it did not answer in time"
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
 def _is_driver_internal(error: BaseException) -> bool:
     """Whether the driver raised this about a connection that it lost, rather than the server or the system."""
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return False
     return isinstance(error, asyncpg.ConnectionDoesNotExistError | EOFError) or (
         isinstance(error, asyncpg.InternalClientError | asyncpg.InterfaceError) and is_connection_lost(error)
     )

@@ -31,9 +31,10 @@ async def migrate_database(
     """Apply the missing migrations; return what was missing.
 
     Raises `StoreUnavailable` if this code may not run on the database, and, unless it is `for_copy`, if the database is an
-    unfinished copy. Errors of PostgreSQL are raised as they are.
+    unfinished copy. A standby is refused. Errors of PostgreSQL are raised as they are.
     """
     async with _connected(url) as connection:
+        await _require_primary(connection)
         if not for_copy:
             await _require_no_unfinished_copy(connection)
         state = await _read_state(connection, migrations or load_migrations())
@@ -50,7 +51,7 @@ async def read_schema_state(url: str) -> SchemaState:
 
 @asynccontextmanager
 async def _connected(url: str) -> AsyncGenerator[Connection]:
-    connection = await connect(url, answer_timeout_seconds=None)
+    connection = await connect(url, answer_timeout_seconds=None, transaction_seconds=0)
     try:
         (row,) = await connection.fetch(_SQL["version"].writing)
         if row["number"] < VERSION_MIN:
@@ -61,6 +62,16 @@ async def _connected(url: str) -> AsyncGenerator[Connection]:
         yield connection
     finally:
         await connection.close()
+
+
+async def _require_primary(connection: Connection) -> None:
+    (found,) = await connection.fetch(_SQL["is_standby"].writing)
+    if found["is_standby"]:
+        raise StoreUnavailable(
+            "This PostgreSQL server is a standby, which only reads. Name the primary in the database URL, or all servers and "
+            "target_session_attrs=read-write: postgresql://user:password@one,two/database?target_session_attrs=read-write",
+            needs_operator=True,
+        )
 
 
 async def _require_no_unfinished_copy(connection: Connection) -> None:

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ringback.backoff import Backoff
 from ringback.domain import jsontext
@@ -68,6 +68,7 @@ class NodeNotifications:
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
+        self._warned_of_foreign = False
 
     async def open(self) -> None:
         """Listen from now on. Raises the errors of the driver."""
@@ -138,8 +139,12 @@ class NodeNotifications:
         self._has_work.set()
 
     def _receive(self, payload: str) -> None:
-        topics: Sequence[str] = jsontext.loads(payload)
-        if EVERYTHING in topics:
+        """Any role of the database may send to the channel: what is no list of topics says that anything may have changed."""
+        topics = parse_payload(payload)
+        if topics is None and not self._warned_of_foreign:
+            self._warned_of_foreign = True
+            log.warning("store.foreign_notification", extra={"channel": CHANNEL})
+        if topics is None or EVERYTHING in topics:
             self._signals.notify_all()
         else:
             self._signals.notify(topics)
@@ -162,6 +167,18 @@ class NodeNotifications:
         gathered, self._gathered = list(self._gathered), {}
         for payload in build_payloads(gathered):
             await connection.execute(_SQL["notify"].writing, CHANNEL, payload)
+
+
+def parse_payload(payload: str) -> Sequence[str] | None:
+    """The topics of a payload; None if this version did not write it."""
+    try:
+        members = jsontext.loads(payload)
+    except ValueError:
+        return None
+    if not isinstance(members, list):
+        return None
+    topics = [each for each in cast("list[object]", members) if isinstance(each, str)]
+    return topics if len(topics) == len(cast("list[object]", members)) else None
 
 
 def build_payloads(topics: Sequence[str]) -> Sequence[str]:

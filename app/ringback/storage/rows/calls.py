@@ -175,6 +175,10 @@ class SqlCallCompletions(SqlRows, noun="call_completions"):
 class SqlCallQueue(SqlCallReader, noun="call_queue"):
     """Implements `domain.call_rows.CallQueue`."""
 
+    async def find_queued_upstreams(self, upstreams: Collection[str]) -> Collection[str]:
+        rows = await self._sql.fetch_all("queued_upstreams", upstreams=self._sql.array(upstreams))
+        return {row["upstream"] for row in rows}
+
     async def lease_queued(
         self, upstream: str, *, owner: str, token: str, until: datetime, limit: int
     ) -> Sequence[Call]:
@@ -234,7 +238,13 @@ class SqlScheduledCalls(SqlRows, noun="scheduled_calls"):
     """Implements `domain.call_rows.ScheduledCalls`."""
 
     async def queue_due(self, *, now: datetime, limit: int) -> datetime | None:
+        next_start_at = await self._find_next()
+        if next_start_at is None or next_start_at > now:
+            return next_start_at
         await self._sql.execute("queue_due", now=instant_to_column(now), limit=limit)
+        return await self._find_next()
+
+    async def _find_next(self) -> datetime | None:
         row = await self._sql.fetch_one("next")
         return None if row is None else column_to_instant(row["not_before"])
 

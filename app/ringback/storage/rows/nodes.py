@@ -20,6 +20,10 @@ class SqlLeaders(SqlRows, noun="leaders"):
     async def release(self, duty: str, *, owner: str) -> None:
         await self._sql.execute("release", duty=duty, owner=owner)
 
+    async def is_held(self, duty: str, *, now: datetime) -> bool:
+        (row,) = await self._sql.fetch_all("is_held", duty=duty, now=instant_to_column(now))
+        return bool(row["is_held"])
+
 
 class SqlWebhookRates(SqlRows, noun="webhook_rates"):
     """Implements `domain.node_rows.WebhookRateRows`."""

@@ -44,6 +44,10 @@ class SqlUsage(SqlRows, noun="usage"):
         (row,) = await self._sql.fetch_all("oldest_queued_call", scan=QUEUES_VISITED_MAX)
         return None if row["queued_since"] is None else column_to_instant(row["queued_since"])
 
+    async def first_lease_end(self) -> datetime | None:
+        (row,) = await self._sql.fetch_all("first_lease_end")
+        return None if row["lease_until"] is None else column_to_instant(row["lease_until"])
+
     async def _count(self, statement: str, column: str, **parameters: int) -> Mapping[str, int]:
         return {row[column]: row["count"] for row in await self._sql.fetch_all(statement, **parameters)}
 

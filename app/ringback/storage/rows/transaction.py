@@ -1,8 +1,8 @@
 """What a unit of work sees of the store."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
+from typing import Any, get_type_hints
 
 from ringback.storage.rows.api_keys import SqlApiKeys
 from ringback.storage.rows.call_histories import SqlCallHistories, SqlCallResumes
@@ -44,13 +44,25 @@ from ringback.storage.rows.webhooks import (
 )
 
 
+class _RowsAtFirstUse:
+    """Makes the rows of a transaction, and puts them in its own place."""
+
+    __slots__ = ("_name", "_row_class")
+
+    def __init__(self, name: str, row_class: Callable[[UnitContext], Any]) -> None:
+        self._name = name
+        self._row_class = row_class
+
+    def __get__(self, transaction: "SqlTransaction", owner: type[Any]) -> Any:
+        rows = transaction.__dict__[self._name] = self._row_class(transaction.unit)
+        return rows
+
+
 class SqlTransaction:
     """Implements `domain.ports.Transaction` but for the rows that each database has in its own way.
 
     Each annotation is one kind of rows. An object of it is made at its first use, because a unit of work uses few of them.
     """
-
-    _row_classes: ClassVar[Mapping[str, Callable[[UnitContext], Any]]]
 
     call_completions: SqlCallCompletions
     scheduled_calls: SqlScheduledCalls
@@ -106,8 +118,8 @@ class SqlTransaction:
     scheduling_time: SqlSchedulingTime
 
     def __init_subclass__(cls) -> None:
-        hints = get_type_hints(cls)
-        cls._row_classes = {name: hint for name, hint in hints.items() if not name.startswith("_")}
+        for name, row_class in get_type_hints(cls).items():
+            setattr(cls, name, _RowsAtFirstUse(name, row_class))
 
     def __init__(self, unit: UnitContext) -> None:
         self.unit = unit
@@ -115,15 +127,6 @@ class SqlTransaction:
         self.committing_actions: list[Callable[[], None]] = []
         self.commit_actions: list[Callable[[], None]] = []
         self.rollback_actions: list[Callable[[], None]] = []
-
-    if not TYPE_CHECKING:  # a type checker would accept every name
-
-        def __getattr__(self, name: str) -> Any:
-            if name not in self._row_classes:
-                raise AttributeError(name)
-            rows = self._row_classes[name](self.unit)
-            setattr(self, name, rows)
-            return rows
 
     def now(self) -> datetime:
         return self.unit.now

@@ -47,7 +47,8 @@ class FileLock:
             holder = os.pread(descriptor, _DIGITS, 0).decode(errors="replace").strip() or "unknown"
             os.close(descriptor)
             raise StoreUnavailable(
-                f"Another service (process {holder}) already serves this database. Stop it, or use another database file."
+                f"Another service (process {holder}) already serves this database. Stop it, or name another "
+                "database: RINGBACK_DATABASE_URL or --database."
             ) from None
         except OSError as error:
             os.close(descriptor)

@@ -39,6 +39,7 @@ from ringback.storage.sqlite.database import (
 )
 from ringback.storage.sqlite.group_queue import GroupQueue
 from ringback.storage.sqlite.integrity import DatabaseIntegrity
+from ringback.storage.sqlite.statements import statements_on
 from ringback.storage.sqlite.transaction import SqliteTransaction
 from ringback.storage.sqlite.unit_of_work import run_in_steps
 from ringback.storage.units import UnitOfWork, complete_units
@@ -72,6 +73,7 @@ class GroupCommit:
         integrity: DatabaseIntegrity,
     ) -> None:
         self._connection = connection
+        self._open_statements = statements_on(connection)
         self._clock = clock
         self._sealer = sealer
         self._reader = reader
@@ -232,6 +234,7 @@ class GroupCommit:
             return
         transaction = SqliteTransaction(
             self._connection,
+            self._open_statements,
             sealer=self._sealer,
             webhook_reader=self._reader,
             now=self._clock.now(),

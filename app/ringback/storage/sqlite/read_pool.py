@@ -22,6 +22,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.sqlite.database import SESSION_STATEMENTS, to_caller_error
+from ringback.storage.sqlite.statements import statements_on
 from ringback.storage.sqlite.transaction import SqliteTransaction
 from ringback.storage.sqlite.unit_of_work import run_to_completion
 
@@ -45,6 +46,7 @@ class _Reader:
 
     def __init__(self, connection: sqlite3.Connection, sealer: Sealer) -> None:
         self._connection = connection
+        self._open_statements = statements_on(connection)
         self._sealer = sealer
         self._webhook_reader = CachingWebhookReader(sealer)
         self._is_set_up = False
@@ -55,7 +57,11 @@ class _Reader:
             self._set_up()
             self._connection.execute(SESSION_STATEMENTS["begin_reading"])
             transaction = SqliteTransaction(
-                self._connection, sealer=self._sealer, webhook_reader=self._webhook_reader, now=scan.now
+                self._connection,
+                self._open_statements,
+                sealer=self._sealer,
+                webhook_reader=self._webhook_reader,
+                now=scan.now,
             )
             return run_to_completion(scan.work(transaction))
         except sqlite3.Error as error:

@@ -1,7 +1,7 @@
 """The named statements of SQLite's dialect, and how they run on one connection."""
 
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, Self, TypeVar
 
@@ -62,6 +62,10 @@ class SqliteStatements:
 _parameters = cache(parameters)
 
 
-def open_statements(connection: sqlite3.Connection, noun: str) -> SqliteStatements:
-    """The statements of `sql/<noun>.sql` on this connection."""
-    return SqliteStatements(connection, load_sql(noun))
+def statements_on(connection: sqlite3.Connection) -> Callable[[str], SqliteStatements]:
+    """Opens the statements of `sql/<noun>.sql` on this connection: each noun's once, because every unit of work opens some."""
+
+    def open_statements(noun: str) -> SqliteStatements:
+        return SqliteStatements(connection, load_sql(noun))
+
+    return cache(open_statements)

@@ -12,6 +12,7 @@ from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
+from ringback.storage.rows.statements import Statements
 from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.signals import LocalSignals
 from ringback.storage.sqlite import database
@@ -19,8 +20,10 @@ from ringback.storage.sqlite.commit_counter import CommitCounter, require_no_mis
 from ringback.storage.sqlite.file_lock import LOCK_FILE_SUFFIX, FileLock
 from ringback.storage.sqlite.group_commit import GroupCommit
 from ringback.storage.sqlite.integrity import DatabaseIntegrity
+from ringback.storage.sqlite.log_space import LogSpace
 from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
 from ringback.storage.sqlite.read_pool import READER_COUNT, ReadPool
+from ringback.storage.sqlite.statements import statements_on
 from ringback.storage.sqlite.transaction import SqliteTransaction
 from ringback.storage.sqlite.unit_of_work import run_to_completion
 from ringback.storage.sqlite.use_mark import mark_complete, mark_in_use, require_whole, require_whole_if_unused
@@ -36,6 +39,7 @@ class _OpenDatabase:
     group_commit: GroupCommit
     writer: sqlite3.Connection
     reader: sqlite3.Connection
+    open_reader_statements: Callable[[str], Statements]
     pool: ReadPool
     resources: ExitStack
 
@@ -88,14 +92,17 @@ class SqliteStore:
                 reader.execute(database.SESSION_STATEMENTS["never_wait"])
                 writer = stack.enter_context(closing(database.connect(self._path, lock_wait_seconds=0)))
                 readers = [stack.enter_context(closing(self._open_reader())) for _ in range(READER_COUNT)]
-                commits = CommitCounter(writer, trust=self._integrity, lock=lock)
+                log_space = LogSpace(self._path) if exclusive else None
+                commits = CommitCounter(writer, trust=self._integrity, lock=lock, log_space=log_space)
                 self._integrity.record_files()
             except sqlite3.Error as error:
                 self._integrity.record_error(error)
                 raise (self._integrity.failure or database.explain_opening(error, self._path)) from error
             group_commit = self._build_group_commit(writer, commits)
             pool = ReadPool(readers, sealer=self._sealer)
-            self._open_database = _OpenDatabase(group_commit, writer, reader, pool, stack.pop_all())
+            self._open_database = _OpenDatabase(
+                group_commit, writer, reader, statements_on(reader), pool, stack.pop_all()
+            )
             self._is_exclusive = exclusive
 
     def _build_group_commit(self, writer: sqlite3.Connection, commits: CommitCounter) -> GroupCommit:
@@ -140,11 +147,16 @@ class SqliteStore:
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run `work` on one snapshot. Its notifications are dropped."""
-        reader = self._require_open().reader
+        opened = self._require_open()
+        reader = opened.reader
         try:
             reader.execute(database.SESSION_STATEMENTS["begin_reading"])
             transaction = SqliteTransaction(
-                reader, sealer=self._sealer, webhook_reader=self._webhook_reader, now=self._clock.now()
+                reader,
+                opened.open_reader_statements,
+                sealer=self._sealer,
+                webhook_reader=self._webhook_reader,
+                now=self._clock.now(),
             )
             return run_to_completion(work(transaction))
         except sqlite3.Error as error:

@@ -2,8 +2,8 @@
 
 import os
 import sqlite3
+from collections.abc import Callable
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,11 +13,11 @@ from ringback.domain.write_probe import DISK_FREE_BYTES_MIN, PROBE_BYTES
 from ringback.storage.log_appends import StepwiseLogAppends
 from ringback.storage.rows.calls import SqlCallQueue, SqlCalls
 from ringback.storage.rows.delivery_queue import SqlDeliveryQueue
+from ringback.storage.rows.statements import Statements
 from ringback.storage.rows.transaction import SqlTransaction
 from ringback.storage.rows.unit import SqlRows, UnitContext
 from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.rows.webhooks import SqlWebhooks
-from ringback.storage.sqlite.statements import open_statements
 
 _MIB: Final = 1024 * 1024
 
@@ -57,15 +57,16 @@ class SqliteTransaction(SqlTransaction):
     def __init__(
         self,
         connection: sqlite3.Connection,
+        open_statements: Callable[[str], Statements],
         *,
         sealer: Sealer,
         webhook_reader: CachingWebhookReader,
         now: datetime,
         confirmed_now: datetime | None = None,
     ) -> None:
-        """A unit that only reads leaves `confirmed_now` out."""
+        """`open_statements` is that of the connection (`statements_on`). A unit that only reads leaves `confirmed_now` out."""
         confirmed = now if confirmed_now is None else confirmed_now
-        super().__init__(UnitContext(partial(open_statements, connection), sealer, webhook_reader, now, confirmed))
+        super().__init__(UnitContext(open_statements, sealer, webhook_reader, now, confirmed))
         self.connection = connection
 
     @property

@@ -23,6 +23,7 @@ from ringback.domain.clock import Clock
 from ringback.domain.errors import RingbackError, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
+from ringback.domain.roles import CHANGES_DUTY
 from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.upstreams import UpstreamChange, UpstreamErrorResponse, UpstreamProxyPort
 from ringback.leadership import Leadership
@@ -37,9 +38,6 @@ EVENT_INTERVAL_SECONDS: Final = 1.0
 between two attempts to store a change."""
 REREAD_SECONDS: Final = 60.0
 """The longest time for which an expired webhook or a lost wake-up goes unnoticed."""
-CHANGES_DUTY: Final = "watch-upstreams"
-"""One node at a time records changes: with two, each change would make two events. What only the stdio child of another node
-reports is not recorded. When another node takes over, each resource with a subscription makes one event, as after a restart."""
 RESUBSCRIBE_SECONDS: Final = 60.0
 """Between two attempts to subscribe to a resource after a rejection."""
 

@@ -2,12 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 import asyncpg
 import pytest
 
 from ringback.domain.errors import StoreUnavailable
+from ringback.storage.copying.target import open_target
 from ringback.storage.migrations import Migration
+from ringback.storage.postgres import migrator as migrator_module
+from ringback.storage.postgres.driver import TRANSACTION_TIMEOUT_VERSION, connect
 from ringback.storage.postgres.migrator import load_migrations, migrate_database, read_schema_state
 from ringback.storage.postgres.store import PostgresStore
 from tests.support.builders import make_call
@@ -134,3 +138,54 @@ async def test_reading_the_state_of_a_schema_changes_nothing(url: str, connectio
 
 def test_shipped_migrations_are_numbered_without_gaps() -> None:
     assert [each.number for each in load_migrations()] == list(range(1, len(load_migrations()) + 1))
+
+
+async def test_a_url_with_parameters_of_psql_connects(url: str) -> None:
+    separator = "&" if "?" in url else "?"
+
+    await migrate_database(f"{url}{separator}connect_timeout=10&keepalives_idle=30&channel_binding=prefer", [ONE])
+
+    with pytest.raises(StoreUnavailable, match="a parameter of the database URL") as refused:
+        await PostgresStore(f"{url}{separator}jti=off", clock=FakeClock(), sealer=make_sealer()).open()
+    assert refused.value.needs_operator
+
+
+async def shorten_timeouts(connection: Connection) -> None:
+    """As a DBA does for all programs of a database."""
+    name = await connection.fetchval("SELECT quote_ident(current_database())")
+    await connection.execute(f"ALTER DATABASE {name} SET idle_session_timeout = 50")
+    if connection.get_server_version().major >= TRANSACTION_TIMEOUT_VERSION:
+        await connection.execute(f"ALTER DATABASE {name} SET transaction_timeout = 100")
+
+
+async def test_a_dba_s_timeouts_end_no_migration_and_no_notifications(url: str, connection: Connection) -> None:
+    await shorten_timeouts(connection)
+    slow = Migration(1, "SELECT pg_sleep(0.3); CREATE TABLE one (id bigint);")
+
+    await migrate_database(url, [slow])
+
+    assert await columns(connection, "one") == ["id"]
+    listening = await connect(url)
+    (row,) = await listening.fetch("SELECT current_setting('idle_session_timeout') AS idle")
+    assert row["idle"] == "0"
+    await listening.close()
+
+
+async def test_a_copy_may_take_longer_than_a_transaction_of_the_service(url: str, connection: Connection) -> None:
+    await shorten_timeouts(connection)
+
+    async with open_target(url) as target:
+        slow = "SELECT 1 FROM pg_sleep(0.3)"
+        assert await target._connection.fetchval(slow) == 1  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_standby_is_refused_by_name(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    statements = migrator_module._SQL  # pyright: ignore[reportPrivateUsage]
+    in_recovery = replace(statements["is_standby"], writing="SELECT true AS is_standby")
+    monkeypatch.setattr(migrator_module, "_SQL", {**statements, "is_standby": in_recovery})
+
+    with pytest.raises(StoreUnavailable, match=r"is a standby, which only reads\. Name the primary") as refused:
+        await PostgresStore(url, clock=FakeClock(), sealer=make_sealer()).open()
+
+    assert refused.value.needs_operator
+    assert (await read_schema_state(url)).applied == 0

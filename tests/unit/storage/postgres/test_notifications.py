@@ -128,3 +128,14 @@ def test_payloads_hold_every_topic_once_and_fit() -> None:
     assert max(len(payload.encode()) for payload in payloads) <= PAYLOAD_BYTES_MAX
     assert build_payloads([]) == []
     assert [json.loads(payload) for payload in build_payloads(["x" * PAYLOAD_BYTES_MAX])] == [["*"]]
+
+
+async def test_foreign_payloads_on_the_channel_are_one_warning_and_make_every_waiter_look(
+    store: PostgresStore, admin: "asyncpg.Connection[asyncpg.Record]", caplog: pytest.LogCaptureFixture
+) -> None:
+    for payload in ("5", "no JSON", '{"a": 1}', "[1]", ""):
+        with store.signals.listen("any") as waiter:
+            await admin.execute("SELECT pg_notify('ringback', $1)", payload)
+            assert await waiter.wait(WAIT_SECONDS)
+
+    assert [(line.levelname, line.message) for line in caplog.records] == [("WARNING", "store.foreign_notification")]

@@ -1,3 +1,8 @@
+-- One look into the index for each upstream.
+-- name: queued_upstreams
+SELECT wanted.upstream FROM unnest(:upstreams::text[]) AS wanted (upstream)
+CROSS JOIN LATERAL (SELECT 1 FROM calls WHERE phase = 'queued' AND calls.upstream = wanted.upstream LIMIT 1) AS found;
+
 -- Steps from principal to principal along the index instead of reading the whole queue: ten thousand calls of one principal
 -- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first. Calls that
 -- another node is leasing are skipped, so a node may get fewer than are queued: the node that leased all that it had capacity for

@@ -1,6 +1,9 @@
 -- name: version
 SELECT current_setting('server_version_num')::bigint AS number;
 
+-- name: is_standby
+SELECT pg_is_in_recovery() AS is_standby;
+
 -- name: begin
 BEGIN ISOLATION LEVEL READ COMMITTED;
 

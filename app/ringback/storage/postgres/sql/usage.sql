@@ -63,3 +63,6 @@ SELECT coalesce(sum(live), 0)::bigint AS count FROM subscription_counts;
 
 -- name: count_events
 SELECT coalesce(sum(seq), 0)::bigint AS count FROM log_heads;
+
+-- name: first_lease_end
+SELECT min(lease_until) AS lease_until FROM calls WHERE phase = 'running';

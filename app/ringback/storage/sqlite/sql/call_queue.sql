@@ -1,3 +1,8 @@
+-- One look into the index for each upstream.
+-- name: queued_upstreams
+SELECT wanted.value AS upstream FROM json_each(:upstreams) AS wanted
+WHERE EXISTS (SELECT 1 FROM calls WHERE phase = 'queued' AND upstream = wanted.value);
+
 -- Steps from principal to principal along the index instead of reading the whole queue: ten thousand calls of one principal
 -- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first. A paused
 -- upstream gets none.

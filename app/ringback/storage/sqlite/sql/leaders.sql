@@ -6,3 +6,6 @@ WHERE leaders.owner = excluded.owner OR leaders.until <= :now;
 
 -- name: release
 DELETE FROM leaders WHERE duty = :duty AND owner = :owner;
+
+-- name: is_held
+SELECT EXISTS (SELECT 1 FROM leaders WHERE duty = :duty AND until > :now) AS is_held;

@@ -1,0 +1,37 @@
+"""Roles that work waits for and that no node runs.
+
+    a lease of a running call has expired   ──▶  janitors recover its call
+    a call is queued                        ──▶  runners run it
+
+A process that shares its database with no other has every role.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from ringback.domain.clock import seconds
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.roles import DUTIES, Role
+
+WORK_WAITS_SECONDS: Final = 60.0
+"""Longer than a node that has the role needs: it recovers a lease 15 s after its end, and a duty changes nodes in 40 s."""
+
+
+async def find_missing_roles(store: Store) -> Sequence[Role]:
+    """The roles without a node that have work older than `WORK_WAITS_SECONDS`."""
+    return () if store.is_exclusive else await store.read(_read_missing_roles)
+
+
+async def has_node(tx: Transaction, role: Role) -> bool:
+    """Whether a node with this role, which has one of `DUTIES`, has run within the last 30 s."""
+    return await tx.leaders.is_held(DUTIES[role], now=tx.now())
+
+
+async def _read_missing_roles(tx: Transaction) -> Sequence[Role]:
+    waiting_since = {
+        Role.RUNNER: await tx.usage.oldest_queued_since(),
+        Role.JANITOR: await tx.usage.first_lease_end(),
+    }
+    longest = tx.confirmed_now() - seconds(WORK_WAITS_SECONDS)
+    overdue = [role for role, since in waiting_since.items() if since is not None and since < longest]
+    return [role for role in overdue if not await has_node(tx, role)]
