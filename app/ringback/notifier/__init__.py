@@ -36,6 +36,7 @@ Where each rule is:
     when an origin is paused                  domain.circuit_breaker
     how many attempts at once, which rate     concurrency_limiter, with domain.rate_limiter
     how a backlog follows an outage           backlog_limiter, with origin_rates
+    what an attempt in flight holds           permits
     which events a webhook gets               domain.webhook.matches_event
     which URLs are allowed                    http.target (URLs), http.guard (addresses), http.addresses (tables)
     what happens to what cannot be sent       unsendable_deliveries

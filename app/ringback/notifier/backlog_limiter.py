@@ -4,7 +4,7 @@
                    attempts a second    FACTOR times the origin's highest recent rate (`origin_rates`), at least FLOOR
                    the backlog is gone  nothing has waited for these limits for BACKLOG_GONE_SECONDS: they end
 
-The receiver's owner sees at most twice the usual load. The user who waits gets the backlog of an hour within some 75 minutes,
+The receiver's owner sees at most twice the usual load. The user who waits gets the backlog of an hour within some 100 minutes,
 and a small backlog at once. The rate grows with that of new callbacks. It grows in any case once the backlog has lasted twice
 as long as the outage: otherwise a receiver that was away in a quiet night could be behind all day.
 
@@ -32,20 +32,20 @@ from ringback.notifier.permits import Permit
 K = TypeVar("K")
 V = TypeVar("V")
 
-FACTOR: Final = 1.8
-"""Of the rate before the outage. Below 2, because sockets and schedulers bunch what leaves evenly: no second has twice."""
+FACTOR: Final = 1.6
+"""Of the rate before the outage. With a burst, no second has more than twice: 1.6 * (1 + BURST_SECONDS)."""
 FLOOR_PER_SECOND: Final = 50.0
 """Any receiver of HTTP handles so many; and so many go at once: a backlog of fifty is gone after some round trips."""
 LEASE_SECONDS: Final = 0.05
 """Permits of so long are given together: one lease query and one commit for all of them, instead of one for each attempt."""
-BURST_SECONDS: Final = 2 * LEASE_SECONDS
+BURST_SECONDS: Final = 0.25
 """So long the dispatcher may be late without losing a permit of a higher rate."""
 CLOCK_SECONDS: Final = 0.001
 """The clock's resolution: an earlier look finds no more permits."""
 BACKLOG_GONE_SECONDS: Final = 20.0
 """Twice the longest attempt: one attempt in flight at a slow receiver asks for the next permit at its end."""
 PATIENCE_FACTOR: Final = 2.0
-"""The rate grows once the backlog has lasted longer than so many times the outage. That of a steady rate lasts 1.25 times
+"""The rate grows once the backlog has lasted longer than so many times the outage. That of a steady rate lasts 1.7 times
 as long, because new callbacks take 1 of `FACTOR`."""
 PATIENCE_SECONDS_MIN: Final = WINDOW_SECONDS
 """Also that of an outage whose beginning this process does not know."""

@@ -88,7 +88,7 @@ async def go_away(
 
 
 @pytest.mark.parametrize("failure", [500, CONNECTION_REFUSED])
-async def test_a_receiver_that_was_away_gets_less_than_twice_its_usual_callbacks_in_any_second(
+async def test_a_receiver_that_was_away_gets_at_most_twice_its_usual_callbacks_in_any_second(
     still: Engine, fake_clock: FakeClock, failure: int | str
 ) -> None:
     webhook, board = make_verified_webhook(), ReceiversByHost()
@@ -103,7 +103,7 @@ async def test_a_receiver_that_was_away_gets_less_than_twice_its_usual_callbacks
 
     counts = await send_for(dispatcher, fake_clock, 6)
 
-    assert 1.6 * PER_SECOND <= highest_in_a_second(counts) <= 2 * PER_SECOND
+    assert 1.5 * PER_SECOND <= highest_in_a_second(counts) <= 2 * PER_SECOND
     assert sum(counts) == 6 * PER_SECOND
     delivered = [each for each in await still.read_deliveries() if each.state is DeliveryState.DELIVERED]
     assert sum(each.attempts for each in delivered) == (10 + 6) * PER_SECOND + failed, "waiting costs no attempts"

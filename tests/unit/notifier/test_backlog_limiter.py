@@ -101,7 +101,7 @@ def test_each_response_allows_one_more_attempt_in_flight(backlog: Backlog) -> No
     assert [backlog.permits(30, in_flight=each) for each in (0, 2, 4)] == [4, 2, 0]
 
 
-def test_a_backlog_is_sent_at_less_than_twice_the_steady_rate(backlog: Backlog) -> None:
+def test_a_backlog_is_sent_at_no_more_than_twice_the_steady_rate(backlog: Backlog) -> None:
     backlog.work_steadily(200, until=12)
     backlog.fail(20, since=12)
     backlog.recover(30)
@@ -137,7 +137,7 @@ def test_a_backlog_that_lasts_far_longer_than_the_outage_is_sent_faster(backlog:
 
     sent = [backlog.send(30 + each, 1) for each in range(round(2 * patience))]
 
-    assert max(sent[: round(patience)]) < 2 * 200
+    assert max(sent[: round(patience)]) <= 2 * 200
     assert sent[-1] == pytest.approx(2 * FACTOR * 200, rel=0.05)
 
 
@@ -148,7 +148,7 @@ def test_new_callbacks_at_a_higher_rate_raise_the_limit(backlog: Backlog) -> Non
 
     backlog.send(30, WINDOW_SECONDS + 1, new_per_step=20)
 
-    assert backlog.send(42, 1) == pytest.approx(FACTOR * 400, rel=0.1)
+    assert backlog.send(41, 1) == pytest.approx(FACTOR * 400, rel=0.1)
 
 
 def test_the_limits_end_when_nothing_has_waited_for_them_for_a_while(backlog: Backlog) -> None:
