@@ -52,9 +52,9 @@ class Janitor:
     async def run(self, stop: asyncio.Event) -> None:
         stopping = asyncio.ensure_future(stop.wait())
         try:
-            while not stopping.done():
+            while not stop.is_set():
                 try:
-                    more = await self._run_interval(stopping)
+                    more = await self._run_interval(stop, stopping)
                 except StoreUnavailable:
                     log.debug("janitor.store_unavailable")
                     self._suspensions.note_outage()
@@ -64,12 +64,12 @@ class Janitor:
         finally:
             await end_tasks([stopping])
 
-    async def _run_interval(self, stopping: asyncio.Future[Any]) -> bool:
+    async def _run_interval(self, stop: asyncio.Event, stopping: asyncio.Future[Any]) -> bool:
         """Run every task, and then, until the next interval, those that have more to do. Return whether any still has."""
         began_at = self._clock.monotonic()
         ends_at = began_at + self._config.interval_seconds
         busy = await self._run_every_task()
-        while busy and not stopping.done():
+        while busy and not stop.is_set():
             now = self._clock.monotonic()
             pause_seconds = ROUND_PAUSE_SHARE * (now - began_at)
             await self._pause(min(max(pause_seconds, ROUND_PAUSE_SECONDS), ROUND_PAUSE_SECONDS_MAX), stopping)
