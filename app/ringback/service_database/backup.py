@@ -22,7 +22,7 @@ from ringback.service_database.backup_manifest import (
 )
 from ringback.settings import Settings
 from ringback.storage.postgres_programs import dump_database
-from ringback.storage.schema import read_schema_state
+from ringback.storage.schema import find_other_installations, read_schema_state
 from ringback.storage.sqlite.backup import OnStep, copy_database_file
 from ringback.storage.urls import describe_database, find_sqlite_path
 
@@ -45,7 +45,8 @@ def back_up(settings: Settings, folder: Path, *, clock: Clock, on_step: OnStep) 
     path = find_sqlite_path(settings.database_url)
     with _new_folder(folder):
         if path is None:
-            dump_database(settings.database_url, folder / DUMP_NAME)
+            others = asyncio.run(find_other_installations(settings.database_url))
+            dump_database(settings.database_url, folder / DUMP_NAME, without_schemas=others)
         else:
             copy_database_file(path, folder / DATABASE_NAME, on_step=on_step)
             _copy_key_file(settings, path, folder)

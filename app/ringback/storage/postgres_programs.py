@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -16,10 +16,18 @@ _SAID_CHARACTERS_MAX: Final = 500
 """Of a program's error: its first lines say what is wrong."""
 
 
-def dump_database(url: str, file: Path) -> None:
+def dump_database(url: str, file: Path, *, without_schemas: Sequence[str] = ()) -> None:
     """Write one consistent state of the database, with the nodes running. Raises `StoreUnavailable`."""
     file.touch(mode=0o600, exist_ok=False)
-    _run("pg_dump", "--format=custom", f"--file={file}", f"--dbname={describe_database(to_libpq_url(url))}", url=url)
+    left_out = [f"--exclude-schema={_quote_pattern(name)}" for name in without_schemas]
+    _run(
+        "pg_dump",
+        "--format=custom",
+        *left_out,
+        f"--file={file}",
+        f"--dbname={describe_database(to_libpq_url(url))}",
+        url=url,
+    )
     with file.open("rb") as written:
         os.fsync(written.fileno())
 
@@ -28,6 +36,12 @@ def restore_database(url: str, file: Path) -> None:
     """Fill an empty database: all of it, or nothing. Raises `StoreUnavailable`."""
     options = ("--no-owner", "--single-transaction", "--exit-on-error")
     _run("pg_restore", *options, f"--dbname={describe_database(to_libpq_url(url))}", str(file), url=url)
+
+
+def _quote_pattern(name: str) -> str:
+    """A pattern that means this schema only."""
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
 
 
 def _run(program: str, *arguments: str, url: str) -> None:

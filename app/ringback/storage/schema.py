@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,17 @@ async def _read_postgres(url: str) -> SchemaState:
         raise driver_missing(error) from error
     try:
         return await postgres.read_schema_state(url)
+    except Exception as error:
+        raise explain(error) from error
+
+
+async def find_other_installations(url: str) -> Sequence[str]:
+    """The schemas of a PostgreSQL database that have other installations. Raises `StoreUnavailable`."""
+    from ringback.storage.postgres import migrator as postgres  # noqa: PLC0415 - see `_read_postgres`
+    from ringback.storage.postgres.errors import to_store_unavailable as explain  # noqa: PLC0415
+
+    try:
+        return await postgres.find_other_installations(url)
     except Exception as error:
         raise explain(error) from error
 

@@ -57,6 +57,16 @@ def test_settings_of_the_server_do_not_reach_the_programs(tmp_path: Path, monkey
     assert "--dbname=postgresql://db.example/calls?sslmode=require" in read_call(tmp_path)[0]
 
 
+def test_other_schemas_are_left_out_of_a_dump_by_their_exact_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "pg_dump", monkeypatch)
+
+    dump_database(URL, tmp_path / "dump", without_schemas=["b", 'A"*'])
+
+    assert {'--exclude-schema="b"', '--exclude-schema="A""*"'} <= set(read_call(tmp_path)[0])
+
+
 def test_a_password_file_of_the_url_is_named_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, "pg_restore", monkeypatch)
 

@@ -46,7 +46,14 @@ async def migrate_database(
 async def read_schema_state(url: str) -> SchemaState:
     """What the database lacks. Changes nothing; raises as `migrate_database`."""
     async with _connected(url) as connection:
+        await _require_no_unfinished_copy(connection)
         return await _read_state(connection, load_migrations())
+
+
+async def find_other_installations(url: str) -> Sequence[str]:
+    """The schemas of the same database, besides this installation's, that have tables of Ringback."""
+    async with _connected(url) as connection:
+        return [row["name"] for row in await connection.fetch(_SQL["other_installations"].writing)]
 
 
 @asynccontextmanager

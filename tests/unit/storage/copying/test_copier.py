@@ -13,6 +13,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.storage.copying import source as copy_source
 from ringback.storage.copying.copier import KEYS, LARGE, NOT_COPIED, CopyResult, TableProgress, copy_database
 from ringback.storage.postgres.store import PostgresStore
+from ringback.storage.schema import read_schema_state
 from ringback.storage.sqlite.store import lock_for_database
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
@@ -152,10 +153,13 @@ async def test_a_copy_that_was_interrupted_is_refused_by_stores_and_continues_wh
         await copy_database(path, url, report=interrupt)
     with pytest.raises(StoreUnavailable, match="unfinished copy"):
         await PostgresStore(url, clock=FakeClock(), sealer=make_sealer()).open()
+    with pytest.raises(StoreUnavailable, match="unfinished copy"):
+        await read_schema_state(url)
 
     result = await copy(path, url)
 
     assert result.is_finished
+    assert (await read_schema_state(url)).missing == []
     await require_equal_rows(sqlite, postgres)
     (continued,) = (each for each in result.tables if each.table == table)
     assert continued.written == continued.compared - BATCH_ROWS

@@ -12,7 +12,12 @@ from ringback.storage.copying.target import open_target
 from ringback.storage.migrations import Migration
 from ringback.storage.postgres import migrator as migrator_module
 from ringback.storage.postgres.driver import TRANSACTION_TIMEOUT_VERSION, connect
-from ringback.storage.postgres.migrator import load_migrations, migrate_database, read_schema_state
+from ringback.storage.postgres.migrator import (
+    find_other_installations,
+    load_migrations,
+    migrate_database,
+    read_schema_state,
+)
 from ringback.storage.postgres.store import PostgresStore
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
@@ -189,3 +194,16 @@ async def test_a_standby_is_refused_by_name(url: str, monkeypatch: pytest.Monkey
 
     assert refused.value.needs_operator
     assert (await read_schema_state(url)).applied == 0
+
+
+async def test_other_installations_of_a_database_are_found_by_their_schemas(url: str, connection: Connection) -> None:
+    for schema in ("a", "b", "other_program"):
+        await connection.execute(f"CREATE SCHEMA {schema}")
+    await connection.execute("CREATE TABLE other_program.calls (id bigint)")
+    separator = "&" if "?" in url else "?"
+    first, second = (f"{url}{separator}options=-csearch_path%3D{schema}" for schema in ("a", "b"))
+    await migrate_database(first)
+    assert await find_other_installations(first) == []
+
+    await migrate_database(second)
+    assert (await find_other_installations(first), await find_other_installations(second)) == (["b"], ["a"])

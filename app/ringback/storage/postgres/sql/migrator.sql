@@ -30,6 +30,13 @@ SELECT to_regclass('schema_migrations') IS NOT NULL AS has_table;
 -- name: has_unfinished_copy
 SELECT to_regclass('unfinished_copy') IS NOT NULL AS has_unfinished_copy;
 
+-- Also of roles whose tables this one may not read.
+-- name: other_installations
+SELECT nspname::text AS name FROM pg_namespace
+WHERE oid <> (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('schema_migrations'))
+AND (SELECT count(*) FROM pg_class WHERE relnamespace = pg_namespace.oid AND relname IN ('schema_migrations', 'calls')) = 2
+ORDER BY nspname;
+
 -- name: applied
 SELECT number, sha256, oldest_code FROM schema_migrations ORDER BY number;
 
