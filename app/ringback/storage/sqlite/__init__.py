@@ -31,7 +31,6 @@ process, full disk, I/O error) rolls back the group, and every caller in it gets
     file_lock        one serving process for one file, and its count of commits
     use_mark         a mark in a file that a service uses, so that a copy without its log is recognised
     log_check        damage in the write-ahead log, before SQLite opens it
-    log_space        zeros behind the write-ahead log, which the next commits overwrite
     backup           copies the database while a service uses it, and puts a copy into its place
     integrity        stops all work if the file is damaged, removed or replaced
     integrity_check  damage and missing commits, for `ringback doctor`

@@ -14,30 +14,20 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.storage.sqlite.database import SESSION_STATEMENTS
 from ringback.storage.sqlite.file_lock import FileLock
 from ringback.storage.sqlite.integrity import DatabaseIntegrity
-from ringback.storage.sqlite.log_space import LogSpace
 from ringback.storage.sqlite.statements import load_sql
 
 _SQL: Final = load_sql("commit_count")
 
 
 class CommitCounter:
-    """Commits of one connection.
-
-    Tools that write beside a service have no `lock` and no `log_space`: their commits are not counted, and reserve no space.
-    """
+    """Commits of one connection. `lock` is None for tools that write beside a service: their commits are not counted."""
 
     def __init__(
-        self,
-        connection: sqlite3.Connection,
-        *,
-        trust: DatabaseIntegrity,
-        lock: FileLock | None = None,
-        log_space: LogSpace | None = None,
+        self, connection: sqlite3.Connection, *, trust: DatabaseIntegrity, lock: FileLock | None = None
     ) -> None:
         self._connection = connection
         self._integrity = trust
         self._lock = lock
-        self._log_space = log_space
         self._commit_count = 0 if lock is None else read_commit_count(connection)
         self._changes = connection.total_changes
 
@@ -55,11 +45,9 @@ class CommitCounter:
     def commit_transaction(self, *, wrote: bool) -> None:
         """Make it durable. Runs in a thread of its own, because it waits for the disk.
 
-        In most commits it does nothing else: each statement and each check of a file releases Python's lock, which a thread
-        gets back from a busy event loop only after `sys.getswitchinterval`.
+        It does nothing else: each statement and each check of a file releases Python's lock, which a thread gets back from a
+        busy event loop only after `sys.getswitchinterval`.
         """
-        if wrote and self._log_space is not None:
-            self._log_space.reserve()
         self._connection.execute(SESSION_STATEMENTS["commit"])
         if wrote:
             self._write_count_to_lock()
@@ -68,8 +56,6 @@ class CommitCounter:
         """Check the files after a durable commit. Raises `StoreUnavailable` if it must not be acknowledged."""
         if wrote:
             self._integrity.require_files_unchanged()
-            if self._log_space is not None:
-                self._log_space.note_commit()
         self._changes = self._connection.total_changes
 
     def _write_count_to_lock(self) -> None:

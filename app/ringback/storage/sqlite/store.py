@@ -20,7 +20,6 @@ from ringback.storage.sqlite.commit_counter import CommitCounter, require_no_mis
 from ringback.storage.sqlite.file_lock import LOCK_FILE_SUFFIX, FileLock
 from ringback.storage.sqlite.group_commit import GroupCommit
 from ringback.storage.sqlite.integrity import DatabaseIntegrity
-from ringback.storage.sqlite.log_space import LogSpace
 from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
 from ringback.storage.sqlite.read_pool import READER_COUNT, ReadPool
 from ringback.storage.sqlite.statements import statements_on
@@ -92,8 +91,7 @@ class SqliteStore:
                 reader.execute(database.SESSION_STATEMENTS["never_wait"])
                 writer = stack.enter_context(closing(database.connect(self._path, lock_wait_seconds=0)))
                 readers = [stack.enter_context(closing(self._open_reader())) for _ in range(READER_COUNT)]
-                log_space = LogSpace(self._path) if exclusive else None
-                commits = CommitCounter(writer, trust=self._integrity, lock=lock, log_space=log_space)
+                commits = CommitCounter(writer, trust=self._integrity, lock=lock)
                 self._integrity.record_files()
             except sqlite3.Error as error:
                 self._integrity.record_error(error)
