@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.domain.clock import Clock, format_iso, seconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
@@ -16,7 +17,7 @@ from ringback.janitor.recovery import RecoveryTasks
 from ringback.janitor.removal import RemovalTasks
 from ringback.janitor.webhook_upkeep import WebhookTasks
 from ringback.notifier.recorder import Recorder
-from ringback.waits import end_tasks, wait_first
+from ringback.waits import wait_first
 
 log = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from ringback.domain.errors import Unavailable
 from ringback.domain.event import Event, EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.principal import Principal
+from ringback.domain.roles import CHANGES_DUTY
 from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamErrorResponse, UpstreamProxyPort
 from ringback.domain.webhook import Webhook, WebhookState
@@ -21,7 +22,6 @@ from ringback.leadership import Leadership
 from ringback.upstreams.subscriptions import change_notifications as changes_module
 from ringback.upstreams.subscriptions.change_notifications import ChangeNotifications
 from ringback.upstreams.subscriptions.upstream_changes import (
-    CHANGES_DUTY,
     EVENT_INTERVAL_SECONDS,
     RESUBSCRIBE_SECONDS,
     UpstreamChangeRecorder,

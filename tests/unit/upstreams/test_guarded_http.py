@@ -238,9 +238,11 @@ async def test_events_that_are_about_the_request_pass_as_they_came() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"x", b'{"jsonrpc":"2.0","id":8,"result":{}}'], ids=["no message", "another's answer"]
+    "data",
+    [b'{"jsonrpc":"2.0","id":7,"result":1}', b'{"jsonrpc":"2.0","id":8,"result":{}}'],
+    ids=["no object", "another's answer"],
 )
-async def test_an_event_that_cannot_be_the_answer_ends_the_request_with_an_error_of_ours(data: bytes) -> None:
+async def test_a_response_that_is_not_the_answer_ends_the_request_with_an_error_of_ours(data: bytes) -> None:
     events = b"data: " + data + b"\n\ndata: " + EVENT
     response = await post(httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=events))
     first = json.loads(response.content.partition(b"\n\n")[0].removeprefix(b"data: "))
