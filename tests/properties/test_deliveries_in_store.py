@@ -7,6 +7,7 @@ as safe that is not.
 
 import asyncio
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -24,7 +25,9 @@ from ringback.domain.ports import Transaction
 from ringback.domain.webhook import Webhook, WebhookState, with_state
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.janitor import Retention
+from ringback.notifier.backlog_limiter import BacklogLimiter
 from ringback.notifier.concurrency_limiter import RECHECK_AFTER_SECONDS
+from ringback.notifier.dispatcher import Dispatcher
 from tests.support.builders import make_call, make_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
@@ -104,6 +107,14 @@ class WebhookModel:
         self.missed_from_seq = seq if self.missed_from_seq is None else min(self.missed_from_seq, seq)
 
 
+class UnlimitedBacklogs(BacklogLimiter):
+    """The model has no rates after outages; `tests/interaction/engine/test_backlogs.py` tests them."""
+
+    def limit_permits(self, key: str, permits: int, in_flight: int, *, now: datetime) -> int:
+        del key, in_flight, now
+        return permits
+
+
 class DeliveriesInStore(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -113,12 +124,17 @@ class DeliveriesInStore(RuleBasedStateMachine):
         self.opened = open_test_store(Path(self.folder.name), self.clock)
         self.store = FailingStore(self._run(self.opened.__aenter__()))
         self.engine = Engine(self.store, self.clock)
-        self.dispatcher = self.engine.make_dispatcher(self._receive)
+        self.dispatcher = self._make_dispatcher()
         self.janitor = self.engine.make_janitor(retention=FAR_FUTURE)
         self.boxes: dict[str, WebhookModel] = {}
         self.posted: list[tuple[WebhookModel, DeliveryModel]] = []
         self.bodies: dict[str, bytes] = {}
         self.full_disk = False
+
+    def _make_dispatcher(self) -> Dispatcher:
+        dispatcher = self.engine.make_dispatcher(self._receive)
+        dispatcher._limiter.backlogs = UnlimitedBacklogs()  # pyright: ignore[reportPrivateUsage] - the model sends all
+        return dispatcher
 
     def teardown(self) -> None:
         self._run(self.opened.__aexit__(None, None, None))
@@ -206,7 +222,7 @@ class DeliveriesInStore(RuleBasedStateMachine):
     def restart_service(self) -> None:
         """Nothing of what matters is in the dispatcher's memory."""
         self._run(self.engine.run_recovery())
-        self.dispatcher = self.engine.make_dispatcher(self._receive)
+        self.dispatcher = self._make_dispatcher()
         for box in self.boxes.values():
             self._hold(box)
 
