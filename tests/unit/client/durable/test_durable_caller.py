@@ -193,8 +193,9 @@ async def test_arguments_that_are_not_json_are_refused_and_nothing_is_stored(val
 
 async def test_a_listed_call_has_the_ids_of_its_request() -> None:
     async with create_caller(start_or_read) as caller:
-        ids = {"client_session_id": "s1", "correlation_id": "c1"}
-        await caller.request_call_tool("git_log", {"repo_path": "."}, upstream="git", **ids)
+        await caller.request_call_tool(
+            "git_log", {"repo_path": "."}, upstream="git", client_session_id="s1", correlation_id="c1"
+        )
         (listed,) = await caller.list_calls()
 
     assert (listed.client_session_id, listed.correlation_id) == ("s1", "c1")
