@@ -1,11 +1,12 @@
 """How much there is: counted as it changes, and always what a count of the rows would say."""
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.call import FINAL_CALL_STATUSES, Call, CallStatus
+from ringback.domain.call import FINAL_CALL_STATUSES, Call, CallPhase, CallStatus
 from ringback.domain.call_rows import CallChange
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.ids import CallId
@@ -13,6 +14,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.usage import StoreTotals, Usage
 from ringback.domain.webhook import WebhookOrigin
 from tests.support.builders import make_call, make_delivery, make_tombstone, make_webhook
+from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 
 call_transitions = st.lists(
@@ -107,3 +109,17 @@ async def test_totals_are_over_all_principals(store: Store) -> None:
     found = await read_totals(store)
     assert (found.calls[CallStatus.WORKING], found.calls[CallStatus.FAILED], found.events) == (2, 1, 7)
     assert found.open_deliveries == {DeliveryState.HELD: 1, DeliveryState.PENDING: 2, DeliveryState.LEASED: 0}
+
+
+async def test_the_first_lease_of_a_running_call_to_end_is_found(store: Store) -> None:
+    async def read() -> datetime | None:
+        return await store.read(lambda tx: tx.usage.first_lease_end())
+
+    await store.write(lambda tx: tx.calls.insert(make_call()))
+    assert await read() is None
+
+    for seconds in (60, 30):
+        until = START + timedelta(seconds=seconds)
+        leased = make_call(phase=CallPhase.RUNNING, lease_owner="one", lease_token="held", lease_until=until)
+        await store.write(lambda tx, leased=leased: tx.calls.insert(leased))
+    assert await read() == START + timedelta(seconds=30)

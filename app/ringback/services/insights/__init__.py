@@ -4,6 +4,7 @@ Each is a bounded number of rows, however many calls are stored. The janitor wri
 
     insights    the one entry of dashboard, CLI and API
     readiness   checks with a real write whether the store can store a call
+    missing_roles  roles that work waits for and that no node runs
     overviews   hourly counts with what has happened since they were written, and open work
     tails       what has happened since the hourly counts were written
     sessions    client sessions and their calls
