@@ -51,7 +51,6 @@ Three rules carry everything:
     domain/       values, rules, and the ports that storage implements
     protocol/     MCP on the wire, for the service and for the durable caller
     freed_memory  returns freed memory of large results to the operating system
-    frozen_records  builds frozen records as fast as others
     private_sqlite  the SQLite files of the libraries and the listener
     asyncio_tasks  ends tasks, also within a scope of anyio
     key_locks     one lock for each key
@@ -67,7 +66,7 @@ Imports point down only; modules joined by | do not import each other (pyproject
       >  settings  >  http_server  >  ui  >  api | mcp_server | identity | runner | janitor | resealing | supervisor
       >  schemas | upstreams | storage  >  services  >  notifier  >  telemetry | leadership | measurements
       >  admission | attended_calls | post_commit | waits  >  start_turns  >  domain  >  protocol
-      >  asyncio_tasks | backoff | freed_memory | frozen_records | key_locks | lazy_names | log_context | loop_turns
+      >  asyncio_tasks | backoff | freed_memory | key_locks | lazy_names | log_context | loop_turns
       | private_sqlite | signing | suggestions
 """
 

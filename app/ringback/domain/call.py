@@ -27,7 +27,6 @@ from ringback.domain.call_outcome import CallCompletion, CallError, CallOutcome,
 from ringback.domain.clock import seconds
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
-from ringback.frozen_records import fast_constructor
 
 LABEL_LENGTH_MAX: Final = 256
 """Characters in a client_session_id or a correlation_id. Every callback repeats both, so they stay small."""
@@ -130,7 +129,6 @@ class InputRequest:
     params: Mapping[str, Any] = field(repr=False)
 
 
-@fast_constructor
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     id: CallId

@@ -28,7 +28,6 @@ from ringback.domain.retry import (
     RetrySchedule,
     retry_delay_seconds,
 )
-from ringback.frozen_records import fast_constructor
 
 
 class DeliveryState(StrEnum):
@@ -83,7 +82,6 @@ DETAIL_LENGTH_MAX: Final = 300
 """Characters of an attempt's detail: an ordinary URL and a sentence."""
 
 
-@fast_constructor
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     id: DeliveryId
@@ -192,7 +190,6 @@ class RetryDecision:
     due_at: datetime | None = None
 
 
-@fast_constructor
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryUpdate:
     """The values that are written when a delivery's lease ends."""

@@ -17,7 +17,6 @@ from ringback.domain.cursor import LogPosition, event_mark
 from ringback.domain.ids import CallId, EventId
 from ringback.domain.login_waits import find_login_url
 from ringback.domain.principal import Principal
-from ringback.frozen_records import fast_constructor
 
 
 class EventName(StrEnum):
@@ -42,7 +41,6 @@ def event_name(text: str) -> str:
 _OWN_NAMES: Final[Mapping[str, EventName]] = {str(name): name for name in EventName}
 
 
-@fast_constructor
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     id: EventId

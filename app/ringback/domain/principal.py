@@ -13,7 +13,6 @@ from typing import Final, NewType, Protocol
 from ringback.domain.cursor import Page
 from ringback.domain.errors import Forbidden
 from ringback.domain.ids import KeyId
-from ringback.frozen_records import fast_constructor
 
 Principal = NewType("Principal", str)
 
@@ -64,7 +63,6 @@ class Operator:
     """None if the operator authenticated with an access token, or if authentication is off."""
 
 
-@fast_constructor
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     principal: Principal

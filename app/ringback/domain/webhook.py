@@ -21,7 +21,6 @@ from ringback.domain.failure_rate import NO_FAILURES, FailureRate
 from ringback.domain.ids import CallId, WebhookId
 from ringback.domain.principal import Principal
 from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile, RetrySchedule, own_retry_schedule
-from ringback.frozen_records import fast_constructor
 
 
 class WebhookState(StrEnum):
@@ -107,7 +106,6 @@ PREVIOUS_SECRETS_MAX: Final = 10
 """Rotated secrets that still sign. Each adds a signature to every attempt, and the header has a limit."""
 
 
-@fast_constructor
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSecret:
     """A `whsec_…` signing secret. `ends_at` is set once rotation has replaced it."""
@@ -116,7 +114,6 @@ class WebhookSecret:
     ends_at: datetime | None = None
 
 
-@fast_constructor
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSpec:
     """What a client chooses for a webhook: where callbacks go, which events match, and how deliveries are made.
@@ -153,7 +150,6 @@ class WebhookSpec:
         return RETRY_SCHEDULES[self.retries] if self.retry_steps is None else own_retry_schedule(self.retry_steps)
 
 
-@fast_constructor
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook(WebhookSpec):
     id: WebhookId

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import ClassVar, Final
 
 from ringback.domain.encryption import Sealer
-from ringback.frozen_records import fast_constructor
 from ringback.storage.rows.statements import Statements
 from ringback.storage.rows.webhook_reader import CachingWebhookReader
 
@@ -14,7 +13,6 @@ PAUSED: Final = object()
 """What a unit of work yields at a pause. The store's runner of units lets the event loop run others then."""
 
 
-@fast_constructor
 @dataclass(frozen=True, slots=True)
 class UnitContext:
     open_statements: Callable[[str], Statements]
