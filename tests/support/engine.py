@@ -122,7 +122,7 @@ class BlockingTool:
 
 
 class ScriptedUpstreams:
-    """Implements `execution.CallSessionProvider`: one function of the test is every tool of every upstream.
+    """Implements `call_sessions.CallSessionProvider`: one function of the test is every tool of every upstream.
 
     A session of an upstream in `away` never opens.
     """

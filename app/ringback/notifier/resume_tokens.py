@@ -29,7 +29,7 @@ class CallResumeTokens:
         )
 
     def read_token(self, token: str, *, principal: Principal, now: datetime) -> ResumeClaims:
-        """Raises `BadToken`, or `ExpiredToken` for an authentic token of this principal."""
+        """Raises `InvalidResumeToken`, or `ExpiredResumeToken` for an authentic token of this principal."""
         return self._tokens.decode_token(token, principal=principal, now=now)
 
     def _token_expiry(self, call: Call) -> datetime:

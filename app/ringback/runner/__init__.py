@@ -9,7 +9,7 @@
     shutdown_signal  stops the executions of a process in two steps
     cancel_request   the cancel request of an execution to its upstream
     call_sessions what the runner needs of the upstreams
-    leased_call   every write to the call under its lease (`drivers.CallContext`)
+    leased_call   every write to the call under its lease (`drivers.driver.CallContext`)
     lease_writer  repeats these writes while the store is unavailable
     drivers       carry one call over a session (`upstreams` opens it)
     lost_leases   recovers calls that are leased to this process although it never began to run them

@@ -1,4 +1,4 @@
-"""Port: what the runner needs of the upstreams. `upstreams.registry` implements it."""
+"""Port: what the runner needs of the upstreams. `drivers.selection.BoundDriverProvider` implements it."""
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager

@@ -1,8 +1,8 @@
 """A call under this process's lease, with every change that the lease holder makes to it.
 
 Each change reads the row, checks the lease token and writes, in one transaction: a row under another lease is never changed,
-whatever the clocks say. A driver's changes (`drivers.CallContext`) are also refused once the lease is no longer trusted. The
-completion is not refused: it was observed, and while the row carries this token no other process works on the call.
+whatever the clocks say. A driver's changes (`drivers.driver.CallContext`) are also refused once the lease is no longer trusted.
+The completion is not refused: it was observed, and while the row carries this token no other process works on the call.
 """
 
 import logging
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 
 class LeasedCall:
-    """Implements `runner.drivers.CallContext`."""
+    """Implements `drivers.driver.CallContext`."""
 
     def __init__(
         self,
