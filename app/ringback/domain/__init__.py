@@ -20,8 +20,8 @@ that several surfaces need is written here once and tested by properties.
     erasure                                            what is erased on request, and what remains of it
     mcp_sessions  client_address  roles                stored MCP sessions, clients behind proxies, what a node does
     unused_logins                                      tokens for upstreams that the configuration does not have any more
-    login_checks                                       when such a call is sent again without a login
     login_waits                                        calls that wait until somebody signs in to their upstream
+    login_checks                                       when one of these calls is sent again without a login
     upstream_pauses                                    calls that wait because an operator has paused their upstream
     sign_ins  portal_links  audit                      who looks at the dashboard, and who changed what
     cancel_keys                                        how a 2026-07-28 client cancels a waiting request over HTTP

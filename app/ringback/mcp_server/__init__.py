@@ -61,8 +61,6 @@ Beside the drawing:
     poll_limiter, tool_advice    advice to models: wait instead of polling; tools instead of REST paths
     method_spans                 the span of each request, below that of the client or of the HTTP request
     jsonrpc_errors               errors of the service as JSON-RPC errors
-    events                       MCP Events; event_backend: the log behind them, event_types: Ringback's own types
-    event_source, event_tools    how a task names its event; the tools of models that are woken by one
 
 A module adds to every endpoint through a `Feature` (see `gateway`). No module here uses the store or an upstream: services do,
 and the runner behind its ports.
@@ -71,7 +69,7 @@ Where Ringback differs from the specification or goes beyond it, and why:
 
     outputSchema             the exported schema also allows a pending result; a validating client would refuse one otherwise
     pending result           is one text block, and repeats itself in structuredContent. Its resource_link is only for clients
-                             that are known to read one (`known_clients`) and is in no list; the template of these resources is
+                             that are known to read one (`known_clients`). Only the template of these links is listed
     closed streams           end a modern request, as the specification says, and leave the call that it started, unless
                              `on_disconnect` is `cancel`: who closed the stream is unknown (`cancellation`)
     legacy sessions          outlive the process: a client needs no new `initialize` after a restart. What was agreed on is
@@ -79,11 +77,10 @@ Where Ringback differs from the specification or goes beyond it, and why:
                              the process
     legacy streams           are opened for responses that take longer than 50 ms, or that notifications precede; others are one
                              JSON body (`request_events`). Streams are resumable, also after a restart. Nothing is stored
-                             for them: an event id contains the request.
-                             tools/call of an upstream's tool finds its call and starts none. A client that has the response
-                             gets a 405 (`session_transport`). Any other request, which includes
-                             the built-in tools, is handled again; with more than 2 KiB of params it is refused (422). Progress
-                             and log messages of a lost stream are not repeated
+                             for them: an event id contains the request. A resumed tools/call of an upstream's tool finds its
+                             call and starts none. A client that has the response gets a 405 (`session_transport`). Any other
+                             request, which includes those of built-in tools, is handled again; with more than 2 KiB of params
+                             it is refused (422). Progress and log messages of a lost stream are not repeated
     task-only tools          of an upstream can be called without a task. A client without tasks gets the result or a pending
                              result instead of -32021 or -32601, unless the operator configures `task_only`
     tasks of an upstream     are returned as tasks at once to a client that supports tasks, even if they end in the grace time

@@ -282,7 +282,7 @@ class DeliveryLeasing:
             # Before the query: on PostgreSQL other units take permits meanwhile, for deliveries that they insert.
             reserved = self._reserve_permits(tx, webhook, origin, limit)
             page = await self._lease_in_order(tx, webhook, limit=limit)
-            self._keep_permits(webhook, reserved, len(page))
+            self._return_unused_permits(webhook, reserved, len(page))
             due_ids, next_position = [each.id for each in page], page.next_position
             permits, leased = dict.fromkeys(due_ids, reserved.permit), {each.id: each for each in page}
         else:
@@ -348,11 +348,11 @@ class DeliveryLeasing:
     def _reserve_permits(self, tx: Transaction, webhook: Webhook, origin: str, count: int) -> _ReservedPermits:
         permit = self._limiter.acquire_permit(webhook, origin, now=tx.now(), count=count)
         reserved = _ReservedPermits(permit, count)
-        tx.on_rollback(lambda: self._keep_permits(webhook, reserved, 0))
+        tx.on_rollback(lambda: self._return_unused_permits(webhook, reserved, 0))
         return reserved
 
-    def _keep_permits(self, webhook: Webhook, reserved: _ReservedPermits, count: int) -> None:
-        """Give the others back."""
+    def _return_unused_permits(self, webhook: Webhook, reserved: _ReservedPermits, count: int) -> None:
+        """Return all permits but `count`."""
         self._limiter.give_back_permits(webhook, reserved.permit, reserved.count - count)
         reserved.count = count
 

@@ -5,8 +5,8 @@ and then does everything or nothing.
 
     calls           start, read, list, join and cancel calls; wait for them; read results
     call_starts     the checks of a start, and its part of the transaction
+    given_up_starts  calls that must not start any more, because their clients were answered that there are none
     cancellation    cancel a call, or the calls that match a filter
-    given_up_starts  … of which their clients were answered that there are none
     new_calls       the request, the checks and the response that start, adoption and report share
     adoption        follow a task that exists at an upstream as a call
     reports         record calls that run elsewhere, as their servers report them
@@ -49,7 +49,7 @@ and then does everything or nothing.
     scans           scans of the store on behalf of one principal
     pacing          pauses between the batches of one request
     quotas          limits for each principal
-    body_admission  … of the work that large request bodies make
+    body_admission  limits for the work that large request bodies make
     erasures        erase a call, a session or a principal; erasure_batches: one transaction each
     operators       act for another principal, or read the rows of all
     api_keys        create, list, revoke and authenticate API keys
