@@ -213,7 +213,7 @@ async def test_callbacks_match_the_document(tmp_path: Path) -> None:
 
 def test_webhook_and_gap_envelopes_match_the_document() -> None:
     tokens = CallResumeTokens(ResumeTokenCodec([b"k" * 32], audience="test"), result_retention_seconds=1.0)
-    bodies = PayloadBuilder(tokens=tokens, public_url="https://ringback.example")
+    payloads = PayloadBuilder(tokens=tokens, public_url="https://ringback.example")
     suspended = replace(WEBHOOK, state=WebhookState.SUSPENDED, failing_since=START, last_error="timeout")
     failing = replace(suspended, state=WebhookState.ACTIVE, alerted_percent=70)
     for name, webhook in (
@@ -223,7 +223,7 @@ def test_webhook_and_gap_envelopes_match_the_document() -> None:
     ):
         event = build_webhook_event(webhook, name, event_id=EventId("evt_1"), seq=2, now=START)
         body = orjson.loads(
-            bodies.build_event_body(
+            payloads.build_event_body(
                 event, replace(WEBHOOK, correlation_id="inbox-3"), call=None, watermark=LogPosition(1)
             )
         )

@@ -199,15 +199,15 @@ class Engine(StoredWork):
         self.recorder = self.make_recorder(PayloadBuilder(tokens=self.tokens, public_url=PUBLIC_URL))
         self.login_waits = LoginWaits(recorder=self.recorder, public_url=PUBLIC_URL)
 
-    def make_recorder(self, bodies: PayloadBuilder) -> Recorder:
-        return Recorder(ids=self.ids, payloads=bodies, result_retention_seconds=RETENTION.result_seconds)
+    def make_recorder(self, payloads: PayloadBuilder) -> Recorder:
+        return Recorder(ids=self.ids, payloads=payloads, result_retention_seconds=RETENTION.result_seconds)
 
     def make_execution(
         self,
         call: Call,
         sessions: Sessions,
         *,
-        halt: ShutdownSignal | None = None,
+        shutdown: ShutdownSignal | None = None,
         trusted_for_seconds: float = LEASE_SECONDS,
         committed: asyncio.Event | None = None,
     ) -> CallExecution:
@@ -223,7 +223,7 @@ class Engine(StoredWork):
             recorder=self.recorder,
             completion_batcher=CompletionBatcher(store=self.store, recorder=self.recorder),
             sessions=bind_drivers(sessions),
-            shutdown=halt or ShutdownSignal(),
+            shutdown=shutdown or ShutdownSignal(),
             notification_hub=self.notification_hub,
             login_waits=self.login_waits,
             admission=self.admission,

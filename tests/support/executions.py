@@ -44,15 +44,15 @@ async def replace_lease(engine: Engine, call: Call) -> Call:
 
 
 @asynccontextmanager
-async def executing(drive: CallExecution) -> AsyncGenerator[None]:
+async def executing(execution: CallExecution) -> AsyncGenerator[None]:
     """The running execution; the context ends with it."""
-    running = asyncio.create_task(drive.run())
+    running = asyncio.create_task(execution.run())
     yield
     await asyncio.wait_for(running, WAIT_SECONDS)
 
 
-async def run_execution(drive: CallExecution) -> None:
-    await asyncio.wait_for(drive.run(), WAIT_SECONDS)
+async def run_execution(execution: CallExecution) -> None:
+    await asyncio.wait_for(execution.run(), WAIT_SECONDS)
 
 
 def assert_queued_again(call: Call) -> None:

@@ -98,7 +98,7 @@ def _print_started(started: Started) -> None:
     print_output(f"status: {started.call.status}")
     print_output(f"resume_token: {started.resume_token}")
     for webhook in started.webhooks:
-        print_output(f"rings: {webhook.url} ({webhook.id}, {webhook.state})")
+        print_output(f"webhook: {webhook.url} ({webhook.id}, {webhook.state})")
     if started.callback_secret:
         print_output(f"callback_secret: {started.callback_secret}")
     if started.hint:

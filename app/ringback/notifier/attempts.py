@@ -312,7 +312,7 @@ def _group_by_webhook(recorded: Iterable[RecordedAttempt]) -> list[tuple[Webhook
 def log_unrecorded_attempts(batch: Sequence[FinishedAttempt], error: Exception) -> None:
     bug = None if isinstance(error, StoreUnavailable) else error
     extra = {"count": len(batch), "delivery_ids": [each.delivery.id for each in batch[:_LOGGED_IDS_MAX]]}
-    log.log(logging.ERROR if bug else logging.WARNING, "deliveries.not_settled", extra=extra, exc_info=bug)
+    log.log(logging.ERROR if bug else logging.WARNING, "deliveries.not_recorded", extra=extra, exc_info=bug)
 
 
 def log_attempts(batch: Sequence[FinishedAttempt], recorded: Sequence[RecordedAttempt]) -> None:

@@ -142,7 +142,7 @@ class ConcurrencyLimiter:
         self._refund(webhook, permit, 1)
 
     def give_back_permits(self, webhook: Webhook, permit: Permit, count: int) -> None:
-        """Return what was acquired before the store said how many deliveries are due. The webhook waits for permits if it did before."""
+        """Return what was acquired before the store said how many deliveries are due. A waiting webhook goes on waiting."""
         self._count_permit(permit, -count)
         self._refund(webhook, permit, count)
 

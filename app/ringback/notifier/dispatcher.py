@@ -215,7 +215,7 @@ class Dispatcher:
                 await self._leasing.release_unused()
             return await self._leasing.lease_due()
         except StoreUnavailable:
-            log.debug("deliveries.claim_failed")
+            log.debug("deliveries.lease_failed")
             return LeasedBatch([], has_more=False)
 
     async def _wait_for_work(self, waiter: Waiter, idle_seconds: float | None) -> None:

@@ -125,7 +125,7 @@ class Verifier:
         try:
             due = await self._store.write(self._lease_due)
         except StoreUnavailable:
-            log.debug("challenges.claim_failed")
+            log.debug("challenges.lease_failed")
             return _DueChallenges([], [], due_count=0)
         self._in_flight += len(due.leased)
         for challenge in due.proven:
@@ -143,7 +143,7 @@ class Verifier:
         try:
             await self._store.write_for(challenge.principal, accept)
         except StoreUnavailable:
-            log.debug("challenge.not_settled")  # it is due again soon
+            log.debug("challenge.not_recorded")  # it is due again soon
 
     async def _wait_for_work(self, waiter: Waiter, next_due_at: datetime | None) -> None:
         due_in = math.inf if next_due_at is None else (next_due_at - self._clock.now()).total_seconds()
@@ -200,7 +200,7 @@ class Verifier:
                 leased.challenge.principal, lambda tx: self._record_challenge(tx, leased.challenge, failure)
             )
         except StoreUnavailable:
-            log.warning("challenge.not_settled", extra={"webhook_id": leased.webhook.id})
+            log.warning("challenge.not_recorded", extra={"webhook_id": leased.webhook.id})
         except Exception:  # a bug in the sender, which may be the user's own, must not affect other challenges
             log.exception("challenge.failed", extra={"webhook_id": leased.webhook.id})
         finally:

@@ -325,7 +325,7 @@ class CallExecution:
         if isinstance(problem, StoreUnavailable) and not self._depends_on_process:
             return None
         # A bug in Ringback must not leave the call without an end.
-        log.error("call.drive_failed", extra=call_facts(self.call), exc_info=problem)
+        log.error("call.execution_failed", extra=call_facts(self.call), exc_info=problem)
         outcome = CallOutcome.REJECTED if self.call.dispatched_at is None else CallOutcome.UNKNOWN
         return failed_completion(outcome, "Ringback failed while it ran this call; its log says how.")
 

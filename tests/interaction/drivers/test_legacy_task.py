@@ -7,7 +7,7 @@ from mcp import MCPError
 
 from ringback.domain.call import CallPhase, CallStatus
 from ringback.domain.call_outcome import CallOutcome
-from ringback.runner import execution as drive
+from ringback.runner import execution
 from ringback.upstreams.config import Isolation
 from tests.support.calls import (
     answer_call,
@@ -147,7 +147,7 @@ async def test_a_task_whose_session_ended_is_read_in_a_new_session(
 async def test_a_task_whose_session_ended_while_idle_is_read_in_a_new_session(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, *, bound: bool, outcome: CallOutcome
 ) -> None:
-    monkeypatch.setattr(drive, "RECONNECT_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(execution, "RECONNECT_RETRY_SECONDS", 0.05)
     stage, call = LegacyUpstream(bound=bound), make_call_to(engine, "long")
     await engine.insert_calls(call)
 

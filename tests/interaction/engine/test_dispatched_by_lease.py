@@ -206,12 +206,12 @@ async def test_a_runner_that_stops_before_the_commit_queues_the_call_again(engin
 
 
 async def test_a_call_that_was_not_sent_is_queued_again_at_a_shutdown(engine: Engine) -> None:
-    upstreams, halt = ScriptedUpstreams(away=frozenset({"git"})), ShutdownSignal()
+    upstreams, shutdown = ScriptedUpstreams(away=frozenset({"git"})), ShutdownSignal()
     call = await engine.lease_dispatched_call(new_call(engine))
 
-    async with executing(engine.make_execution(call, upstreams, halt=halt)):
+    async with executing(engine.make_execution(call, upstreams, shutdown=shutdown)):
         await asyncio.wait_for(upstreams.session_requested.wait(), WAIT_SECONDS)
-        halt.drain_requested.set()
+        shutdown.drain_requested.set()
 
     assert_queued_again(await engine.read_call(call))
 

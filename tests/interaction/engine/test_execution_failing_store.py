@@ -72,21 +72,23 @@ async def test_a_call_with_a_handle_is_handed_back_when_the_store_cannot_be_writ
 async def test_after_the_abort_an_unwritten_completion_is_left_to_the_next_process(
     engine: Engine, unsteady: FailingStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    call, halt = await lease_new_call(engine), ShutdownSignal()
+    call, shutdown = await lease_new_call(engine), ShutdownSignal()
 
     async def fill_the_disk(driven_call: Call, on_progress: OnProgress) -> CallCompletion:
         unsteady.refusals = FOREVER
         return COMPLETED_RESULT
 
-    driving = asyncio.create_task(engine.make_execution(call, ScriptedUpstreams(fill_the_disk), halt=halt).run())
+    running = asyncio.create_task(
+        engine.make_execution(call, ScriptedUpstreams(fill_the_disk), shutdown=shutdown).run()
+    )
 
     async def is_not_recorded() -> bool:
         return "call.not_recorded" in caplog.messages
 
     await wait_until(is_not_recorded)
-    halt.drain_requested.set()
-    halt.abort_requested.set()
-    await asyncio.wait_for(driving, WAIT_SECONDS)
+    shutdown.drain_requested.set()
+    shutdown.abort_requested.set()
+    await asyncio.wait_for(running, WAIT_SECONDS)
 
     assert caplog.records[-1].message == "call.left_unrecorded"
     left = await engine.read_call(call)
@@ -110,13 +112,13 @@ async def test_a_runner_stops_while_the_store_fails_and_the_next_start_records_t
 
 
 async def test_a_completion_has_one_more_attempt_after_the_abort(engine: Engine, unsteady: FailingStore) -> None:
-    call, halt = await lease_new_call(engine), ShutdownSignal()
+    call, shutdown = await lease_new_call(engine), ShutdownSignal()
 
     async def end_late(driven_call: Call, on_progress: OnProgress) -> CallCompletion:
-        halt.drain_requested.set()
-        halt.abort_requested.set()
+        shutdown.drain_requested.set()
+        shutdown.abort_requested.set()
         return COMPLETED_RESULT
 
-    await run_execution(engine.make_execution(call, ScriptedUpstreams(end_late), halt=halt))
+    await run_execution(engine.make_execution(call, ScriptedUpstreams(end_late), shutdown=shutdown))
 
     assert (await engine.read_call(call)).outcome is CallOutcome.RESULT

@@ -19,17 +19,17 @@ from tests.support.stores import StoreWrapper
 
 
 @pytest.fixture
-def halt() -> ShutdownSignal:
+def shutdown() -> ShutdownSignal:
     return ShutdownSignal()
 
 
-async def test_stopping_hands_back_a_call_that_was_not_dispatched(engine: Engine, halt: ShutdownSignal) -> None:
+async def test_stopping_hands_back_a_call_that_was_not_dispatched(engine: Engine, shutdown: ShutdownSignal) -> None:
     call = await lease_new_call(engine)
     upstreams = ScriptedUpstreams(away=frozenset({"git"}))
 
-    async with executing(engine.make_execution(call, upstreams, halt=halt)):
+    async with executing(engine.make_execution(call, upstreams, shutdown=shutdown)):
         await asyncio.wait_for(upstreams.session_requested.wait(), WAIT_SECONDS)
-        halt.drain_requested.set()
+        shutdown.drain_requested.set()
 
     assert_queued_again(await engine.read_call(call))
     assert await engine.read_events() == []
@@ -37,15 +37,15 @@ async def test_stopping_hands_back_a_call_that_was_not_dispatched(engine: Engine
 
 @pytest.mark.parametrize("cut", [False, True], ids=["stopping", "cut off"])
 async def test_an_execution_that_begins_during_shutdown_sends_nothing(
-    engine: Engine, halt: ShutdownSignal, *, cut: bool
+    engine: Engine, shutdown: ShutdownSignal, *, cut: bool
 ) -> None:
     call = await lease_new_call(engine)
     upstreams = ScriptedUpstreams(BlockingTool())
-    halt.drain_requested.set()
+    shutdown.drain_requested.set()
     if cut:
-        halt.abort_requested.set()
+        shutdown.abort_requested.set()
 
-    await asyncio.wait_for(engine.make_execution(call, upstreams, halt=halt).run(), WAIT_SECONDS)
+    await asyncio.wait_for(engine.make_execution(call, upstreams, shutdown=shutdown).run(), WAIT_SECONDS)
 
     assert_queued_again(await engine.read_call(call))
     assert upstreams.called == []
@@ -67,14 +67,14 @@ class SlowClosingUpstreams(ScriptedUpstreams):
 
 
 @pytest.mark.requirement("R35")
-async def test_a_result_counts_even_if_its_session_is_aborted(engine: Engine, halt: ShutdownSignal) -> None:
+async def test_a_result_counts_even_if_its_session_is_aborted(engine: Engine, shutdown: ShutdownSignal) -> None:
     call = await lease_new_call(engine)
     upstreams = SlowClosingUpstreams()
 
-    async with executing(engine.make_execution(call, upstreams, halt=halt)):
+    async with executing(engine.make_execution(call, upstreams, shutdown=shutdown)):
         await asyncio.wait_for(upstreams.leaving.wait(), WAIT_SECONDS)
-        halt.drain_requested.set()
-        halt.abort_requested.set()
+        shutdown.drain_requested.set()
+        shutdown.abort_requested.set()
 
     assert (await engine.read_call(call)).outcome is CallOutcome.RESULT
 
@@ -95,39 +95,39 @@ class StoreBlockedAfterCommit(StoreWrapper):
 
 
 async def test_a_call_is_handed_back_when_shutdown_begins_at_its_dispatch(
-    engine: Engine, clock: OffsetClock, halt: ShutdownSignal
+    engine: Engine, clock: OffsetClock, shutdown: ShutdownSignal
 ) -> None:
     call = await lease_new_call(engine)
     store, upstreams = StoreBlockedAfterCommit(engine.store), ScriptedUpstreams()
 
-    async with executing(Engine(store, clock).make_execution(call, upstreams, halt=halt)):
+    async with executing(Engine(store, clock).make_execution(call, upstreams, shutdown=shutdown)):
         await asyncio.wait_for(store.committed.wait(), WAIT_SECONDS)
         assert (await engine.read_call(call)).dispatched_at is not None
-        halt.drain_requested.set()
+        shutdown.drain_requested.set()
 
     assert upstreams.called == []
     assert_queued_again(await engine.read_call(call))
 
 
-async def test_a_dispatched_call_goes_on_while_the_service_stops(engine: Engine, halt: ShutdownSignal) -> None:
+async def test_a_dispatched_call_goes_on_while_the_service_stops(engine: Engine, shutdown: ShutdownSignal) -> None:
     call, tool = await lease_new_call(engine), BlockingTool()
 
-    async with executing(engine.make_execution(call, ScriptedUpstreams(tool), halt=halt)):
+    async with executing(engine.make_execution(call, ScriptedUpstreams(tool), shutdown=shutdown)):
         await tool.wait_until_inside(1)
-        halt.drain_requested.set()
+        shutdown.drain_requested.set()
         tool.release.set()
 
     assert (await engine.read_call(call)).outcome is CallOutcome.RESULT
 
 
 @pytest.mark.requirement("R33")
-async def test_a_call_that_is_aborted_may_have_run_so_it_is_unknown(engine: Engine, halt: ShutdownSignal) -> None:
+async def test_a_call_that_is_aborted_may_have_run_so_it_is_unknown(engine: Engine, shutdown: ShutdownSignal) -> None:
     call, tool = await lease_new_call(engine), BlockingTool()
 
-    async with executing(engine.make_execution(call, ScriptedUpstreams(tool), halt=halt)):
+    async with executing(engine.make_execution(call, ScriptedUpstreams(tool), shutdown=shutdown)):
         await tool.wait_until_inside(1)
-        halt.drain_requested.set()
-        halt.abort_requested.set()
+        shutdown.drain_requested.set()
+        shutdown.abort_requested.set()
 
     assert [each.id for each in tool.cancelled] == [call.id]
     assert (await engine.read_call(call)).outcome is CallOutcome.UNKNOWN

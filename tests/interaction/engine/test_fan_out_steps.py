@@ -134,8 +134,8 @@ async def test_a_failure_after_some_steps_leaves_no_row_and_no_permit(still: Eng
         with pytest.raises(ZeroDivisionError):
             await still.store.write(finish_and_fail)
         assert await still.read_deliveries() == []
-        lanes = dispatcher._limiter  # pyright: ignore[reportPrivateUsage] - slots show nowhere else
-        assert lanes.in_flight == 0
+        limiter = dispatcher._limiter  # pyright: ignore[reportPrivateUsage] - permits show nowhere else
+        assert limiter.in_flight == 0
 
         await still.store.write(lambda tx: still.recorder.finish_call(tx, call, COMPLETED_RESULT, lease_token=None))
 

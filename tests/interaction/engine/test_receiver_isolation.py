@@ -159,15 +159,15 @@ class RecorderWithoutServiceEvents(Recorder):
         raise ZeroDivisionError
 
 
-async def test_a_delivery_that_cannot_be_settled_does_not_affect_the_others(still: Engine) -> None:
+async def test_a_delivery_that_cannot_be_recorded_does_not_affect_the_others(still: Engine) -> None:
     unlucky = make_webhook(state=WebhookState.SUSPENDED)
     lucky = make_verified_webhook(url=f"https://{QUICK}/")
     await still.insert_webhooks(unlucky, lucky)
     (bad,) = await insert_due_deliveries(still, unlucky, 1)
     good = await insert_due_deliveries(still, lucky, 5)
-    bodies = PayloadBuilder(tokens=still.tokens, public_url=PUBLIC_URL)
+    payloads = PayloadBuilder(tokens=still.tokens, public_url=PUBLIC_URL)
     still.recorder = RecorderWithoutServiceEvents(
-        ids=still.ids, payloads=bodies, result_retention_seconds=RETENTION.result_seconds
+        ids=still.ids, payloads=payloads, result_retention_seconds=RETENTION.result_seconds
     )
 
     await still.make_dispatcher(ReceiversByHost()).run_once()

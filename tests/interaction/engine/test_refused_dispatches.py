@@ -71,11 +71,11 @@ async def test_a_refused_call_that_another_runner_holds_is_not_sent_again(engine
 
 
 async def test_a_call_that_is_handed_back_during_the_refresh_is_sent_by_the_next_runner_only(engine: Engine) -> None:
-    call, tool, halt = await lease_new_call(engine), RefusingTool(), ShutdownSignal()
+    call, tool, shutdown = await lease_new_call(engine), RefusingTool(), ShutdownSignal()
 
-    async with executing(engine.make_execution(call, ScriptedUpstreams(tool), halt=halt)):
+    async with executing(engine.make_execution(call, ScriptedUpstreams(tool), shutdown=shutdown)):
         await tool.wait_until_refused()
-        halt.drain_requested.set()
+        shutdown.drain_requested.set()
     assert_queued_again(await engine.read_call(call))
     tool.is_refreshed.set()
     assert tool.sending is not None

@@ -109,12 +109,14 @@ async def test_the_lease_of_an_abandoned_call_expires(engine: Engine) -> None:
     """Whatever went wrong with it, and however busy the runner is, the janitor must be able to end it."""
     (unlucky, busy), tool = make_calls(engine, 2), BlockingTool()
 
-    async def drive(call: Call, on_progress: OnProgress) -> CallCompletion:
+    async def run_tool(call: Call, on_progress: OnProgress) -> CallCompletion:
         return COMPLETED_RESULT if call.id == unlucky.id else await tool(call, on_progress)
 
     await engine.insert_calls(unlucky, busy)
     stop = asyncio.Event()
-    failing = engine.make_runner(ScriptedUpstreams(drive), recorder=FailingRecorder(engine.recorder, unlucky), **QUICK)
+    failing = engine.make_runner(
+        ScriptedUpstreams(run_tool), recorder=FailingRecorder(engine.recorder, unlucky), **QUICK
+    )
     work = asyncio.create_task(failing.run(stop))
     await tool.wait_until_inside(1)
 

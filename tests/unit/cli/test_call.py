@@ -47,7 +47,7 @@ def test_a_started_call_is_printed_with_its_token_and_its_webhooks(run: Run, ser
         f"call_id: {WORKING['id']}",
         "status: working",
         "resume_token: the.token",
-        "rings: https://agent.example/callback (wh_1, active)",
+        "webhook: https://agent.example/callback (wh_1, active)",
         "callback_secret: whsec_1",
     ]
     assert get_last_request(route).headers["authorization"] == "Bearer rbk_x"

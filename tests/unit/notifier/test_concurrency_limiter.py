@@ -1,4 +1,4 @@
-"""Who may be sent to now: shares of lanes, and who waits for what."""
+"""Which webhooks have permits now, and which wait for one."""
 
 from datetime import timedelta
 
@@ -24,191 +24,191 @@ OPEN = CircuitBreaker(failures=10, openings=1, paused_until=LATER)
 
 
 @pytest.fixture
-def lanes() -> ConcurrencyLimiter:
+def limiter() -> ConcurrencyLimiter:
     return ConcurrencyLimiter(ConcurrencyLimits(in_flight_max=20, per_receiver_max=4, per_origin_max=10))
 
 
-def acquire_permits(lanes: ConcurrencyLimiter, webhook: Webhook, count: int, origin: str = HERE) -> None:
+def acquire_permits(limiter: ConcurrencyLimiter, webhook: Webhook, count: int, origin: str = HERE) -> None:
     for _ in range(count):
-        lanes.acquire_permit(webhook, origin, now=START)
+        limiter.acquire_permit(webhook, origin, now=START)
 
 
-def available_permits(lanes: ConcurrencyLimiter, webhook: Webhook, origin: str = HERE) -> int:
-    return lanes.available_permits(webhook, origin, now=START)
+def available_permits(limiter: ConcurrencyLimiter, webhook: Webhook, origin: str = HERE) -> int:
+    return limiter.available_permits(webhook, origin, now=START)
 
 
-def test_the_webhooks_of_a_principal_at_one_origin_share_its_permits(lanes: ConcurrencyLimiter) -> None:
+def test_the_webhooks_of_a_principal_at_one_origin_share_its_permits(limiter: ConcurrencyLimiter) -> None:
     one, other, foreign = (
         make_verified_webhook(),
         make_verified_webhook(),
         make_verified_webhook(principal=Principal("bob")),
     )
-    acquire_permits(lanes, one, 3)
+    acquire_permits(limiter, one, 3)
 
     assert (
-        available_permits(lanes, one),
-        available_permits(lanes, other),
-        available_permits(lanes, other, THERE),
-        available_permits(lanes, foreign),
+        available_permits(limiter, one),
+        available_permits(limiter, other),
+        available_permits(limiter, other, THERE),
+        available_permits(limiter, foreign),
     ) == (1, 1, 4, 4)
 
 
-def test_an_origin_shares_its_permits_between_principals(lanes: ConcurrencyLimiter) -> None:
+def test_an_origin_shares_its_permits_between_principals(limiter: ConcurrencyLimiter) -> None:
     for number in range(3):
-        acquire_permits(lanes, make_verified_webhook(principal=Principal(f"tenant-{number}")), 3)
+        acquire_permits(limiter, make_verified_webhook(principal=Principal(f"tenant-{number}")), 3)
 
-    assert available_permits(lanes, make_verified_webhook()) == 1
+    assert available_permits(limiter, make_verified_webhook()) == 1
 
 
-def test_a_full_origin_has_no_permits_until_one_is_released(lanes: ConcurrencyLimiter) -> None:
+def test_a_full_origin_has_no_permits_until_one_is_released(limiter: ConcurrencyLimiter) -> None:
     webhooks = [(make_verified_webhook(), f"https://{number}.example") for number in range(5)]
-    slots = [lanes.acquire_permit(webhook, origin, now=START) for webhook, origin in webhooks for _ in range(4)]
-    assert (lanes.free_permits(), lanes.in_flight) == (0, 20)
-    assert available_permits(lanes, make_verified_webhook()) == 0
+    permits = [limiter.acquire_permit(webhook, origin, now=START) for webhook, origin in webhooks for _ in range(4)]
+    assert (limiter.free_permits(), limiter.in_flight) == (0, 20)
+    assert available_permits(limiter, make_verified_webhook()) == 0
 
-    lanes.release_permit(slots[0])
+    limiter.release_permit(permits[0])
 
-    assert available_permits(lanes, make_verified_webhook()) == 1
+    assert available_permits(limiter, make_verified_webhook()) == 1
 
 
 @pytest.mark.parametrize("over", [{}, {"last_delivery_at": START, "failing_since": START}], ids=["new", "failing"])
-def test_on_trial_one_attempt_goes_at_a_time(lanes: ConcurrencyLimiter, over: dict[str, object]) -> None:
+def test_on_trial_one_attempt_goes_at_a_time(limiter: ConcurrencyLimiter, over: dict[str, object]) -> None:
     webhook = make_webhook(**over)
-    assert available_permits(lanes, webhook) == 1
+    assert available_permits(limiter, webhook) == 1
 
-    acquire_permits(lanes, webhook, 1)
+    acquire_permits(limiter, webhook, 1)
 
-    assert available_permits(lanes, webhook) == 0
-    assert available_permits(lanes, make_verified_webhook()) == 3
+    assert available_permits(limiter, webhook) == 0
+    assert available_permits(limiter, make_verified_webhook()) == 3
 
 
 @pytest.mark.parametrize("state", WebhookState)
 def test_nothing_is_sent_to_a_webhook_that_is_switched_off_or_not_proven(
-    lanes: ConcurrencyLimiter, state: WebhookState
+    limiter: ConcurrencyLimiter, state: WebhookState
 ) -> None:
     may = state in {WebhookState.ACTIVE, WebhookState.SUSPENDED}
 
-    assert available_permits(lanes, make_verified_webhook(state=state)) == (4 if may else 0)
+    assert available_permits(limiter, make_verified_webhook(state=state)) == (4 if may else 0)
 
 
-def test_an_open_breaker_leaves_no_share_and_a_half_open_one_a_single_probe(lanes: ConcurrencyLimiter) -> None:
+def test_an_open_breaker_leaves_no_share_and_a_half_open_one_a_single_probe(limiter: ConcurrencyLimiter) -> None:
     webhook = make_webhook(breaker=OPEN, failing_since=START)
 
-    assert lanes.available_permits(webhook, HERE, now=START) == 0
-    assert lanes.available_permits(webhook, HERE, now=LATER) == 1
+    assert limiter.available_permits(webhook, HERE, now=START) == 0
+    assert limiter.available_permits(webhook, HERE, now=LATER) == 1
 
 
-def test_an_origins_breaker_speaks_for_every_webhook_there(lanes: ConcurrencyLimiter) -> None:
-    lanes.update_origin_breakers({HERE: OPEN}, now=START)
+def test_an_origins_breaker_speaks_for_every_webhook_there(limiter: ConcurrencyLimiter) -> None:
+    limiter.update_origin_breakers({HERE: OPEN}, now=START)
 
     assert (
-        available_permits(lanes, make_verified_webhook()),
-        available_permits(lanes, make_verified_webhook(), THERE),
+        available_permits(limiter, make_verified_webhook()),
+        available_permits(limiter, make_verified_webhook(), THERE),
     ) == (0, 4)
-    assert lanes.available_permits(make_verified_webhook(), HERE, now=LATER) == 1
-    lanes.acquire_permit(make_verified_webhook(), HERE, now=LATER)
-    assert lanes.available_permits(make_verified_webhook(), HERE, now=LATER) == 0
+    assert limiter.available_permits(make_verified_webhook(), HERE, now=LATER) == 1
+    limiter.acquire_permit(make_verified_webhook(), HERE, now=LATER)
+    assert limiter.available_permits(make_verified_webhook(), HERE, now=LATER) == 0
 
-    lanes.update_origin_breakers({HERE: CLOSED_BREAKER}, now=LATER)
-    assert not lanes.has_failed_origin(HERE)
-    assert lanes.available_permits(make_verified_webhook(), HERE, now=LATER) == 0, (
+    limiter.update_origin_breakers({HERE: CLOSED_BREAKER}, now=LATER)
+    assert not limiter.has_failed_origin(HERE)
+    assert limiter.available_permits(make_verified_webhook(), HERE, now=LATER) == 0, (
         "its backlog begins with one at a time"
     )
-    assert available_permits(lanes, make_verified_webhook(), THERE) == 4
+    assert available_permits(limiter, make_verified_webhook(), THERE) == 4
 
 
 def test_the_origin_whose_breaker_was_read_longest_ago_is_dropped_at_the_limit(
-    lanes: ConcurrencyLimiter, monkeypatch: pytest.MonkeyPatch
+    limiter: ConcurrencyLimiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Calls with a dead host each would fill the memory."""
     monkeypatch.setattr(concurrency_limiter, "FAILED_ORIGINS_MAX", 2)
     origins = [f"https://dead-{number}" for number in range(3)]
-    lanes.update_origin_breakers(dict.fromkeys(origins[:2], OPEN), now=START)
+    limiter.update_origin_breakers(dict.fromkeys(origins[:2], OPEN), now=START)
 
-    lanes.update_origin_breakers({origins[0]: OPEN}, now=START)
-    lanes.update_origin_breakers({origins[2]: OPEN}, now=START)
+    limiter.update_origin_breakers({origins[0]: OPEN}, now=START)
+    limiter.update_origin_breakers({origins[2]: OPEN}, now=START)
 
-    assert [lanes.has_failed_origin(origin) for origin in origins] == [True, False, True]
+    assert [limiter.has_failed_origin(origin) for origin in origins] == [True, False, True]
 
 
 # -- waiting ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_webhook_without_permits_is_skipped_until_permits_may_be_available(lanes: ConcurrencyLimiter) -> None:
+def test_a_webhook_without_permits_is_skipped_until_permits_may_be_available(limiter: ConcurrencyLimiter) -> None:
     webhook = make_webhook(breaker=CircuitBreaker(failures=5, openings=1, paused_until=START + timedelta(hours=1)))
-    lanes.mark_waiting(webhook, HERE, now=START)
+    limiter.mark_waiting(webhook, HERE, now=START)
     almost = START + timedelta(seconds=RECHECK_AFTER_SECONDS - 0.001)
 
-    assert lanes.webhooks_without_permits(now=START) == lanes.webhooks_without_permits(now=almost) == {webhook.id}
-    assert lanes.webhooks_without_permits(now=START + timedelta(seconds=RECHECK_AFTER_SECONDS)) == set()
-    assert not lanes.is_waiting(webhook.id)
+    assert limiter.webhooks_without_permits(now=START) == limiter.webhooks_without_permits(now=almost) == {webhook.id}
+    assert limiter.webhooks_without_permits(now=START + timedelta(seconds=RECHECK_AFTER_SECONDS)) == set()
+    assert not limiter.is_waiting(webhook.id)
 
 
-def test_a_waiting_webhook_with_permits_is_checked(lanes: ConcurrencyLimiter) -> None:
+def test_a_waiting_webhook_with_permits_is_checked(limiter: ConcurrencyLimiter) -> None:
     webhook = make_verified_webhook()
-    lanes.mark_waiting(webhook, HERE, now=START)
+    limiter.mark_waiting(webhook, HERE, now=START)
 
-    assert lanes.webhooks_without_permits(now=START) == set()
-    assert lanes.is_waiting(webhook.id)
-    lanes.clear_waiting(webhook.id)
-    assert not lanes.is_waiting(webhook.id)
+    assert limiter.webhooks_without_permits(now=START) == set()
+    assert limiter.is_waiting(webhook.id)
+    limiter.clear_waiting(webhook.id)
+    assert not limiter.is_waiting(webhook.id)
 
 
-def test_an_idle_webhook_is_skipped_for_a_second_or_until_a_permit_is_released(lanes: ConcurrencyLimiter) -> None:
+def test_an_idle_webhook_is_skipped_for_a_second_or_until_a_permit_is_released(limiter: ConcurrencyLimiter) -> None:
     webhook = make_verified_webhook(ordered=True)
-    slot = lanes.acquire_permit(webhook, HERE, now=START)
-    lanes.mark_waiting(webhook, HERE, now=START, is_blocked=True)
+    slot = limiter.acquire_permit(webhook, HERE, now=START)
+    limiter.mark_waiting(webhook, HERE, now=START, is_blocked=True)
 
-    assert lanes.webhooks_without_permits(now=START) == {webhook.id}
-    assert lanes.release_permit(slot)
-    assert lanes.webhooks_without_permits(now=START) == set()
+    assert limiter.webhooks_without_permits(now=START) == {webhook.id}
+    assert limiter.release_permit(slot)
+    assert limiter.webhooks_without_permits(now=START) == set()
 
-    lanes.mark_waiting(webhook, HERE, now=START, is_blocked=True)
-    assert lanes.webhooks_without_permits(now=START + timedelta(seconds=BLOCKED_RECHECK_SECONDS)) == set()
+    limiter.mark_waiting(webhook, HERE, now=START, is_blocked=True)
+    assert limiter.webhooks_without_permits(now=START + timedelta(seconds=BLOCKED_RECHECK_SECONDS)) == set()
 
 
-def test_releasing_a_permit_reports_whether_another_webhook_may_wait_for_it(lanes: ConcurrencyLimiter) -> None:
-    first, second = (lanes.acquire_permit(make_verified_webhook(), HERE, now=START) for _ in range(2))
-    elsewhere = lanes.acquire_permit(make_verified_webhook(), THERE, now=START)
-    assert not lanes.release_permit(first)
+def test_releasing_a_permit_reports_whether_another_webhook_may_wait_for_it(limiter: ConcurrencyLimiter) -> None:
+    first, second = (limiter.acquire_permit(make_verified_webhook(), HERE, now=START) for _ in range(2))
+    elsewhere = limiter.acquire_permit(make_verified_webhook(), THERE, now=START)
+    assert not limiter.release_permit(first)
 
-    lanes.mark_waiting(make_verified_webhook(), HERE, now=START)
+    limiter.mark_waiting(make_verified_webhook(), HERE, now=START)
 
-    assert not lanes.release_permit(elsewhere)
-    assert lanes.release_permit(second)
+    assert not limiter.release_permit(elsewhere)
+    assert limiter.release_permit(second)
 
 
 # -- pace -------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_webhook_has_no_more_permits_than_its_rate_allows(lanes: ConcurrencyLimiter) -> None:
+def test_a_webhook_has_no_more_permits_than_its_rate_allows(limiter: ConcurrencyLimiter) -> None:
     webhook = make_verified_webhook(rate_per_second=2.0, principal=ALICE)
-    assert available_permits(lanes, webhook) == 2
+    assert available_permits(limiter, webhook) == 2
 
-    acquire_permits(lanes, webhook, 2)
+    acquire_permits(limiter, webhook, 2)
 
-    assert available_permits(lanes, webhook) == 0
-    assert lanes.available_permits(webhook, HERE, now=START + timedelta(seconds=0.5)) == 1
+    assert available_permits(limiter, webhook) == 0
+    assert limiter.available_permits(webhook, HERE, now=START + timedelta(seconds=0.5)) == 1
 
 
-def test_an_undone_attempt_returns_its_permit_and_its_rate_token(lanes: ConcurrencyLimiter) -> None:
+def test_an_undone_attempt_returns_its_permit_and_its_rate_token(limiter: ConcurrencyLimiter) -> None:
     webhook = make_verified_webhook(rate_per_second=2.0, principal=ALICE)
 
     for _ in range(10):
-        lanes.cancel_permit(webhook, lanes.acquire_permit(webhook, HERE, now=START))
+        limiter.cancel_permit(webhook, limiter.acquire_permit(webhook, HERE, now=START))
 
-    assert available_permits(lanes, webhook) == 2
-    assert lanes.in_flight == 0
+    assert available_permits(limiter, webhook) == 2
+    assert limiter.in_flight == 0
 
 
 def test_permits_that_are_given_back_are_available_again_and_the_webhook_still_waits() -> None:
-    lanes, webhook = ConcurrencyLimiter(ConcurrencyLimits()), make_verified_webhook(rate_per_second=4.0)
-    assert lanes.available_permits(webhook, HERE, now=START) == 4
+    limiter, webhook = ConcurrencyLimiter(ConcurrencyLimits()), make_verified_webhook(rate_per_second=4.0)
+    assert limiter.available_permits(webhook, HERE, now=START) == 4
 
-    permit = lanes.acquire_permit(webhook, HERE, now=START, count=4)
-    assert lanes.available_permits(webhook, HERE, now=START) == 0
-    lanes.mark_waiting(webhook, HERE, now=START, is_blocked=True)
-    lanes.give_back_permits(webhook, permit, 3)
+    permit = limiter.acquire_permit(webhook, HERE, now=START, count=4)
+    assert limiter.available_permits(webhook, HERE, now=START) == 0
+    limiter.mark_waiting(webhook, HERE, now=START, is_blocked=True)
+    limiter.give_back_permits(webhook, permit, 3)
 
-    assert (lanes.available_permits(webhook, HERE, now=START), lanes.in_flight) == (3, 1)
-    assert lanes.is_waiting(webhook.id)
+    assert (limiter.available_permits(webhook, HERE, now=START), limiter.in_flight) == (3, 1)
+    assert limiter.is_waiting(webhook.id)

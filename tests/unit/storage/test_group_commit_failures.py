@@ -41,7 +41,7 @@ async def test_a_failed_commit_rolls_back_the_group_and_fails_every_transaction(
     assert notified == ["grown"]
     assert await head(writer) == 1
     failures = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
-    assert failures == ["store.group_undone"]
+    assert failures == ["store.group_rolled_back"]
     assert await writer.write(reserve) == 2
 
 

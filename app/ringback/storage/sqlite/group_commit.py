@@ -264,7 +264,7 @@ class GroupCommit:
         if reason != self._logged_failure:
             self._logged_failure = reason
             bug = None if isinstance(error, sqlite3.Error | StoreUnavailable) else error
-            log.error("store.group_undone", extra={"units": len(group), "reason": reason}, exc_info=bug)
+            log.error("store.group_rolled_back", extra={"units": len(group), "reason": reason}, exc_info=bug)
 
     def _note_success(self, *, wrote: bool) -> None:
         if wrote and self._logged_failure is not None:
