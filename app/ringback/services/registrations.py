@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 
 from ringback.domain import jsontext
@@ -12,7 +11,7 @@ from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import decode_log_position
 from ringback.domain.errors import Gone, IdempotencyConflict, InvalidRequest
-from ringback.domain.ids import IdGenerator, WebhookId
+from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.upstreams import ToolCatalog
@@ -45,7 +44,7 @@ from ringback.services.webhook_checks import (
     require_subscription_quota,
     subscribes_to_changes,
 )
-from ringback.services.webhook_updates import update_webhook
+from ringback.services.webhook_updates import UpdatedWebhook, update_webhook
 
 SECRET_REPEATED_FOR: Final = timedelta(hours=1)
 """How long a repeated registration shows the generated secret again: a client repeats a lost request within minutes."""
@@ -145,27 +144,26 @@ class WebhookRegistrations:
         generated, wanted = await self._build_webhook(caller, registration, origin=WebhookOrigin.REST)
         wanted = replace(wanted, name=name)
 
-        async def insert_or_change(tx: Transaction) -> RegisteredWebhook:
+        async def insert_or_change(tx: Transaction) -> tuple[RegisteredWebhook, UpdatedWebhook | None]:
             existing = await tx.registered_webhooks.find_by_name(caller.principal, name)
             if existing is None:
                 inserted = await self._insert_webhook(tx, caller, wanted, registration.cursor)
-                return RegisteredWebhook(webhook=inserted, secret=generated)
+                return RegisteredWebhook(webhook=inserted, secret=generated), None
             headers = existing.headers if registration.headers is None else registration.headers
             require_headers_for_origin(
                 existing, wanted.url, are_given=registration.headers is not None, policy=self._guard.policy
             )
             wanted_with_headers = replace(wanted, headers=headers)
             changed = _with_settings_of(existing, wanted_with_headers, now=tx.now(), secret=registration.secret)
-            if changed != existing:
-                changed = (await update_webhook(tx, self._verification, self._attempts, existing, changed)).webhook
-                tx.on_commit(partial(rescheduled.add, changed.id))
-                await record_own_change(tx, caller, "put_webhook", changed.id)
-            return RegisteredWebhook(webhook=changed, is_new=False)
+            if changed == existing:
+                return RegisteredWebhook(webhook=existing, is_new=False), None
+            updated = await update_webhook(tx, self._verification, self._attempts, existing, changed)
+            await record_own_change(tx, caller, "put_webhook", changed.id)
+            return RegisteredWebhook(webhook=updated.webhook, is_new=False), updated
 
-        rescheduled: set[WebhookId] = set()
-        registered = await self._store.write_for(caller.principal, insert_or_change)
-        for webhook_id in rescheduled:
-            await self._attempts.schedule_rest(caller.principal, webhook_id)
+        registered, updated = await self._store.write_for(caller.principal, insert_or_change)
+        if updated is not None:
+            await self._attempts.schedule_rest(caller.principal, updated.webhook.id)
         return await self._wait_until_challenged(registered)
 
     async def register_once(self, caller: Caller, registration: WebhookRegistration) -> Webhook:
