@@ -5,10 +5,10 @@ same log, so a call that ends at that moment is either before the registration (
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from ringback.domain.attempt_category import category_advice
 from ringback.domain.call import Call
@@ -145,9 +145,16 @@ class WebhookSpec:
     """The largest number of attempts per second; None sets no limit."""
     description: str | None = None
 
+    def settings(self) -> dict[str, Any]:
+        """The values of these members, also of an object that has more."""
+        return {name: getattr(self, name) for name in _SETTINGS}
+
     @property
     def retry_schedule(self) -> RetrySchedule:
         return RETRY_SCHEDULES[self.retries] if self.retry_steps is None else own_retry_schedule(self.retry_steps)
+
+
+_SETTINGS: Final = tuple(each.name for each in fields(WebhookSpec))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

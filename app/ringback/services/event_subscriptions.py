@@ -30,7 +30,6 @@ from ringback.domain.upstreams import ToolCatalog
 from ringback.domain.webhook import (
     MessageIds,
     Webhook,
-    WebhookSpec,
     WebhookState,
     with_state,
 )
@@ -230,10 +229,9 @@ class EventSubscriptions:
         if lapsed is None:
             await tx.webhooks.insert(wanted)
             return wanted
-        settings = {name: getattr(wanted, name) for name in WebhookSpec.__dataclass_fields__}
         revived = replace(
             with_state(lapsed, WebhookState.ACTIVE),
-            **settings,
+            **wanted.settings(),
             shown_event_name=wanted.shown_event_name,
             message_ids=wanted.message_ids,
             created_at=wanted.created_at,

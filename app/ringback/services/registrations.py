@@ -49,8 +49,6 @@ from ringback.services.webhook_updates import UpdatedWebhook, update_webhook
 SECRET_REPEATED_FOR: Final = timedelta(hours=1)
 """How long a repeated registration shows the generated secret again: a client repeats a lost request within minutes."""
 
-_SPEC_FIELDS: Final = tuple(each.name for each in fields(WebhookSpec))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookRegistration(WebhookSpec):
@@ -255,7 +253,7 @@ class WebhookRegistrations:
         now = self._clock.now()
         expiry = registration.expires_in_seconds
         webhook = Webhook(
-            **{name: getattr(registration, name) for name in _SPEC_FIELDS},
+            **registration.settings(),
             id=self._ids.new_webhook_id(),
             principal=caller.principal,
             secrets=(WebhookSecret(value=secret),),
@@ -327,8 +325,8 @@ async def _find_registered(
 
 def _with_settings_of(webhook: Webhook, wanted: Webhook, *, now: datetime, secret: str | None) -> Webhook:
     """The webhook with the settings, the headers, the expiry and, if one is given, the secret of `wanted`."""
-    settings = {name: getattr(wanted, name) for name in _SPEC_FIELDS if name != "url"}
-    changed = replace(with_url(webhook, wanted.url), **settings, headers=wanted.headers, expires_at=wanted.expires_at)
+    moved = with_url(webhook, wanted.url)
+    changed = replace(moved, **wanted.settings(), headers=wanted.headers, expires_at=wanted.expires_at)
     if secret is not None and (webhook.has_unreadable_secrets or webhook.secrets[0].value != secret):
         changed = with_rotated_secret(changed, secret, now=now, overlap_seconds=SECRET_OVERLAP_SECONDS_DEFAULT)
         require_secret_quota(changed, now)

@@ -10,7 +10,7 @@ webhook, so that every callback verifies with the secret that its call gave. A r
 """
 
 import hmac
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -19,7 +19,7 @@ from ringback.domain.errors import InvalidRequest, NotFound, WebhookNotActive
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.retry import DAY
-from ringback.domain.webhook import Webhook, WebhookSpec
+from ringback.domain.webhook import Webhook
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.services.webhook_checks import get_own_webhook, require_enabled
 
@@ -30,8 +30,6 @@ LINGER_SECONDS: Final = 7.0 * DAY
 """How long a shared callback stays after the deadline of its last call: as long as results are kept by default."""
 EXPIRY_STEP: Final = timedelta(days=1)
 """An expiry is extended by at least this, so that a busy session writes it once a day and not with every call."""
-
-_COMPARED: Final = tuple(each.name for each in fields(WebhookSpec) if each.name != "rate_per_second")
 
 
 async def find_same_webhook(tx: Transaction, wanted: Webhook, *, secret_generated: bool) -> Webhook | None:
@@ -101,7 +99,7 @@ def _is_same(webhook: Webhook, wanted: Webhook, *, now: datetime) -> bool:
         webhook.origin is wanted.origin
         and not webhook.is_subscription
         and (webhook.expires_at is None or webhook.expires_at > now)
-        and all(getattr(webhook, name) == getattr(wanted, name) for name in _COMPARED)
+        and webhook.settings() == wanted.settings() | {"rate_per_second": webhook.rate_per_second}
     )
 
 
