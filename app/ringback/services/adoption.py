@@ -15,13 +15,12 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.domain.upstream_logins import SHARED_OWNER
-from ringback.domain.webhook import Webhook
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.services.api_keys import require_held_key
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall, log_started_calls
 from ringback.services.quotas import QuotaEnforcer
-from ringback.services.registrations import WebhookRegistrations
+from ringback.services.registrations import BuiltWebhook, WebhookRegistrations
 from ringback.telemetry.spans import link_current_span
 
 UNKNOWN_TOOL: Final = "(unknown)"
@@ -87,10 +86,10 @@ class TaskAdoption:
         handle = await self._tasks.find_task(
             request.upstream, request.task_id, principal=caller.principal, visible_upstreams=caller.upstreams
         )
-        secret, callback = await self._registrations.prepare_callback(caller, request.callback)
+        callback = await self._registrations.prepare_callback(caller, request.callback)
         started = await self._store.write_for(
             caller.principal,
-            lambda tx: self._insert_call(tx, caller, request, handle, callback=callback, secret=secret),
+            lambda tx: self._insert_call(tx, caller, request, handle, callback=callback),
         )
         log_started_calls([started])
         link_current_span(started.call.id, started.call.traceparent)
@@ -103,8 +102,7 @@ class TaskAdoption:
         request: AdoptTaskRequest,
         handle: Handle | None,
         *,
-        callback: Webhook | None,
-        secret: str | None,
+        callback: BuiltWebhook | None,
     ) -> StartedCall:
         shares_tasks = self._tasks.get_owner(request.upstream, caller.principal) == SHARED_OWNER
         existing = await tx.call_queue.find_by_task(
@@ -112,7 +110,7 @@ class TaskAdoption:
         )
         if existing is not None and existing.principal == caller.principal:
             _require_same_request(existing, request)
-            return await self._new_calls.build_started_call(tx, existing, created=False)
+            return await self._new_calls.build_started_call(tx, existing, is_new=False)
         if existing is not None or handle is None:
             raise NotFound("This upstream has no task of yours with this id.")
         await require_held_key(tx, caller)
@@ -132,7 +130,8 @@ class TaskAdoption:
         await self._new_calls.insert_callback(tx, call, callback)
         await tx.calls.insert(call)
         tx.notify(CALL_QUEUED_TOPIC)
-        return await self._new_calls.build_started_call(tx, call, created=True, secret=secret)
+        secret = None if callback is None else callback.generated_secret
+        return await self._new_calls.build_started_call(tx, call, is_new=True, secret=secret)
 
 
 def _require_same_request(call: Call, request: AdoptTaskRequest) -> None:

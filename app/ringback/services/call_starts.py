@@ -31,7 +31,6 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.domain.upstreams import CheckWork, ToolCatalog
-from ringback.domain.webhook import Webhook
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallLeases
 from ringback.services.api_keys import require_held_key
@@ -39,7 +38,7 @@ from ringback.services.given_up_starts import require_not_given_up
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT
 from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall
 from ringback.services.quotas import QuotaEnforcer
-from ringback.services.registrations import WebhookRegistrations
+from ringback.services.registrations import BuiltWebhook, WebhookRegistrations
 from ringback.services.upstream_controls import UpstreamControls
 
 START_DELAY_MAX: Final = timedelta(days=30)
@@ -91,9 +90,7 @@ class PreparedCall:
     """A request whose checks outside the transaction have passed."""
 
     request: StartCallRequest
-    callback: Webhook | None = None
-    callback_secret: str | None = field(default=None, repr=False)
-    """The callback's signing secret, if the service has generated it."""
+    callback: BuiltWebhook | None = None
 
 
 class CallStarter:
@@ -139,15 +136,15 @@ class CallStarter:
             work=work,
         )
         await self._upstream_controls.require_not_draining(request.upstream)
-        secret, callback = await self._registrations.prepare_callback(caller, request.callback)
-        return PreparedCall(request=request, callback=callback, callback_secret=secret)
+        callback = await self._registrations.prepare_callback(caller, request.callback)
+        return PreparedCall(request=request, callback=callback)
 
     async def find_started_call(
         self, tx: Transaction, principal: Principal, request: StartCallRequest
     ) -> StartedCall | None:
         """Return the call of the idempotency key; None for a new key. Raises as `find_known_call`."""
         call = await self.find_known_call(tx, principal, request)
-        return None if call is None else await self._new_calls.build_started_call(tx, call, created=False)
+        return None if call is None else await self._new_calls.build_started_call(tx, call, is_new=False)
 
     async def find_known_call(self, tx: Transaction, principal: Principal, request: StartCallRequest) -> Call | None:
         """Return the call of the idempotency key. Raise for another request or for an expired call; None for a new key."""
@@ -200,19 +197,16 @@ class CallStarter:
     async def _insert_new_call(
         self, tx: Transaction, principal: Principal, prepared: PreparedCall, *, leases: CallLeases | None
     ) -> StartedCall:
-        request, secret = prepared.request, prepared.callback_secret
+        request, callback = prepared.request, prepared.callback
         if request.may_be_given_up and request.call_id is not None:
             await require_not_given_up(tx, principal, request.call_id)
         call = self._build_call(principal, request, now=tx.now())
-        is_callback_new = await self._new_calls.insert_callback(
-            tx, call, prepared.callback, secret_generated=secret is not None, webhook_id=request.webhook_id
-        )
+        is_callback_new = await self._new_calls.insert_callback(tx, call, callback, webhook_id=request.webhook_id)
         await self._insert_leased_or_queued(tx, call, request, leases)
         if not request.wants_receipt:
             return StartedCall(call=call, resume_token="", webhooks=(), is_new=True)
-        return await self._new_calls.build_started_call(
-            tx, call, created=True, secret=secret if is_callback_new else None
-        )
+        secret = callback.generated_secret if callback is not None and is_callback_new else None
+        return await self._new_calls.build_started_call(tx, call, is_new=True, secret=secret)
 
     async def _insert_leased_or_queued(
         self, tx: Transaction, call: Call, request: StartCallRequest, leases: CallLeases | None

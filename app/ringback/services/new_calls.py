@@ -17,7 +17,7 @@ from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.webhook import Webhook
 from ringback.notifier.fan_out import find_matching_webhooks
 from ringback.notifier.resume_tokens import CallResumeTokens
-from ringback.services.registrations import WebhookRegistration, WebhookRegistrations
+from ringback.services.registrations import BuiltWebhook, WebhookRegistration, WebhookRegistrations
 from ringback.services.shared_webhooks import get_named_webhook
 from ringback.telemetry import call_facts
 from ringback.telemetry.spans import current_traceparent
@@ -118,9 +118,8 @@ class NewCallWriter:
         self,
         tx: Transaction,
         call: Call,
-        callback: Webhook | None,
+        callback: BuiltWebhook | None,
         *,
-        secret_generated: bool = False,
         webhook_id: str | None = None,
     ) -> bool:
         """Store the callback, and link the webhook that the request names. Returns whether a webhook was inserted for it.
@@ -128,13 +127,13 @@ class NewCallWriter:
         Both can refuse the call, so this comes before its row.
         """
         named = None if webhook_id is None else await get_named_webhook(tx, call.principal, webhook_id)
-        is_inserted = await self._registrations.insert_callback(tx, callback, call, secret_generated=secret_generated)
+        is_inserted = await self._registrations.insert_callback(tx, callback, call)
         if named is not None:
             await tx.call_webhooks.add(call.id, named.id)
         return is_inserted
 
     async def build_started_call(
-        self, tx: Transaction, call: Call, *, created: bool, secret: str | None = None
+        self, tx: Transaction, call: Call, *, is_new: bool, secret: str | None = None
     ) -> StartedCall:
         """A new call's token stands at the end of the log before the call's first event; any other token at its beginning.
 
@@ -142,12 +141,12 @@ class NewCallWriter:
         """
         head = await tx.event_log.get_head(call.principal)
         completion_event = build_call_event(EventName.CALL_FINISHED, call, event_id=EventId(""), seq=head, now=tx.now())
-        position = LogPosition(head if created and not call.is_final else 0)
+        position = LogPosition(head if is_new and not call.is_final else 0)
         return StartedCall(
             call=call,
             resume_token=self._tokens.issue_token(call, position=position),
             webhooks=await find_matching_webhooks(tx, completion_event),
-            is_new=created,
+            is_new=is_new,
             callback_secret=secret,
         )
 

@@ -80,6 +80,15 @@ class RegisteredWebhook:
     """False if the name or the idempotency key named a webhook that already existed."""
 
 
+@dataclass(frozen=True, slots=True)
+class BuiltWebhook:
+    """A webhook that is checked and not stored yet."""
+
+    webhook: Webhook
+    generated_secret: str | None = field(repr=False)
+    """Its signing secret if the client has sent none."""
+
+
 class WebhookRegistrations:
     def __init__(
         self,
@@ -119,11 +128,11 @@ class WebhookRegistrations:
         caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
         if idempotency_key is None:
-            generated, webhook = await self._build_webhook(caller, registration, origin=WebhookOrigin.REST)
+            built = await self._build_webhook(caller, registration, origin=WebhookOrigin.REST)
             webhook = await self._store.write_for(
-                caller.principal, lambda tx: self._insert_webhook(tx, caller, webhook, registration.cursor)
+                caller.principal, lambda tx: self._insert_webhook(tx, caller, built.webhook, registration.cursor)
             )
-            return await self._wait_until_challenged(RegisteredWebhook(webhook=webhook, secret=generated))
+            return await self._wait_until_challenged(RegisteredWebhook(webhook=webhook, secret=built.generated_secret))
         existing = await self._store.read(
             lambda tx: _find_registered(tx, caller.principal, idempotency_key, registration)
         )
@@ -139,14 +148,14 @@ class WebhookRegistrations:
         """
         caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
-        generated, wanted = await self._build_webhook(caller, registration, origin=WebhookOrigin.REST)
-        wanted = replace(wanted, name=name)
+        built = await self._build_webhook(caller, registration, origin=WebhookOrigin.REST)
+        wanted = replace(built.webhook, name=name)
 
         async def insert_or_change(tx: Transaction) -> tuple[RegisteredWebhook, UpdatedWebhook | None]:
             existing = await tx.registered_webhooks.find_by_name(caller.principal, name)
             if existing is None:
                 inserted = await self._insert_webhook(tx, caller, wanted, registration.cursor)
-                return RegisteredWebhook(webhook=inserted, secret=generated), None
+                return RegisteredWebhook(webhook=inserted, secret=built.generated_secret), None
             headers = existing.headers if registration.headers is None else registration.headers
             require_headers_for_origin(
                 existing, wanted.url, are_given=registration.headers is not None, policy=self._guard.policy
@@ -171,10 +180,11 @@ class WebhookRegistrations:
         """
         caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
-        generated_secret, webhook = await self._build_webhook(caller, registration, origin=WebhookOrigin.MCP)
+        built = await self._build_webhook(caller, registration, origin=WebhookOrigin.MCP)
+        webhook, has_any_secret = built.webhook, built.generated_secret is not None
 
         async def find_and_extend(tx: Transaction) -> Webhook | None:
-            same = await find_same_webhook(tx, webhook, secret_generated=generated_secret is not None)
+            same = await find_same_webhook(tx, webhook, has_any_secret=has_any_secret)
             if same is None or webhook.expires_at is None:
                 return same
             return await extend_expiry(tx, same, webhook.expires_at)
@@ -184,7 +194,7 @@ class WebhookRegistrations:
             if (same := await find_and_extend(tx)) is not None:
                 return same
             await tx.event_log.get_head(webhook.principal, lock=True)  # the same registration at once inserts nothing
-            if await find_same_webhook(tx, webhook, secret_generated=generated_secret is not None) is not None:
+            if await find_same_webhook(tx, webhook, has_any_secret=has_any_secret) is not None:
                 return None
             return await self._insert_webhook(tx, caller, webhook, registration.cursor)
 
@@ -192,35 +202,32 @@ class WebhookRegistrations:
             pass
         return registered
 
-    async def prepare_callback(
-        self, caller: Caller, registration: WebhookRegistration | None
-    ) -> tuple[str | None, Webhook | None]:
+    async def prepare_callback(self, caller: Caller, registration: WebhookRegistration | None) -> BuiltWebhook | None:
         """Check the callback of one call, if there is one. The transaction of the call stores it.
 
         A registration with a client_session_id asks for a webhook that the calls of this session share.
         """
         if registration is None:
-            return None, None
+            return None
         return await self._build_webhook(caller, registration, origin=WebhookOrigin.CALL)
 
-    async def insert_callback(
-        self, tx: Transaction, webhook: Webhook | None, call: Call, *, secret_generated: bool = False
-    ) -> bool:
+    async def insert_callback(self, tx: Transaction, built: BuiltWebhook | None, call: Call) -> bool:
         """Store the call's callback, if it has one. The call starts at once; deliveries are held until a needed proof.
 
         Returns whether a webhook was inserted; none is if the call shares one. Raises `QuotaExceeded` before the first write.
         """
-        if webhook is None:
+        if built is None:
             return False
+        webhook = built.webhook
         if webhook.client_session_id is None:
             await self._verification.insert_webhook(tx, replace(webhook, call_id=call.id))
             return True
         needed_until = callback_needed_until(call.deadline_at)
-        shared = await _find_and_extend(tx, webhook, needed_until, secret_generated=secret_generated)
+        shared = await _find_and_extend(tx, built, needed_until)
         if shared is None:
             # Another call of the session, starting at once, may insert it; under the lock of the log one of them does.
             await tx.event_log.get_head(webhook.principal, lock=True)
-            shared = await _find_and_extend(tx, webhook, needed_until, secret_generated=secret_generated)
+            shared = await _find_and_extend(tx, built, needed_until)
         if shared is None:
             await self._quotas.require_webhook_quota(tx, webhook.principal)
             await self._verification.insert_webhook(tx, replace(webhook, expires_at=needed_until + EXPIRY_STEP))
@@ -230,15 +237,15 @@ class WebhookRegistrations:
     async def _register_with_key(
         self, caller: Caller, registration: WebhookRegistration, key: str
     ) -> RegisteredWebhook:
-        generated, webhook = await self._build_webhook(caller, registration, origin=WebhookOrigin.REST)
-        webhook = replace(webhook, idempotency_key=key, request_hash=registration.compute_hash())
+        built = await self._build_webhook(caller, registration, origin=WebhookOrigin.REST)
+        webhook = replace(built.webhook, idempotency_key=key, request_hash=registration.compute_hash())
 
         async def insert_once(tx: Transaction) -> RegisteredWebhook:
             existing = await _find_registered(tx, caller.principal, key, registration)
             if existing is not None:
                 return existing
             inserted = await self._insert_webhook(tx, caller, webhook, registration.cursor)
-            return RegisteredWebhook(webhook=inserted, secret=generated)
+            return RegisteredWebhook(webhook=inserted, secret=built.generated_secret)
 
         return await self._store.write_for(caller.principal, insert_once)
 
@@ -247,7 +254,7 @@ class WebhookRegistrations:
 
     async def _build_webhook(
         self, caller: Caller, registration: WebhookRegistration, *, origin: WebhookOrigin
-    ) -> tuple[str | None, Webhook]:
+    ) -> BuiltWebhook:
         await self._guard.check_url(registration.url, caller.principal)
         secret, generated = choose_secret(registration.secret, self._ids)
         now = self._clock.now()
@@ -267,7 +274,7 @@ class WebhookRegistrations:
         require_effective_outcomes(webhook)
         await self._event_types.check_event_names(caller, webhook.events)
         await self._event_types.demand_upstream_events(caller, webhook.events)
-        return generated, webhook
+        return BuiltWebhook(webhook, generated_secret=generated)
 
     async def _insert_webhook(self, tx: Transaction, caller: Caller, webhook: Webhook, cursor: str | None) -> Webhook:
         """Hold the lock of the log: a call that ends now is either already in the log, or its event matches the new webhook."""
@@ -292,10 +299,8 @@ class WebhookRegistrations:
         return webhook
 
 
-async def _find_and_extend(
-    tx: Transaction, wanted: Webhook, needed_until: datetime, *, secret_generated: bool
-) -> Webhook | None:
-    same = await find_same_webhook(tx, wanted, secret_generated=secret_generated)
+async def _find_and_extend(tx: Transaction, wanted: BuiltWebhook, needed_until: datetime) -> Webhook | None:
+    same = await find_same_webhook(tx, wanted.webhook, has_any_secret=wanted.generated_secret is not None)
     return None if same is None else await extend_expiry(tx, same, needed_until)
 
 

@@ -29,7 +29,6 @@ from ringback.domain.meta import without_reserved_meta
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.tool_result import ERROR_BYTES_MAX, is_call_tool_result, is_storable_error
-from ringback.domain.webhook import Webhook
 from ringback.notifier.call_ends import CompletionRequest
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
@@ -38,7 +37,7 @@ from ringback.services.api_keys import require_held_key
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall
 from ringback.services.quotas import QuotaEnforcer
-from ringback.services.registrations import WebhookRegistrations
+from ringback.services.registrations import BuiltWebhook, WebhookRegistrations
 
 REPORTED_RESULT_BYTES_MAX: Final = 4 * 1024 * 1024
 """The default limit of a request body. Results that arrive in another way have the same limit."""
@@ -92,9 +91,9 @@ class CallReports:
         _require_allowed(caller, report)
         _check_report(report)
         known = await self._store.read(lambda tx: self._find_reported_call(tx, caller.principal, report))
-        secret, callback = (None, None) if known else await self._prepare_new_call(caller, report)
+        callback = None if known else await self._prepare_new_call(caller, report)
         return await self._store.write_for(
-            caller.principal, lambda tx: self._record_report(tx, caller, report, callback, secret)
+            caller.principal, lambda tx: self._record_report(tx, caller, report, callback)
         )
 
     async def give_up_calls(self, caller: Caller, *, key_prefix: str) -> int:
@@ -111,21 +110,20 @@ class CallReports:
                 return given_up
             position = page[-1].id
 
-    async def _prepare_new_call(self, caller: Caller, report: CallReport) -> tuple[str | None, Webhook | None]:
+    async def _prepare_new_call(self, caller: Caller, report: CallReport) -> BuiltWebhook | None:
         """Check what a new call needs before its transaction: a running service, the rate of starts, and a valid callback."""
         self._lifecycle.require_running()
         self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
         return await self._registrations.prepare_callback(caller, report.callback)
 
     async def _record_report(
-        self, tx: Transaction, caller: Caller, report: CallReport, callback: Webhook | None, secret: str | None
+        self, tx: Transaction, caller: Caller, report: CallReport, callback: BuiltWebhook | None
     ) -> StartedCall:
         existing = await self._find_reported_call(tx, caller.principal, report)
         call = existing or await self._insert_call(tx, caller, report, callback)
         updated = await self._apply_report(tx, call, report)
-        return await self._new_calls.build_started_call(
-            tx, updated, created=existing is None, secret=None if existing else secret
-        )
+        secret = callback.generated_secret if callback is not None and existing is None else None
+        return await self._new_calls.build_started_call(tx, updated, is_new=existing is None, secret=secret)
 
     async def _find_reported_call(self, tx: Transaction, principal: Principal, report: CallReport) -> Call | None:
         key = _REPORT_KEY_PREFIX + report.key
@@ -140,7 +138,9 @@ class CallReports:
             )
         return await tx.calls.get(found.id)
 
-    async def _insert_call(self, tx: Transaction, caller: Caller, report: CallReport, callback: Webhook | None) -> Call:
+    async def _insert_call(
+        self, tx: Transaction, caller: Caller, report: CallReport, callback: BuiltWebhook | None
+    ) -> Call:
         await require_held_key(tx, caller)
         arguments = report.arguments or {}
         call = self._new_calls.build_call(

@@ -32,10 +32,10 @@ EXPIRY_STEP: Final = timedelta(days=1)
 """An expiry is extended by at least this, so that a busy session writes it once a day and not with every call."""
 
 
-async def find_same_webhook(tx: Transaction, wanted: Webhook, *, secret_generated: bool) -> Webhook | None:
+async def find_same_webhook(tx: Transaction, wanted: Webhook, *, has_any_secret: bool) -> Webhook | None:
     """The newest webhook of the principal that is the same as `wanted`.
 
-    `secret_generated` says that the client gave no secret. Raises `WebhookNotActive` if the owner has disabled the webhook.
+    With `has_any_secret`, because the client gave none, it may sign with any. Raises `WebhookNotActive` if it is disabled.
     """
     candidates = await tx.call_webhooks.list_of_target(
         wanted.principal,
@@ -45,7 +45,7 @@ async def find_same_webhook(tx: Transaction, wanted: Webhook, *, secret_generate
         limit=CANDIDATES_MAX,
     )
     for webhook in candidates:
-        if _is_same(webhook, wanted, now=tx.now()) and (secret_generated or _has_secret_of(webhook, wanted)):
+        if _is_same(webhook, wanted, now=tx.now()) and (has_any_secret or _has_secret_of(webhook, wanted)):
             require_enabled(webhook)
             return webhook
     return None
