@@ -22,6 +22,7 @@ from ringback.protocol.mcp_events.grants import TtlPolicy
 from ringback.services.api_keys import ApiKeys
 from ringback.services.attempt_scheduling import AttemptScheduler
 from ringback.services.bulk_redelivery import BulkRedeliveries
+from ringback.services.call_starts import CallStarter
 from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.calls import Calls
 from ringback.services.cancellation import BulkCancellations
@@ -37,6 +38,7 @@ from ringback.services.lifecycle import Lifecycle
 from ringback.services.log_tails import LogTails
 from ringback.services.login_tokens import LoginRevocations
 from ringback.services.login_waits import LoginWaits
+from ringback.services.new_calls import NewCallWriter
 from ringback.services.quotas import QuotaEnforcer
 from ringback.services.registrations import WebhookRegistrations
 from ringback.services.reports import CallReports
@@ -150,23 +152,33 @@ def build_node_services(parts: NodeParts) -> NodeServices:
     attempts = AttemptScheduler(store=parts.store, clock=parts.clock, targets=POLICY)
     webhook_parts = _build_webhook_parts(parts, shared, catalog, attempts)
     registrations = WebhookRegistrations(**webhook_parts, clock=parts.clock, recorder=parts.recorder)
+    new_calls = NewCallWriter(ids=parts.ids, tokens=parts.tokens, registrations=registrations)
     requested_deliveries = RequestedDeliveries(ids=parts.ids)
     of_log: dict[str, Any] = {"store": parts.store, "clock": parts.clock, "lifecycle": parts.lifecycle}
     return NodeServices(
         api_keys=ApiKeys(store=parts.store, ids=parts.ids),
         calls=Calls(
-            **shared,
-            clock=parts.clock,
-            catalog=catalog,
+            **of_log,
             recorder=parts.recorder,
-            tokens=parts.tokens,
-            registrations=registrations,
+            starter=CallStarter(
+                catalog=catalog,
+                new_calls=new_calls,
+                quotas=parts.quotas,
+                attended_calls=parts.recorder.attended_calls,
+                upstream_controls=controls,
+            ),
+            quotas=parts.quotas,
             call_handoff=parts.call_handoff,
             admission=parts.admission,
-            upstream_controls=controls,
         ),
         input_answers=InputAnswers(parts.store, parts.recorder, RequestedSchemas()),
-        reports=CallReports(**shared, recorder=parts.recorder, tokens=parts.tokens, registrations=registrations),
+        reports=CallReports(
+            store=parts.store,
+            recorder=parts.recorder,
+            new_calls=new_calls,
+            quotas=parts.quotas,
+            lifecycle=parts.lifecycle,
+        ),
         registrations=registrations,
         webhooks=Webhooks(**webhook_parts, recorder=parts.recorder, requested_deliveries=requested_deliveries),
         events=Events(**of_log),

@@ -43,6 +43,7 @@ from ringback.services.body_admission import BodyAdmission
 from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.call_histories import CallHistories
 from ringback.services.call_resumes import CallResumeRecorder
+from ringback.services.call_starts import CallStarter
 from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.calls import Calls
 from ringback.services.cancellation import BulkCancellations
@@ -61,6 +62,7 @@ from ringback.services.log_tails import LogTails
 from ringback.services.login_tokens import LoginRevocations
 from ringback.services.login_waits import LoginWaits
 from ringback.services.lookups import Lookups
+from ringback.services.new_calls import NewCallWriter
 from ringback.services.operators import Operators
 from ringback.services.portal_links import PortalLinks
 from ringback.services.quotas import QuotaEnforcer, QuotaOverrides, Quotas
@@ -277,19 +279,22 @@ def _services(
         catalog=catalog,
         event_types=event_types,
     )
+    new_calls = NewCallWriter(ids=ids, tokens=tokens, registrations=registrations)
     calls = Calls(
         store=store,
         clock=clock,
-        ids=ids,
-        catalog=catalog,
         recorder=recorder,
-        tokens=tokens,
-        registrations=registrations,
+        starter=CallStarter(
+            catalog=catalog,
+            new_calls=new_calls,
+            quotas=keeper,
+            attended_calls=recorder.attended_calls,
+            upstream_controls=upstream_controls,
+        ),
         quotas=keeper,
         lifecycle=lifecycle,
         call_handoff=CallHandoff(),
         admission=AdmissionGate(),
-        upstream_controls=upstream_controls,
     )
     return Services(
         body_admission=BodyAdmission(clock=clock),
@@ -298,19 +303,15 @@ def _services(
         input_answers=InputAnswers(store, recorder, RequestedSchemas()),
         task_adoption=TaskAdoption(
             store=store,
-            ids=ids,
             tasks=NoUpstreamTasks(),
-            tokens=tokens,
-            registrations=registrations,
+            new_calls=new_calls,
             quotas=keeper,
             lifecycle=lifecycle,
         ),
         reports=CallReports(
             store=store,
-            ids=ids,
             recorder=recorder,
-            tokens=tokens,
-            registrations=registrations,
+            new_calls=new_calls,
             quotas=keeper,
             lifecycle=lifecycle,
         ),

@@ -18,6 +18,7 @@ from ringback.services.audit import AuditLog
 from ringback.services.body_admission import BodyAdmission
 from ringback.services.bulk_redelivery import BulkRedeliveries
 from ringback.services.call_histories import CallHistories
+from ringback.services.call_starts import CallStarter
 from ringback.services.callback_proofs import CallbackProofs
 from ringback.services.calls import Calls
 from ringback.services.cancellation import BulkCancellations
@@ -35,6 +36,7 @@ from ringback.services.live import LiveLists
 from ringback.services.log_tails import LogTails
 from ringback.services.login_tokens import LoginRevocations
 from ringback.services.lookups import Lookups
+from ringback.services.new_calls import NewCallWriter
 from ringback.services.operators import Operators
 from ringback.services.portal_links import PortalLinks
 from ringback.services.registrations import WebhookRegistrations
@@ -147,22 +149,26 @@ def _build_calls(
     components: Components,
     settings: Settings,
     lifecycle: Lifecycle,
-    registrations: WebhookRegistrations,
+    new_calls: NewCallWriter,
     upstream_controls: UpstreamControls,
 ) -> Calls:
+    starter = CallStarter(
+        catalog=components.upstreams.tool_catalog,
+        new_calls=new_calls,
+        quotas=components.quotas,
+        attended_calls=components.recorder.attended_calls,
+        upstream_controls=upstream_controls,
+        wait_seconds_max=settings.wait_seconds_max,
+    )
     return Calls(
         store=components.store,
         clock=components.environment.clock,
-        ids=components.ids,
-        catalog=components.upstreams.tool_catalog,
         recorder=components.recorder,
-        tokens=components.resume_tokens,
-        registrations=registrations,
+        starter=starter,
         quotas=components.quotas,
         lifecycle=lifecycle,
         call_handoff=components.call_handoff,
         admission=components.admission,
-        upstream_controls=upstream_controls,
         wait_seconds_max=settings.wait_seconds_max,
     )
 
@@ -227,27 +233,21 @@ def _build_insights(
     )
 
 
-def _build_task_adoption(
-    components: Components, lifecycle: Lifecycle, registrations: WebhookRegistrations
-) -> TaskAdoption:
+def _build_task_adoption(components: Components, lifecycle: Lifecycle, new_calls: NewCallWriter) -> TaskAdoption:
     return TaskAdoption(
         store=components.store,
-        ids=components.ids,
         tasks=UpstreamTaskLookup(components.upstreams.connections),
-        tokens=components.resume_tokens,
-        registrations=registrations,
+        new_calls=new_calls,
         quotas=components.quotas,
         lifecycle=lifecycle,
     )
 
 
-def _build_reports(components: Components, lifecycle: Lifecycle, registrations: WebhookRegistrations) -> CallReports:
+def _build_reports(components: Components, lifecycle: Lifecycle, new_calls: NewCallWriter) -> CallReports:
     return CallReports(
         store=components.store,
-        ids=components.ids,
         recorder=components.recorder,
-        tokens=components.resume_tokens,
-        registrations=registrations,
+        new_calls=new_calls,
         quotas=components.quotas,
         lifecycle=lifecycle,
     )
@@ -303,14 +303,15 @@ def build_services(components: Components, settings: Settings) -> Services:
     payload_schemas = JsonPayloadSchemas()
     event_types = _build_event_types(components, lifecycle, payload_schemas)
     registrations = _build_registrations(components, lifecycle, verification, attempts, event_types)
+    new_calls = NewCallWriter(ids=components.ids, tokens=components.resume_tokens, registrations=registrations)
     upstream_controls = UpstreamControls(store=store, clock=clock, catalog=components.upstreams.tool_catalog)
     return Services(
         body_admission=BodyAdmission(clock=clock),
-        calls=_build_calls(components, settings, lifecycle, registrations, upstream_controls),
+        calls=_build_calls(components, settings, lifecycle, new_calls, upstream_controls),
         bulk_cancellations=BulkCancellations(store=store, recorder=components.recorder, quotas=quotas),
         input_answers=InputAnswers(store, components.recorder, RequestedSchemas()),
-        task_adoption=_build_task_adoption(components, lifecycle, registrations),
-        reports=_build_reports(components, lifecycle, registrations),
+        task_adoption=_build_task_adoption(components, lifecycle, new_calls),
+        reports=_build_reports(components, lifecycle, new_calls),
         registrations=registrations,
         webhooks=_build_webhooks(components, lifecycle, verification, attempts, event_types),
         events=Events(store=store, clock=clock, lifecycle=lifecycle, wait_seconds_max=settings.wait_seconds_max),

@@ -10,17 +10,15 @@ from typing import Final, Protocol
 
 from ringback.domain.call import Call, Handle
 from ringback.domain.errors import IdempotencyConflict, NotFound
-from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.domain.upstream_logins import SHARED_OWNER
-from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.services.api_keys import require_held_key
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall, log_started_calls
 from ringback.services.quotas import QuotaEnforcer
-from ringback.services.registrations import BuiltWebhook, WebhookRegistrations
+from ringback.services.registrations import BuiltWebhook
 from ringback.telemetry.spans import link_current_span
 
 UNKNOWN_TOOL: Final = "(unknown)"
@@ -59,17 +57,14 @@ class TaskAdoption:
         self,
         *,
         store: Store,
-        ids: IdGenerator,
         tasks: TaskLookup,
-        tokens: CallResumeTokens,
-        registrations: WebhookRegistrations,
+        new_calls: NewCallWriter,
         quotas: QuotaEnforcer,
         lifecycle: Lifecycle,
     ) -> None:
         self._store = store
         self._tasks = tasks
-        self._new_calls = NewCallWriter(ids=ids, tokens=tokens, registrations=registrations)
-        self._registrations = registrations
+        self._new_calls = new_calls
         self._quotas = quotas
         self._lifecycle = lifecycle
 
@@ -86,7 +81,7 @@ class TaskAdoption:
         handle = await self._tasks.find_task(
             request.upstream, request.task_id, principal=caller.principal, visible_upstreams=caller.upstreams
         )
-        callback = await self._registrations.prepare_callback(caller, request.callback)
+        callback = await self._new_calls.prepare_callback(caller, request)
         started = await self._store.write_for(
             caller.principal,
             lambda tx: self._insert_call(tx, caller, request, handle, callback=callback),

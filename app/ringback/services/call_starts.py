@@ -26,19 +26,17 @@ from ringback.domain.errors import (
     QuotaExceeded,
     UpstreamDraining,
 )
-from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.domain.upstreams import CheckWork, ToolCatalog
-from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallLeases
 from ringback.services.api_keys import require_held_key
 from ringback.services.given_up_starts import require_not_given_up
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT
 from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall
 from ringback.services.quotas import QuotaEnforcer
-from ringback.services.registrations import BuiltWebhook, WebhookRegistrations
+from ringback.services.registrations import BuiltWebhook
 from ringback.services.upstream_controls import UpstreamControls
 
 START_DELAY_MAX: Final = timedelta(days=30)
@@ -97,18 +95,15 @@ class CallStarter:
     def __init__(
         self,
         *,
-        ids: IdGenerator,
         catalog: ToolCatalog,
-        tokens: CallResumeTokens,
-        registrations: WebhookRegistrations,
+        new_calls: NewCallWriter,
         quotas: QuotaEnforcer,
         attended_calls: AttendedCalls,
         upstream_controls: UpstreamControls,
         wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT,
     ) -> None:
         self._catalog = catalog
-        self._new_calls = NewCallWriter(ids=ids, tokens=tokens, registrations=registrations)
-        self._registrations = registrations
+        self._new_calls = new_calls
         self._quotas = quotas
         self._attended_calls = attended_calls
         self._upstream_controls = upstream_controls
@@ -136,7 +131,7 @@ class CallStarter:
             work=work,
         )
         await self._upstream_controls.require_not_draining(request.upstream)
-        callback = await self._registrations.prepare_callback(caller, request.callback)
+        callback = await self._new_calls.prepare_callback(caller, request)
         return PreparedCall(request=request, callback=callback)
 
     async def find_started_call(

@@ -13,13 +13,12 @@ from ringback.domain.call_rows import CallChange, CallFilter
 from ringback.domain.clock import Clock
 from ringback.domain.cursor import Page
 from ringback.domain.errors import CallEnded, IdempotencyConflict, ResultNotReady
-from ringback.domain.ids import CallId, IdGenerator
+from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import call_cancel_topic, call_changed_topic
-from ringback.domain.upstreams import CheckWork, ToolCatalog
+from ringback.domain.upstreams import CheckWork
 from ringback.notifier.recorder import Recorder
-from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
 from ringback.services.attended_waits import AttendedWait
 from ringback.services.audit import record_own_change
@@ -31,9 +30,7 @@ from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import WAIT_SECONDS_MAX_DEFAULT, poll_until
 from ringback.services.new_calls import StartedCall, log_started_calls
 from ringback.services.quotas import QuotaEnforcer
-from ringback.services.registrations import WebhookRegistrations
 from ringback.services.unread_responses import ResponseMemory
-from ringback.services.upstream_controls import UpstreamControls
 from ringback.telemetry.spans import link_current_span
 
 
@@ -48,16 +45,12 @@ class Calls:
         *,
         store: Store,
         clock: Clock,
-        ids: IdGenerator,
-        catalog: ToolCatalog,
         recorder: Recorder,
-        tokens: CallResumeTokens,
-        registrations: WebhookRegistrations,
+        starter: CallStarter,
         quotas: QuotaEnforcer,
         lifecycle: Lifecycle,
         call_handoff: CallHandoff,
         admission: AdmissionGate,
-        upstream_controls: UpstreamControls,
         wait_seconds_max: float = WAIT_SECONDS_MAX_DEFAULT,
     ) -> None:
         """`wait_seconds_max` bounds every wait, however long the client asks to wait."""
@@ -66,16 +59,7 @@ class Calls:
         self._clock = clock
         self._recorder = recorder
         self._attended_calls = recorder.attended_calls
-        self._starter = CallStarter(
-            ids=ids,
-            catalog=catalog,
-            tokens=tokens,
-            registrations=registrations,
-            quotas=quotas,
-            attended_calls=recorder.attended_calls,
-            upstream_controls=upstream_controls,
-            wait_seconds_max=wait_seconds_max,
-        )
+        self._starter = starter
         self._quotas = quotas
         self._lifecycle = lifecycle
         self._call_handoff = call_handoff

@@ -114,6 +114,10 @@ class NewCallWriter:
             **values,
         )
 
+    async def prepare_callback(self, caller: Caller, request: CallRequest) -> BuiltWebhook | None:
+        """Check the callback of the request, before the transaction that inserts it."""
+        return await self._registrations.prepare_callback(caller, request.callback)
+
     async def insert_callback(
         self,
         tx: Transaction,

@@ -24,20 +24,19 @@ from ringback.domain.call_outcome import (
 )
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.errors import CallEnded, CallExpired, Forbidden, IdempotencyConflict, InvalidRequest
-from ringback.domain.ids import CallId, IdGenerator
+from ringback.domain.ids import CallId
 from ringback.domain.meta import without_reserved_meta
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.tool_result import ERROR_BYTES_MAX, is_call_tool_result, is_storable_error
 from ringback.notifier.call_ends import CompletionRequest
 from ringback.notifier.recorder import Recorder
-from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.protocol.upstream_logins import UPSTREAM_NAME_PATTERN
 from ringback.services.api_keys import require_held_key
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.new_calls import CallRequest, NewCallWriter, StartedCall
 from ringback.services.quotas import QuotaEnforcer
-from ringback.services.registrations import BuiltWebhook, WebhookRegistrations
+from ringback.services.registrations import BuiltWebhook
 
 REPORTED_RESULT_BYTES_MAX: Final = 4 * 1024 * 1024
 """The default limit of a request body. Results that arrive in another way have the same limit."""
@@ -68,17 +67,14 @@ class CallReports:
         self,
         *,
         store: Store,
-        ids: IdGenerator,
         recorder: Recorder,
-        tokens: CallResumeTokens,
-        registrations: WebhookRegistrations,
+        new_calls: NewCallWriter,
         quotas: QuotaEnforcer,
         lifecycle: Lifecycle,
     ) -> None:
         self._store = store
         self._recorder = recorder
-        self._new_calls = NewCallWriter(ids=ids, tokens=tokens, registrations=registrations)
-        self._registrations = registrations
+        self._new_calls = new_calls
         self._quotas = quotas
         self._lifecycle = lifecycle
 
@@ -114,7 +110,7 @@ class CallReports:
         """Check what a new call needs before its transaction: a running service, the rate of starts, and a valid callback."""
         self._lifecycle.require_running()
         self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
-        return await self._registrations.prepare_callback(caller, report.callback)
+        return await self._new_calls.prepare_callback(caller, report)
 
     async def _record_report(
         self, tx: Transaction, caller: Caller, report: CallReport, callback: BuiltWebhook | None
