@@ -33,11 +33,10 @@ from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
 from ringback.runner.call_sessions import CallSessionProvider
 from ringback.runner.drivers import BoundDriverPort, BoundDriverProvider, CallContext
-from ringback.runner.execution import CallExecution
+from ringback.runner.execution import CallExecution, ShutdownSignal
 from ringback.runner.held_execution import HeldExecution
 from ringback.runner.leasing import CallLeasing, RunnerConfig
 from ringback.runner.runner import Runner
-from ringback.runner.shutdown_signal import ShutdownSignal
 from ringback.services.login_waits import LoginWaits
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.upstreams.notification_hub import NotificationHub

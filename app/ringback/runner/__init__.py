@@ -2,19 +2,16 @@
 
     runner        leases queued calls, extends the leases, and runs one execution for each leased call
     leasing       leases calls within transactions, also within the one that starts a call (`post_commit`)
-    execution     one leased call until it ends, is parked or is handed back; deadline, cancellation, shutdown
+    execution     one leased call until it ends, is parked or is handed back; deadline, cancel request, shutdown signal
     held_execution  an execution that waits for the commit of its call
     dispatch_record  records that a tools/call waits for its token or was refused for it, and that it is sent then
-    progress_record  stores the progress of a call at an interval
-    shutdown_signal  stops the executions of a process in two steps
-    cancel_request   the cancel request of an execution to its upstream
     call_sessions what the runner needs of the upstreams
     leased_call   every write to the call under its lease (`drivers.driver.CallContext`)
     lease_writer  repeats these writes while the store is unavailable
     drivers       carry one call over a session (`upstreams` opens it)
     lost_leases   recovers calls that are leased to this process although it never began to run them
     run_spans     the span of a run
-    throttled_writer  writes the newest progress at most once an interval
+    throttled_writer  writes the newest progress of a call at most once an interval
     task_lookup   finds a task that another client started, for adoption
 
 Who may run a call, and who may write it:

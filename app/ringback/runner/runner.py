@@ -21,12 +21,11 @@ from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
 from ringback.post_commit import CallHandoff
 from ringback.runner.call_sessions import CallSessionProvider
-from ringback.runner.execution import CallExecution
+from ringback.runner.execution import CallExecution, ShutdownSignal
 from ringback.runner.held_execution import HeldExecution
 from ringback.runner.leasing import CallLeasing, RunnerConfig
 from ringback.runner.lost_leases import LostLeases
 from ringback.runner.run_spans import trace_run
-from ringback.runner.shutdown_signal import ShutdownSignal
 from ringback.services.login_waits import LoginWaits
 from ringback.telemetry import call_facts
 from ringback.telemetry.spans import Tracer

@@ -16,7 +16,7 @@ from ringback.domain.call_rows import CallChange
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import call_cancel_topic
-from ringback.runner.shutdown_signal import ShutdownSignal
+from ringback.runner.execution import ShutdownSignal
 from ringback.storage.postgres import unit_of_work
 from ringback.storage.sqlite.commit_counter import CommitCounter
 from tests.support.builders import make_call

@@ -6,7 +6,7 @@ import pytest
 
 from ringback.domain.call import Call, CallPhase, Handle
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
-from ringback.runner.shutdown_signal import ShutdownSignal
+from ringback.runner.execution import ShutdownSignal
 from tests.support.calls import make_calls
 from tests.support.clock import OffsetClock
 from tests.support.engine import WAIT_SECONDS, BlockingTool, Engine, OnProgress, ScriptedUpstreams, wait_until

@@ -11,7 +11,7 @@ from ringback.domain.call import Call
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.ports import Transaction
 from ringback.runner.drivers import BoundDriverPort
-from ringback.runner.shutdown_signal import ShutdownSignal
+from ringback.runner.execution import ShutdownSignal
 from tests.support.clock import OffsetClock
 from tests.support.engine import WAIT_SECONDS, BlockingTool, Engine, ScriptedUpstreams
 from tests.support.executions import assert_queued_again, executing, lease_new_call

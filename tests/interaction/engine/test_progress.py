@@ -9,8 +9,7 @@ from ringback.domain.call import Call, Progress
 from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.event import EventName
 from ringback.domain.ports import Transaction
-from ringback.runner.progress_record import PROGRESS_INTERVAL_SECONDS
-from ringback.runner.throttled_writer import ThrottledWriter
+from ringback.runner.throttled_writer import PROGRESS_INTERVAL_SECONDS, ThrottledWriter
 from tests.support.builders import make_call, make_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import WAIT_SECONDS, Engine, OnProgress, ScriptedUpstreams

@@ -10,8 +10,8 @@ from ringback.domain.clock import seconds
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.runner.dispatch_record import LeasedDispatchRecord
 from ringback.runner.drivers import LeaseLost
+from ringback.runner.execution import ShutdownSignal
 from ringback.runner.leased_call import LeasedCall
-from ringback.runner.shutdown_signal import ShutdownSignal
 from ringback.upstreams.dispatch_records import get_dispatch_record
 from ringback.waits import ObservableFlag
 from tests.support.builders import make_call
