@@ -17,7 +17,6 @@ from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.janitor.config import FINISH_BATCH_SIZE, GIVE_UP_SECONDS_MAX, JanitorConfig, MaintenanceTask
 from ringback.notifier.call_ends import CompletionRequest
 from ringback.notifier.recorder import Recorder
-from ringback.notifier.recovery import recover_calls
 from ringback.services.login_waits import check_next_login, continue_resumption
 
 log = logging.getLogger(__name__)
@@ -39,7 +38,7 @@ async def hand_back_leases(store: Store, recorder: Recorder, *, owner: str) -> N
 
     async def hand_back(tx: Transaction) -> bool:
         calls = await tx.call_queue.find_leased(owner=owner, own=True, limit=FINISH_BATCH_SIZE)
-        await recover_calls(tx, recorder, calls)
+        await recorder.recover_calls(tx, calls)
         released = await tx.delivery_maintenance.release_leases(owner=owner, own=True, limit=RELEASE_BATCH_SIZE)
         if released:
             tx.notify(DELIVERY_DUE_TOPIC)
@@ -76,7 +75,7 @@ class RecoveryTasks:
         if owner is None or self._recovered_foreign_calls:
             return False
         abandoned = await tx.call_queue.find_leased(owner=owner, own=False, limit=limit)
-        await recover_calls(tx, self._recorder, abandoned)
+        await self._recorder.recover_calls(tx, abandoned)
         self._recovered_foreign_calls = not abandoned
         return len(abandoned) == limit
 
@@ -99,7 +98,7 @@ class RecoveryTasks:
         expired = await tx.call_queue.find_lease_expired(
             now=tx.confirmed_now() - seconds(LEASE_GRACE_SECONDS), limit=limit
         )
-        await recover_calls(tx, self._recorder, expired)
+        await self._recorder.recover_calls(tx, expired)
         return len(expired) == limit
 
     async def _finish_overdue_calls(self, tx: Transaction) -> bool:

@@ -46,10 +46,9 @@ Where each rule is:
     which ids a line about a delivery has     delivery_facts
 
 Beside this way: `catch_up` delivers past events to a webhook with an old cursor, `requested_deliveries` inserts tests and
-replays, `log_positions` and `resume_tokens` serve cursors and tokens, `lost_events` reports
-what an upstream has lost, and `configured_hosts` resolves the operator's own hosts.
-`attempt_requests` notices requests for attempts at webhooks that wait for a permit, and `recovery` recovers calls that nothing
-runs any more.
+replays, `log_positions` and `resume_tokens` serve cursors and tokens, `lost_events` reports what an upstream has lost,
+`configured_hosts` resolves the operator's own hosts, and `attempt_requests` notices requests for attempts at webhooks that wait
+for a permit.
 
 Leases. The store's clock grants a lease of `lease_seconds`. An attempt starts at once and ends within its own, far shorter,
 deadline. So an attempt cannot outlive its lease unless the process itself was suspended; then the recorder refuses its stale

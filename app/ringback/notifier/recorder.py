@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from ringback.attended_calls import AttendedCalls, CallEnd
 from ringback.domain.call import Call, CallPhase, Progress
+from ringback.domain.call_completion import recover_call
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.call_rows import CallChange
 from ringback.domain.event import (
@@ -25,7 +26,7 @@ from ringback.domain.log_appends import NOTHING_ELSE, CallLeaseKey, LogAppend
 from ringback.domain.login_waits import awaits_login
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
-from ringback.domain.signals import DELIVERY_DUE_TOPIC, call_changed_topic, log_appended_topic
+from ringback.domain.signals import CALL_QUEUED_TOPIC, DELIVERY_DUE_TOPIC, call_changed_topic, log_appended_topic
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_health import build_webhook_event, webhook_after_end
 from ringback.domain.webhook_rows import WebhookPart
@@ -117,6 +118,18 @@ class Recorder:
         ends = self._apply_completions(tx, requests)
         await self._append_ends(tx, ends.values(), places, LogAppend(ends=[each.row for each in ends.values()]))
         return call_ends.list_finished(requests, ends)
+
+    async def recover_calls(self, tx: Transaction, lost: Sequence[Call]) -> None:
+        """Queue the calls that can go on without the process that ran them, and finish the others (`recover_call`)."""
+        requests: list[CompletionRequest] = []
+        for call in lost:
+            recovered = recover_call(call, now=tx.now())
+            if isinstance(recovered, CallCompletion):
+                requests.append(CompletionRequest(call=call, completion=recovered, lease_token=None))
+            else:
+                await tx.calls.update(recovered, CallChange.QUEUED, expected=call.status, lease_token=None)
+                tx.notify(CALL_QUEUED_TOPIC, call_changed_topic(call.id))
+        await self.finish_calls(tx, requests)
 
     async def record_input_requests(
         self, tx: Transaction, call: Call, updated: Call, *, lease_token: str | None

@@ -12,7 +12,6 @@ from ringback.domain.call import Call, without_dispatch
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Store, Transaction
 from ringback.notifier.recorder import Recorder
-from ringback.notifier.recovery import recover_calls
 from ringback.post_commit import UnusedLeases
 from ringback.runner.leasing import RunnerConfig
 
@@ -45,7 +44,7 @@ class LostLeases:
         lost = [_without_dispatch(call) for call in found if call.lease_token in tokens]
         if lost:
             log.warning("calls.lease_unused", extra={"calls": len(lost)})
-        await recover_calls(tx, self._recorder, lost)
+        await self._recorder.recover_calls(tx, lost)
         return len(lost)
 
 
