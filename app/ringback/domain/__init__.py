@@ -24,9 +24,8 @@ that several surfaces need is written here once and tested by properties.
     login_checks                                       when one of these calls is sent again without a login
     upstream_pauses                                    calls that wait because an operator has paused their upstream
     sign_ins  portal_links  audit                      who looks at the dashboard, and who changed what
-    cancel_keys                                        how a 2026-07-28 client cancels a waiting request over HTTP
     upstream_logins  login_urls                        logins to upstreams by OAuth, the tokens of their owners, their URLs
     upstreams  change_subscriptions  encryption        ports to upstreams, subscriptions to their changes, sealed columns
     call_rows  webhook_rows  delivery_rows  event_rows  log_appends  upstream_rows  node_rows
-    write_probe  signals  ports                        what the rules need of a store, as narrow Protocols
+    signals  ports                                     what the rules need of a store, as narrow Protocols
 """

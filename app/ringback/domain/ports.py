@@ -82,7 +82,7 @@ of webhooks, limits of challenges, and breakers are exact.
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from ringback.domain.audit import AuditRows
 from ringback.domain.call_histories import CallHistoryRows
@@ -125,9 +125,25 @@ from ringback.domain.webhook_rows import (
     WebhookBatchRows,
     WebhookRows,
 )
-from ringback.domain.write_probe import WriteProbe
+
+PROBE_BYTES: Final = 32 * 1024
+"""The size of a usual call's rows, indexes and events. A smaller write may fit into space that SQLite already has."""
+DISK_FREE_BYTES_MIN: Final = 16 * 1024 * 1024
+"""Four of the largest requests that are accepted by default. With less free space, writes fail soon."""
 
 T = TypeVar("T")
+
+
+class WriteProbe(Protocol):
+    """By it, readiness and `ringback doctor` find out whether the store accepts writes, before a call fails."""
+
+    async def write_probe_row(self) -> None:
+        """Write `PROBE_BYTES` into one row, always the same.
+
+        Raises `StoreUnavailable` if the disk has less than `DISK_FREE_BYTES_MIN` free. Errors of the write are raised here or
+        by the commit.
+        """
+        ...
 
 
 class SchedulingTimeRow(Protocol):

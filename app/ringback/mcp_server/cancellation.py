@@ -34,7 +34,6 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from ringback.domain.call import Call
-from ringback.domain.cancel_keys import CANCEL_KEY_HEADER, CANCEL_KEY_LENGTH_MAX
 from ringback.domain.errors import RingbackError
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
@@ -43,6 +42,7 @@ from ringback.domain.upstreams import DisconnectAction
 from ringback.mcp_server.call_options import mentions_ringback
 from ringback.mcp_server.gateway import Gateway, Result
 from ringback.mcp_server.request_context import TASKS_EXTENSION, RequestContext
+from ringback.protocol.cancel_keys import CANCEL_KEY_HEADER, CANCEL_KEY_LENGTH_MAX
 
 T = TypeVar("T")
 

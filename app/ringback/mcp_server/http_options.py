@@ -22,10 +22,10 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from ringback.domain.call import LABEL_LENGTH_MAX
-from ringback.domain.cancel_keys import CANCEL_KEY_HEADER
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.webhook import SECRET_LENGTH_MAX
 from ringback.notifier.http.target import URL_LENGTH_MAX
+from ringback.protocol.cancel_keys import CANCEL_KEY_HEADER
 from ringback.schemas.fields import ID_LENGTH_MAX
 from ringback.services.long_polling import LONG_POLL_SECONDS_MAX
 

@@ -15,7 +15,6 @@ from mcp_types import INVALID_PARAMS
 
 from ringback.domain.call import Call
 from ringback.domain.call_rows import CallFilter
-from ringback.domain.cancel_keys import CANCEL_REQUEST_METHOD
 from ringback.domain.errors import InvalidArguments, SignInRequired, Unavailable
 from ringback.domain.meta import INSTANCES_META_KEY, add_meta
 from ringback.domain.principal import Scope
@@ -50,6 +49,7 @@ from ringback.mcp_server.tool_call_responder import ToolCallResponder
 from ringback.mcp_server.tool_export import export_tool
 from ringback.mcp_server.upstream_router import ListedEntry, UpstreamRouter
 from ringback.mcp_server.wait_windows import WaitWindow, WaitWindows
+from ringback.protocol.cancel_keys import CANCEL_REQUEST_METHOD
 from ringback.services.call_starts import StartCallRequest
 
 LIST_TTL_MILLISECONDS: Final = 60_000

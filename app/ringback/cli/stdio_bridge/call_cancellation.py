@@ -14,7 +14,7 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from ringback.cli.stdio_bridge.connection import ServiceConnection
 from ringback.cli.stdio_bridge.forwarded_request import ForwardedRequest
 from ringback.cli.stdio_bridge.responses import NoResponse, RequestRefused, SessionUnknown
-from ringback.domain.cancel_keys import CANCEL_REQUEST_METHOD
+from ringback.protocol.cancel_keys import CANCEL_REQUEST_METHOD
 
 CANCEL_TOOL: Final = "ringback_cancel_call"
 _BUILTIN_PREFIX: Final = "ringback_"

@@ -29,8 +29,8 @@ from ringback.cli.stdio_bridge.connection import ServiceConnection
 from ringback.cli.stdio_bridge.event_stream import STREAM_METHOD, EventStreamPosition
 from ringback.cli.stdio_bridge.request_headers import read_modern_version
 from ringback.cli.stdio_bridge.responses import NoResponse, RequestRefused, response_ended_early
-from ringback.domain.cancel_keys import CANCEL_KEY_HEADER
 from ringback.domain.meta import IDEMPOTENCY_KEY_META_KEY
+from ringback.protocol.cancel_keys import CANCEL_KEY_HEADER
 
 LISTEN_METHOD: Final = "subscriptions/listen"
 _PROGRESS_METHOD: Final = "notifications/progress"

@@ -4,7 +4,7 @@ from datetime import datetime
 from functools import partial
 
 from ringback.domain.encryption import Sealer
-from ringback.domain.write_probe import PROBE_BYTES
+from ringback.domain.ports import PROBE_BYTES
 from ringback.storage.postgres.log_appends import PostgresLogAppends
 from ringback.storage.postgres.merged_rows import (
     PostgresCallQueue,
@@ -19,7 +19,7 @@ from ringback.storage.rows.webhook_reader import CachingWebhookReader
 
 
 class PostgresWriteProbe(SqlRows, noun="write_probe"):
-    """Implements `domain.write_probe.WriteProbe`. Only the server knows how full its disk is, and says so when it refuses."""
+    """Implements `domain.ports.WriteProbe`. Only the server knows how full its disk is, and says so when it refuses."""
 
     async def write_probe_row(self) -> None:
         await self._sql.execute("write", bytes=PROBE_BYTES)

@@ -9,7 +9,7 @@ from typing import Final
 
 from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
-from ringback.domain.write_probe import DISK_FREE_BYTES_MIN, PROBE_BYTES
+from ringback.domain.ports import DISK_FREE_BYTES_MIN, PROBE_BYTES
 from ringback.storage.log_appends import StepwiseLogAppends
 from ringback.storage.rows.calls import SqlCallQueue, SqlCalls
 from ringback.storage.rows.delivery_queue import SqlDeliveryQueue
@@ -23,7 +23,7 @@ _MIB: Final = 1024 * 1024
 
 
 class SqliteWriteProbe(SqlRows, noun="write_probe"):
-    """Implements `domain.write_probe.WriteProbe`: writes as many bytes as a call does."""
+    """Implements `domain.ports.WriteProbe`: writes as many bytes as a call does."""
 
     async def write_probe_row(self) -> None:
         await self._require_disk_space()
