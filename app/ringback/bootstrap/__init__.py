@@ -6,7 +6,6 @@ settings ──▶ key ring ──▶ store ──▶ recorder ──▶ service
                          sender ──▶ dispatcher ├──▶ supervisor
                                      janitor ─┘
 
-clock_comparison  compares the clock at the start with the last process
 environment    clock, randomness, resolvers, egress and a store wrapper, replaceable by tests and embedders
 configuration  checks the settings, and converts them to values that the doctor needs too
 policies       converts them to the limits and policies of components

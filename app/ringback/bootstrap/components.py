@@ -1,21 +1,24 @@
 """The objects that services and workers share: the store, the upstreams, the recorder, the sender."""
 
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from ringback.admission import AdmissionGate
 from ringback.bootstrap.children_folder import claim_children_folder
-from ringback.bootstrap.clock_comparison import compare_with_last_process
 from ringback.bootstrap.configuration import build_client_metadata_url, build_target_policy, load_authorities
 from ringback.bootstrap.egress import open_egress
 from ringback.bootstrap.environment import Environment, ReadConfigs
 from ringback.bootstrap.measured_store import MeasuredStore
 from ringback.bootstrap.policies import build_quotas
 from ringback.bootstrap.quota_configuration import ConfigurationReloader, load_quota_overrides
+from ringback.domain.clock import CONTINUED_AHEAD_SECONDS_MAX, Clock, format_iso
+from ringback.domain.clock_confirmation import CONFIRMATION_SECONDS
 from ringback.domain.encryption import Sealer
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store
@@ -51,6 +54,8 @@ from ringback.upstreams.oauth.source_factory import TokenSourceFactory
 from ringback.upstreams.own_address import OwnAddress
 from ringback.upstreams.registry import UpstreamEntry, UpstreamRegistry, UpstreamReloader
 from ringback.upstreams.subscriptions.change_notifications import ChangeStream
+
+log = logging.getLogger(__name__)
 
 RESUME_TOKEN_AUDIENCE: Final = "ringback"  # noqa: S105 - a name, not a secret
 """Not the public URL: a service whose URL changes must still accept its earlier tokens."""
@@ -241,6 +246,20 @@ async def _open_measured_store(
             compare_with_last_process(clock, last, is_exclusive=store.is_exclusive)
         await require_key_ring(store, ring, settings)
         yield environment.wrap_store(MeasuredStore(store, clock=clock, write_seconds=measurements.write_seconds))
+
+
+def compare_with_last_process(clock: Clock, last: datetime, *, is_exclusive: bool) -> None:
+    """Continue from the last time, or let a clock that is far ahead wait for its confirmation. The log says both.
+
+    On a store of several processes every node follows the database's clock, so there is nothing to continue from.
+    """
+    if is_exclusive:
+        clock.continue_from(last)
+    facts = {"last_time": format_iso(last), "clock": format_iso(clock.now())}
+    if (last - clock.now()).total_seconds() > CONTINUED_AHEAD_SECONDS_MAX:
+        log.warning("clock.far_behind", extra=facts)
+    if clock.confirm_after(last):
+        log.warning("clock.far_ahead", extra=facts | {"confirmed_after_seconds": CONFIRMATION_SECONDS})
 
 
 def build_quota_enforcer(settings: Settings, environment: Environment) -> QuotaEnforcer:

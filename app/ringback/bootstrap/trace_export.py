@@ -5,7 +5,7 @@ The providers are not made global: libraries that look for a global one start no
 
 import logging
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any, Final
@@ -19,7 +19,6 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
 from ringback import __version__
-from ringback.bootstrap.tracing import read_exporters
 from ringback.telemetry.opentelemetry_tracer import OpenTelemetryTracer
 
 log = logging.getLogger(__name__)
@@ -78,18 +77,16 @@ class ReportingMetricExporter(OTLPMetricExporter):
 
 
 @contextmanager
-def open_exporting_tracer(variables: Mapping[str, str], *, node: str) -> Generator[OpenTelemetryTracer]:
-    """A tracer that exports to the collector of the variables; the end of the context exports what is left."""
+def open_exporting_tracer(*, node: str, traces: bool, metrics: bool) -> Generator[OpenTelemetryTracer]:
+    """A tracer that exports traces, metrics or both; the end of the context exports what is left."""
     logging.getLogger(_SDK_LOGGER).setLevel(logging.CRITICAL)
     failures, resource = ExportFailures(), make_resource(node=node)
     tracer_provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    if _is_exported(variables, "TRACES"):
+    if traces:
         tracer_provider.add_span_processor(BatchSpanProcessor(ReportingSpanExporter(failures)))
-    readers = [PeriodicExportingMetricReader(ReportingMetricExporter(failures))]
-    if not _is_exported(variables, "METRICS"):
-        readers.clear()
+    readers = [PeriodicExportingMetricReader(ReportingMetricExporter(failures))] if metrics else []
     meter_provider = MeterProvider(metric_readers=readers, resource=resource, shutdown_on_exit=False)
-    log.info("traces.exported", extra={"traces": _is_exported(variables, "TRACES"), "metrics": bool(readers)})
+    log.info("traces.exported", extra={"traces": traces, "metrics": metrics})
     try:
         yield OpenTelemetryTracer(tracer_provider=tracer_provider, meter_provider=meter_provider)
     finally:
@@ -100,11 +97,6 @@ def make_resource(*, node: str) -> Resource:
     """What the exports say about this process. `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` count first."""
     own = Resource.create({"service.name": SERVICE_NAME, "service.version": __version__, "service.instance.id": node})
     return own.merge(OTELResourceDetector().detect())
-
-
-def _is_exported(variables: Mapping[str, str], signal: str) -> bool:
-    exporters = read_exporters(variables, f"OTEL_{signal}_EXPORTER")
-    return not exporters or "otlp" in exporters
 
 
 def _shut_down(tracer_provider: TracerProvider, meter_provider: MeterProvider) -> None:

@@ -37,15 +37,10 @@ def wants_traces(variables: Mapping[str, str]) -> bool:
     """Whether the variables of OpenTelemetry ask for an export that is supported, of traces or of metrics."""
     if _is_disabled(variables):
         return False
-    listed = [read_exporters(variables, name) for name in EXPORTER_VARIABLES]
+    listed = [_read_exporters(variables, name) for name in EXPORTER_VARIABLES]
     has_endpoint = any(variables.get(name, "").strip() for name in ENDPOINT_VARIABLES)
     # An endpoint alone means both signals; it means none if each signal has another exporter.
     return any("otlp" in exporters or (has_endpoint and not exporters) for exporters in listed)
-
-
-def read_exporters(variables: Mapping[str, str], name: str) -> frozenset[str]:
-    """The exporters that a variable lists, separated by commas; empty if it is not set."""
-    return frozenset(part for text in variables.get(name, "").split(",") if (part := text.strip().lower()))
 
 
 @contextmanager
@@ -64,8 +59,19 @@ def open_tracer(variables: Mapping[str, str], *, node: str) -> Generator[Tracer 
         # Imported only here: the SDK takes 0.2 s and 15 MB, and is an extra.
         from ringback.bootstrap.trace_export import open_exporting_tracer  # noqa: PLC0415
 
-        with open_exporting_tracer(variables, node=node) as tracer:
+        traces, metrics = (_is_exported(variables, name) for name in EXPORTER_VARIABLES)
+        with open_exporting_tracer(node=node, traces=traces, metrics=metrics) as tracer:
             yield tracer
+
+
+def _read_exporters(variables: Mapping[str, str], name: str) -> frozenset[str]:
+    """The exporters that a variable lists, separated by commas; empty if it is not set."""
+    return frozenset(part for text in variables.get(name, "").split(",") if (part := text.strip().lower()))
+
+
+def _is_exported(variables: Mapping[str, str], name: str) -> bool:
+    exporters = _read_exporters(variables, name)
+    return not exporters or "otlp" in exporters
 
 
 def _is_disabled(variables: Mapping[str, str]) -> bool:
@@ -76,7 +82,7 @@ def _warn_of_unsupported(variables: Mapping[str, str]) -> None:
     """One log line for all variables that ask for something other than OTLP over HTTP."""
     if _is_disabled(variables):
         return
-    names = [name for name in EXPORTER_VARIABLES if read_exporters(variables, name) - SUPPORTED_EXPORTERS]
+    names = [name for name in EXPORTER_VARIABLES if _read_exporters(variables, name) - SUPPORTED_EXPORTERS]
     names += [name for name in PROTOCOL_VARIABLES if variables.get(name, "").strip() not in {"", SUPPORTED_PROTOCOL}]
     if names:
         advice = "Only OTLP over HTTP is supported: OTEL_TRACES_EXPORTER=otlp, OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318"

@@ -16,7 +16,7 @@ and then does everything or nothing.
     registrations   register webhooks and callbacks
     shared_webhooks  webhooks that are registered once although clients ask for them repeatedly
     webhooks        read, list, change, verify, test and remove webhooks; rotate their secrets
-    webhook_updates  what every change of a webhook does in its transaction
+    webhook_updates  what every change and removal of a webhook does in its transaction
     webhook_changes  what the owner of a webhook changes
     webhook_checks  ownership, secrets and subscription limits of webhooks
     event_subscriptions  subscribe MCP clients to events by webhook, refresh and unsubscribe
@@ -26,7 +26,6 @@ and then does everything or nothing.
     subscription_log     log lines about subscriptions that begin, are refused and end
     subscribed_webhooks  the webhook and the row that a subscription is
     subscription_starts  where in the log a subscription begins, and what its client has missed
-    webhook_removal      remove a webhook and its open deliveries
     events          poll the event log
     event_polls     the same as MCP Events do: from now on, with a maximum age, and without errors about cursors
     event_streams   follow it, over REST and as MCP Events do, on one reader for each log (`log_tails`)

@@ -38,7 +38,7 @@ from ringback.protocol.mcp_events.errors import (
 )
 from ringback.services.subscription_log import log_end
 from ringback.services.webhook_checks import subscribes_to_changes
-from ringback.services.webhook_removal import CANCELLED_DELIVERIES_BATCH_SIZE, remove_webhook_batch
+from ringback.services.webhook_updates import CANCELLED_DELIVERIES_BATCH_SIZE, remove_webhook_batch
 
 ENDED_BATCH_SIZE: Final = 20
 """Subscriptions that one transaction ends: each has some statements and an envelope to seal."""

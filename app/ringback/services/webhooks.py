@@ -48,8 +48,7 @@ from ringback.services.webhook_checks import (
     require_headers_for_origin,
     require_secret_quota,
 )
-from ringback.services.webhook_removal import remove_webhook_batch
-from ringback.services.webhook_updates import UpdatedWebhook, update_webhook
+from ringback.services.webhook_updates import UpdatedWebhook, remove_webhook_batch, update_webhook
 
 SECRET_OVERLAP_SECONDS_MAX: Final = 7.0 * DAY
 

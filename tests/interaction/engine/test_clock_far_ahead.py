@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ringback.bootstrap.clock_comparison import compare_with_last_process
+from ringback.bootstrap.components import compare_with_last_process
 from ringback.domain.call import Call, CallPhase
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.circuit_breaker import CircuitBreaker
