@@ -6,7 +6,7 @@ from typing import Any
 
 
 async def end_tasks(tasks: Collection[asyncio.Future[Any]]) -> None:
-    """Cancel these and return when they have ended. A cancellation of the caller meanwhile is raised after that, as it came.
+    """Cancel the tasks, and return when all have ended. If the caller is cancelled meanwhile, that cancellation is raised then.
 
     `asyncio.gather` would raise a cancellation of its own: anyio does not recognize that as the one of its scope, and a request
     that is cancelled while it ends would end its whole session.

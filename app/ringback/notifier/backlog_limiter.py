@@ -1,7 +1,7 @@
 """Limits the attempts at a receiver that comes back from an outage, so that its backlog arrives gently.
 
     outage ends ─▶ attempts in flight   1, and one more for each response: a receiver that is still slow gets few at once
-                   attempts a second    FACTOR times the origin's highest recent rate (`origin_rates`), at least FLOOR
+                   attempts a second    RATE_FACTOR times the origin's highest recent rate (`origin_rates`), or the floor
                    the backlog is gone  nothing has waited for these limits for BACKLOG_GONE_SECONDS: they end
 
 The receiver's owner sees at most twice the usual load. The user who waits gets the backlog of an hour within some 100 minutes,
@@ -32,28 +32,28 @@ from ringback.notifier.permits import Permit
 K = TypeVar("K")
 V = TypeVar("V")
 
-FACTOR: Final = 1.6
-"""Of the rate before the outage. With a burst, no second has more than twice: 1.6 * (1 + BURST_SECONDS)."""
+RATE_FACTOR: Final = 1.6
+"""Times the rate before the outage. With a burst, no second has more than twice that rate: 1.6 * (1 + BURST_SECONDS)."""
 FLOOR_PER_SECOND: Final = 50.0
-"""Any receiver of HTTP handles so many; and so many go at once: a backlog of fifty is gone after some round trips."""
-LEASE_SECONDS: Final = 0.05
-"""Permits of so long are given together: one lease query and one commit for all of them, instead of one for each attempt."""
+"""The lowest rate, which any receiver of HTTP handles. As many are sent at once: a backlog of fifty takes a few round trips."""
+BATCH_SECONDS: Final = 0.05
+"""The permits of this period are given together: one lease query and one commit for all, instead of one for each attempt."""
 BURST_SECONDS: Final = 0.25
-"""So long the dispatcher may be late without losing a permit of a higher rate."""
-CLOCK_SECONDS: Final = 0.001
-"""The clock's resolution: an earlier look finds no more permits."""
+"""How late the dispatcher may be without losing permits, at a rate above the lowest."""
+CLOCK_RESOLUTION_SECONDS: Final = 0.001
+"""A lease query after a shorter wait would find no more permits."""
 BACKLOG_GONE_SECONDS: Final = 20.0
 """Twice the longest attempt: one attempt in flight at a slow receiver asks for the next permit at its end."""
 PATIENCE_FACTOR: Final = 2.0
-"""The rate grows once the backlog has lasted longer than so many times the outage. That of a steady rate lasts 1.7 times
-as long, because new callbacks take 1 of `FACTOR`."""
+"""The rate grows once the backlog has lasted so many times as long as the outage. At a steady rate of new callbacks a backlog
+lasts 1.7 times as long, because the new ones take 1 of `RATE_FACTOR`."""
 PATIENCE_SECONDS_MIN: Final = WINDOW_SECONDS
-"""Also that of an outage whose beginning this process does not know."""
+"""Also after an outage whose beginning this process does not know."""
 
 
 @dataclass(slots=True)
 class _Recovery:
-    """Of an origin, or of one webhook."""
+    """The recovery of an origin, or of one webhook."""
 
     began_at: float
     patience_seconds: float
@@ -120,7 +120,7 @@ class BacklogLimiter:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no receiver recovers: the usual case, in which permits cost one look here."""
+        """Whether no receiver recovers: the usual case, in which a permit costs one check of this."""
         return not self._recoveries
 
     def limit_permits(self, key: str, permits: int, in_flight: int, *, now: datetime) -> int:
@@ -156,7 +156,7 @@ class BacklogLimiter:
         """Return permits that were consumed and not used."""
         origin = permit.receiver_key.origin
         if origin not in self._recoveries:
-            self._rates.take_back(origin, count)
+            self._rates.uncount_callbacks(origin, count)
         for key in (origin, permit.webhook_id):
             if key in self._recoveries:
                 self._rate_limiter.refund_permit(key, count)
@@ -175,7 +175,7 @@ class BacklogLimiter:
                 bucket = self._get_bucket(key, recovery, instant)
                 wait = bucket.wait_seconds(instant, _tokens_at_once(bucket))
                 recovery.waits_for_rate = wait > 0  # or else the next lease query finds out whether it still waits
-                waits.append(max(CLOCK_SECONDS, wait))
+                waits.append(max(CLOCK_RESOLUTION_SECONDS, wait))
         return min(waits, default=None)
 
     # -- what happens at the receivers --
@@ -204,14 +204,14 @@ class BacklogLimiter:
             del self._recoveries[key]
 
     def _get_bucket(self, key: str, recovery: _Recovery, now: float) -> TokenBucket:
-        usual = FACTOR * self._rates.get_highest(key)
+        usual = RATE_FACTOR * self._rates.get_highest(key)
         per_second = max(FLOOR_PER_SECOND, usual) * max(1.0, (now - recovery.began_at) / recovery.patience_seconds)
         burst = max(FLOOR_PER_SECOND if usual <= FLOOR_PER_SECOND else 0.0, per_second * BURST_SECONDS)
         return self._rate_limiter.get_bucket(key, RateLimit(per_second=per_second, burst=burst), now=now)
 
 
 def _tokens_at_once(bucket: TokenBucket) -> int:
-    return max(1, int(bucket.limit.per_second * LEASE_SECONDS))
+    return max(1, int(bucket.limit.per_second * BATCH_SECONDS))
 
 
 def _is_over(recovery: _Recovery, now: float) -> bool:

@@ -1,14 +1,14 @@
-"""How many callbacks a second each origin has at work: the measure for what it gets when it comes back from an outage."""
+"""How many callbacks a second each origin gets outside outages. After an outage, its backlog is sent at a multiple of that."""
 
 import math
 from dataclasses import dataclass
 from typing import Final
 
 WINDOW_SECONDS: Final = 10.0
-"""A rate is counted over so long: two callbacks in one millisecond are no rate."""
+"""A rate is counted over this period: two callbacks in one millisecond are no rate."""
 DECAY: Final = 0.99
-"""Of the highest rate with each further window that has callbacks: after eleven minutes of work, half of an old peak is left.
-Nights and outages have no such windows, so the rate of the last work is kept through them."""
+"""Of the highest rate with each further window that has callbacks: half of an old peak is left after eleven minutes.
+Nights and outages have no such windows, so the last rate is kept through them."""
 TRACKED_ORIGINS_MAX: Final = 10_000
 """Some 2 MB. The origin whose last window is the oldest is dropped; its rate is then unknown, as after a restart."""
 
@@ -18,7 +18,7 @@ class _OriginRate:
     window_began_at: float
     count: int = 0
     highest_per_second: float = 0.0
-    """Of the windows before, each with its decay."""
+    """Of the earlier windows, each with its decay."""
     last_success_at: float = -math.inf
 
 
@@ -38,8 +38,8 @@ class OriginRates:
             rate = self._begin_window(origin, now)
         rate.count += count
 
-    def take_back(self, origin: str, count: int) -> None:
-        """Count so many less, which were not sent after all."""
+    def uncount_callbacks(self, origin: str, count: int) -> None:
+        """Subtract callbacks that were counted and then not sent."""
         if (rate := self._rates.get(origin)) is not None:
             rate.count = max(0, rate.count - count)
 

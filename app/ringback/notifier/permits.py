@@ -1,4 +1,4 @@
-"""What an attempt in flight holds."""
+"""The permit that an attempt in flight holds, and the receiver whose limit it counts against."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ class ReceiverKey(NamedTuple):
 
 
 class Permit(NamedTuple):
-    """One attempt in flight."""
+    """Allows one attempt to be in flight."""
 
     webhook_id: WebhookId
     receiver_key: ReceiverKey

@@ -11,9 +11,9 @@ from ringback.services.response_hooks import on_response_written
 
 
 class AttendedWait:
-    """Entered from the start of the call to its response. Leaving it forgets what this process keeps for the wait.
+    """The context from the start of a call to the response. Its end removes what this process keeps in memory for the wait.
 
-    However the wait ends: most ends of calls come after it, because a client gets a pending result, a task or a question.
+    It does so however the wait ends: most calls end later, because their clients get a pending result, a task or a question.
     """
 
     def __init__(self, call: Call, *, store: Store, attended_calls: AttendedCalls) -> None:

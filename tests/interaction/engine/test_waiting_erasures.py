@@ -7,7 +7,7 @@ from ringback.domain.call import Call
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.erasure import Erasure, ErasureState
 from ringback.domain.ports import Transaction
-from ringback.janitor.erasing import LOOKS_MAX, ErasureTasks
+from ringback.janitor.erasing import CHECKS_MAX, ErasureTasks
 from tests.support.builders import make_call, make_call_erasure
 from tests.support.clock import START, FakeClock
 from tests.support.engine import Engine
@@ -42,15 +42,15 @@ async def end_call(engine: Engine, call: Call) -> None:
     assert (await engine.read_call(call)).outcome is CallOutcome.RESULT
 
 
-async def count_looks(engine: Engine, clock: FakeClock, tasks: ErasureTasks) -> int:
-    """The looks of one interval."""
-    look_at_waiting, _ = tasks.tasks
-    looks = 0
+async def count_checks(engine: Engine, clock: FakeClock, tasks: ErasureTasks) -> int:
+    """The checks of one interval."""
+    check_waiting, _ = tasks.tasks
+    checks = 0
     clock.advance(1)
-    while await engine.store.write(look_at_waiting):
-        looks += 1
+    while await engine.store.write(check_waiting):
+        checks += 1
         clock.advance(1)
-    return looks
+    return checks
 
 
 async def test_many_waiting_erasures_of_one_principal_do_not_hold_up_the_erasure_of_another(
@@ -79,22 +79,22 @@ async def test_an_erasure_that_can_go_on_is_not_behind_those_that_wait(still: En
     assert await read_state(still, able) is ErasureState.FINISHED
 
 
-async def test_an_interval_looks_once_at_each_waiting_erasure(still: Engine, fake_clock: FakeClock) -> None:
+async def test_an_interval_checks_each_waiting_erasure_once(still: Engine, fake_clock: FakeClock) -> None:
     await insert_waiting_erasures(
         still, make_call(principal=ALICE), make_call(principal=ALICE), make_call(principal=BOB)
     )
     tasks = ErasureTasks(still.recorder)
 
-    assert [await count_looks(still, fake_clock, tasks) for _ in range(2)] == [3, 3]
+    assert [await count_checks(still, fake_clock, tasks) for _ in range(2)] == [3, 3]
 
 
-async def test_an_interval_looks_at_a_bounded_number_of_waiting_erasures_and_the_next_one_at_the_others(
+async def test_an_interval_checks_a_bounded_number_of_waiting_erasures_and_the_next_one_the_others(
     still: Engine, fake_clock: FakeClock
 ) -> None:
-    erasures = await insert_waiting_erasures(still, *[make_call(principal=ALICE) for _ in range(LOOKS_MAX + 5)])
+    erasures = await insert_waiting_erasures(still, *[make_call(principal=ALICE) for _ in range(CHECKS_MAX + 5)])
     tasks = ErasureTasks(still.recorder)
 
-    assert await count_looks(still, fake_clock, tasks) == LOOKS_MAX
-    await count_looks(still, fake_clock, tasks)
+    assert await count_checks(still, fake_clock, tasks) == CHECKS_MAX
+    await count_checks(still, fake_clock, tasks)
 
     assert START not in [await read_worked_at(still, each) for each in erasures]

@@ -11,9 +11,9 @@ from ringback.domain.webhook import Webhook
 from ringback.notifier import backlog_limiter, origin_rates
 from ringback.notifier.backlog_limiter import (
     BACKLOG_GONE_SECONDS,
-    FACTOR,
     FLOOR_PER_SECOND,
     PATIENCE_FACTOR,
+    RATE_FACTOR,
     BacklogLimiter,
 )
 from ringback.notifier.origin_rates import WINDOW_SECONDS, OriginRates
@@ -106,7 +106,7 @@ def test_a_backlog_is_sent_at_no_more_than_twice_the_steady_rate(backlog: Backlo
     backlog.fail(20, since=12)
     backlog.recover(30)
 
-    assert [round(backlog.send(at, 1) / 200, 1) for at in range(30, 40)] == [1.9, *[FACTOR] * 9]
+    assert [round(backlog.send(at, 1) / 200, 1) for at in range(30, 40)] == [1.9, *[RATE_FACTOR] * 9]
 
 
 def test_the_backlog_of_a_rare_receiver_has_the_lowest_rate_and_a_small_one_is_sent_at_once(backlog: Backlog) -> None:
@@ -138,7 +138,7 @@ def test_a_backlog_that_lasts_far_longer_than_the_outage_is_sent_faster(backlog:
     sent = [backlog.send(30 + each, 1) for each in range(round(2 * patience))]
 
     assert max(sent[: round(patience)]) <= 2 * 200
-    assert sent[-1] == pytest.approx(2 * FACTOR * 200, rel=0.05)
+    assert sent[-1] == pytest.approx(2 * RATE_FACTOR * 200, rel=0.05)
 
 
 def test_new_callbacks_at_a_higher_rate_raise_the_limit(backlog: Backlog) -> None:
@@ -148,7 +148,7 @@ def test_new_callbacks_at_a_higher_rate_raise_the_limit(backlog: Backlog) -> Non
 
     backlog.send(30, WINDOW_SECONDS + 1, new_per_step=20)
 
-    assert backlog.send(41, 1) == pytest.approx(FACTOR * 400, rel=0.1)
+    assert backlog.send(41, 1) == pytest.approx(RATE_FACTOR * 400, rel=0.1)
 
 
 def test_the_limits_end_when_nothing_has_waited_for_them_for_a_while(backlog: Backlog) -> None:

@@ -2,9 +2,9 @@
 
     acquire ─▶ an idle one ─▶ a new one ── refused ─▶ wait_for_returned ─▶ the next one that another lane gives back
 
-Each lane limits how many it uses at once, so together they open no more than the sum. A full server refuses more. Without
-sharing, lanes that only list and read could keep all the connections that a server has left for the node, idle for ever,
-while the lane that writes gets none.
+Each lane limits how many it uses at once, so together they open no more than the sum. A full server refuses more. If
+they did not share, the lanes that list and read could keep all connections that the server allows this node, idle, while the
+lane that writes gets none.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from typing import Final
 from ringback.storage.postgres.driver import Connection
 
 CLOSE_TIMEOUT_SECONDS: Final = 2.0
-"""How long PostgreSQL may take to say good-bye to a connection."""
+"""How long the close of one connection may take."""
 RETURN_TIMEOUT_SECONDS: Final = 5.0
 """How long a lane waits for a connection of another. A unit of work takes milliseconds."""
 
 
 class NodeConnections:
-    """Belongs to one event loop."""
+    """Used on one event loop only."""
 
     def __init__(self, open_connection: Callable[[], Awaitable[Connection]]) -> None:
         self._open_connection = open_connection
@@ -56,7 +56,7 @@ class NodeConnections:
         return None
 
     def give_back(self, connection: Connection) -> None:
-        """Also one that is closed."""
+        """Return a connection, also one that is closed. An open one goes to the lane that has waited longest."""
         if not connection.is_closed() and self._waiting:
             self._waiting.popleft().set_result(connection)
             return
