@@ -1,4 +1,4 @@
-"""The README's snippets work: each one marked `<!-- run: … -->` is run unchanged.
+"""The README's snippets work: each one marked `<!-- run: … -->` is run unchanged, and so are the examples of clients it links.
 
 Those in Python run in forks, where the service is imported already: tests/contract/test_client_imports.py and test_imports.py
 show what each part imports.
@@ -261,10 +261,10 @@ async def test_the_example_of_a_subscriber_receives_the_end_of_a_call(service_ur
 
 
 @pytest.mark.requirement("R16")
-async def test_the_mcp_snippet_prints_the_result_and_receives_a_callback(
+async def test_the_example_of_an_mcp_client_prints_the_result_and_receives_a_callback(
     service_url: str, receiver: Receiver, tmp_path: Path
 ) -> None:
-    (code,) = snippets("python-mcp")
+    code = (ROOT / "scripts/examples/mcp_client.py").read_text(encoding="utf-8")
     callback = {"CALLBACK_URL": receiver.url(), "CALLBACK_SECRET": SECRET}
 
     printed = await run_python(code, folder=tmp_path, RINGBACK_URL=service_url, **callback)
