@@ -66,10 +66,7 @@ async def run_python(code: str, *, folder: Path, stdin: str = "", **environment:
 def test_the_recipes_of_clients_are_what_the_interop_runs_write() -> None:
     """Each call in the column "what to set" stands in a driver that a run of `scripts/interop` has executed."""
     table = (
-        (ROOT / "scripts/INTEROP.md")
-        .read_text(encoding="utf-8")
-        .partition("| client | what to set |")[2]
-        .partition("\n\n")[0]
+        (ROOT / "README.md").read_text(encoding="utf-8").partition("| client | what to set |")[2].partition("\n\n")[0]
     )
     drivers = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "scripts/interop_runs/drivers").iterdir())
 
