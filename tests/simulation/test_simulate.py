@@ -15,6 +15,7 @@ import pytest
 
 from ringback.admission import AdmissionGate
 from ringback.janitor import Janitor
+from ringback.janitor.erasing import ErasureTasks
 from ringback.janitor.recovery import RecoveryTasks
 from ringback.janitor.removal import RemovalTasks
 from ringback.janitor.webhook_upkeep import WebhookTasks
@@ -211,7 +212,9 @@ def test_bugs_that_are_put_in_on_purpose_are_found(*, deep: bool) -> None:
 
 
 def test_the_tasks_that_only_some_plans_need_are_tasks_of_the_janitor() -> None:
-    methods = {name for tasks in (Janitor, RecoveryTasks, RemovalTasks, WebhookTasks) for name in vars(tasks)}
+    methods = {
+        name for tasks in (Janitor, RecoveryTasks, RemovalTasks, ErasureTasks, WebhookTasks) for name in vars(tasks)
+    }
 
     assert methods | {check_next_login.__name__, continue_resumption.__name__} >= NEEDS.keys()
 

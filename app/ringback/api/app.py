@@ -59,7 +59,7 @@ __all__ = ["ApiConfig", "Services", "create_app", "create_documented_app", "crea
 CORS_MAX_AGE_SECONDS: Final = 600
 """How long a browser may cache a preflight: the smallest maximum of the common browsers."""
 
-MCP_PATHS: Final = ("/mcp", "/mcp/", "/mcp/{upstream}", "/mcp/{upstream}/")
+MCP_PATHS: Final = ("/mcp", "/mcp/{upstream}", "/mcp/", "/mcp/{upstream}/")
 """With a slash at the end too: URLs of earlier FastMCP servers had one, and SDK 1.x shows no words of a 404."""
 OPERATIONS_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """What a node without the role `api` serves."""

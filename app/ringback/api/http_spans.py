@@ -110,5 +110,6 @@ def _note_status(span: Span, status: int) -> None:
 
 
 def _list_templates(scope: Scope) -> dict[_RouteKey, str]:
-    routes = [route for route in scope["app"].routes if isinstance(route, Route)]
+    """Of several paths to one endpoint with the same names, the first is the template."""
+    routes = [route for route in reversed(scope["app"].routes) if isinstance(route, Route)]
     return {(route.endpoint, frozenset(route.param_convertors)): route.path_format for route in routes}

@@ -175,8 +175,6 @@ class CallQueue(Protocol):
         """Running calls that this owner has leased (`own`), or that it has not: only for a store that serves it alone."""
         ...
 
-    async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]: ...
-
     async def find_by_task(
         self, upstream: str, task_id: str, *, principal: Principal | None = None, lock: bool = False
     ) -> Call | None:
@@ -202,6 +200,10 @@ class ScheduledCalls(Protocol):
 class TombstoneRows(Protocol):
     async def lock_id(self, call_id: CallId) -> None:
         """Wait until no other transaction has locked the id; this one has it until its end. The id may be that of no call."""
+        ...
+
+    async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
+        """Calls to archive: the time of their results is over."""
         ...
 
     async def archive(self, *tombstones: Tombstone) -> None:

@@ -39,7 +39,7 @@ class RemovalTasks:
         )
 
     async def _archive_expired_calls(self, tx: Transaction) -> bool:
-        expired = await tx.call_queue.find_expired(now=tx.confirmed_now(), limit=self._config.batch_size)
+        expired = await tx.tombstones.find_expired(now=tx.confirmed_now(), limit=self._config.batch_size)
         if expired:
             await tx.tombstones.archive(*(_make_tombstone(call, expired_at=tx.now()) for call in expired))
         return len(expired) == self._config.batch_size

@@ -58,7 +58,7 @@ class Settings(BaseSettings):
         description="'keys': every request needs an API key. 'off': none does; allowed on loopback only.",
     )
     ui: bool = Field(
-        default=True, description="Whether the dashboard is served, at /ui below the public URL: on or off."
+        default=True, description="Whether the dashboard is served, at /ui below the public URL: true or false."
     )
     portal_origins: Origins = Field(
         default=(),
@@ -107,7 +107,7 @@ class Settings(BaseSettings):
         "redirect URI PUBLIC_URL/ui/sign-in/callback. By default they sign in with an API key only.",
     )
     ui_oidc_client_secret: Annotated[SecretStr | None, EmptyIsUnset] = Field(
-        default=None, description="Its secret, if the issuer gave it one."
+        default=None, description="The secret of RINGBACK_UI_OIDC_CLIENT_ID, if the issuer gave it one."
     )
     secret_keys: Annotated[SecretStr | None, EmptyIsUnset] = Field(
         default=None,
@@ -119,7 +119,7 @@ class Settings(BaseSettings):
     seal: Literal["secrets", "all"] = Field(
         default="secrets",
         description="What is encrypted at rest: 'secrets' the secrets of webhooks, the bodies of callbacks and MCP sessions; "
-        "'all' also the arguments, _meta and results of calls. What was stored before stays as it is.",
+        "'all' also the arguments, _meta and results of calls. Rows that are stored already stay as they are.",
     )
     signing_keys: Annotated[SecretStr | None, EmptyIsUnset] = Field(
         default=None,
@@ -127,7 +127,7 @@ class Settings(BaseSettings):
         "public key is published. Generate one: ringback keys signing. By default only the webhook's secret signs.",
     )
     config: Annotated[Path | None, EmptyIsUnset] = Field(
-        default=None, description="A JSON file with mcpServers: the upstreams."
+        default=None, description="A JSON file with mcpServers: the upstreams. By default there are none."
     )
     strict_config: bool = Field(
         default=False,
@@ -166,7 +166,7 @@ class Settings(BaseSettings):
     callback_proxy: Annotated[SecretStr | None, EmptyIsUnset] = Field(
         default=None,
         description="HTTP proxy that connects to receivers (CONNECT): http://HOST:PORT, or http://USER:PASSWORD@HOST:PORT. It "
-        "gets the receiver's address, which Ringback has checked. Default: none; HTTPS_PROXY does not apply.",
+        "gets the receiver's address, which Ringback has checked. None by default; HTTPS_PROXY does not apply.",
     )
     callback_proxy_except: Networks = Field(
         default=(), description="Networks whose receivers are reached without the proxy, comma-separated CIDRs."
@@ -190,7 +190,7 @@ class Settings(BaseSettings):
         default=1.0,
         ge=0,
         le=50,
-        description="The same for a client that accepts tasks. A call that ends sooner is answered without a task.",
+        description="Seconds that an MCP client which accepts tasks waits for a tool's result before it gets a task instead.",
     )
     task_event_source: bool = Field(
         default=False,
@@ -219,7 +219,7 @@ class Settings(BaseSettings):
         default=None,
         gt=0,
         description="Seconds without an open call, a delivery to send and a connected client after which the service stops. "
-        "Default: it never stops by itself; the service that `ringback mcp` starts stops after 1800.",
+        "By default it never stops by itself; the service that `ringback mcp` starts stops after 1800.",
     )
     result_retention_seconds: float = Field(
         default=7 * 86400,
@@ -240,13 +240,19 @@ class Settings(BaseSettings):
     audit_retention_seconds: float = Field(
         default=90 * 86400, gt=0, description="Seconds that entries of the audit log are kept."
     )
-    quota_open_calls: int = Field(default=10_000, ge=1, description="Queued and running calls of one principal.")
+    quota_open_calls: int = Field(
+        default=10_000, ge=1, description="Largest number of queued and running calls of one principal."
+    )
     quota_result_bytes: int = Field(
         default=1024**3, ge=1, description="Bytes of stored results at which a principal can start no more calls."
     )
-    quota_webhooks: int = Field(default=1_000, ge=1, description="Registered webhooks of one principal.")
+    quota_webhooks: int = Field(
+        default=1_000, ge=1, description="Largest number of registered webhooks of one principal."
+    )
     quota_subscriptions: int = Field(
-        default=10_000, ge=1, description="Live event subscriptions of one principal (MCP events/subscribe)."
+        default=10_000,
+        ge=1,
+        description="Largest number of live event subscriptions of one principal (MCP events/subscribe).",
     )
     subscription_ttl_seconds: float = Field(
         default=86_400.0,
@@ -256,33 +262,37 @@ class Settings(BaseSettings):
     subscription_ttl_seconds_min: float = Field(
         default=60.0,
         gt=0,
-        description="Shortest lifetime of an event subscription. A client that asks for less gets this.",
+        description="Shortest lifetime of an event subscription, in seconds. A client that asks for less gets this.",
     )
     subscription_ttl_seconds_max: float = Field(
         default=30 * 86_400.0,
         gt=0,
-        description="Longest lifetime of an event subscription. A client that asks for more gets this. A client with an API "
-        "key that asks for no expiry gets none: its subscription ends with the key.",
+        description="Longest lifetime of an event subscription, in seconds. A client that asks for more gets this. A client "
+        "with an API key that asks for no expiry gets none: its subscription ends with the key.",
     )
     subscription_message_ids: Literal["event", "message"] = Field(
         default="event",
         description="The webhook-id of events of subscriptions: 'event' is the eventId, 'message' an id for each subscription. "
         "Only clients that declare the events extension get 'message'.",
     )
-    quota_streams: int = Field(default=100, ge=1, description="Open event streams of one principal, at each node.")
+    quota_streams: int = Field(
+        default=100, ge=1, description="Largest number of open event streams of one principal, at each node."
+    )
     quota_starts_per_minute: int = Field(
         default=60_000,
         ge=1,
-        description="Requests a minute of one principal that start work: calls, tests, replays. At each node.",
+        description="Most requests a minute of one principal that start work (calls, tests, replays), at each node.",
     )
     connections_max: Annotated[int | None, EmptyIsUnset] = Field(
         default=None,
         ge=16,
-        description="Open connections of all clients of this node together. Default: the limit on open files (ulimit -Hn) "
-        "minus half of it, or minus 4096 if it is above 8192.",
+        description="Largest number of open connections of all clients of this node together. Default: half of the limit on "
+        "open files (ulimit -Hn); above 8192, all but 4096.",
     )
     peer_connections_max: int = Field(
-        default=256, ge=1, description="Open connections of one client address (IPv6: one /64) at this node."
+        default=256,
+        ge=1,
+        description="Largest number of open connections of one client address (IPv6: a /64) at this node.",
     )
     trusted_proxies: Networks = Field(
         default=(),

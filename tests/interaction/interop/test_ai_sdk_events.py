@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 import shutil
 import signal
 from asyncio.subprocess import PIPE
@@ -35,8 +34,7 @@ SCENARIOS: Final = (
 )
 """All that need no restart of the service, which `scripts/interop` does with processes."""
 
-README: Final = Path(__file__).parents[3] / "README.md"
-SNIPPET: Final = re.compile(r"<!-- run: node-events -->\n```js\n(.*?)```", re.DOTALL)
+EXAMPLE: Final = Path(__file__).parents[3] / "scripts/examples/javascript/event_subscriber.mjs"
 STORE: Final = """
 const rows = new Map();
 export const store = {
@@ -127,11 +125,13 @@ def failures(judged: dict[str, Judgement]) -> dict[str, str]:
 
 
 @pytest.mark.requirement("R31")
-async def test_the_snippet_of_the_readme_prints_the_end_of_a_call(tmp_path: Path) -> None:
-    found = SNIPPET.search(README.read_text(encoding="utf-8"))
-    assert found
+async def test_the_example_of_a_subscriber_prints_the_end_of_a_call(tmp_path: Path) -> None:
     await make_environment(tmp_path)
-    for name, code in {"snippet.mjs": found[1], "store.mjs": STORE, "program.mjs": PROGRAM}.items():
+    for name, code in {
+        "snippet.mjs": EXAMPLE.read_text(encoding="utf-8"),
+        "store.mjs": STORE,
+        "program.mjs": PROGRAM,
+    }.items():
         (tmp_path / name).write_text(code, encoding="utf-8")
     async with running_service(tmp_path) as mcp_url:
         environment = os.environ | {"RINGBACK_URL": mcp_url.removesuffix("/mcp")}

@@ -209,7 +209,7 @@ async def test_a_principal_without_a_token_is_refused_and_the_others_go_on() -> 
                 await upstreams.tool_catalog.list_tools(UPSTREAM, principal=Principal("mallory"))
 
         assert "alice" in await call_tool(upstreams, ALICE, "alice-tool")
-        assert {info.connections for info in upstreams.tool_catalog.list_upstreams()} == {2}
+        assert {info.connections for info in upstreams.tool_catalog.list_upstreams()} == {1}
         assert worlds.refused_count > 0
         assert worlds["bob"].request_count == 0
 

@@ -70,6 +70,9 @@ class OneWebhookStore:
     async def get_breakers(self, _origins: Any) -> Any:
         return {}
 
+    async def next_due_at(self) -> Any:
+        return None
+
     async def find_due(self, _limits: Any, **_: Any) -> Any:
         self.asked.append(self.leasing.acquire_handoff_permit(cast("Transaction", self), WEBHOOK))
         return {WEBHOOK.id: [DELIVERY.id]}

@@ -72,12 +72,12 @@ async def _connected(url: str) -> AsyncGenerator[Connection]:
 
 
 async def _require_primary(connection: Connection) -> None:
+    """A standby may become the primary while a failover is under way, so a supervisor tries again."""
     (found,) = await connection.fetch(_SQL["is_standby"].writing)
     if found["is_standby"]:
         raise StoreUnavailable(
             "This PostgreSQL server is a standby, which only reads. Name the primary in the database URL, or all servers and "
-            "target_session_attrs=read-write: postgresql://user:password@one,two/database?target_session_attrs=read-write",
-            needs_operator=True,
+            "target_session_attrs=read-write: postgresql://user:password@one,two/database?target_session_attrs=read-write"
         )
 
 

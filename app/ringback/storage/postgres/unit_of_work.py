@@ -43,7 +43,7 @@ _SESSION: Final = load_sql("session")
 
 
 class CommitUnanswered(StoreUnavailable):
-    """The database cannot be written.
+    """The database cannot be used.
 
     The connection was lost during COMMIT, so PostgreSQL has committed the unit or rolled it back.
     """

@@ -216,9 +216,6 @@ class SqlCallQueue(SqlCallReader, noun="call_queue"):
     async def find_leased(self, *, owner: str, own: bool, limit: int) -> Sequence[Call]:
         return await self._fetch_calls("leased", owner=owner, own=own, limit=limit)
 
-    async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        return await self._fetch_calls("expired", now=instant_to_column(now), limit=limit)
-
     async def find_by_task(
         self, upstream: str, task_id: str, *, principal: Principal | None = None, lock: bool = False
     ) -> Call | None:
@@ -249,11 +246,14 @@ class SqlScheduledCalls(SqlRows, noun="scheduled_calls"):
         return None if row is None else column_to_instant(row["not_before"])
 
 
-class SqlTombstones(SqlRows, noun="tombstones"):
+class SqlTombstones(SqlCallReader, noun="tombstones"):
     """Implements `domain.call_rows.TombstoneRows`."""
 
     async def lock_id(self, call_id: CallId) -> None:
         await self._sql.execute("lock_id", call_id=call_id)
+
+    async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
+        return await self._fetch_calls("expired", now=instant_to_column(now), limit=limit)
 
     async def archive(self, *tombstones: Tombstone) -> None:
         rows = [_TOMBSTONE.encode(tombstone) for tombstone in tombstones]

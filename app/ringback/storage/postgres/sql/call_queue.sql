@@ -152,10 +152,6 @@ WHERE phase = 'running' AND (lease_owner IS NOT DISTINCT FROM :owner) = :own
 ORDER BY lease_until LIMIT :limit
 {lock whole_calls skip locked};
 
--- name: expired
-SELECT {call in whole_calls} FROM whole_calls WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
-{lock whole_calls skip locked};
-
 -- Two units that adopt one task come one after the other. Its own statement, because a statement sees what was committed before it.
 -- name: lock_task
 SELECT pg_advisory_xact_lock(hashtextextended(:upstream || E'\x1f' || :task_id, 1));

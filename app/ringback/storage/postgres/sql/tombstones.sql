@@ -7,6 +7,10 @@ SELECT pg_advisory_xact_lock(hashtextextended(:call_id, 11));
 -- name: insert
 INSERT INTO tombstones {new tombstone};
 
+-- name: expired
+SELECT {call in whole_calls} FROM whole_calls WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
+{lock whole_calls skip locked};
+
 -- name: delete_calls
 WITH removed_inputs AS (DELETE FROM inputs WHERE call_id = ANY(:ids::text[])),
 removed_results AS (DELETE FROM results WHERE call_id = ANY(:ids::text[])),

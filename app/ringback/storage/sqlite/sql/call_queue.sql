@@ -91,9 +91,6 @@ WHERE id IN (
     SELECT id FROM calls INDEXED BY calls_running WHERE phase = 'running' AND (lease_owner IS :owner) = :own LIMIT :limit
 );
 
--- name: expired
-SELECT {call in whole_calls} FROM whole_calls WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit;
-
 -- The only writer holds every task already.
 -- name: lock_task
 SELECT 1 WHERE :upstream IS NULL AND :task_id IS NULL;

@@ -7,6 +7,9 @@ SELECT 1 WHERE :call_id IS NULL;
 -- name: insert
 INSERT INTO tombstones {new tombstone};
 
+-- name: expired
+SELECT {call in whole_calls} FROM whole_calls WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit;
+
 -- name: delete_calls
 DELETE FROM calls WHERE id IN (SELECT value FROM json_each(:ids));
 
