@@ -32,7 +32,6 @@ from ringback.runner.leased_call import LeasedCall
 from ringback.services.calls import Calls
 from ringback.services.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.upstream_controls import UpstreamControls
 from ringback.upstreams.catalog.requested_schemas import RequestedSchemas
 from ringback.waits import ObservableFlag
 from tests.properties.call_model import ROUND, CallModel
@@ -83,16 +82,12 @@ class CallInStore(RuleBasedStateMachine):
         self.calls = Calls(
             store=store,
             clock=self.clock,
-            ids=self.engine.ids,
-            catalog=UNUSED,
             recorder=recorder,
-            tokens=UNUSED,
-            registrations=UNUSED,
+            starter=UNUSED,
             quotas=UNUSED,
             lifecycle=Lifecycle(),
             call_handoff=CallHandoff(),
             admission=AdmissionGate(),
-            upstream_controls=UpstreamControls(store=store, clock=self.clock, catalog=UNUSED),
         )
 
     def teardown(self) -> None:
