@@ -1,7 +1,7 @@
 """Any life of a call through the real store, with runners that die, freeze and come back, against a model of plain words.
 
-Two runners lease the one call by turns and hold on to their desks for ever, as a frozen process does. Whatever they try, in
-whatever order, with answers, cancellations, deadlines and the janitor in between: the row is what the model says, and a desk
+Two runners lease the one call by turns, and each keeps its `LeasedCall` for ever, as a frozen process does. Whatever they try, in
+whatever order, with answers, cancellations, deadlines and the janitor in between: the row is what the model says, and a call
 whose lease has gone changes nothing.
 """
 
@@ -74,7 +74,7 @@ class CallInStore(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.opening = open_test_store(self.folder, self.clock)
         self.engine = Engine(self.run(self.opening.__aenter__()), self.clock)
-        self.desks: dict[str, LeasedCall] = {}
+        self.leased_calls: dict[str, LeasedCall] = {}
         self.model = CallModel()
         self.keys_ever: list[str] = []
         store, recorder = self.engine.store, self.engine.recorder
@@ -112,14 +112,14 @@ class CallInStore(RuleBasedStateMachine):
 
     def begin(self, *, rerun: bool, attended: bool) -> None:
         """A call whose client waits is leased and marked as dispatched in the transaction that inserts it."""
-        self.desks, self.model, self.keys_ever = {}, CallModel(rerun=rerun), []
+        self.leased_calls, self.model, self.keys_ever = {}, CallModel(rerun=rerun), []
         self.model.deadline = self.clock.monotonic() + DEADLINE_SECONDS
         deadline = self.clock.now() + seconds(DEADLINE_SECONDS)
         self.call = make_call(rerun_allowed=rerun, accepts_input=True, deadline_at=deadline)
         if not attended:
             self.run(self.engine.insert_calls(self.call))
             return
-        self.open_desk("anna", self.run(self.engine.lease_dispatched_call(self.call, owner="anna")))
+        self.hold_lease("anna", self.run(self.engine.lease_dispatched_call(self.call, owner="anna")))
         self.model.dispatched = self.model.unsent = True
         self.model.runs = 1
 
@@ -145,10 +145,10 @@ class CallInStore(RuleBasedStateMachine):
         )
         assert len(leased) == (self.model.phase == "queued")
         for call in leased:
-            self.open_desk(who, call)
+            self.hold_lease(who, call)
 
-    def open_desk(self, who: str, leased: Call) -> None:
-        self.desks[who] = LeasedCall(
+    def hold_lease(self, who: str, leased: Call) -> None:
+        self.leased_calls[who] = LeasedCall(
             leased,
             store=self.engine.store,
             clock=self.clock,
@@ -176,7 +176,7 @@ class CallInStore(RuleBasedStateMachine):
     @rule(who=execution_actors)
     def dispatch(self, who: str) -> None:
         who = self.named(who)
-        if self.acts(who, lambda desk: desk.mark_dispatched(trusts_lease=True)) and not self.model.handle:
+        if self.acts(who, lambda leased_call: leased_call.mark_dispatched(trusts_lease=True)) and not self.model.handle:
             self.model.dispatched = True
             self.model.runs += not self.model.unsent
             self.model.unsent = False
@@ -185,21 +185,27 @@ class CallInStore(RuleBasedStateMachine):
     @rule(who=execution_actors, found=st.booleans())
     def save_handle(self, who: str, *, found: bool) -> None:
         who = self.named(who)
-        if self.is_dispatched_by(who) and self.acts(who, lambda desk: desk.save_handle(TASK if found else None)):
+        if self.is_dispatched_by(who) and self.acts(
+            who, lambda leased_call: leased_call.save_handle(TASK if found else None)
+        ):
             self.model.handle = TASK if found else None
 
     @precondition(is_running)
     @rule(who=execution_actors, wanted=names)
     def request_input(self, who: str, wanted: set[str]) -> None:
         who = self.named(who)
-        if self.is_dispatched_by(who) and self.acts(who, lambda desk: desk.request_input(questions(wanted))):
+        if self.is_dispatched_by(who) and self.acts(
+            who, lambda leased_call: leased_call.request_input(questions(wanted))
+        ):
             self.model.request_input(wanted)
 
     @precondition(is_running)
     @rule(who=execution_actors)
     def forward_answers(self, who: str) -> None:
         who = self.named(who)
-        if self.is_dispatched_by(who) and self.acts(who, lambda desk: desk.mark_answers_sent(set(self.model.answers))):
+        if self.is_dispatched_by(who) and self.acts(
+            who, lambda leased_call: leased_call.mark_answers_sent(set(self.model.answers))
+        ):
             self.model.answers = set()
 
     @precondition(is_running)
@@ -208,7 +214,7 @@ class CallInStore(RuleBasedStateMachine):
         who = self.named(who)
         if not self.is_dispatched_by(who):
             return
-        self.run(self.desks[who].park_call(ParkedCall(handle=ROUND, input_requests=questions(wanted))))
+        self.run(self.leased_calls[who].park_call(ParkedCall(handle=ROUND, input_requests=questions(wanted))))
         if not self.holds(who):
             return
         if self.model.cancel:
@@ -221,8 +227,8 @@ class CallInStore(RuleBasedStateMachine):
     @rule(who=execution_actors)
     def hand_back(self, who: str) -> None:
         who = self.named(who)
-        if who in self.desks:
-            self.run(self.desks[who].requeue_call())
+        if who in self.leased_calls:
+            self.run(self.leased_calls[who].requeue_call())
             if self.holds(who):
                 if self.model.unsent:
                     self.model.dispatched = False
@@ -232,8 +238,8 @@ class CallInStore(RuleBasedStateMachine):
     @rule(who=execution_actors)
     def finish(self, who: str) -> None:
         who = self.named(who)
-        if who in self.desks:
-            self.run(self.desks[who].finish_call(COMPLETED_RESULT))
+        if who in self.leased_calls:
+            self.run(self.leased_calls[who].finish_call(COMPLETED_RESULT))
             if self.holds(who):
                 self.model.end("result")
 
@@ -334,18 +340,18 @@ class CallInStore(RuleBasedStateMachine):
 
     def is_dispatched_by(self, who: str) -> bool:
         """Whether it makes sense for this runner to do what a driver does: it sent the call itself."""
-        return who in self.desks and self.desks[who].call.dispatched_at is not None
+        return who in self.leased_calls and self.leased_calls[who].call.dispatched_at is not None
 
     def acts(self, who: str, act: Callable[[LeasedCall], Awaitable[None]]) -> bool:
-        """Whether it could: a desk whose lease has gone gets `LeaseLost`, and changes nothing."""
-        if who not in self.desks:
+        """Whether it could: a leased_call whose lease has gone gets `LeaseLost`, and changes nothing."""
+        if who not in self.leased_calls:
             return False
-        if self.holds(who) and not self.desks[who].lease_lost.is_set():
-            self.run(act(self.desks[who]))
+        if self.holds(who) and not self.leased_calls[who].lease_lost.is_set():
+            self.run(act(self.leased_calls[who]))
             return True
         before = self.stored()
         with suppress(LeaseLost):
-            self.run(act(self.desks[who]))
+            self.run(act(self.leased_calls[who]))
         assert self.stored() == before
         return False
 
