@@ -270,7 +270,7 @@ async def _reload_when_requested(reload_requested: asyncio.Event, app: Applicati
         await reload_requested.wait()
         reload_requested.clear()
         with suppress(RingbackError):  # the reload has logged the reason
-            await app.services.administration.reload_upstreams()
+            await app.services.upstream_reloads.reload_upstreams()
 
 
 def build_http_limits(settings: Settings, *, open_files_max: int) -> HttpLimits:

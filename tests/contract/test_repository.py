@@ -36,7 +36,7 @@ SLEEPING_MODULES = {"asyncio", "anyio", "time", "trio"}
 SKIP_MARKS = {"skip", "skipif", "xfail", "importorskip"}
 
 SERVICE_UNITS = {
-    "administration.py": 1,  # a notification; no row
+    "upstream_reloads.py": 1,  # a notification; no row
     "api_keys.py": 3,  # one row of a key, by an operator
     "call_resumes.py": 1,  # a batch of all principals; it skips calls that are locked
     "login_waits.py": 1,  # tokens of a shared login, and calls of all principals that waited for it

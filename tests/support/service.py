@@ -34,7 +34,6 @@ from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
 from ringback.protocol.mcp_events.grants import TtlPolicy
-from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.attempt_scheduling import AttemptScheduler
@@ -73,6 +72,7 @@ from ringback.services.resume import CallResumption
 from ringback.services.sign_ins import SignIns
 from ringback.services.upstream_controls import UpstreamControls
 from ringback.services.upstream_logins import LoginConfig, UpstreamLogins
+from ringback.services.upstream_reloads import UpstreamReloads
 from ringback.services.verification import VerificationPolicy, WebhookVerification
 from ringback.services.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokenCodec
@@ -361,7 +361,7 @@ def _services(
             lifecycle=lifecycle,
             config=login_config,
         ),
-        administration=Administration(store=store, configuration=FixedUpstreamConfiguration(), catalog=catalog),
+        upstream_reloads=UpstreamReloads(store=store, configuration=FixedUpstreamConfiguration(), catalog=catalog),
         operators=Operators(store=store, clock=clock),
         erasures=Erasures(
             store=store, ids=ids, recorder=recorder, lifecycle=lifecycle, revocations=LoginRevocations(login_flow)

@@ -10,7 +10,6 @@ from ringback.domain.client_address import Network
 from ringback.domain.principal import Authenticator
 from ringback.domain.protected_resource import ProtectedResource
 from ringback.domain.roles import ALL_ROLES, Role
-from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.audit import AuditLog
@@ -42,6 +41,7 @@ from ringback.services.sign_ins import SignIns
 from ringback.services.unread_responses import UnreadResponses
 from ringback.services.upstream_controls import UpstreamControls
 from ringback.services.upstream_logins import UpstreamLogins
+from ringback.services.upstream_reloads import UpstreamReloads
 from ringback.services.webhooks import Webhooks
 
 
@@ -74,7 +74,7 @@ class Services:
     insights: Insights
     upstream_controls: UpstreamControls
     upstream_logins: UpstreamLogins
-    administration: Administration
+    upstream_reloads: UpstreamReloads
     operators: Operators
     erasures: Erasures
     lifecycle: Lifecycle

@@ -53,7 +53,7 @@ async def reload_upstreams(services: ServicesDep, caller: AdminCallerDep) -> Rel
     An entry that cannot be served is in `skipped`, and the others are applied. 422: the file is invalid as a whole, and
     nothing was changed.
     """
-    return ReloadedView.from_reloaded(await services.administration.reload_upstreams(caller))
+    return ReloadedView.from_reloaded(await services.upstream_reloads.reload_upstreams(caller))
 
 
 @router.post("/{name}/pause", responses=problem_responses(*_CONTROL_ERRORS))

@@ -134,7 +134,7 @@ def _build_api(
 async def _resume_waiting_calls(services: Services) -> None:
     """The configuration may have changed since the last process. Without the store, the next reload or start does it."""
     try:
-        await services.administration.resume_waiting_calls()
+        await services.upstream_reloads.resume_waiting_calls()
     except StoreUnavailable:
         log.warning("calls.not_resumed")
 

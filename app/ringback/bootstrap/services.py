@@ -10,7 +10,6 @@ from ringback.keyring import load_signing_keys
 from ringback.notifier.challenge_sender import ChallengeSender
 from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.runner.task_lookup import UpstreamTaskLookup
-from ringback.services.administration import Administration
 from ringback.services.adoption import TaskAdoption
 from ringback.services.api_keys import ApiKeys
 from ringback.services.attempt_scheduling import AttemptScheduler
@@ -46,6 +45,7 @@ from ringback.services.resume import CallResumption
 from ringback.services.sign_ins import SignIns
 from ringback.services.upstream_controls import UpstreamControls
 from ringback.services.upstream_logins import LoginConfig, UpstreamLogins
+from ringback.services.upstream_reloads import UpstreamReloads
 from ringback.services.verification import VerificationPolicy, WebhookVerification
 from ringback.services.webhooks import Webhooks
 from ringback.settings import Settings, SettingsError
@@ -290,9 +290,9 @@ def _build_portal_links(components: Components, settings: Settings) -> PortalLin
     return PortalLinks(store=components.store, ids=components.ids, portal_url=portal_url, has_dashboard=settings.ui)
 
 
-def _build_administration(components: Components) -> Administration:
+def _build_upstream_reloads(components: Components) -> UpstreamReloads:
     catalog = components.upstreams.tool_catalog
-    return Administration(store=components.store, configuration=components.configuration, catalog=catalog)
+    return UpstreamReloads(store=components.store, configuration=components.configuration, catalog=catalog)
 
 
 def build_services(components: Components, settings: Settings) -> Services:
@@ -337,7 +337,7 @@ def build_services(components: Components, settings: Settings) -> Services:
         upstream_controls=upstream_controls,
         upstream_logins=_build_upstream_logins(components, settings, lifecycle),
         erasures=_build_erasures(components, lifecycle),
-        administration=_build_administration(components),
+        upstream_reloads=_build_upstream_reloads(components),
         operators=Operators(store=store, clock=clock),
         lifecycle=lifecycle,
     )

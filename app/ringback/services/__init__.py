@@ -58,7 +58,7 @@ and then does everything or nothing.
     mcp_sessions    keep legacy MCP sessions
     tool_aliases    names of tools when several upstreams share one endpoint
     insights        read models: upstreams, tools, status and readiness; hour by hour; client sessions
-    administration  reload the configuration of upstreams
+    upstream_reloads   reload the configuration of upstreams
     upstream_controls  pause, drain and resume upstreams
     upstream_logins sign in to upstreams and out; login_redirects: the redirect back, login_completion: what follows it,
                     login_states: who is signed in, login_tokens: writes, deletes and revokes the tokens

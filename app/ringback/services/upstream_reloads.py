@@ -1,4 +1,4 @@
-"""Operator actions on a running service."""
+"""Reads the configuration of upstreams again, for an operator or a signal, and lets the calls go on that it unblocks."""
 
 from ringback.domain.errors import Forbidden
 from ringback.domain.ports import Store, Transaction
@@ -10,7 +10,7 @@ from ringback.services.login_waits import resume_orphans
 from ringback.services.unused_logins import mark_unused_logins
 
 
-class Administration:
+class UpstreamReloads:
     def __init__(self, *, store: Store, configuration: UpstreamConfiguration, catalog: ToolCatalog) -> None:
         self._store = store
         self._configuration = configuration

@@ -33,7 +33,7 @@ class Ringback:
 
     async def connect_to(self, *urls: str) -> None:
         self.configs[:] = [make_http_config(url, name=f"next{number}") for number, url in enumerate(urls)]
-        await self.running.app.services.administration.reload_upstreams()
+        await self.running.app.services.upstream_reloads.reload_upstreams()
 
     async def list_upstreams(self) -> list[dict[str, Any]]:
         async with httpx.AsyncClient(base_url=self.url, timeout=WAIT_SECONDS) as http:
