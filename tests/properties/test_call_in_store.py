@@ -1,6 +1,6 @@
 """Any life of a call through the real store, with runners that die, freeze and come back, against a model of plain words.
 
-Two runners lease the one call by turns, and each keeps its `LeasedCall` for ever, as a frozen process does. Whatever they try, in
+Two runners lease the one call by turns, and each keeps its `LeasedCall`, as a frozen process does. Whatever they try, in
 whatever order, with answers, cancellations, deadlines and the janitor in between: the row is what the model says, and a call
 whose lease has gone changes nothing.
 """
@@ -343,7 +343,7 @@ class CallInStore(RuleBasedStateMachine):
         return who in self.leased_calls and self.leased_calls[who].call.dispatched_at is not None
 
     def acts(self, who: str, act: Callable[[LeasedCall], Awaitable[None]]) -> bool:
-        """Whether it could: a leased_call whose lease has gone gets `LeaseLost`, and changes nothing."""
+        """Whether it could: a call whose lease has gone gets `LeaseLost`, and changes nothing."""
         if who not in self.leased_calls:
             return False
         if self.holds(who) and not self.leased_calls[who].lease_lost.is_set():

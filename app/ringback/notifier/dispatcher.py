@@ -100,10 +100,25 @@ class Dispatcher:
         self._admission = admission or AdmissionGate()
         self._delivery_handoff = recorder.delivery_handoff
         self._measurements = recorder.measurements
-        self._target_cache = TargetCache(policy)
-        self._limiter = ConcurrencyLimiter(config)
-        self._leasing = self._create_leasing()
-        self._attempt_batcher = self._create_batcher(recorder, random_fraction)
+        self._target_cache = target_cache = TargetCache(policy)
+        self._limiter = limiter = ConcurrencyLimiter(config)
+        self._leasing = DeliveryLeasing(
+            store=store,
+            ids=ids,
+            limiter=limiter,
+            target_cache=target_cache,
+            owner=config.owner,
+            lease_seconds=config.lease_seconds,
+            clock=clock,
+            measurements=recorder.measurements,
+        )
+        attempts = AttemptRecorder(recorder=recorder, ids=ids, limiter=limiter, random_fraction=random_fraction)
+        self._attempt_batcher: AttemptBatcher = Batcher(
+            store=store,
+            write_batch=attempts.record_attempts,
+            on_written=self._complete_recorded,
+            on_failed=self._complete_unrecorded,
+        )
         self._waiter: Waiter | None = None
         """Of `run`."""
         self._unleased_due_at: datetime | None = None
@@ -111,29 +126,6 @@ class Dispatcher:
         self._handoff_attempts: asyncio.TaskGroup | None = None
         """The attempts of handed-off deliveries, while the dispatcher accepts them."""
         self._release_unused_at = 0.0
-
-    def _create_leasing(self) -> DeliveryLeasing:
-        return DeliveryLeasing(
-            store=self._store,
-            ids=self._ids,
-            limiter=self._limiter,
-            target_cache=self._target_cache,
-            owner=self._config.owner,
-            lease_seconds=self._config.lease_seconds,
-            clock=self._clock,
-            measurements=self._measurements,
-        )
-
-    def _create_batcher(self, recorder: Recorder, random_fraction: Callable[[], float]) -> AttemptBatcher:
-        attempts = AttemptRecorder(
-            recorder=recorder, ids=self._ids, limiter=self._limiter, random_fraction=random_fraction
-        )
-        return Batcher(
-            store=self._store,
-            write_batch=attempts.record_attempts,
-            on_written=self._complete_recorded,
-            on_failed=self._complete_unrecorded,
-        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Dispatch until `stop` is set, then wait for the attempts in flight, each of which ends within its deadline."""
