@@ -49,11 +49,16 @@ class NodeConnections:
             return None
         returned: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
         self._waiting.append(returned)
-        await asyncio.wait([returned], timeout=RETURN_TIMEOUT_SECONDS)
-        if returned.done():
-            return returned.result()
-        self._waiting.remove(returned)
-        return None
+        try:
+            await asyncio.wait([returned], timeout=RETURN_TIMEOUT_SECONDS)
+        except asyncio.CancelledError:
+            if returned.done():
+                self.give_back(returned.result())
+            raise
+        finally:
+            if not returned.done():
+                self._waiting.remove(returned)
+        return returned.result() if returned.done() else None
 
     def give_back(self, connection: Connection) -> None:
         """Return a connection, also one that is closed. An open one goes to the lane that has waited longest."""
