@@ -41,6 +41,10 @@ def records_in(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.json"))
 
 
+def count_open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 async def list_pids(upstreams: UpstreamRegistry) -> dict[str, int]:
     ending = await run_upstream_call(upstreams, "whoami")
     assert ending.result is not None
@@ -197,12 +201,15 @@ class _FailingChildRecords(ChildRecords):
 
 async def test_a_child_that_cannot_be_written_down_is_ended_at_once() -> None:
     records = _FailingChildRecords()
+    await asyncio.to_thread(child.death_signal_prefix)  # the first start of a process probes it
+    open_files = count_open_files()
 
     with pytest.raises(OSError, match="No space left"):
         await child.start_child_process("sleep", ("600",), env={}, cwd=None, errlog=sys.stderr, child_records=records)
 
     (pid,) = records.pids
     await wait_until_true(lambda: not process_exists(pid))
+    assert count_open_files() == open_files
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])

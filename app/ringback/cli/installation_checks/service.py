@@ -15,8 +15,8 @@ from ringback.domain.validation import is_loopback
 from ringback.settings import Settings
 
 _NOT_ASKED: Final = (
-    "not asked: give a key with the scope admin (--api-key). Without it nobody has checked the service's workers, keys, "
-    "upstreams, overdue deliveries and failing webhooks."
+    "not asked: give a key with the scope admin (--api-key). Without it this command does not check the service's workers, "
+    "keys, upstreams, overdue deliveries and failing webhooks."
 )
 FAILING_WEBHOOKS_SHOWN_MAX: Final = 10
 """An operator mends a few at a time; the count says how many there are."""

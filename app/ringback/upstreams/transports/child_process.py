@@ -174,11 +174,15 @@ async def start_child_process(
     prefix = await asyncio.to_thread(death_signal_prefix)
     process = _start_process([*prefix, command, *args], environment, cwd, errlog)
     try:
-        pipes = await _connect_pipes(process)
         record = child_records.add(process.pid, mark)
     except BaseException:
-        _signal_group(process, signal.SIGKILL)  # without a record, the next start could not find it
-        await asyncio.to_thread(process.wait)
+        await _abandon(process)  # without a record, the next start could not find it
+        raise
+    try:
+        pipes = await _connect_pipes(process)
+    except BaseException:
+        child_records.remove(record)
+        await _abandon(process)
         raise
     return ChildProcess(process, pipes, record, child_records)
 
@@ -210,11 +214,24 @@ async def _connect_pipes(
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=READ_BYTES)
     read_transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), process.stdout)
-    # A writer drains through a protocol of streams, and a `StreamReaderProtocol` is the public one.
-    write_transport, protocol = await loop.connect_write_pipe(
-        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), process.stdin
-    )
+    try:
+        # A writer drains through a protocol of streams, and a `StreamReaderProtocol` is the public one.
+        write_transport, protocol = await loop.connect_write_pipe(
+            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), process.stdin
+        )
+    except BaseException:
+        read_transport.close()
+        raise
     return asyncio.StreamWriter(write_transport, protocol, None, loop), reader, read_transport
+
+
+async def _abandon(process: subprocess.Popen[bytes]) -> None:
+    """Kill a child that is not used, and close its pipes: a full disk refuses the record of each new start."""
+    _signal_group(process, signal.SIGKILL)
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+    await asyncio.shield(asyncio.to_thread(process.wait))  # also reaped if the caller is cancelled
 
 
 def death_signal_prefix() -> tuple[str, ...]:
