@@ -10,6 +10,7 @@ async with engine.running_runner(ScriptedUpstreams(tool)):
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any, Final
 
 import httpx
@@ -18,10 +19,12 @@ from ringback.admission import AdmissionGate
 from ringback.domain.call import Call, Progress
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
 from ringback.domain.clock import Clock, SystemClock
+from ringback.domain.delivery import Delivery
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import SHARED_OWNER
+from ringback.domain.webhook import Webhook
 from ringback.janitor import Janitor, JanitorConfig, Retention
 from ringback.notifier.catch_up import CatchUpWorker
 from ringback.notifier.completion_batcher import CompletionBatcher
@@ -41,6 +44,7 @@ from ringback.services.login_waits import LoginWaits
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.upstreams.registry import UpstreamRegistry
+from tests.support.builders import make_delivery
 from tests.support.limits import WAIT_SECONDS, growing_pauses
 from tests.support.resolvers import PUBLIC_POLICY
 from tests.support.stored_work import COMPLETED_RESULT, LEASE_SECONDS, OWNER, StoredWork
@@ -197,6 +201,24 @@ class Engine(StoredWork):
         )
         self.recorder = self.make_recorder(PayloadBuilder(tokens=self.tokens, public_url=PUBLIC_URL))
         self.login_waits = LoginWaits(recorder=self.recorder, public_url=PUBLIC_URL)
+
+    async def insert_due_deliveries(
+        self, webhook: Webhook, count: int, *, order_key: str | None = None
+    ) -> list[Delivery]:
+        now = self.clock.now()
+        deliveries = [
+            make_delivery(
+                principal=webhook.principal,
+                webhook_id=webhook.id,
+                seq=seq,
+                due_at=now,
+                give_up_at=now + timedelta(days=4),
+                order_key=order_key,
+            )
+            for seq in range(1, count + 1)
+        ]
+        await self.insert_deliveries(*deliveries)
+        return deliveries
 
     def make_recorder(self, payloads: PayloadBuilder) -> Recorder:
         return Recorder(ids=self.ids, payloads=payloads, result_retention_seconds=RETENTION.result_seconds)

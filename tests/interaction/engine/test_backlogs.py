@@ -1,7 +1,6 @@
 """A receiver that was away gets its backlog at about the rate that it is used to, and beginning with one attempt."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 import httpx
 import pytest
@@ -12,7 +11,7 @@ from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook
 from ringback.notifier.backlog_limiter import BacklogLimiter
 from ringback.notifier.dispatcher import Dispatcher
-from tests.support.builders import make_call, make_delivery, make_verified_webhook
+from tests.support.builders import make_call, make_verified_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine, running_dispatcher, wait_until
 from tests.support.receivers_by_host import CONNECTION_REFUSED, ReceiversByHost
@@ -22,25 +21,6 @@ pytestmark = pytest.mark.requirement("R27")
 AGENT = "agent.example"
 PER_SECOND = 60
 STEP_SECONDS = 0.1
-
-
-async def insert_due_deliveries(
-    engine: Engine, webhook: Webhook, count: int, *, order_key: str | None = None
-) -> list[Delivery]:
-    now = engine.clock.now()
-    deliveries = [
-        make_delivery(
-            principal=webhook.principal,
-            webhook_id=webhook.id,
-            seq=seq,
-            due_at=now,
-            give_up_at=now + timedelta(days=4),
-            order_key=order_key,
-        )
-        for seq in range(1, count + 1)
-    ]
-    await engine.insert_deliveries(*deliveries)
-    return deliveries
 
 
 async def dispatch_all(dispatcher: Dispatcher) -> int:
@@ -70,7 +50,7 @@ def backlogs_of(dispatcher: Dispatcher) -> BacklogLimiter:
 
 async def work_steadily(engine: Engine, clock: FakeClock, dispatcher: Dispatcher, webhook: Webhook) -> None:
     """The callbacks of ten seconds."""
-    await insert_due_deliveries(engine, webhook, 10 * PER_SECOND)
+    await engine.insert_due_deliveries(webhook, 10 * PER_SECOND)
     assert await dispatch_all(dispatcher) == 10 * PER_SECOND
     clock.advance(10)
 
@@ -80,7 +60,7 @@ async def go_away(
 ) -> list[Delivery]:
     """The backlog of the outage, which ends with the pause of the breaker."""
     board.set_response(AGENT, CONNECTION_REFUSED)
-    backlog = [each for webhook in webhooks for each in await insert_due_deliveries(engine, webhook, 6 * PER_SECOND)]
+    backlog = [each for webhook in webhooks for each in await engine.insert_due_deliveries(webhook, 6 * PER_SECOND)]
     await dispatch_all(dispatcher)
     board.set_response(AGENT, 204)
     clock.advance(OPEN_SECONDS_STEPS[0])
@@ -96,7 +76,7 @@ async def test_a_receiver_that_was_away_gets_at_most_twice_its_usual_callbacks_i
     dispatcher = still.make_dispatcher(board)
     await work_steadily(still, fake_clock, dispatcher, webhook)
     board.set_response(AGENT, failure)
-    await insert_due_deliveries(still, webhook, 6 * PER_SECOND)
+    await still.insert_due_deliveries(webhook, 6 * PER_SECOND)
     failed = await dispatch_all(dispatcher)
     board.set_response(AGENT, 204)
     fake_clock.advance(OPEN_SECONDS_STEPS[0])
@@ -128,7 +108,7 @@ async def test_another_receiver_is_not_limited_by_a_backlog(still: Engine, fake_
     await still.insert_webhooks(away, other)
     dispatcher = still.make_dispatcher(board)
     await go_away(still, fake_clock, dispatcher, board, away)
-    await insert_due_deliveries(still, other, 500)
+    await still.insert_due_deliveries(other, 500)
 
     await dispatch_all(dispatcher)
 
@@ -142,7 +122,7 @@ async def test_the_principals_of_an_origin_get_its_permits_in_turns(still: Engin
     dispatcher = still.make_dispatcher(board)
     await go_away(still, fake_clock, dispatcher, board, many)
     await send_for(dispatcher, fake_clock, 1)
-    late = await insert_due_deliveries(still, few, 3)
+    late = await still.insert_due_deliveries(few, 3)
 
     await send_for(dispatcher, fake_clock, 1)
 
@@ -153,7 +133,7 @@ async def test_the_principals_of_an_origin_get_its_permits_in_turns(still: Engin
 async def test_the_backlog_of_an_ordered_webhook_arrives_in_order(still: Engine, fake_clock: FakeClock) -> None:
     webhook, board = make_verified_webhook(ordered=True), ReceiversByHost()
     await still.insert_webhooks(webhook)
-    deliveries = await insert_due_deliveries(still, webhook, 80, order_key="session")
+    deliveries = await still.insert_due_deliveries(webhook, 80, order_key="session")
     dispatcher = still.make_dispatcher(board)
     board.set_response(AGENT, 500)
     for pause in (5, 30, 120, 600):
@@ -176,7 +156,7 @@ async def test_a_running_dispatcher_sends_the_whole_backlog_without_another_even
     await engine.insert_webhooks(webhook)
     dispatcher = engine.make_dispatcher(board, poll_seconds=3600)
     backlogs_of(dispatcher).begin_recovery(f"https://{AGENT}", now=engine.clock.now())
-    deliveries = await insert_due_deliveries(engine, webhook, 60)
+    deliveries = await engine.insert_due_deliveries(webhook, 60)
 
     async def is_delivered() -> bool:
         return all([(await engine.read_delivery(each)).state is DeliveryState.DELIVERED for each in deliveries])

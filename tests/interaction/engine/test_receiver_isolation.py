@@ -1,7 +1,6 @@
 """Receivers that hang do not slow the others. The tests count; the benchmarks measure times."""
 
 from collections import Counter
-from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -16,27 +15,11 @@ from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.concurrency_limiter import ConcurrencyLimits
 from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
-from tests.support.builders import make_call, make_delivery, make_verified_webhook, make_webhook
+from tests.support.builders import make_call, make_verified_webhook, make_webhook
 from tests.support.engine import PUBLIC_URL, RETENTION, Engine, running_dispatcher, wait_until
 from tests.support.receivers_by_host import ReceiversByHost
 
 QUICK = "quick.example"
-
-
-async def insert_due_deliveries(engine: Engine, webhook: Webhook, count: int) -> list[Delivery]:
-    now = engine.clock.now()
-    deliveries = [
-        make_delivery(
-            principal=webhook.principal,
-            webhook_id=webhook.id,
-            seq=seq,
-            due_at=now,
-            give_up_at=now + timedelta(days=4),
-        )
-        for seq in range(1, count + 1)
-    ]
-    await engine.insert_deliveries(*deliveries)
-    return deliveries
 
 
 async def wait_until_delivered(engine: Engine, *deliveries: Delivery) -> None:
@@ -56,13 +39,13 @@ async def test_receivers_that_hang_hold_one_attempt_each_and_the_others_are_serv
         board.hold_responses(f"hung-{number}.example")
         webhook = make_webhook(url=f"https://hung-{number}.example/")
         await engine.insert_webhooks(webhook)
-        await insert_due_deliveries(engine, webhook, pending)
+        await engine.insert_due_deliveries(webhook, pending)
     quick = make_webhook(url=f"https://{QUICK}/")
     await engine.insert_webhooks(quick)
 
     async with running_dispatcher(engine.make_dispatcher(board, in_flight_max=2 * hung)):
         await board.wait_for_posts(hung)
-        await wait_until_delivered(engine, *await insert_due_deliveries(engine, quick, 20))
+        await wait_until_delivered(engine, *await engine.insert_due_deliveries(quick, 20))
         for _ in range(20):
             await engine.finish_call(make_call())
         await board.wait_for_posts(hung + 40)
@@ -78,12 +61,12 @@ async def test_a_dead_origin_with_a_long_backlog_delays_no_other_receiver(engine
     board.set_response("dead.example", 500)
     dead = make_verified_webhook(url="https://dead.example/")
     await engine.insert_webhooks(dead)
-    await insert_due_deliveries(engine, dead, 10_000 if deep else 600)
+    await engine.insert_due_deliveries(dead, 10_000 if deep else 600)
     quick = make_webhook(url=f"https://{QUICK}/")
     await engine.insert_webhooks(quick)
 
     async with running_dispatcher(engine.make_dispatcher(board)):
-        await wait_until_delivered(engine, *await insert_due_deliveries(engine, quick, 50))
+        await wait_until_delivered(engine, *await engine.insert_due_deliveries(quick, 50))
 
     assert sum(1 for post in board.posts if post.url.host == "dead.example") <= ConcurrencyLimits().per_receiver_max
 
@@ -98,7 +81,7 @@ async def test_a_principal_has_its_share_of_an_origin_and_all_together_have_thei
         for path in range(3)
     ]
     await engine.insert_webhooks(*webhooks)
-    deliveries = [each for webhook in webhooks for each in await insert_due_deliveries(engine, webhook, 10)]
+    deliveries = [each for webhook in webhooks for each in await engine.insert_due_deliveries(webhook, 10)]
 
     limits: dict[str, Any] = {"per_receiver_max": 5, "per_origin_max": 12}
     async with running_dispatcher(engine.make_dispatcher(board, **limits)):
@@ -118,7 +101,7 @@ async def test_leases_are_spread_over_webhooks_when_permits_are_scarce(still: En
     webhooks = [make_verified_webhook(url=f"https://agent-{number}.example/") for number in range(4)]
     await still.insert_webhooks(*webhooks)
     for webhook in webhooks:
-        await insert_due_deliveries(still, webhook, 10)
+        await still.insert_due_deliveries(webhook, 10)
 
     assert await still.make_dispatcher(board, in_flight_max=8).run_once() == 8
 
@@ -133,7 +116,7 @@ async def test_a_sender_that_raises_anything_counts_as_a_failed_attempt(still: E
     """It is no failure of the receiver, so nothing is suspended for it. The retry steps and the webhook's breaker space it."""
     webhook = make_webhook()
     await still.insert_webhooks(webhook)
-    (delivery,) = await insert_due_deliveries(still, webhook, 1)
+    (delivery,) = await still.insert_due_deliveries(webhook, 1)
 
     async def broken(request: httpx.Request) -> httpx.Response:
         del request
@@ -163,8 +146,8 @@ async def test_a_delivery_that_cannot_be_recorded_does_not_affect_the_others(sti
     unlucky = make_webhook(state=WebhookState.SUSPENDED)
     lucky = make_verified_webhook(url=f"https://{QUICK}/")
     await still.insert_webhooks(unlucky, lucky)
-    (bad,) = await insert_due_deliveries(still, unlucky, 1)
-    good = await insert_due_deliveries(still, lucky, 5)
+    (bad,) = await still.insert_due_deliveries(unlucky, 1)
+    good = await still.insert_due_deliveries(lucky, 5)
     payloads = PayloadBuilder(tokens=still.tokens, public_url=PUBLIC_URL)
     still.recorder = RecorderWithoutServiceEvents(
         ids=still.ids, payloads=payloads, result_retention_seconds=RETENTION.result_seconds
