@@ -19,8 +19,8 @@ from ringback.runner.drivers import BoundDriverProvider
 from ringback.runner.leasing import RunnerConfig
 from ringback.runner.runner import Runner
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.login_waits import LoginWaits
-from ringback.services.quotas import QuotaEnforcer, Quotas
+from ringback.services.limits.quotas import QuotaEnforcer, Quotas
+from ringback.services.logins.login_waits import LoginWaits
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.supervisor import Supervisor, Worker
 from ringback.upstreams.notification_hub import NotificationHub

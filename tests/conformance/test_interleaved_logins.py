@@ -14,9 +14,9 @@ from ringback.domain.upstream_logins import CredentialsScope
 from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
-from ringback.services.login_completion import CompletedLogin
-from ringback.services.login_waits import LoginWaits
-from ringback.services.upstream_logins import OPEN_LOGINS_MAX, LoginConfig, StartedLogin, UpstreamLogins
+from ringback.services.logins.login_completion import CompletedLogin
+from ringback.services.logins.login_waits import LoginWaits
+from ringback.services.logins.upstream_logins import OPEN_LOGINS_MAX, LoginConfig, StartedLogin, UpstreamLogins
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from ringback.upstreams.connection_directory import ConnectionDirectory

@@ -29,8 +29,8 @@ from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.post_commit import CallHandoff
 from ringback.runner.drivers import LeaseLost, ParkedCall
 from ringback.runner.leased_call import LeasedCall
-from ringback.services.calls import Calls
-from ringback.services.input_answers import InputAnswers
+from ringback.services.calls.calls import Calls
+from ringback.services.calls.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
 from ringback.upstreams.catalog.requested_schemas import RequestedSchemas
 from ringback.waits import ObservableFlag

@@ -40,7 +40,7 @@ from ringback.runner.execution import CallExecution, ShutdownSignal
 from ringback.runner.held_execution import HeldExecution
 from ringback.runner.leasing import CallLeasing, RunnerConfig
 from ringback.runner.runner import Runner
-from ringback.services.login_waits import LoginWaits
+from ringback.services.logins.login_waits import LoginWaits
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.upstreams.registry import UpstreamRegistry

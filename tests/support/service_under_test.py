@@ -25,7 +25,7 @@ from ringback.domain.webhook import WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.janitor import Janitor, JanitorConfig, Retention
 from ringback.notifier.recorder import Recorder
-from ringback.services.quotas import QuotaEnforcer
+from ringback.services.limits.quotas import QuotaEnforcer
 from tests.support.clock import OffsetClock
 from tests.support.databases import count_rows
 from tests.support.declared_headers import require_declared_headers

@@ -10,8 +10,8 @@ from ringback.domain.webhook_rows import ExpiryPosition
 from ringback.janitor.config import JanitorConfig, MaintenanceTask
 from ringback.notifier.attempts import record_losses
 from ringback.notifier.recorder import Recorder
-from ringback.services.subscription_ends import terminate_abandoned, terminate_of_keys
-from ringback.services.subscription_log import log_expired
+from ringback.services.webhooks.subscription_ends import terminate_abandoned, terminate_of_keys
+from ringback.services.webhooks.subscription_log import log_expired
 
 RELEASE_WEBHOOKS_MAX: Final = 4
 """Webhooks in one batch, with up to `RELEASE_BATCH_SIZE` deliveries each: some tens of milliseconds."""

@@ -26,7 +26,7 @@ from ringback.runner.held_execution import HeldExecution
 from ringback.runner.leasing import CallLeasing, RunnerConfig
 from ringback.runner.lost_leases import LostLeases
 from ringback.runner.run_spans import trace_run
-from ringback.services.login_waits import LoginWaits
+from ringback.services.logins.login_waits import LoginWaits
 from ringback.telemetry import call_facts
 from ringback.telemetry.spans import Tracer
 from ringback.upstreams.notification_hub import NotificationHub

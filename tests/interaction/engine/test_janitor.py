@@ -24,7 +24,7 @@ from ringback.janitor import (
     JanitorConfig,
     Retention,
 )
-from ringback.services.call_reads import get_own_call
+from ringback.services.calls.call_reads import get_own_call
 from tests.support.builders import make_attempt, make_call, make_delivery, make_webhook
 from tests.support.clock import START, FakeClock
 from tests.support.engine import WAIT_SECONDS, Engine

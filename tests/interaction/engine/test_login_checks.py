@@ -10,7 +10,7 @@ from ringback.domain.login_checks import CHECK_SECONDS_MAX, FIRST_CHECK_SECONDS
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.protocol.errors import LoginRequired
 from ringback.runner.leased_call import LeasedCall
-from ringback.services.login_waits import RESUMED_BATCH_SIZE, check_next_login, continue_resumption
+from ringback.services.logins.login_waits import RESUMED_BATCH_SIZE, check_next_login, continue_resumption
 from ringback.waits import ObservableFlag
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine, OnProgress, ScriptedUpstreams
