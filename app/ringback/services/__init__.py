@@ -1,7 +1,11 @@
 """The use cases. REST, MCP, the extension and the CLI all call these services.
 
 No surface reads the store or calls an upstream by itself. A service method takes the caller first, checks the caller's scope,
-and then does everything or nothing.
+and then does everything or nothing. A room imports only from rooms below it:
+
+    live > insights > erasures > calls > upstreams | deliveries > logins > webhooks > events > access > limits
+
+Packages:
 
     calls           start, adopt and report calls; wait for, answer, cancel and resume them; read results
     webhooks        register, change and verify webhooks; subscriptions of MCP clients
@@ -13,6 +17,9 @@ and then does everything or nothing.
     limits          quotas, large bodies, and responses that nobody reads
     insights        read models: upstreams, tools, status and readiness; hour by hour; client sessions
     live            lists that follow what happens, read once for all their viewers
+
+Modules:
+
     erasures        erase a call, a session or a principal; erasure_batches: one transaction each
     lookups         find what an id or a key names
     mcp_sessions    keep legacy MCP sessions

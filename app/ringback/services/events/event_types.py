@@ -34,7 +34,6 @@ from ringback.services.audit import record_own_change
 from ringback.services.events.event_demands import renew_demand, require_room_to_follow
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.long_polling import poll_until
-from ringback.services.webhooks.webhook_checks import get_own_webhook
 from ringback.suggestions import suggest_name
 
 log = logging.getLogger(__name__)
@@ -211,21 +210,12 @@ class EventTypes:
             return DemandedEvents(None, is_new=False)
         return await self._demand(caller, event_type.name, canonical_arguments)
 
-    async def demand_changed_events(self, caller: Caller, webhook_id: str, names: Collection[str] | None) -> None:
-        """Demand upstreams' events for a webhook that changes to these names, or becomes active with those that it has.
-
-        While it was disabled, its demands have ended. Raises `InvalidRequest`, `NotFound` and `QuotaExceeded`.
-        """
-        if names is not None:
-            await self.check_event_names(caller, names)
-            return await self.demand_upstream_events(caller, names)
-        webhook = await self._store.read(lambda tx: get_own_webhook(tx, caller.principal, webhook_id))
-        for name in sorted(webhook.events):
+    async def renew_upstream_demands(self, caller: Caller, names: Collection[str]) -> None:
+        """As `demand_upstream_events`, for names that were checked before: the upstream may be away now."""
+        for name in sorted(names):
             upstream, _ = split_name(name)
-            # The upstream may be away now: its types are known when it is back.
-            if upstream is not None and not webhook.is_subscription and caller.may_use_upstream(upstream):
+            if upstream is not None and caller.may_use_upstream(upstream):
                 await self._demand(caller, name, "{}")
-        return None
 
     async def _demand(self, caller: Caller, name: str, canonical_arguments: str) -> DemandedEvents:
         topic = arguments_topic(canonical_arguments)

@@ -171,7 +171,7 @@ class Webhooks:
         if change.url is not None:
             await self._guard.check_url(change.url, caller.principal)
         if change.events is not None or change.state is WebhookState.ACTIVE:
-            await self._event_types.demand_changed_events(caller, webhook_id, change.events)
+            await self._demand_upstream_events(caller, webhook_id, change.events)
 
         async def apply(tx: Transaction) -> UpdatedWebhook:
             previous = await get_own_webhook(tx, caller.principal, webhook_id)
@@ -199,6 +199,19 @@ class Webhooks:
             # The change itself could schedule nothing: it came before the proof.
             return ChangedWebhook(webhook=webhook, deliveries=await self._attempts.schedule_all(webhook))
         return ChangedWebhook(webhook=updated.webhook, deliveries=await self._complete_schedule(updated))
+
+    async def _demand_upstream_events(self, caller: Caller, webhook_id: str, names: frozenset[str] | None) -> None:
+        """Demand upstreams' events for a webhook that changes to these names, or becomes active with those that it has.
+
+        While it was disabled, its demands have ended. Raises `InvalidRequest`, `NotFound` and `QuotaExceeded`.
+        """
+        if names is not None:
+            await self._event_types.check_event_names(caller, names)
+            return await self._event_types.demand_upstream_events(caller, names)
+        webhook = await self._store.read(lambda tx: get_own_webhook(tx, caller.principal, webhook_id))
+        if not webhook.is_subscription:
+            await self._event_types.renew_upstream_demands(caller, webhook.events)
+        return None
 
     async def _complete_schedule(self, updated: UpdatedWebhook) -> OpenDeliveries:
         if updated.scheduled is not None:
