@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from ringback.admission import AdmissionGate
+from ringback.attended_calls import AttendedCalls
 from ringback.domain.call import RerunPolicy
 from ringback.domain.ids import IdGenerator
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import LoginFlow
 from ringback.domain.upstreams import SkippedUpstream, ToolConfig, ToolInfo, UpstreamInfo
+from ringback.notifier.catch_up import CatchUps
 from ringback.notifier.challenge_sender import ChallengeSender
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.resolver import NameNotFound, Resolution
@@ -106,6 +108,8 @@ class NodeParts:
     ids: IdGenerator
     sender: NodeSender
     recorder: Recorder
+    catch_ups: CatchUps
+    attended_calls: AttendedCalls
     tokens: CallResumeTokens
     call_handoff: CallHandoff
     admission: AdmissionGate
@@ -151,7 +155,9 @@ def build_node_services(parts: NodeParts) -> NodeServices:
     controls = UpstreamControls(store=parts.store, clock=parts.clock, catalog=catalog)
     attempts = AttemptScheduler(store=parts.store, clock=parts.clock, targets=POLICY)
     webhook_parts = _build_webhook_parts(parts, shared, catalog, attempts)
-    registrations = WebhookRegistrations(**webhook_parts, clock=parts.clock, recorder=parts.recorder)
+    registrations = WebhookRegistrations(
+        **webhook_parts, clock=parts.clock, recorder=parts.recorder, catch_ups=parts.catch_ups
+    )
     new_calls = NewCallWriter(ids=parts.ids, tokens=parts.tokens, registrations=registrations)
     requested_deliveries = RequestedDeliveries(ids=parts.ids)
     of_log: dict[str, Any] = {"store": parts.store, "clock": parts.clock, "lifecycle": parts.lifecycle}
@@ -160,11 +166,12 @@ def build_node_services(parts: NodeParts) -> NodeServices:
         calls=Calls(
             **of_log,
             recorder=parts.recorder,
+            attended_calls=parts.attended_calls,
             starter=CallStarter(
                 catalog=catalog,
                 new_calls=new_calls,
                 quotas=parts.quotas,
-                attended_calls=parts.recorder.attended_calls,
+                attended_calls=parts.attended_calls,
                 upstream_controls=controls,
             ),
             quotas=parts.quotas,
@@ -246,7 +253,7 @@ def _build_subscriptions(parts: NodeParts, webhook_parts: Mapping[str, Any]) -> 
     return EventSubscriptions(
         store=parts.store,
         clock=parts.clock,
-        recorder=parts.recorder,
+        catch_ups=parts.catch_ups,
         verification=verification,
         proofs=CallbackProofs(
             store=parts.store, ids=parts.ids, sender=sender, verification=verification, targets=POLICY

@@ -89,7 +89,7 @@ class SubscriptionStage:
         self.service = EventSubscriptions(
             store=store,
             clock=clock,
-            recorder=engine.recorder,
+            catch_ups=engine.catch_ups,
             verification=verification,
             proofs=CallbackProofs(
                 store=store,

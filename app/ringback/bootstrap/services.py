@@ -79,6 +79,7 @@ def _build_registrations(
         clock=components.environment.clock,
         ids=components.ids,
         recorder=components.recorder,
+        catch_ups=components.catch_ups,
         guard=components.target_guard,
         quotas=components.quotas,
         lifecycle=lifecycle,
@@ -130,7 +131,7 @@ def _build_event_subscriptions(
     return EventSubscriptions(
         store=components.store,
         clock=components.environment.clock,
-        recorder=components.recorder,
+        catch_ups=components.catch_ups,
         verification=verification,
         proofs=CallbackProofs(
             store=components.store, ids=components.ids, sender=sender, verification=verification, targets=targets
@@ -156,7 +157,7 @@ def _build_calls(
         catalog=components.upstreams.tool_catalog,
         new_calls=new_calls,
         quotas=components.quotas,
-        attended_calls=components.recorder.attended_calls,
+        attended_calls=components.attended_calls,
         upstream_controls=upstream_controls,
         wait_seconds_max=settings.wait_seconds_max,
     )
@@ -164,6 +165,7 @@ def _build_calls(
         store=components.store,
         clock=components.environment.clock,
         recorder=components.recorder,
+        attended_calls=components.attended_calls,
         starter=starter,
         quotas=components.quotas,
         lifecycle=lifecycle,
@@ -228,7 +230,7 @@ def _build_insights(
         upstream_controls=upstream_controls,
         quotas=components.quotas,
         lifecycle=lifecycle,
-        measurements=components.recorder.measurements,
+        measurements=components.measurements,
         public_url=settings.base_url,
     )
 

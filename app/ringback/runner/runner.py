@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from ringback.admission import AdmissionGate
+from ringback.attended_calls import AttendedCalls
 from ringback.domain.call import Call, is_dispatched_by_lease
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import StoreUnavailable
@@ -56,6 +57,7 @@ class Runner:
         clock: Clock,
         ids: IdGenerator,
         recorder: Recorder,
+        attended_calls: AttendedCalls,
         sessions: CallSessionProvider,
         notification_hub: NotificationHub,
         call_handoff: CallHandoff,
@@ -67,7 +69,7 @@ class Runner:
         self._store = store
         self._clock = clock
         self._recorder = recorder
-        self._completion_batcher = CompletionBatcher(store=store, recorder=recorder)
+        self._completion_batcher = CompletionBatcher(store=store, recorder=recorder, attended_calls=attended_calls)
         self._sessions = sessions
         self._notification_hub = notification_hub
         self._call_handoff = call_handoff

@@ -7,6 +7,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from ringback.admission import AdmissionGate
+from ringback.attended_calls import AttendedCalls
 from ringback.domain.call import Call
 from ringback.domain.call_outcome import CANCELLED_COMPLETION
 from ringback.domain.call_rows import CallChange, CallFilter
@@ -46,6 +47,7 @@ class Calls:
         store: Store,
         clock: Clock,
         recorder: Recorder,
+        attended_calls: AttendedCalls,
         starter: CallStarter,
         quotas: QuotaEnforcer,
         lifecycle: Lifecycle,
@@ -58,7 +60,7 @@ class Calls:
         self._results = ResultReader(store=store)
         self._clock = clock
         self._recorder = recorder
-        self._attended_calls = recorder.attended_calls
+        self._attended_calls = attended_calls
         self._starter = starter
         self._quotas = quotas
         self._lifecycle = lifecycle

@@ -35,8 +35,8 @@ from ringback.domain.webhook import (
 )
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import WebhookPart, changed_parts
+from ringback.notifier.catch_up import CatchUps
 from ringback.notifier.log_positions import read_log_position
-from ringback.notifier.recorder import Recorder
 from ringback.notifier.requested_deliveries import find_watermark_seq
 from ringback.protocol.mcp_events.backend import (
     SubscriptionGrant,
@@ -88,7 +88,7 @@ class EventSubscriptions:
         *,
         store: Store,
         clock: Clock,
-        recorder: Recorder,
+        catch_ups: CatchUps,
         verification: WebhookVerification,
         proofs: CallbackProofs,
         attempts: AttemptScheduler,
@@ -101,7 +101,7 @@ class EventSubscriptions:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._recorder = recorder
+        self._catch_ups = catch_ups
         self._verification = verification
         self._proofs = proofs
         self._attempts = attempts
@@ -217,7 +217,7 @@ class EventSubscriptions:
         await tx.subscriptions.save(build_subscription(caller, request, webhook, began_after=start.began_after))
         await record_own_change(tx, caller, "register_webhook", webhook.id)
         if start.after_seq < head:
-            await self._recorder.catch_ups.begin_catch_up(tx, webhook, after_seq=start.after_seq)
+            await self._catch_ups.begin_catch_up(tx, webhook, after_seq=start.after_seq)
         return SubscriptionGrant(
             id=webhook.id,
             refresh_before=webhook.expires_at,
@@ -269,7 +269,7 @@ class EventSubscriptions:
         saved = build_subscription(caller, request, wanted, began_after=began_after)
         await tx.subscriptions.save(replace(saved, created_at=subscription.created_at))
         if earlier is not None and earlier.after_seq < subscription.began_after:
-            await self._recorder.catch_ups.begin_catch_up(tx, updated.webhook, after_seq=earlier.after_seq)
+            await self._catch_ups.begin_catch_up(tx, updated.webhook, after_seq=earlier.after_seq)
         next_attempt_at = None if updated.scheduled is None else updated.scheduled.next_attempt_at
         return SubscriptionGrant(
             id=webhook.id,

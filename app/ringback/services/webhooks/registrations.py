@@ -23,6 +23,7 @@ from ringback.domain.webhook import (
     with_rotated_secret,
     with_url,
 )
+from ringback.notifier.catch_up import CatchUps
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.log_positions import log_contains_position
 from ringback.notifier.recorder import Recorder
@@ -102,6 +103,7 @@ class WebhookRegistrations:
         clock: Clock,
         ids: IdGenerator,
         recorder: Recorder,
+        catch_ups: CatchUps,
         guard: TargetGuard,
         quotas: QuotaEnforcer,
         lifecycle: Lifecycle,
@@ -114,6 +116,7 @@ class WebhookRegistrations:
         self._clock = clock
         self._ids = ids
         self._recorder = recorder
+        self._catch_ups = catch_ups
         self._guard = guard
         self._quotas = quotas
         self._lifecycle = lifecycle
@@ -299,7 +302,7 @@ class WebhookRegistrations:
         if log_was_lost and webhook.call_id is None:
             await self._recorder.enqueue_gap(tx, webhook)
         if after_seq < head:
-            await self._recorder.catch_ups.begin_catch_up(tx, webhook, after_seq=after_seq)
+            await self._catch_ups.begin_catch_up(tx, webhook, after_seq=after_seq)
         await record_own_change(tx, caller, "register_webhook" if webhook.name is None else "put_webhook", webhook.id)
         return webhook
 
