@@ -5,7 +5,7 @@
     the transaction commits      ──▶ the worker begins the work, with the values that are still in memory
     it is rolled back            ──▶ the worker's capacity is free again
 
-Two producers use this: `services.calls` passes new calls to the runner, `notifier.fan_out` passes new deliveries to the
+Two producers use this: `services.calls.calls` passes new calls to the runner, `notifier.fan_out` passes new deliveries to the
 dispatcher. The lease is an ordinary one: if the process dies, it expires and the work is leased again.
 """
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_network
 from typing import Final
 
+from ringback.attended_calls import AttendedCalls
 from ringback.domain.call import Call
 from ringback.domain.call_outcome import completion_from_result
 from ringback.domain.clock import SystemClock
@@ -15,10 +16,12 @@ from ringback.domain.delivery import AttemptResult
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
+from ringback.measurements import Measurements
 from ringback.notifier.batcher import BATCH_SIZE_MAX
 from ringback.notifier.call_ends import LeasedCompletion
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
+from ringback.notifier.fan_out import FanOut
 from ringback.notifier.http.caching_resolver import NO_PRINCIPAL
 from ringback.notifier.http.client import Http1Sender
 from ringback.notifier.http.guard import TargetGuard
@@ -26,6 +29,7 @@ from ringback.notifier.http.resolver import Resolver
 from ringback.notifier.http.sender import ATTEMPT_SECONDS
 from ringback.notifier.http.target import Target, TargetPolicy
 from ringback.notifier.recorder import Recorder
+from ringback.post_commit import DeliveryHandoff
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.storage.open import open_store
 from scripts.benchmarks.databases import Databases
@@ -168,18 +172,27 @@ async def open_engine(
     sender = CountingSender(Http1Sender(guard, clock=clock), names or {})
     sealer = AesGcmSealer({"benchmark": b"k" * KEY_BYTES}, current="benchmark", random_bytes=ids.random_bytes)
     async with open_store(database_url, clock=clock, sealer=sealer, exclusive=True) as store:
-        recorder = Recorder(ids=ids, payloads=make_payload_builder(), result_retention_seconds=RETENTION_SECONDS)
+        measurements, attended_calls, delivery_handoff = Measurements(), AttendedCalls(), DeliveryHandoff()
+        recorder = Recorder(
+            ids=ids,
+            fan_out=FanOut(ids=ids, payloads=make_payload_builder(), delivery_handoff=delivery_handoff),
+            attended_calls=attended_calls,
+            measurements=measurements,
+            result_retention_seconds=RETENTION_SECONDS,
+        )
         yield BenchmarkEngine(
             store=store,
             ids=ids,
             clock=clock,
-            completion_batcher=CompletionBatcher(store=store, recorder=recorder),
+            completion_batcher=CompletionBatcher(store=store, recorder=recorder, attended_calls=attended_calls),
             dispatcher=Dispatcher(
                 store=store,
                 clock=clock,
                 ids=ids,
                 sender=sender,
                 recorder=recorder,
+                delivery_handoff=delivery_handoff,
+                measurements=measurements,
                 policy=LOOPBACK,
                 random_fraction=random.SystemRandom().random,
                 config=DispatcherConfig(owner=ids.new_lease_token()),

@@ -18,7 +18,7 @@ from ringback.protocol.mcp_events.backend import SubscriptionRequest
 from ringback.protocol.mcp_events.errors import ErrorProfile
 from ringback.protocol.mcp_events.grants import TtlRequest
 from ringback.protocol.mcp_events.subscription_key import canonical_arguments
-from ringback.services.event_subscriptions import EventSubscriptions
+from ringback.services.webhooks.event_subscriptions import EventSubscriptions
 from ringback.settings import Settings
 from ringback.signing.sealing import KEY_BYTES
 from scripts.benchmarks.databases import Databases

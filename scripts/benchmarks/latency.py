@@ -19,8 +19,8 @@ from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import ALL_SCOPES, Caller
 from ringback.domain.signals import call_changed_topic
-from ringback.services.call_starts import StartCallRequest
-from ringback.services.registrations import WebhookRegistration
+from ringback.services.calls.call_starts import StartCallRequest
+from ringback.services.webhooks.registrations import WebhookRegistration
 from ringback.settings import Settings
 from ringback.signing.sealing import KEY_BYTES
 from ringback.upstreams.config import UpstreamConfig, UpstreamTransport

@@ -18,12 +18,12 @@ from ringback.domain.login_waits import awaits_login
 from ringback.domain.principal import Caller
 from ringback.domain.retry import RetryProfile
 from ringback.domain.webhook import DEFAULT_EVENTS
-from ringback.services.call_starts import StartCallRequest
-from ringback.services.event_types import EventTypeDeclaration
-from ringback.services.events import EventPage
-from ringback.services.new_calls import StartedCall
-from ringback.services.registrations import RegisteredWebhook, WebhookRegistration
-from ringback.services.reports import CallReport, parse_result_completion
+from ringback.services.calls.call_starts import StartCallRequest
+from ringback.services.calls.new_calls import StartedCall
+from ringback.services.calls.reports import CallReport, parse_result_completion
+from ringback.services.events.event_types import EventTypeDeclaration
+from ringback.services.events.events import EventPage
+from ringback.services.webhooks.registrations import RegisteredWebhook, WebhookRegistration
 from scripts.simulate_runs.clock import STARTED_AT
 from scripts.simulate_runs.cluster import ConnectionLost
 from scripts.simulate_runs.history import CallObservations, History, ObservedStatus, ProducedEnd, Subject

@@ -27,9 +27,9 @@ from ringback.notifier.call_ends import CompletionRequest, LeasedCompletion
 from ringback.notifier.dispatcher import Dispatcher
 from ringback.runner.leased_call import LeasedCall
 from ringback.runner.runner import Runner
-from ringback.services import resume
-from ringback.services.call_starts import CallStarter
-from ringback.services.quotas import QuotaEnforcer
+from ringback.services.calls import resume
+from ringback.services.calls.call_starts import CallStarter
+from ringback.services.limits.quotas import QuotaEnforcer
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.storage.log_appends import StepwiseLogAppends
 from ringback.storage.rows.calls import SqlCallQueue

@@ -9,10 +9,11 @@ from ringback.domain.event import Event
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import Webhook, with_rotated_secret
 from ringback.notifier.requested_deliveries import RequestedDeliveries
-from ringback.services import erasure_batches, event_subscriptions, webhooks
-from ringback.services.cancellation import BulkCancellations
-from ringback.services.subscription_starts import SubscriptionStart
-from ringback.services.upstream_controls import UpstreamControls
+from ringback.services import erasure_batches
+from ringback.services.calls.cancellation import BulkCancellations
+from ringback.services.upstreams.upstream_controls import UpstreamControls
+from ringback.services.webhooks import event_subscriptions, webhooks
+from ringback.services.webhooks.subscription_starts import SubscriptionStart
 from ringback.storage.rows.login_waits import SqlLoginWaits
 from ringback.storage.rows.upstreams import SqlUpstreamControls
 from scripts.simulate_runs.mutant import Mutant, Patch

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from ringback.domain.event import ExternalEvent
 from ringback.domain.ids import EventId
-from ringback.services import event_polls, event_publishing
-from ringback.services.event_polls import LogStart
-from ringback.services.event_publishing import EventPublishing, PublishedEvent, PublishedResult
-from ringback.services.log_tails import TailSubscription
+from ringback.services.events import event_polls, event_publishing
+from ringback.services.events.event_polls import LogStart
+from ringback.services.events.event_publishing import EventPublishing, PublishedEvent, PublishedResult
+from ringback.services.events.log_tails import TailSubscription
 from ringback.storage.rows.api_keys import SqlApiKeys
 from ringback.storage.rows.encryption import SqlSealedValues
 from ringback.storage.signals import LocalSignals

@@ -5,22 +5,25 @@ from random import Random
 from typing import Final
 
 from ringback.admission import AdmissionGate
+from ringback.attended_calls import AttendedCalls
 from ringback.domain.ids import IdGenerator
 from ringback.janitor import Janitor, JanitorConfig, Retention
-from ringback.notifier.catch_up import CatchUpWorker
+from ringback.measurements import Measurements
+from ringback.notifier.catch_up import CatchUps, CatchUpWorker
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
+from ringback.notifier.fan_out import FanOut
 from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.notifier.verifier import Verifier
-from ringback.post_commit import CallHandoff
+from ringback.post_commit import CallHandoff, DeliveryHandoff
 from ringback.resealing import Resealer
 from ringback.runner.drivers import BoundDriverProvider
 from ringback.runner.leasing import RunnerConfig
 from ringback.runner.runner import Runner
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.login_waits import LoginWaits
-from ringback.services.quotas import QuotaEnforcer, Quotas
+from ringback.services.limits.quotas import QuotaEnforcer, Quotas
+from ringback.services.logins.login_waits import LoginWaits
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.supervisor import Supervisor, Worker
 from ringback.upstreams.notification_hub import NotificationHub
@@ -71,9 +74,22 @@ class Node:
         self._tokens = CallResumeTokens(
             ResumeTokenCodec([TOKEN_KEY], audience="ringback"), result_retention_seconds=RETENTION.result_seconds
         )
-        self._recorder = Recorder(
+        self._measurements, self._attended_calls, self._delivery_handoff = (
+            Measurements(),
+            AttendedCalls(),
+            DeliveryHandoff(),
+        )
+        fan_out = FanOut(
             ids=self._ids,
             payloads=PayloadBuilder(tokens=self._tokens, public_url=PUBLIC_URL),
+            delivery_handoff=self._delivery_handoff,
+        )
+        self._catch_ups = CatchUps(fan_out)
+        self._recorder = Recorder(
+            ids=self._ids,
+            fan_out=fan_out,
+            attended_calls=self._attended_calls,
+            measurements=self._measurements,
             result_retention_seconds=RETENTION.result_seconds,
         )
         self._call_handoff = CallHandoff()
@@ -121,6 +137,7 @@ class Node:
             clock=self._clock,
             ids=self._ids,
             recorder=self._recorder,
+            attended_calls=self._attended_calls,
             sessions=BoundDriverProvider(self.sessions, clock=self._clock),
             notification_hub=NotificationHub(),
             call_handoff=self._call_handoff,
@@ -136,6 +153,8 @@ class Node:
             ids=self._ids,
             sender=self._sender,
             recorder=self._recorder,
+            delivery_handoff=self._delivery_handoff,
+            measurements=self._measurements,
             policy=POLICY,
             random_fraction=self._chance.random,
             admission=self._admission,
@@ -154,14 +173,13 @@ class Node:
         )
 
     def _build_catch_up_worker(self) -> CatchUpWorker:
-        return CatchUpWorker(
-            store=self.store, catch_ups=self._recorder.catch_ups, clock=self._clock, poll_seconds=POLL_SECONDS
-        )
+        return CatchUpWorker(store=self.store, catch_ups=self._catch_ups, clock=self._clock, poll_seconds=POLL_SECONDS)
 
     def _build_janitor(self) -> Janitor:
         janitor = Janitor(
             store=self.store,
             recorder=self._recorder,
+            measurements=self._measurements,
             clock=self._clock,
             config=JanitorConfig(retention=RETENTION, interval_seconds=JANITOR_SECONDS),
         )
@@ -176,6 +194,8 @@ class Node:
                 ids=self._ids,
                 sender=self._sender,
                 recorder=self._recorder,
+                catch_ups=self._catch_ups,
+                attended_calls=self._attended_calls,
                 tokens=self._tokens,
                 call_handoff=self._call_handoff,
                 admission=self._admission,

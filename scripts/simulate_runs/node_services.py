@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from ringback.admission import AdmissionGate
+from ringback.attended_calls import AttendedCalls
 from ringback.domain.call import RerunPolicy
 from ringback.domain.ids import IdGenerator
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import LoginFlow
 from ringback.domain.upstreams import SkippedUpstream, ToolConfig, ToolInfo, UpstreamInfo
+from ringback.notifier.catch_up import CatchUps
 from ringback.notifier.challenge_sender import ChallengeSender
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.resolver import NameNotFound, Resolution
@@ -19,33 +21,33 @@ from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff
 from ringback.protocol.mcp_events.grants import TtlPolicy
-from ringback.services.api_keys import ApiKeys
-from ringback.services.attempt_scheduling import AttemptScheduler
-from ringback.services.bulk_redelivery import BulkRedeliveries
-from ringback.services.call_starts import CallStarter
-from ringback.services.callback_proofs import CallbackProofs
-from ringback.services.calls import Calls
-from ringback.services.cancellation import BulkCancellations
+from ringback.services.access.api_keys import ApiKeys
+from ringback.services.calls.call_starts import CallStarter
+from ringback.services.calls.calls import Calls
+from ringback.services.calls.cancellation import BulkCancellations
+from ringback.services.calls.input_answers import InputAnswers
+from ringback.services.calls.new_calls import NewCallWriter
+from ringback.services.calls.reports import CallReports
+from ringback.services.calls.resume import CallResumption
+from ringback.services.deliveries.bulk_redelivery import BulkRedeliveries
 from ringback.services.erasures import Erasures
-from ringback.services.event_polls import EventPolls
-from ringback.services.event_publishing import EventPublishing
-from ringback.services.event_streams import EventStreams
-from ringback.services.event_subscriptions import EventSubscriptions
-from ringback.services.event_types import EventTypes
-from ringback.services.events import Events
-from ringback.services.input_answers import InputAnswers
+from ringback.services.events.event_polls import EventPolls
+from ringback.services.events.event_publishing import EventPublishing
+from ringback.services.events.event_streams import EventStreams
+from ringback.services.events.event_types import EventTypes
+from ringback.services.events.events import Events
+from ringback.services.events.log_tails import LogTails
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.log_tails import LogTails
-from ringback.services.login_tokens import LoginRevocations
-from ringback.services.login_waits import LoginWaits
-from ringback.services.new_calls import NewCallWriter
-from ringback.services.quotas import QuotaEnforcer
-from ringback.services.registrations import WebhookRegistrations
-from ringback.services.reports import CallReports
-from ringback.services.resume import CallResumption
-from ringback.services.upstream_controls import UpstreamControls
-from ringback.services.verification import VerificationPolicy, WebhookVerification
-from ringback.services.webhooks import Webhooks
+from ringback.services.limits.quotas import QuotaEnforcer
+from ringback.services.logins.login_tokens import LoginRevocations
+from ringback.services.logins.login_waits import LoginWaits
+from ringback.services.upstreams.upstream_controls import UpstreamControls
+from ringback.services.webhooks.attempt_scheduling import AttemptScheduler
+from ringback.services.webhooks.callback_proofs import CallbackProofs
+from ringback.services.webhooks.event_subscriptions import EventSubscriptions
+from ringback.services.webhooks.registrations import WebhookRegistrations
+from ringback.services.webhooks.verification import VerificationPolicy, WebhookVerification
+from ringback.services.webhooks.webhooks import Webhooks
 from ringback.upstreams.catalog.payload_schemas import JsonPayloadSchemas
 from ringback.upstreams.catalog.requested_schemas import RequestedSchemas
 from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
@@ -106,6 +108,8 @@ class NodeParts:
     ids: IdGenerator
     sender: NodeSender
     recorder: Recorder
+    catch_ups: CatchUps
+    attended_calls: AttendedCalls
     tokens: CallResumeTokens
     call_handoff: CallHandoff
     admission: AdmissionGate
@@ -151,7 +155,9 @@ def build_node_services(parts: NodeParts) -> NodeServices:
     controls = UpstreamControls(store=parts.store, clock=parts.clock, catalog=catalog)
     attempts = AttemptScheduler(store=parts.store, clock=parts.clock, targets=POLICY)
     webhook_parts = _build_webhook_parts(parts, shared, catalog, attempts)
-    registrations = WebhookRegistrations(**webhook_parts, clock=parts.clock, recorder=parts.recorder)
+    registrations = WebhookRegistrations(
+        **webhook_parts, clock=parts.clock, recorder=parts.recorder, catch_ups=parts.catch_ups
+    )
     new_calls = NewCallWriter(ids=parts.ids, tokens=parts.tokens, registrations=registrations)
     requested_deliveries = RequestedDeliveries(ids=parts.ids)
     of_log: dict[str, Any] = {"store": parts.store, "clock": parts.clock, "lifecycle": parts.lifecycle}
@@ -160,11 +166,12 @@ def build_node_services(parts: NodeParts) -> NodeServices:
         calls=Calls(
             **of_log,
             recorder=parts.recorder,
+            attended_calls=parts.attended_calls,
             starter=CallStarter(
                 catalog=catalog,
                 new_calls=new_calls,
                 quotas=parts.quotas,
-                attended_calls=parts.recorder.attended_calls,
+                attended_calls=parts.attended_calls,
                 upstream_controls=controls,
             ),
             quotas=parts.quotas,
@@ -246,7 +253,7 @@ def _build_subscriptions(parts: NodeParts, webhook_parts: Mapping[str, Any]) -> 
     return EventSubscriptions(
         store=parts.store,
         clock=parts.clock,
-        recorder=parts.recorder,
+        catch_ups=parts.catch_ups,
         verification=verification,
         proofs=CallbackProofs(
             store=parts.store, ids=parts.ids, sender=sender, verification=verification, targets=POLICY

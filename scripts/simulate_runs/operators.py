@@ -14,7 +14,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import Caller, Principal
 from ringback.domain.upstream_logins import SHARED_OWNER, OAuthClient, UpstreamTokens
 from ringback.domain.upstream_rows import UpstreamIntake
-from ringback.services.login_waits import write_for_owner
+from ringback.services.logins.login_waits import write_for_owner
 from scripts.simulate_runs.history import History, ObservedAction, Subject
 from scripts.simulate_runs.loop import SimulationLoop
 from scripts.simulate_runs.node_services import NodeServices

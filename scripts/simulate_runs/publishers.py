@@ -5,7 +5,7 @@ from typing import Final
 
 from ringback.domain.errors import Conflict, NotFound, QuotaExceeded, Unauthenticated
 from ringback.domain.principal import ALL_SCOPES
-from ringback.services.event_publishing import PublishedEvent, PublishedResult
+from ringback.services.events.event_publishing import PublishedEvent, PublishedResult
 from scripts.simulate_runs.history import AcknowledgedEvent, History, Subject
 from scripts.simulate_runs.loop import SimulationLoop
 from scripts.simulate_runs.node_services import NodeServices

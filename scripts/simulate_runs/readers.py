@@ -9,10 +9,10 @@ from ringback.domain.cursor import LogPosition, encode_log_position
 from ringback.domain.errors import QuotaExceeded, RingbackError, Unavailable
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.principal import Caller
-from ringback.services.event_polls import EventRequest
-from ringback.services.event_streams import FOLLOW_SECONDS_MAX, HEARTBEAT_SECONDS, StreamPage
-from ringback.services.events import EventPage
-from ringback.services.log_tails import REREAD_SECONDS
+from ringback.services.events.event_polls import EventRequest
+from ringback.services.events.event_streams import FOLLOW_SECONDS_MAX, HEARTBEAT_SECONDS, StreamPage
+from ringback.services.events.events import EventPage
+from ringback.services.events.log_tails import REREAD_SECONDS
 from scripts.simulate_runs.cluster import Connection, ConnectionLost
 from scripts.simulate_runs.history import History, ObservedReads, Subject
 from scripts.simulate_runs.loop import SimulationLoop

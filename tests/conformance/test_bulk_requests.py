@@ -14,9 +14,9 @@ from ringback.domain.erasure import Erasure
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import Webhook
-from ringback.services.bulk_redelivery import BulkRedelivery
-from ringback.services.cancellation import BulkCancellation
-from ringback.services.registrations import WebhookRegistration
+from ringback.services.calls.cancellation import BulkCancellation
+from ringback.services.deliveries.bulk_redelivery import BulkRedelivery
+from ringback.services.webhooks.registrations import WebhookRegistration
 from tests.conformance.test_lock_order import held
 from tests.support.builders import make_call, make_delivery, make_event
 from tests.support.clock import FakeClock

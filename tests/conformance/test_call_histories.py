@@ -5,7 +5,7 @@ from ringback.domain.event import EventName
 from ringback.domain.ids import EventId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Caller
-from ringback.services.call_histories import CallHistories
+from ringback.services.calls.call_histories import CallHistories
 from tests.support.builders import make_attempt, make_call, make_delivery, make_event, make_webhook
 from tests.support.examples import ALICE, BOB
 

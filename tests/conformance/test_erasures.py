@@ -16,10 +16,10 @@ from ringback.domain.ids import KeyId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import ALL_SCOPES, Caller, Principal
 from ringback.domain.webhook import Webhook
-from ringback.services.event_publishing import PublishedEvent
-from ringback.services.registrations import WebhookRegistration
-from ringback.services.replays import ReplayRequest
-from ringback.services.reports import CallReport
+from ringback.services.calls.reports import CallReport
+from ringback.services.deliveries.replays import ReplayRequest
+from ringback.services.events.event_publishing import PublishedEvent
+from ringback.services.webhooks.registrations import WebhookRegistration
 from tests.conformance.test_lock_order import held
 from tests.support.builders import make_call, make_call_erasure, make_delivery, make_event
 from tests.support.clock import START, FakeClock

@@ -14,9 +14,9 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import Caller, Principal
 from ringback.domain.webhook import WebhookState
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.services.event_demands import PRINCIPAL_SHARE_MAX, UPSTREAM_DEMANDS_MAX
-from ringback.services.registrations import WebhookRegistration
-from ringback.services.webhook_changes import WebhookChange
+from ringback.services.events.event_demands import PRINCIPAL_SHARE_MAX, UPSTREAM_DEMANDS_MAX
+from ringback.services.webhooks.registrations import WebhookRegistration
+from ringback.services.webhooks.webhook_changes import WebhookChange
 from tests.support.clock import START, FakeClock
 from tests.support.examples import ALICE
 from tests.support.interleaving import CALLER, OTHER_CALLER, Node, Nodes, make_caller, open_nodes

@@ -19,7 +19,7 @@ from ringback.domain.event_rows import EventFilter
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.notifier.call_ends import LeasedCompletion
-from ringback.services.registrations import WebhookRegistration
+from ringback.services.webhooks.registrations import WebhookRegistration
 from tests.support.builders import make_attempt, make_call, make_delivery, make_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine

@@ -7,16 +7,20 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from ringback.attended_calls import AttendedCalls
 from ringback.domain.clock import Clock
 from ringback.domain.errors import QuotaExceeded, UnknownLogin
 from ringback.domain.ids import IdGenerator
 from ringback.domain.upstream_logins import CredentialsScope
+from ringback.measurements import Measurements
+from ringback.notifier.fan_out import FanOut
 from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
-from ringback.services.login_completion import CompletedLogin
-from ringback.services.login_waits import LoginWaits
-from ringback.services.upstream_logins import OPEN_LOGINS_MAX, LoginConfig, StartedLogin, UpstreamLogins
+from ringback.post_commit import DeliveryHandoff
+from ringback.services.logins.login_completion import CompletedLogin
+from ringback.services.logins.login_waits import LoginWaits
+from ringback.services.logins.upstream_logins import OPEN_LOGINS_MAX, LoginConfig, StartedLogin, UpstreamLogins
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from ringback.upstreams.connection_directory import ConnectionDirectory
@@ -43,8 +47,13 @@ async def nodes(tmp_path: Path, clock: OffsetClock) -> AsyncGenerator[Nodes]:
 def make_logins(node: Node, flow: ScriptedLoginFlow, clock: Clock) -> UpstreamLogins:
     tokens = CallResumeTokens(ResumeTokenCodec([b"k" * 32], audience="ringback"), result_retention_seconds=1.0)
     ids = IdGenerator(clock)
+    payloads = PayloadBuilder(tokens=tokens, public_url=PUBLIC_URL)
     recorder = Recorder(
-        ids=ids, payloads=PayloadBuilder(tokens=tokens, public_url=PUBLIC_URL), result_retention_seconds=1.0
+        ids=ids,
+        fan_out=FanOut(ids=ids, payloads=payloads, delivery_handoff=DeliveryHandoff()),
+        attended_calls=AttendedCalls(),
+        measurements=Measurements(),
+        result_retention_seconds=1.0,
     )
     connections = {"mine": FakeUpstreamConnection("mine", CredentialsScope.PRINCIPAL)}
     return UpstreamLogins(

@@ -6,8 +6,8 @@ from ringback.domain.call import Call
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.errors import NotFound, Unavailable
 from ringback.domain.ports import Transaction
-from ringback.services.call_reads import get_own_call
-from ringback.services.given_up_starts import require_not_given_up
+from ringback.services.calls.call_reads import get_own_call
+from ringback.services.calls.given_up_starts import require_not_given_up
 from tests.support.builders import make_call
 from tests.support.examples import ALICE
 from tests.support.interleaving import CALLER, Node, Nodes

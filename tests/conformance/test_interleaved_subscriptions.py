@@ -25,11 +25,11 @@ from ringback.domain.webhook_rows import WebhookPart
 from ringback.protocol.mcp_events.backend import SubscriptionGrant, SubscriptionKey, SubscriptionRequest
 from ringback.protocol.mcp_events.errors import ErrorProfile, EventError, EventErrorName
 from ringback.protocol.mcp_events.grants import TtlRequest
-from ringback.services.event_polls import EventRequest, read_log_start
-from ringback.services.event_publishing import PublishedEvent
-from ringback.services.event_types import EventTypeDeclaration
-from ringback.services.reports import CallReport
-from ringback.services.subscription_ends import (
+from ringback.services.calls.reports import CallReport
+from ringback.services.events.event_polls import EventRequest, read_log_start
+from ringback.services.events.event_publishing import PublishedEvent
+from ringback.services.events.event_types import EventTypeDeclaration
+from ringback.services.webhooks.subscription_ends import (
     ABANDONED_SECONDS,
     KEY_ENDED,
     terminate_abandoned,

@@ -30,11 +30,11 @@ from ringback.domain.verification import Challenge
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.verification import accept_proof
-from ringback.services.adoption import AdoptTaskRequest
-from ringback.services.registrations import RegisteredWebhook, WebhookRegistration
-from ringback.services.reports import CallReport
-from ringback.services.shared_webhooks import EXPIRY_STEP
-from ringback.services.webhook_changes import WebhookChange
+from ringback.services.calls.adoption import AdoptTaskRequest
+from ringback.services.calls.reports import CallReport
+from ringback.services.webhooks.registrations import RegisteredWebhook, WebhookRegistration
+from ringback.services.webhooks.shared_webhooks import EXPIRY_STEP
+from ringback.services.webhooks.webhook_changes import WebhookChange
 from tests.support.builders import make_webhook
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ringback.domain.ports import Transaction
-from ringback.services.registrations import WebhookRegistration
+from ringback.services.webhooks.registrations import WebhookRegistration
 from tests.support.builders import make_delivery
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE

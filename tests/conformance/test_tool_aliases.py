@@ -4,8 +4,8 @@ import pytest
 
 from ringback.domain.ports import Store
 from ringback.domain.upstream_rows import ToolAlias
-from ringback.services import tool_aliases as joined_names
-from ringback.services.tool_aliases import ALIAS_LENGTH_MAX, ToolAliases, shorten_alias
+from ringback.services.upstreams import tool_aliases as joined_names
+from ringback.services.upstreams.tool_aliases import ALIAS_LENGTH_MAX, ToolAliases, shorten_alias
 
 
 async def test_a_name_is_given_once(store: Store) -> None:

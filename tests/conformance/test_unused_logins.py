@@ -10,7 +10,7 @@ from ringback.domain.ports import Store
 from ringback.domain.principal import Principal
 from ringback.domain.unused_logins import UNUSED_SECONDS, UPSTREAMS_MAX
 from ringback.domain.upstream_logins import SHARED_OWNER
-from ringback.services.unused_logins import mark_unused_logins, remove_unused_tokens
+from ringback.services.logins.unused_logins import mark_unused_logins, remove_unused_tokens
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE, BOB
 from tests.support.logins import make_tokens

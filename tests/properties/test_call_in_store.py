@@ -25,12 +25,11 @@ from ringback.domain.event import EventName
 from ringback.domain.inputs import ELICITATION_METHOD
 from ringback.domain.principal import DEFAULT_SCOPES, Caller
 from ringback.janitor import LEASE_GRACE_SECONDS, OVERDUE_GRACE_SECONDS
-from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.post_commit import CallHandoff
 from ringback.runner.drivers import LeaseLost, ParkedCall
 from ringback.runner.leased_call import LeasedCall
-from ringback.services.calls import Calls
-from ringback.services.input_answers import InputAnswers
+from ringback.services.calls.calls import Calls
+from ringback.services.calls.input_answers import InputAnswers
 from ringback.services.lifecycle import Lifecycle
 from ringback.upstreams.catalog.requested_schemas import RequestedSchemas
 from ringback.waits import ObservableFlag
@@ -83,6 +82,7 @@ class CallInStore(RuleBasedStateMachine):
             store=store,
             clock=self.clock,
             recorder=recorder,
+            attended_calls=self.engine.attended_calls,
             starter=UNUSED,
             quotas=UNUSED,
             lifecycle=Lifecycle(),
@@ -153,7 +153,7 @@ class CallInStore(RuleBasedStateMachine):
             store=self.engine.store,
             clock=self.clock,
             recorder=self.engine.recorder,
-            completion_batcher=CompletionBatcher(store=self.engine.store, recorder=self.engine.recorder),
+            completion_batcher=self.engine.make_completion_batcher(),
             notification_hub=self.engine.notification_hub,
             abort_requested=ObservableFlag(),
             login_waits=self.engine.login_waits,

@@ -19,7 +19,7 @@ from ringback.janitor.erasing import ErasureTasks
 from ringback.janitor.recovery import RecoveryTasks
 from ringback.janitor.removal import RemovalTasks
 from ringback.janitor.webhook_upkeep import WebhookTasks
-from ringback.services.login_waits import check_next_login, continue_resumption
+from ringback.services.logins.login_waits import check_next_login, continue_resumption
 from scripts.simulate_runs.__main__ import Batch, breaks_rule, find_mutant, run_batch
 from scripts.simulate_runs.audit import LeaseAudit
 from scripts.simulate_runs.checks import find_violations

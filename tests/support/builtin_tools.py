@@ -9,8 +9,8 @@ from ringback.domain.call import Call
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
 from ringback.mcp_server.builtin_tool_schemas import TOOL_DEFINITIONS, BuiltinToolName
 from ringback.mcp_server.builtin_tools import BuiltinToolHandler
-from ringback.services.call_starts import StartCallRequest
-from ringback.services.calls import Calls
+from ringback.services.calls.call_starts import StartCallRequest
+from ringback.services.calls.calls import Calls
 from tests.support.service import ServiceUnderTest
 
 ALICE = Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES)

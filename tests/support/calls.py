@@ -12,7 +12,7 @@ from ringback.domain.inputs import InputAnswer
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Caller
 from ringback.domain.signals import call_cancel_topic
-from ringback.services.input_answers import InputAnswers
+from ringback.services.calls.input_answers import InputAnswers
 from ringback.upstreams.catalog.requested_schemas import RequestedSchemas
 from ringback.upstreams.config import UpstreamConfig
 from tests.support.builders import make_call

@@ -36,7 +36,7 @@ async def start_catch_up(engine: Engine, webhook: Webhook, *, after_seq: int = 0
     async def register(tx: Transaction) -> None:
         await tx.event_log.get_head(webhook.principal, lock=True)
         await tx.webhooks.insert(webhook)
-        await engine.recorder.catch_ups.begin_catch_up(tx, webhook, after_seq=after_seq)
+        await engine.catch_ups.begin_catch_up(tx, webhook, after_seq=after_seq)
 
     await engine.store.write(register)
 

@@ -11,11 +11,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 
 from ringback.admission import AdmissionGate
+from ringback.attended_calls import AttendedCalls
 from ringback.domain.call import Call, Progress
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
 from ringback.domain.clock import Clock, SystemClock
@@ -26,21 +27,23 @@ from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.webhook import Webhook
 from ringback.janitor import Janitor, JanitorConfig, Retention
-from ringback.notifier.catch_up import CatchUpWorker
+from ringback.measurements import Measurements
+from ringback.notifier.catch_up import CatchUps, CatchUpWorker
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
+from ringback.notifier.fan_out import FanOut
 from ringback.notifier.http.httpx_sender import HttpxSender
 from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
-from ringback.post_commit import CallHandoff
+from ringback.post_commit import CallHandoff, DeliveryHandoff
 from ringback.runner.call_sessions import CallSessionProvider
 from ringback.runner.drivers import BoundDriverPort, BoundDriverProvider, CallContext
 from ringback.runner.execution import CallExecution, ShutdownSignal
 from ringback.runner.held_execution import HeldExecution
 from ringback.runner.leasing import CallLeasing, RunnerConfig
 from ringback.runner.runner import Runner
-from ringback.services.login_waits import LoginWaits
+from ringback.services.logins.login_waits import LoginWaits
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.upstreams.notification_hub import NotificationHub
 from ringback.upstreams.registry import UpstreamRegistry
@@ -48,6 +51,8 @@ from tests.support.builders import make_delivery
 from tests.support.limits import WAIT_SECONDS, growing_pauses
 from tests.support.resolvers import PUBLIC_POLICY
 from tests.support.stored_work import COMPLETED_RESULT, LEASE_SECONDS, OWNER, StoredWork
+
+R = TypeVar("R", bound=Recorder)
 
 RETENTION: Final = Retention()
 PUBLIC_URL: Final = "https://ringback.example"
@@ -199,7 +204,12 @@ class Engine(StoredWork):
         self.tokens = CallResumeTokens(
             ResumeTokenCodec([b"k" * 32], audience="ringback"), result_retention_seconds=RETENTION.result_seconds
         )
-        self.recorder = self.make_recorder(PayloadBuilder(tokens=self.tokens, public_url=PUBLIC_URL))
+        self.measurements = Measurements()
+        self.attended_calls = AttendedCalls()
+        self.delivery_handoff = DeliveryHandoff()
+        self.payloads = PayloadBuilder(tokens=self.tokens, public_url=PUBLIC_URL)
+        self.catch_ups = CatchUps(FanOut(ids=self.ids, payloads=self.payloads, delivery_handoff=self.delivery_handoff))
+        self.recorder = self.make_recorder(Recorder)
         self.login_waits = LoginWaits(recorder=self.recorder, public_url=PUBLIC_URL)
 
     async def insert_due_deliveries(
@@ -220,8 +230,17 @@ class Engine(StoredWork):
         await self.insert_deliveries(*deliveries)
         return deliveries
 
-    def make_recorder(self, payloads: PayloadBuilder) -> Recorder:
-        return Recorder(ids=self.ids, payloads=payloads, result_retention_seconds=RETENTION.result_seconds)
+    def make_recorder(self, kind: type[R], *, payloads: PayloadBuilder | None = None) -> R:
+        return kind(
+            ids=self.ids,
+            fan_out=FanOut(ids=self.ids, payloads=payloads or self.payloads, delivery_handoff=self.delivery_handoff),
+            attended_calls=self.attended_calls,
+            measurements=self.measurements,
+            result_retention_seconds=RETENTION.result_seconds,
+        )
+
+    def make_completion_batcher(self, store: Store | None = None) -> CompletionBatcher:
+        return CompletionBatcher(store=store or self.store, recorder=self.recorder, attended_calls=self.attended_calls)
 
     def make_execution(
         self,
@@ -242,7 +261,7 @@ class Engine(StoredWork):
             store=self.store,
             clock=self.clock,
             recorder=self.recorder,
-            completion_batcher=CompletionBatcher(store=self.store, recorder=self.recorder),
+            completion_batcher=self.make_completion_batcher(),
             sessions=bind_drivers(sessions),
             shutdown=shutdown or ShutdownSignal(),
             notification_hub=self.notification_hub,
@@ -256,6 +275,7 @@ class Engine(StoredWork):
             clock=self.clock,
             ids=self.ids,
             recorder=recorder or self.recorder,
+            attended_calls=self.attended_calls,
             sessions=bind_drivers(sessions),
             notification_hub=self.notification_hub,
             call_handoff=self.call_handoff,
@@ -310,6 +330,8 @@ class Engine(StoredWork):
             ids=self.ids,
             sender=HttpxSender(httpx.MockTransport(answer), clock=self.clock),
             recorder=self.recorder,
+            delivery_handoff=self.delivery_handoff,
+            measurements=self.measurements,
             policy=PUBLIC_POLICY,
             random_fraction=lambda: 0.5,
             admission=admission,
@@ -317,7 +339,13 @@ class Engine(StoredWork):
         )
 
     def make_janitor(self, **config: Any) -> Janitor:
-        return Janitor(store=self.store, recorder=self.recorder, clock=self.clock, config=JanitorConfig(**config))
+        return Janitor(
+            store=self.store,
+            recorder=self.recorder,
+            measurements=self.measurements,
+            clock=self.clock,
+            config=JanitorConfig(**config),
+        )
 
     async def run_recovery(self, janitor: Janitor | None = None) -> None:
         """Do what the next process of the service does: void all leases and run all maintenance tasks to their end."""
@@ -326,4 +354,4 @@ class Engine(StoredWork):
             pass
 
     def make_catch_up_worker(self) -> CatchUpWorker:
-        return CatchUpWorker(store=self.store, catch_ups=self.recorder.catch_ups, clock=self.clock)
+        return CatchUpWorker(store=self.store, catch_ups=self.catch_ups, clock=self.clock)

@@ -93,4 +93,4 @@ class NoUpstreamTasks:
     async def find_task(
         self, upstream: str, task_id: str, *, principal: Principal, visible_upstreams: frozenset[str] | None
     ) -> None:
-        """Implements `services.adoption.TaskLookup`."""
+        """Implements `services.calls.adoption.TaskLookup`."""

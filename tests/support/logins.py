@@ -8,7 +8,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import upstream_tokens_topic
 from ringback.domain.upstream_logins import SHARED_OWNER, OAuthClient, UpstreamTokens
-from ringback.services.login_waits import LoginWaits
+from ringback.services.logins.login_waits import LoginWaits
 from tests.support.clock import START
 from tests.support.examples import ALICE
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ringback.domain.principal import Principal
 from ringback.domain.upstream_logins import SHARED_OWNER
-from ringback.services.login_waits import LoginWaits
+from ringback.services.logins.login_waits import LoginWaits
 from ringback.upstreams.config import UpstreamConfig
 from tests.support.application import PUBLIC_URL, RunningApplication, running_application
 from tests.support.limits import WAIT_SECONDS

@@ -12,19 +12,23 @@ import os
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 import httpx
 
 from ringback.admission import AdmissionGate
 from ringback.api.app import ApiConfig, Services, create_app
 from ringback.api.login_pages import LoginPageConfig
+from ringback.attended_calls import AttendedCalls
 from ringback.domain.client_address import Network
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store
 from ringback.domain.upstream_logins import CredentialsScope
 from ringback.identity.authenticators import AnonymousAuthenticator, BearerAuthenticator
+from ringback.measurements import Measurements
+from ringback.notifier.catch_up import CatchUps
 from ringback.notifier.challenge_sender import ChallengeSender
+from ringback.notifier.fan_out import FanOut
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.httpx_sender import HttpxSender
 from ringback.notifier.http.target import TargetPolicy
@@ -32,49 +36,49 @@ from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.notifier.resume_tokens import CallResumeTokens
-from ringback.post_commit import CallHandoff
+from ringback.post_commit import CallHandoff, DeliveryHandoff
 from ringback.protocol.mcp_events.grants import TtlPolicy
-from ringback.services.adoption import TaskAdoption
-from ringback.services.api_keys import ApiKeys
-from ringback.services.attempt_scheduling import AttemptScheduler
+from ringback.services.access.api_keys import ApiKeys
+from ringback.services.access.operators import Operators
+from ringback.services.access.portal_links import PortalLinks
+from ringback.services.access.sign_ins import SignIns
 from ringback.services.audit import AuditLog
-from ringback.services.body_admission import BodyAdmission
-from ringback.services.bulk_redelivery import BulkRedeliveries
-from ringback.services.call_histories import CallHistories
-from ringback.services.call_resumes import CallResumeRecorder
-from ringback.services.call_starts import CallStarter
-from ringback.services.callback_proofs import CallbackProofs
-from ringback.services.calls import Calls
-from ringback.services.cancellation import BulkCancellations
-from ringback.services.deliveries import Deliveries
+from ringback.services.calls.adoption import TaskAdoption
+from ringback.services.calls.call_histories import CallHistories
+from ringback.services.calls.call_resumes import CallResumeRecorder
+from ringback.services.calls.call_starts import CallStarter
+from ringback.services.calls.calls import Calls
+from ringback.services.calls.cancellation import BulkCancellations
+from ringback.services.calls.input_answers import InputAnswers
+from ringback.services.calls.new_calls import NewCallWriter
+from ringback.services.calls.reports import CallReports
+from ringback.services.calls.resume import CallResumption
+from ringback.services.deliveries.bulk_redelivery import BulkRedeliveries
+from ringback.services.deliveries.deliveries import Deliveries
+from ringback.services.deliveries.replays import DeliveryReplays
 from ringback.services.erasures import Erasures
-from ringback.services.event_publishing import EventPublishing
-from ringback.services.event_streams import EventStreams
-from ringback.services.event_subscriptions import EventSubscriptions
-from ringback.services.event_types import EventTypes
-from ringback.services.events import Events
-from ringback.services.input_answers import InputAnswers
+from ringback.services.events.event_publishing import EventPublishing
+from ringback.services.events.event_streams import EventStreams
+from ringback.services.events.event_types import EventTypes
+from ringback.services.events.events import Events
+from ringback.services.events.log_tails import LogTails
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.limits.body_admission import BodyAdmission
+from ringback.services.limits.quotas import QuotaEnforcer, QuotaOverrides, Quotas
 from ringback.services.live import LiveLists
-from ringback.services.log_tails import LogTails
-from ringback.services.login_tokens import LoginRevocations
-from ringback.services.login_waits import LoginWaits
+from ringback.services.logins.login_tokens import LoginRevocations
+from ringback.services.logins.login_waits import LoginWaits
+from ringback.services.logins.upstream_logins import LoginConfig, UpstreamLogins
 from ringback.services.lookups import Lookups
-from ringback.services.new_calls import NewCallWriter
-from ringback.services.operators import Operators
-from ringback.services.portal_links import PortalLinks
-from ringback.services.quotas import QuotaEnforcer, QuotaOverrides, Quotas
-from ringback.services.registrations import WebhookRegistrations
-from ringback.services.replays import DeliveryReplays
-from ringback.services.reports import CallReports
-from ringback.services.resume import CallResumption
-from ringback.services.sign_ins import SignIns
-from ringback.services.upstream_controls import UpstreamControls
-from ringback.services.upstream_logins import LoginConfig, UpstreamLogins
-from ringback.services.upstream_reloads import UpstreamReloads
-from ringback.services.verification import VerificationPolicy, WebhookVerification
-from ringback.services.webhooks import Webhooks
+from ringback.services.upstreams.upstream_controls import UpstreamControls
+from ringback.services.upstreams.upstream_reloads import UpstreamReloads
+from ringback.services.webhooks.attempt_scheduling import AttemptScheduler
+from ringback.services.webhooks.callback_proofs import CallbackProofs
+from ringback.services.webhooks.event_subscriptions import EventSubscriptions
+from ringback.services.webhooks.registrations import WebhookRegistrations
+from ringback.services.webhooks.verification import VerificationPolicy, WebhookVerification
+from ringback.services.webhooks.webhooks import Webhooks
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.ui.context import UiContext
 from ringback.ui.redirects import PORTAL_PATH
@@ -113,6 +117,13 @@ __all__ = [
 ]
 
 
+class _Recording(NamedTuple):
+    recorder: Recorder
+    catch_ups: CatchUps
+    attended_calls: AttendedCalls
+    measurements: Measurements
+
+
 @asynccontextmanager
 async def running_service(
     folder: Path,
@@ -137,18 +148,27 @@ async def running_service(
         tokens = CallResumeTokens(
             ResumeTokenCodec([os.urandom(32)], audience="ringback"), result_retention_seconds=RETENTION_SECONDS
         )
-        recorder = Recorder(
+        attended_calls, measurements = AttendedCalls(), Measurements()
+        fan_out = FanOut(
             ids=ids,
             payloads=PayloadBuilder(tokens=tokens, public_url=PUBLIC_URL),
+            delivery_handoff=DeliveryHandoff(),
+        )
+        recorder = Recorder(
+            ids=ids,
+            fan_out=fan_out,
+            attended_calls=attended_calls,
+            measurements=measurements,
             result_retention_seconds=RETENTION_SECONDS,
         )
+        recording = _Recording(recorder, CatchUps(fan_out), attended_calls, measurements)
         guard = TargetGuard(TargetPolicy(), resolver=FakeResolver({"inside.example": ["10.0.0.1"]}))
         keeper = QuotaEnforcer(quotas or Quotas(), clock=clock, overrides=quota_overrides)
         connections = {name: FakeUpstreamConnection(name) for name in TOOLS}
         connections |= {name: FakeUpstreamConnection(name, owner) for name, owner in (hosted or {}).items()}
         flow = ScriptedLoginFlow()
         logins = LoginConfig(public_url=public_url, redirect_urls=frozenset(login_redirect_urls))
-        services = _services(store, clock, ids, tokens, recorder, guard, keeper, (connections, flow, logins))
+        services = _services(store, clock, ids, tokens, recording, guard, keeper, (connections, flow, logins))
         failing: set[str] = set()
         failing_endpoints: set[str] = set()
         config = ApiConfig(
@@ -188,6 +208,8 @@ async def running_service(
             clock=clock,
             ids=ids,
             recorder=recorder,
+            catch_ups=recording.catch_ups,
+            measurements=measurements,
             quotas=keeper,
             folder=folder,
             login_flow=flow,
@@ -203,12 +225,13 @@ def _services(
     clock: OffsetClock,
     ids: IdGenerator,
     tokens: CallResumeTokens,
-    recorder: Recorder,
+    recording: _Recording,
     guard: TargetGuard,
     keeper: QuotaEnforcer,
     hosted: tuple[Mapping[str, FakeUpstreamConnection], ScriptedLoginFlow, LoginConfig],
 ) -> Services:
     connections, login_flow, login_config = hosted
+    recorder, catch_ups, attended_calls, measurements = recording
     lifecycle = Lifecycle()
     catalog = UpstreamToolCatalog(ConnectionDirectory(cast("Mapping[str, UpstreamConnection]", connections)))
     on_demand = RequestedDeliveries(ids=ids)
@@ -232,7 +255,7 @@ def _services(
     event_subscriptions = EventSubscriptions(
         store=store,
         clock=clock,
-        recorder=recorder,
+        catch_ups=catch_ups,
         verification=verification,
         proofs=CallbackProofs(
             store=store,
@@ -258,6 +281,7 @@ def _services(
         clock=clock,
         ids=ids,
         recorder=recorder,
+        catch_ups=catch_ups,
         guard=guard,
         quotas=keeper,
         lifecycle=lifecycle,
@@ -284,11 +308,12 @@ def _services(
         store=store,
         clock=clock,
         recorder=recorder,
+        attended_calls=attended_calls,
         starter=CallStarter(
             catalog=catalog,
             new_calls=new_calls,
             quotas=keeper,
-            attended_calls=recorder.attended_calls,
+            attended_calls=attended_calls,
             upstream_controls=upstream_controls,
         ),
         quotas=keeper,
@@ -347,7 +372,7 @@ def _services(
             upstream_controls=upstream_controls,
             quotas=keeper,
             lifecycle=lifecycle,
-            measurements=recorder.measurements,
+            measurements=measurements,
             public_url=login_config.public_url,
         ),
         upstream_controls=upstream_controls,

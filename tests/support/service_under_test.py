@@ -24,8 +24,10 @@ from ringback.domain.principal import DEFAULT_SCOPES, Principal, Scope
 from ringback.domain.webhook import WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.janitor import Janitor, JanitorConfig, Retention
+from ringback.measurements import Measurements
+from ringback.notifier.catch_up import CatchUps
 from ringback.notifier.recorder import Recorder
-from ringback.services.quotas import QuotaEnforcer
+from ringback.services.limits.quotas import QuotaEnforcer
 from tests.support.clock import OffsetClock
 from tests.support.databases import count_rows
 from tests.support.declared_headers import require_declared_headers
@@ -56,6 +58,8 @@ class ServiceUnderTest:
     clock: OffsetClock
     ids: IdGenerator
     recorder: Recorder
+    catch_ups: CatchUps
+    measurements: Measurements
     quotas: QuotaEnforcer
     folder: Path
     login_flow: ScriptedLoginFlow
@@ -200,7 +204,9 @@ class ServiceUnderTest:
     async def run_janitor(self) -> None:
         """Run one round of the janitor, which archives what has expired."""
         config = JanitorConfig(retention=Retention())
-        await Janitor(store=self.store, recorder=self.recorder, clock=self.clock, config=config).run_once()
+        await Janitor(
+            store=self.store, recorder=self.recorder, measurements=self.measurements, clock=self.clock, config=config
+        ).run_once()
 
     def count_rows(self) -> dict[str, int]:
         """The number of rows of each table except keys, which a rejected request must not change."""

@@ -20,13 +20,13 @@ from ringback.protocol.mcp_events.backend import SubscriptionGrant, Subscription
 from ringback.protocol.mcp_events.errors import ErrorProfile
 from ringback.protocol.mcp_events.grants import RequestedTtl, TtlPolicy, TtlRequest
 from ringback.protocol.mcp_events.subscription_key import canonical_arguments
-from ringback.services.attempt_scheduling import AttemptScheduler
-from ringback.services.callback_proofs import CallbackProofs
-from ringback.services.event_subscriptions import EventSubscriptions
-from ringback.services.event_types import EventTypes
+from ringback.services.events.event_types import EventTypes
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.quotas import QuotaEnforcer, Quotas
-from ringback.services.verification import VerificationPolicy, WebhookVerification
+from ringback.services.limits.quotas import QuotaEnforcer, Quotas
+from ringback.services.webhooks.attempt_scheduling import AttemptScheduler
+from ringback.services.webhooks.callback_proofs import CallbackProofs
+from ringback.services.webhooks.event_subscriptions import EventSubscriptions
+from ringback.services.webhooks.verification import VerificationPolicy, WebhookVerification
 from ringback.upstreams.catalog.payload_schemas import JsonPayloadSchemas
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from ringback.upstreams.connection_directory import ConnectionDirectory
@@ -89,7 +89,7 @@ class SubscriptionStage:
         self.service = EventSubscriptions(
             store=store,
             clock=clock,
-            recorder=engine.recorder,
+            catch_ups=engine.catch_ups,
             verification=verification,
             proofs=CallbackProofs(
                 store=store,

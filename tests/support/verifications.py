@@ -20,7 +20,7 @@ from ringback.notifier.http.sender import HttpRequester
 from ringback.notifier.verification import RECEIVER_LIST_PATH
 from ringback.notifier.verifier import Verifier
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.verification import VerificationMode, VerificationPolicy, WebhookVerification
+from ringback.services.webhooks.verification import VerificationMode, VerificationPolicy, WebhookVerification
 from tests.support.builders import make_webhook
 from tests.support.engine import Engine
 from tests.support.resolvers import PUBLIC_POLICY

@@ -35,8 +35,8 @@ from ringback.schemas.calls import (
     StartedCallView,
 )
 from ringback.schemas.fields import IDEMPOTENCY_KEY_LENGTH_MAX, PRINTABLE_ASCII
-from ringback.services.new_calls import StartedCall
-from ringback.services.unread_responses import has_memory_for
+from ringback.services.calls.new_calls import StartedCall
+from ringback.services.limits.unread_responses import has_memory_for
 from ringback.waits import run_with_helper
 
 _START_ERRORS = (

@@ -29,7 +29,7 @@ from ringback.schemas.published_events import (
     PublishEventBody,
     PublishEventsBody,
 )
-from ringback.services.event_streams import StreamPage
+from ringback.services.events.event_streams import StreamPage
 
 EVENT_STREAM_MEDIA_TYPE: Final = "text/event-stream"
 RETRY_MILLISECONDS: Final = 2000

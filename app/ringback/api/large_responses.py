@@ -1,8 +1,8 @@
 """ASGI middleware that limits the memory of large responses and writes them in pieces.
 
 The size of a response is known from its Content-Length, or from one event of a stream. Beyond the limits of
-`services.unread_responses` the first is refused with a problem document, and the second ends its stream: its client reads on
-from its last event, or asks for its call again.
+`services.limits.unread_responses` the first is refused with a problem document, and the second ends its stream: its client
+reads on from its last event, or asks for its call again.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from ringback.api.problems import problem_response
 from ringback.domain.errors import QuotaExceeded, Unavailable
 from ringback.domain.principal import Caller
 from ringback.loop_turns import LoopTurns
-from ringback.services.response_hooks import drop_response_hook
-from ringback.services.unread_responses import (
+from ringback.services.limits.unread_responses import (
     ADDRESS_READER_PREFIX,
     IS_CONNECTED,
     LARGE_RESPONSE_BYTES,
     ResponseMemory,
     UnreadResponses,
 )
+from ringback.services.response_hooks import drop_response_hook
 
 PIECE_BYTES: Final = 64 * 1024
 """Of a large body, passed on at once. The server accepts the next piece when the client has read most of the earlier ones."""

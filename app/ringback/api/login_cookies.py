@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from ringback.domain.encryption import Sealer
 from ringback.domain.ids import LoginId
-from ringback.services.upstream_logins import LOGIN_SECONDS
+from ringback.services.logins.upstream_logins import LOGIN_SECONDS
 from ringback.signing.sealing import UnsealError
 
 COOKIES_MAX: Final = 20

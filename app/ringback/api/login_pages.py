@@ -49,7 +49,7 @@ from ringback.domain.principal import Caller
 from ringback.domain.protected_resource import REST_RESOURCE
 from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.protocol.upstream_logins import UPSTREAM_NAME_PATTERN, login_command
-from ringback.services.upstream_logins import StartedLogin
+from ringback.services.logins.upstream_logins import StartedLogin
 
 METADATA_MAX_AGE_SECONDS: Final = 3600
 """How long authorization servers may cache the document. It changes only with the settings."""

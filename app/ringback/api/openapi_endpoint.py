@@ -3,7 +3,8 @@
 The endpoint needs no key. Building the document takes a second, and serialising it for each request took milliseconds, so a few
 hundred concurrent requests stopped the service (found by scripts/soak). `large_responses` writes it in pieces: a slow client
 holds one piece and not 400 KB, and many clients that request it at once delay each turn of the event loop by a few pieces only.
-Nothing is reserved for it (`services.unread_responses`), so clients without a key leave that memory to the results of others.
+Nothing is reserved for it (`services.limits.unread_responses`), so clients without a key leave that memory to the results of
+others.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ringback.services.unread_responses import find_response_memory
+from ringback.services.limits.unread_responses import find_response_memory
 
 
 class OpenApiEndpoint:

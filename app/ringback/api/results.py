@@ -16,7 +16,7 @@ from ringback.domain import errors
 from ringback.domain.call import Call
 from ringback.domain.call_resumes import ResumeSurface
 from ringback.schemas import examples
-from ringback.services.unread_responses import ResponseMemory, find_response_memory
+from ringback.services.limits.unread_responses import ResponseMemory, find_response_memory
 
 # The Range header of RFC 9110 §14, for one range of bytes.
 

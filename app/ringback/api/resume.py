@@ -10,7 +10,7 @@ from ringback.api.responses import build_result_response
 from ringback.domain import errors
 from ringback.domain.call_resumes import ResumeSurface
 from ringback.schemas.events import ResumeBody, ResumedView, ResumeTokenBody, ResumeTokenView
-from ringback.services.unread_responses import find_response_memory
+from ringback.services.limits.unread_responses import find_response_memory
 
 router = APIRouter(prefix="/v1", tags=["calls"], route_class=AuthenticatedRoute)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ringback.admission import AdmissionGate
+from ringback.attended_calls import AttendedCalls
 from ringback.bootstrap.children_folder import claim_children_folder
 from ringback.bootstrap.configuration import build_client_metadata_url, build_target_policy, load_authorities
 from ringback.bootstrap.egress import open_egress
@@ -28,7 +29,9 @@ from ringback.domain.upstreams import UpstreamConfiguration
 from ringback.janitor import Retention
 from ringback.keyring import derive_instance_id, derive_token_keys
 from ringback.measurements import Measurements
+from ringback.notifier.catch_up import CatchUps
 from ringback.notifier.configured_hosts import ConfiguredHosts
+from ringback.notifier.fan_out import FanOut
 from ringback.notifier.http.authorities import TrustedAuthorities
 from ringback.notifier.http.client import Http1Sender
 from ringback.notifier.http.dialer import make_tls_context
@@ -37,12 +40,12 @@ from ringback.notifier.http.httpx_sender import HttpxSender
 from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
-from ringback.post_commit import CallHandoff
+from ringback.post_commit import CallHandoff, DeliveryHandoff
 from ringback.runner.drivers import predict_driver_name
 from ringback.service_database.key_ring import build_sealer, load_service_key_ring, require_key_ring
-from ringback.services.call_resumes import CallResumeRecorder
-from ringback.services.login_waits import LoginWaits
-from ringback.services.quotas import QuotaEnforcer
+from ringback.services.calls.call_resumes import CallResumeRecorder
+from ringback.services.limits.quotas import QuotaEnforcer
+from ringback.services.logins.login_waits import LoginWaits
 from ringback.settings import Settings
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.signing.sealing import KeyRing
@@ -78,6 +81,12 @@ class Components:
     """Identifies this process in leases."""
     resume_tokens: CallResumeTokens
     recorder: Recorder
+    catch_ups: CatchUps
+    delivery_handoff: DeliveryHandoff
+    """Passes new deliveries to the dispatcher of this process right after the commit."""
+    attended_calls: AttendedCalls
+    """Passes ends of calls to the requests of this process that wait for them."""
+    measurements: Measurements
     login_waits: LoginWaits
     call_resumes: CallResumeRecorder
     call_handoff: CallHandoff
@@ -103,8 +112,15 @@ async def open_components(
     sealer = build_sealer(ring, settings, random_bytes=environment.random_bytes)
     ids = IdGenerator(environment.clock, random_bytes=environment.random_bytes)
     tokens = _build_resume_tokens(ring, retention)
-    recorder = _build_recorder(settings, environment, retention, ids, tokens)
-    measurements = recorder.measurements
+    measurements, attended_calls, delivery_handoff = Measurements(), AttendedCalls(), DeliveryHandoff()
+    fan_out = _build_fan_out(settings, environment, ids, tokens, delivery_handoff)
+    recorder = Recorder(
+        ids=ids,
+        fan_out=fan_out,
+        attended_calls=attended_calls,
+        measurements=measurements,
+        result_retention_seconds=retention.result_seconds,
+    )
     guard = TargetGuard(build_target_policy(settings), resolver=environment.resolver)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.aclose)
@@ -130,6 +146,10 @@ async def open_components(
             owner=ids.new_lease_token(),
             resume_tokens=tokens,
             recorder=recorder,
+            catch_ups=CatchUps(fan_out),
+            delivery_handoff=delivery_handoff,
+            attended_calls=attended_calls,
+            measurements=measurements,
             call_resumes=CallResumeRecorder(store=store, clock=environment.clock),
             login_waits=LoginWaits(recorder=recorder, public_url=settings.base_url),
             call_handoff=CallHandoff(),
@@ -147,15 +167,18 @@ def _build_resume_tokens(ring: KeyRing, retention: Retention) -> CallResumeToken
     return CallResumeTokens(codec, result_retention_seconds=retention.result_seconds)
 
 
-def _build_recorder(
-    settings: Settings, environment: Environment, retention: Retention, ids: IdGenerator, tokens: CallResumeTokens
-) -> Recorder:
+def _build_fan_out(
+    settings: Settings,
+    environment: Environment,
+    ids: IdGenerator,
+    tokens: CallResumeTokens,
+    delivery_handoff: DeliveryHandoff,
+) -> FanOut:
     public_url = settings.base_url if environment.announces_api else None
-    return Recorder(
+    return FanOut(
         ids=ids,
         payloads=PayloadBuilder(tokens=tokens, public_url=public_url),
-        result_retention_seconds=retention.result_seconds,
-        measurements=Measurements(),
+        delivery_handoff=delivery_handoff,
         select_webhooks=environment.select_webhooks,
     )
 

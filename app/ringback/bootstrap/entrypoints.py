@@ -26,13 +26,13 @@ from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.server import BackgroundTaskSet, McpServer
 from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.http.guard import find_target_error
-from ringback.services.change_demands import ChangeDemands
-from ringback.services.event_lookups import EventLookups
-from ringback.services.event_polls import EventPolls
-from ringback.services.login_states import LoginStates
+from ringback.services.events.change_demands import ChangeDemands
+from ringback.services.events.event_lookups import EventLookups
+from ringback.services.events.event_polls import EventPolls
+from ringback.services.logins.login_states import LoginStates
 from ringback.services.mcp_sessions import McpSessions
 from ringback.services.node_signals import NodeSignals
-from ringback.services.tool_aliases import ToolAliases
+from ringback.services.upstreams.tool_aliases import ToolAliases
 from ringback.settings import Settings
 from ringback.supervisor import Supervisor, Worker
 from ringback.ui.context import UiContext

@@ -4,7 +4,7 @@ from ringback.identity.access_tokens import AccessTokenPolicy
 from ringback.janitor import Retention
 from ringback.mcp_server.gateway import GatewayConfig
 from ringback.protocol.mcp_events.grants import TtlPolicy
-from ringback.services.quotas import Quotas
+from ringback.services.limits.quotas import Quotas
 from ringback.settings import Settings, SettingsError
 
 

@@ -19,7 +19,7 @@ from ringback.domain.errors import InvalidConfiguration
 from ringback.domain.ids import KeyId, is_well_formed_id
 from ringback.domain.principal import Principal
 from ringback.domain.upstreams import Reloaded, UpstreamConfiguration
-from ringback.services.quotas import KeyLimits, QuotaEnforcer, QuotaOverrides, Quotas
+from ringback.services.limits.quotas import KeyLimits, QuotaEnforcer, QuotaOverrides, Quotas
 from ringback.upstreams.config import ConfigError, load_service_section
 
 log = logging.getLogger(__name__)

@@ -10,44 +10,44 @@ from ringback.keyring import load_signing_keys
 from ringback.notifier.challenge_sender import ChallengeSender
 from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.runner.task_lookup import UpstreamTaskLookup
-from ringback.services.adoption import TaskAdoption
-from ringback.services.api_keys import ApiKeys
-from ringback.services.attempt_scheduling import AttemptScheduler
+from ringback.services.access.api_keys import ApiKeys
+from ringback.services.access.operators import Operators
+from ringback.services.access.portal_links import PortalLinks
+from ringback.services.access.sign_ins import SignIns
 from ringback.services.audit import AuditLog
-from ringback.services.body_admission import BodyAdmission
-from ringback.services.bulk_redelivery import BulkRedeliveries
-from ringback.services.call_histories import CallHistories
-from ringback.services.call_starts import CallStarter
-from ringback.services.callback_proofs import CallbackProofs
-from ringback.services.calls import Calls
-from ringback.services.cancellation import BulkCancellations
-from ringback.services.deliveries import Deliveries
+from ringback.services.calls.adoption import TaskAdoption
+from ringback.services.calls.call_histories import CallHistories
+from ringback.services.calls.call_starts import CallStarter
+from ringback.services.calls.calls import Calls
+from ringback.services.calls.cancellation import BulkCancellations
+from ringback.services.calls.input_answers import InputAnswers
+from ringback.services.calls.new_calls import NewCallWriter
+from ringback.services.calls.reports import CallReports
+from ringback.services.calls.resume import CallResumption
+from ringback.services.deliveries.bulk_redelivery import BulkRedeliveries
+from ringback.services.deliveries.deliveries import Deliveries
+from ringback.services.deliveries.replays import DeliveryReplays
 from ringback.services.erasures import Erasures
-from ringback.services.event_publishing import EventPublishing
-from ringback.services.event_streams import EventStreams
-from ringback.services.event_subscriptions import EventSubscriptions
-from ringback.services.event_types import EventTypes
-from ringback.services.events import Events
-from ringback.services.input_answers import InputAnswers
+from ringback.services.events.event_publishing import EventPublishing
+from ringback.services.events.event_streams import EventStreams
+from ringback.services.events.event_types import EventTypes
+from ringback.services.events.events import Events
+from ringback.services.events.log_tails import LogTails
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.limits.body_admission import BodyAdmission
 from ringback.services.live import LiveLists
-from ringback.services.log_tails import LogTails
-from ringback.services.login_tokens import LoginRevocations
+from ringback.services.logins.login_tokens import LoginRevocations
+from ringback.services.logins.upstream_logins import LoginConfig, UpstreamLogins
 from ringback.services.lookups import Lookups
-from ringback.services.new_calls import NewCallWriter
-from ringback.services.operators import Operators
-from ringback.services.portal_links import PortalLinks
-from ringback.services.registrations import WebhookRegistrations
-from ringback.services.replays import DeliveryReplays
-from ringback.services.reports import CallReports
-from ringback.services.resume import CallResumption
-from ringback.services.sign_ins import SignIns
-from ringback.services.upstream_controls import UpstreamControls
-from ringback.services.upstream_logins import LoginConfig, UpstreamLogins
-from ringback.services.upstream_reloads import UpstreamReloads
-from ringback.services.verification import VerificationPolicy, WebhookVerification
-from ringback.services.webhooks import Webhooks
+from ringback.services.upstreams.upstream_controls import UpstreamControls
+from ringback.services.upstreams.upstream_reloads import UpstreamReloads
+from ringback.services.webhooks.attempt_scheduling import AttemptScheduler
+from ringback.services.webhooks.callback_proofs import CallbackProofs
+from ringback.services.webhooks.event_subscriptions import EventSubscriptions
+from ringback.services.webhooks.registrations import WebhookRegistrations
+from ringback.services.webhooks.verification import VerificationPolicy, WebhookVerification
+from ringback.services.webhooks.webhooks import Webhooks
 from ringback.settings import Settings, SettingsError
 from ringback.ui.redirects import PORTAL_PATH
 from ringback.upstreams.catalog.payload_schemas import JsonPayloadSchemas
@@ -79,6 +79,7 @@ def _build_registrations(
         clock=components.environment.clock,
         ids=components.ids,
         recorder=components.recorder,
+        catch_ups=components.catch_ups,
         guard=components.target_guard,
         quotas=components.quotas,
         lifecycle=lifecycle,
@@ -130,7 +131,7 @@ def _build_event_subscriptions(
     return EventSubscriptions(
         store=components.store,
         clock=components.environment.clock,
-        recorder=components.recorder,
+        catch_ups=components.catch_ups,
         verification=verification,
         proofs=CallbackProofs(
             store=components.store, ids=components.ids, sender=sender, verification=verification, targets=targets
@@ -156,7 +157,7 @@ def _build_calls(
         catalog=components.upstreams.tool_catalog,
         new_calls=new_calls,
         quotas=components.quotas,
-        attended_calls=components.recorder.attended_calls,
+        attended_calls=components.attended_calls,
         upstream_controls=upstream_controls,
         wait_seconds_max=settings.wait_seconds_max,
     )
@@ -164,6 +165,7 @@ def _build_calls(
         store=components.store,
         clock=components.environment.clock,
         recorder=components.recorder,
+        attended_calls=components.attended_calls,
         starter=starter,
         quotas=components.quotas,
         lifecycle=lifecycle,
@@ -228,7 +230,7 @@ def _build_insights(
         upstream_controls=upstream_controls,
         quotas=components.quotas,
         lifecycle=lifecycle,
-        measurements=components.recorder.measurements,
+        measurements=components.measurements,
         public_url=settings.base_url,
     )
 

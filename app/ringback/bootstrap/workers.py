@@ -56,7 +56,13 @@ def build_maintenance(components: Components, retention: Retention) -> Sequence[
     store, clock = components.store, components.environment.clock
     config = JanitorConfig(retention=retention, exclusive_owner=components.owner if store.is_exclusive else None)
     workers: list[Worker] = [
-        Janitor(store=store, recorder=components.recorder, clock=clock, config=config),
+        Janitor(
+            store=store,
+            recorder=components.recorder,
+            measurements=components.measurements,
+            clock=clock,
+            config=config,
+        ),
         HourCounter(
             store=store,
             clock=clock,
@@ -69,9 +75,7 @@ def build_maintenance(components: Components, retention: Retention) -> Sequence[
 
 
 def build_catch_up_worker(components: Components) -> CatchUpWorker:
-    return CatchUpWorker(
-        store=components.store, catch_ups=components.recorder.catch_ups, clock=components.environment.clock
-    )
+    return CatchUpWorker(store=components.store, catch_ups=components.catch_ups, clock=components.environment.clock)
 
 
 def build_runner(components: Components, settings: Settings) -> Runner:
@@ -80,6 +84,7 @@ def build_runner(components: Components, settings: Settings) -> Runner:
         clock=components.environment.clock,
         ids=components.ids,
         recorder=components.recorder,
+        attended_calls=components.attended_calls,
         sessions=BoundDriverProvider(components.upstreams, clock=components.environment.clock),
         notification_hub=components.upstreams.notification_hub,
         call_handoff=components.call_handoff,
@@ -124,6 +129,8 @@ def build_dispatcher(components: Components, settings: Settings) -> Dispatcher:
         ids=components.ids,
         sender=components.sender,
         recorder=components.recorder,
+        delivery_handoff=components.delivery_handoff,
+        measurements=components.measurements,
         policy=build_target_policy(settings),
         random_fraction=components.environment.random_fraction,
         admission=components.admission,

@@ -17,7 +17,7 @@ from ringback.domain.principal import DEFAULT_SCOPES, ApiKey, Scope
 from ringback.keyring import load_key_ring, rotate_key_file
 from ringback.resealing import count_sealed_by_key
 from ringback.service_database import open_api_keys, open_shared_store
-from ringback.services.api_keys import ApiKeys
+from ringback.services.access.api_keys import ApiKeys
 from ringback.settings import Settings, load_settings
 from ringback.signing import ed25519, sealing
 from ringback.signing.sealing import KeyRing

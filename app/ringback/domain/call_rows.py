@@ -67,7 +67,7 @@ class EndedCall:
 class Tombstone:
     """What remains of an expired or erased call, so that its idempotency key starts no second one.
 
-    A start that was given up has one, too (`services.given_up_starts`).
+    A start that was given up has one, too (`services.calls.given_up_starts`).
     """
 
     call_id: CallId

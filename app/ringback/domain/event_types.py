@@ -23,7 +23,7 @@ shows the new schema and ends no subscription, so it never sends the reason `sch
 that is no addition (`payload_changes`). A publisher gives an incompatible schema a new name; an upstream that ends its
 subscriptions is asked again.
 
-`services.event_types.EventTypes` serves readers:
+`services.events.event_types.EventTypes` serves readers:
 
     list_event_types(caller, upstream)              what events/list shows; lists again what is minutes old
     find_event_type(caller, name)                   None for an unknown name

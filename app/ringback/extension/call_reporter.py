@@ -15,7 +15,7 @@ from ringback.domain.meta import CALLBACK_META_KEY
 from ringback.domain.tool_result import is_call_tool_result
 from ringback.extension.callback_request import CallbackRequest
 from ringback.extension.report_outbox import ReportChannel, ReportJson
-from ringback.services.reports import REPORTED_RESULT_BYTES_MAX
+from ringback.services.calls.reports import REPORTED_RESULT_BYTES_MAX
 
 R = TypeVar("R")
 SdkContext = ServerRequestContext[Any, Any]

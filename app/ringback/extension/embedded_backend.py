@@ -20,7 +20,7 @@ from ringback.domain.principal import ALL_SCOPES, ANONYMOUS_PRINCIPAL, Caller, P
 from ringback.extension.report_outbox import RecordedReport, ReportFailed, ReportJson, ReportRejected, SendReport
 from ringback.schemas.reports import ReportBody
 from ringback.schemas.validation_errors import describe_validation_errors
-from ringback.services.reports import CallReports
+from ringback.services.calls.reports import CallReports
 from ringback.settings import load_settings
 from ringback.storage.urls import require_sqlite_path
 

@@ -32,7 +32,7 @@ from ringback.http_server.error_responses import (
 from ringback.http_server.flow_control import CountingTransport, StoppableFlowControl
 from ringback.http_server.framing import framing_header_lines, is_unambiguous
 from ringback.http_server.limits import ConnectionPhase, HttpLimits
-from ringback.services.unread_responses import IS_CONNECTED
+from ringback.services.limits.unread_responses import IS_CONNECTED
 
 PARSE_SLICE_BYTES: Final = 16 * 1024
 """Bytes parsed at once. A limit may be exceeded by this much before it is noticed."""

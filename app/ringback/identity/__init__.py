@@ -1,6 +1,6 @@
 """Authentication: verifies a bearer token and returns its caller.
 
-    authenticators       API keys (`services.api_keys`) and access tokens, distinguished by their prefix
+    authenticators       API keys (`services.access.api_keys`) and access tokens, distinguished by their prefix
     access_tokens        JWTs of the configured issuer: signature, issuer, audience, time, scopes
     issuer               the issuer's keys: fetched, cached, and kept during its outages
     issuer_documents     fetches one JSON document from the issuer, bounded in size and time

@@ -5,7 +5,7 @@ from typing import Final
 from ringback.domain.errors import Unauthenticated
 from ringback.domain.principal import ALL_SCOPES, ANONYMOUS_PRINCIPAL, Caller
 from ringback.identity.access_tokens import AccessTokenAuthenticator
-from ringback.services.api_keys import ApiKeys
+from ringback.services.access.api_keys import ApiKeys
 from ringback.signing.secrets import API_KEY_PREFIX
 
 _ANONYMOUS_CALLER: Final = Caller(principal=ANONYMOUS_PRINCIPAL, scopes=ALL_SCOPES)

@@ -16,6 +16,7 @@ from ringback.janitor.erasing import ErasureTasks
 from ringback.janitor.recovery import RecoveryTasks
 from ringback.janitor.removal import RemovalTasks
 from ringback.janitor.webhook_upkeep import WebhookTasks
+from ringback.measurements import Measurements
 from ringback.notifier.recorder import Recorder
 from ringback.waits import wait_first
 
@@ -34,7 +35,9 @@ SCHEDULING_TIME_SAVE_SECONDS: Final = 60.0
 class Janitor:
     name = "janitor"
 
-    def __init__(self, *, store: Store, recorder: Recorder, clock: Clock, config: JanitorConfig) -> None:
+    def __init__(
+        self, *, store: Store, recorder: Recorder, measurements: Measurements, clock: Clock, config: JanitorConfig
+    ) -> None:
         self._store = store
         self._clock = clock
         self._config = config
@@ -44,7 +47,7 @@ class Janitor:
         self._was_confirmed = True
         self._tasks: Sequence[MaintenanceTask] = (
             *RecoveryTasks(recorder, config, self._suspensions).tasks,
-            *WebhookTasks(recorder, config).tasks,
+            *WebhookTasks(recorder, measurements, config).tasks,
             *ErasureTasks(recorder).tasks,
             *RemovalTasks(recorder, config).tasks,
             self._save_scheduling_time,

@@ -17,7 +17,7 @@ from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.janitor.config import FINISH_BATCH_SIZE, GIVE_UP_SECONDS_MAX, JanitorConfig, MaintenanceTask
 from ringback.notifier.call_ends import CompletionRequest
 from ringback.notifier.recorder import Recorder
-from ringback.services.login_waits import check_next_login, continue_resumption
+from ringback.services.logins.login_waits import check_next_login, continue_resumption
 
 log = logging.getLogger(__name__)
 

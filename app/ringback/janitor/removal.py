@@ -15,7 +15,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, PROOF_VALID_SECONDS
 from ringback.janitor.config import JanitorConfig, MaintenanceTask
 from ringback.notifier.recorder import Recorder
-from ringback.services.unused_logins import remove_unused_tokens
+from ringback.services.logins.unused_logins import remove_unused_tokens
 
 
 class RemovalTasks:

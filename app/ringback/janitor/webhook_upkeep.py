@@ -8,10 +8,11 @@ from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import ExpiryPosition
 from ringback.janitor.config import JanitorConfig, MaintenanceTask
+from ringback.measurements import Measurements
 from ringback.notifier.attempts import record_losses
 from ringback.notifier.recorder import Recorder
-from ringback.services.subscription_ends import terminate_abandoned, terminate_of_keys
-from ringback.services.subscription_log import log_expired
+from ringback.services.webhooks.subscription_ends import terminate_abandoned, terminate_of_keys
+from ringback.services.webhooks.subscription_log import log_expired
 
 RELEASE_WEBHOOKS_MAX: Final = 4
 """Webhooks in one batch, with up to `RELEASE_BATCH_SIZE` deliveries each: some tens of milliseconds."""
@@ -20,8 +21,9 @@ RELEASE_WEBHOOKS_MAX: Final = 4
 class WebhookTasks:
     """Each task goes on from its cursor, which moves once its batch is committed."""
 
-    def __init__(self, recorder: Recorder, config: JanitorConfig) -> None:
+    def __init__(self, recorder: Recorder, measurements: Measurements, config: JanitorConfig) -> None:
         self._recorder = recorder
+        self._measurements = measurements
         self._config = config
         self._release_cursor = ""
         self._probe_cursor = ""
@@ -45,7 +47,7 @@ class WebhookTasks:
         given_up = await tx.delivery_maintenance.give_up_expired_held(
             now=tx.confirmed_now(), limit=self._config.batch_size
         )
-        await record_losses(tx, given_up, self._recorder.measurements)
+        await record_losses(tx, given_up, self._measurements)
         return len(given_up) == self._config.batch_size
 
     async def _release_held_deliveries(self, tx: Transaction) -> bool:

@@ -23,7 +23,7 @@ from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.protected_resource import parse_bearer_token, resource_for_path
 from ringback.mcp_server.incoming_messages import read_message, require_media_types
 from ringback.protocol.cancel_keys import CANCEL_REQUEST_METHOD
-from ringback.services.body_admission import BodyAdmission
+from ringback.services.limits.body_admission import BodyAdmission
 
 _CALLER_KEY: Final = "ringback.caller"
 """The caller's key in the ASGI scope's state."""

@@ -15,7 +15,7 @@ from pydantic_core import core_schema
 from ringback.domain.call import CallStatus
 from ringback.domain.cursor import CURSOR_LENGTH_MAX
 from ringback.schemas.fields import Id, Label, RequestBody
-from ringback.services.input_answers import INPUT_RESPONSES_MAX
+from ringback.services.calls.input_answers import INPUT_RESPONSES_MAX
 from ringback.services.long_polling import LONG_POLL_SECONDS_MAX
 from ringback.signing.resume_token import TOKEN_LENGTH_MAX
 

@@ -46,11 +46,11 @@ from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.single_responses import note_wait
 from ringback.mcp_server.wait_windows import WaitWindows
 from ringback.schemas.validation_errors import describe_validation_errors
-from ringback.services.call_resumes import CallResumeRecorder
-from ringback.services.calls import Calls
-from ringback.services.input_answers import InputAnswers
-from ringback.services.resume import CallResumption
-from ringback.services.unread_responses import reserve_parsed_result
+from ringback.services.calls.call_resumes import CallResumeRecorder
+from ringback.services.calls.calls import Calls
+from ringback.services.calls.input_answers import InputAnswers
+from ringback.services.calls.resume import CallResumption
+from ringback.services.limits.unread_responses import reserve_parsed_result
 
 VALIDATION_ERRORS_MAX: Final = 5
 """The number of errors reported for one request; the first ones are enough to correct it."""

@@ -14,8 +14,8 @@ set without their user: `_meta`'s `openai/session` as client_session_id; `_meta`
 correlation_id.
 
 A callback is a webhook for this call only. With a client_session_id, calls of the session that give the same callback share
-one webhook (`services.shared_webhooks`), which receives events of these calls only. `webhook` names a registered webhook: it
-receives this call's events whatever it filters by, each once. All other webhooks that match receive them too.
+one webhook (`services.webhooks.shared_webhooks`), which receives events of these calls only. `webhook` names a registered
+webhook: it receives this call's events whatever it filters by, each once. All other webhooks that match receive them too.
 """
 
 from contextlib import suppress
@@ -36,7 +36,7 @@ from ringback.mcp_server.http_options import HttpOptions, has_http_options, read
 from ringback.mcp_server.request_context import RequestContext
 from ringback.schemas.validation_errors import describe_validation_errors
 from ringback.schemas.webhook_requests import CallCallbackBody
-from ringback.services.registrations import WebhookRegistration
+from ringback.services.webhooks.registrations import WebhookRegistration
 
 _SESSION_KEYS: Final = (CLIENT_SESSION_ID_META_KEY, "client_session_id")
 _HOST_SESSION_KEYS: Final = ("openai/session",)

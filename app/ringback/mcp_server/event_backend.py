@@ -42,9 +42,9 @@ from ringback.protocol.mcp_events.endpoint import HEARTBEAT_SECONDS
 from ringback.protocol.mcp_events.errors import EventError, EventErrorName, event_not_found
 from ringback.protocol.mcp_events.occurrence import EventOccurrence
 from ringback.protocol.mcp_events.subscription_key import canonical_arguments
-from ringback.services.event_errors import raising_event_errors
-from ringback.services.event_polls import EventRequest
-from ringback.services.event_streams import StreamPage
+from ringback.services.events.event_errors import raising_event_errors
+from ringback.services.events.event_polls import EventRequest
+from ringback.services.events.event_streams import StreamPage
 
 DEMAND_INTERVAL_SECONDS: Final = DEMAND_SECONDS / 4
 """How often a stream renews its demand for an upstream's events, and learns that their type is gone."""

@@ -24,7 +24,7 @@ from ringback.mcp_server.gateway import BuiltinTool, Feature, Gateway
 from ringback.mcp_server.jsonrpc_errors import build_error_result
 from ringback.mcp_server.request_context import RequestContext
 from ringback.schemas.fields import EventTypeName, Id, Label
-from ringback.services.event_lookups import ID_LENGTH_MAX, EventLookups
+from ringback.services.events.event_lookups import ID_LENGTH_MAX, EventLookups
 
 GET_EVENT_TOOL_NAME: Final = "ringback_get_event"
 RECENT_EVENTS_TOOL_NAME: Final = "ringback_recent_events"

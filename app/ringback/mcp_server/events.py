@@ -27,7 +27,7 @@ from ringback.mcp_server.tool_advice import name_tools
 from ringback.protocol.mcp_events.endpoint import EndpointPolicy, EventEndpoint
 from ringback.protocol.mcp_events.errors import ErrorProfile, EventError, error_code
 from ringback.protocol.mcp_events.names import EVENTS_EXTENSION, EventMethod, advertise_events
-from ringback.services.event_errors import to_event_error
+from ringback.services.events.event_errors import to_event_error
 from ringback.waits import wait_first
 
 

@@ -24,27 +24,27 @@ from ringback.domain.signals import Signals
 from ringback.domain.upstreams import CallNotifications, DisconnectAction, ToolCatalog, UpstreamProxyPort
 from ringback.mcp_server.elicitation_ids import ElicitationIds
 from ringback.mcp_server.request_context import RequestContext
-from ringback.services.body_admission import BodyAdmission
-from ringback.services.call_resumes import CallResumeRecorder
-from ringback.services.calls import Calls
-from ringback.services.change_demands import ChangeDemands
-from ringback.services.event_lookups import EventLookups
-from ringback.services.event_polls import EventPolls
-from ringback.services.event_streams import EventStreams
-from ringback.services.event_subscriptions import EventSubscriptions
-from ringback.services.event_types import EventTypes
-from ringback.services.events import Events
-from ringback.services.input_answers import InputAnswers
+from ringback.services.calls.call_resumes import CallResumeRecorder
+from ringback.services.calls.calls import Calls
+from ringback.services.calls.input_answers import InputAnswers
+from ringback.services.calls.resume import CallResumption
+from ringback.services.events.change_demands import ChangeDemands
+from ringback.services.events.event_lookups import EventLookups
+from ringback.services.events.event_polls import EventPolls
+from ringback.services.events.event_streams import EventStreams
+from ringback.services.events.event_types import EventTypes
+from ringback.services.events.events import Events
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.login_states import LoginStates
+from ringback.services.limits.body_admission import BodyAdmission
+from ringback.services.limits.quotas import QuotaEnforcer
+from ringback.services.logins.login_states import LoginStates
 from ringback.services.mcp_sessions import McpSessions
 from ringback.services.node_signals import NodeSignals
-from ringback.services.quotas import QuotaEnforcer
-from ringback.services.registrations import WebhookRegistrations
-from ringback.services.resume import CallResumption
-from ringback.services.tool_aliases import ToolAliases
-from ringback.services.upstream_controls import UpstreamControls
-from ringback.services.webhooks import Webhooks
+from ringback.services.upstreams.tool_aliases import ToolAliases
+from ringback.services.upstreams.upstream_controls import UpstreamControls
+from ringback.services.webhooks.event_subscriptions import EventSubscriptions
+from ringback.services.webhooks.registrations import WebhookRegistrations
+from ringback.services.webhooks.webhooks import Webhooks
 
 Result = dict[str, Any]
 """A JSON-RPC result as it goes over the wire."""

@@ -48,7 +48,7 @@ from ringback.mcp_server.task_serializer import TaskSerializer, progress_params,
 from ringback.mcp_server.tasks import get_own_task
 from ringback.mcp_server.tool_call_responder import build_call_result
 from ringback.protocol.tasks import DRAFT_TASK_META_KEY
-from ringback.services.unread_responses import reserve_parsed_result
+from ringback.services.limits.unread_responses import reserve_parsed_result
 
 LEGACY_TASKS_VERSION: Final = "2025-11-25"
 """The only protocol version with these tasks."""

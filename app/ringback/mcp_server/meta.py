@@ -21,7 +21,7 @@ from ringback.domain.errors import InvalidRequest
 from ringback.domain.meta import CALLBACK_META_KEY, RINGBACK_META_PREFIX, build_ids_meta, is_reserved_meta_key
 from ringback.schemas.validation_errors import describe_validation_errors
 from ringback.schemas.webhook_requests import CallCallbackBody
-from ringback.services.registrations import WebhookRegistration
+from ringback.services.webhooks.registrations import WebhookRegistration
 
 _PROGRESS_TOKEN_KEY: Final = "progress_token"  # noqa: S105 - a key's name, as the SDK spells it
 

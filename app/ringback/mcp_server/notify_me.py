@@ -28,12 +28,12 @@ from ringback.mcp_server.gateway import BuiltinTool, Feature, Gateway
 from ringback.mcp_server.jsonrpc_errors import build_error_result
 from ringback.mcp_server.request_context import RequestContext
 from ringback.schemas.fields import ExpirySeconds, Id, Label, Url
-from ringback.services.calls import Calls
-from ringback.services.registrations import WebhookRegistration, WebhookRegistrations
+from ringback.services.calls.calls import Calls
+from ringback.services.webhooks.registrations import WebhookRegistration, WebhookRegistrations
 
 NOTIFY_ME_TOOL_NAME: Final = "ringback_notify_me"
 EXPIRES_IN_SECONDS_DEFAULT: Final = 30.0 * DAY
-"""As long as the longest call (`services.new_calls.TIMEOUT_SECONDS_MAX`): a model does not remove what it has registered."""
+"""As the longest call (`services.calls.new_calls.TIMEOUT_SECONDS_MAX`): a model does not remove what it has registered."""
 
 
 class NotifyMeArguments(BuiltinToolArguments):

@@ -19,7 +19,7 @@ from ringback.mcp_server.call_text import describe_call, get_labels, get_pending
 from ringback.mcp_server.gateway import Gateway, Result
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.tool_export import PENDING_KEY
-from ringback.services.unread_responses import reserve_parsed_result
+from ringback.services.limits.unread_responses import reserve_parsed_result
 
 CALL_RESOURCE_TEMPLATE: Final[dict[str, Any]] = {
     "uriTemplate": f"{CALL_RESOURCE_URI_PREFIX}{{call_id}}",

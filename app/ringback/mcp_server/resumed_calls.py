@@ -3,7 +3,7 @@
 The id of the call is chosen before the request is handled, and it is part of the ids of the stream's events. So the call is
 found in any process, and a request whose call was never stored starts nothing when it is resumed. Its client is advised to send
 it again, so the first sending must not start a call after that: in this process it is waited for, and for other nodes the start
-is given up in the store (`services.given_up_starts`).
+is given up in the store (`services.calls.given_up_starts`).
 """
 
 import asyncio

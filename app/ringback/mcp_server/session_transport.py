@@ -64,7 +64,7 @@ from ringback.mcp_server.request_context import (
 )
 from ringback.mcp_server.request_events import RequestEvents
 from ringback.mcp_server.session_events import SessionEventStore
-from ringback.services.event_streams import FOLLOW_SECONDS_MAX
+from ringback.services.events.event_streams import FOLLOW_SECONDS_MAX
 from ringback.waits import run_with_helper
 
 RETRY_MILLISECONDS: Final = 6_000

@@ -55,7 +55,7 @@ from ringback.mcp_server.session_notifications import (
 from ringback.mcp_server.task_serializer import TaskSerializer
 from ringback.mcp_server.tasks import build_detailed_task, require_tasks_extension
 from ringback.protocol.mcp_events.names import EVENTS_EXTENSION, LIST_CHANGED_FLAG
-from ringback.services.event_streams import FOLLOW_SECONDS_MAX
+from ringback.services.events.event_streams import FOLLOW_SECONDS_MAX
 from ringback.services.mcp_sessions import with_subscription, without_subscription
 from ringback.waits import wait_first
 

@@ -37,7 +37,7 @@ from ringback.mcp_server.gateway import MODERN_ONLY, Capabilities, Era, Feature,
 from ringback.mcp_server.jsonrpc_errors import tasks_capability_missing
 from ringback.mcp_server.request_context import TASKS_EXTENSION, RequestContext
 from ringback.mcp_server.task_serializer import TaskSerializer
-from ringback.services.unread_responses import reserve_parsed_result
+from ringback.services.limits.unread_responses import reserve_parsed_result
 
 COMPLETE_RESULT: Final[Mapping[str, Any]] = {"resultType": "complete"}
 

@@ -5,7 +5,7 @@
     3  the client supports tasks                a task: after the grace time, at once in 2025-11-25, and at once if the upstream
                                                 itself made a task
     4  the wait is over (`wait_windows`)        a pending result; also if the call has ended, and its client has not read
-                                                other large responses (`services.unread_responses`)
+                                                other large responses (`services.limits.unread_responses`)
 
 The call continues in every case.
 """
@@ -34,8 +34,8 @@ from ringback.mcp_server.progress_relay import ProgressRelay, SessionLogLevels
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.single_responses import ATTEND_AFTER_SECONDS, note_wait
 from ringback.mcp_server.wait_windows import WaitWindow
-from ringback.services.attended_waits import AttendedWait
-from ringback.services.unread_responses import PARSED_COPIES, has_memory_for
+from ringback.services.calls.attended_waits import AttendedWait
+from ringback.services.limits.unread_responses import PARSED_COPIES, has_memory_for
 from ringback.waits import LateHelper
 
 STORED_PROGRESS_POLL_SECONDS: Final = 1.0

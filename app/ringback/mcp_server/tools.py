@@ -50,7 +50,7 @@ from ringback.mcp_server.tool_export import export_tool
 from ringback.mcp_server.upstream_router import ListedEntry, UpstreamRouter
 from ringback.mcp_server.wait_windows import WaitWindow, WaitWindows
 from ringback.protocol.cancel_keys import CANCEL_REQUEST_METHOD
-from ringback.services.call_starts import StartCallRequest
+from ringback.services.calls.call_starts import StartCallRequest
 
 LIST_TTL_MILLISECONDS: Final = 60_000
 """How long a client may cache a list; a subscribed client is notified of changes at once."""

@@ -19,7 +19,7 @@ from ringback.domain.upstreams import Listing
 from ringback.mcp_server.call_options import accepts_input
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.request_context import RequestContext
-from ringback.services.tool_aliases import SHORTENED_ALIAS_PATTERN, make_alias, split_alias
+from ringback.services.upstreams.tool_aliases import SHORTENED_ALIAS_PATTERN, make_alias, split_alias
 
 log = logging.getLogger(__name__)
 

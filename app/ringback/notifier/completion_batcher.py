@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ringback.attended_calls import AttendedCalls
 from ringback.domain.call import Call
 from ringback.domain.ports import Store, Transaction
 from ringback.notifier.batcher import Batcher
@@ -18,8 +19,9 @@ class _PendingCompletion:
 
 
 class CompletionBatcher:
-    def __init__(self, *, store: Store, recorder: Recorder) -> None:
+    def __init__(self, *, store: Store, recorder: Recorder, attended_calls: AttendedCalls) -> None:
         self._recorder = recorder
+        self._attended_calls = attended_calls
         self._batcher = Batcher(
             store=store, write_batch=self._record_completions, on_written=_resolve_futures, on_failed=_fail_futures
         )
@@ -30,7 +32,7 @@ class CompletionBatcher:
         Raises `StoreUnavailable` and other exceptions of the store. A completion whose caller is cancelled before the batch
         is written leaves the batch.
         """
-        self._recorder.attended_calls.note_outcome(leased.call_id)
+        self._attended_calls.note_outcome(leased.call_id)
         pending = _PendingCompletion(leased, asyncio.get_running_loop().create_future())
         self._batcher.submit(pending)
         return await pending.finished

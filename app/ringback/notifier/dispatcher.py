@@ -25,6 +25,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, Waiter
 from ringback.domain.webhook import Webhook, signing_secrets
 from ringback.log_context import log_facts
+from ringback.measurements import Measurements
 from ringback.notifier.attempt_spans import AttemptTracer, end_attempt_span
 from ringback.notifier.attempts import (
     AttemptRecorder,
@@ -43,7 +44,7 @@ from ringback.notifier.leasing import DeliveryLeasing, LeasedBatch, LeasedDelive
 from ringback.notifier.payload import build_callback_headers, choose_message_id
 from ringback.notifier.permits import Permit
 from ringback.notifier.recorder import Recorder
-from ringback.post_commit import DeliveryLease
+from ringback.post_commit import DeliveryHandoff, DeliveryLease
 from ringback.signing.ed25519 import SigningKey
 from ringback.waits import notify_when_set
 
@@ -83,6 +84,8 @@ class Dispatcher:
         ids: IdGenerator,
         sender: Sender,
         recorder: Recorder,
+        delivery_handoff: DeliveryHandoff,
+        measurements: Measurements,
         policy: TargetPolicy,
         random_fraction: Callable[[], float],
         admission: AdmissionGate | None = None,
@@ -98,8 +101,8 @@ class Dispatcher:
         self._signing_keys = signing_keys
         self._attempt_tracer = attempt_tracer
         self._admission = admission or AdmissionGate()
-        self._delivery_handoff = recorder.delivery_handoff
-        self._measurements = recorder.measurements
+        self._delivery_handoff = delivery_handoff
+        self._measurements = measurements
         self._target_cache = target_cache = TargetCache(policy)
         self._limiter = limiter = ConcurrencyLimiter(config)
         self._leasing = DeliveryLeasing(
@@ -110,7 +113,7 @@ class Dispatcher:
             owner=config.owner,
             lease_seconds=config.lease_seconds,
             clock=clock,
-            measurements=recorder.measurements,
+            measurements=measurements,
         )
         attempts = AttemptRecorder(recorder=recorder, ids=ids, limiter=limiter, random_fraction=random_fraction)
         self._attempt_batcher: AttemptBatcher = Batcher(

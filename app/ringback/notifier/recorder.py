@@ -33,11 +33,9 @@ from ringback.domain.webhook_rows import WebhookPart
 from ringback.measurements import Measurements
 from ringback.notifier import call_ends
 from ringback.notifier.call_ends import AppliedEnd, CompletionRequest, LeasedCompletion
-from ringback.notifier.catch_up import CatchUps
-from ringback.notifier.fan_out import EventContext, FanOut, SelectWebhooks, select_matching_webhooks
+from ringback.notifier.fan_out import EventContext, FanOut
 from ringback.notifier.log_positions import read_log_position
-from ringback.notifier.payload import PayloadBuilder, build_gap_delivery, build_terminated_delivery
-from ringback.post_commit import DeliveryHandoff
+from ringback.notifier.payload import build_gap_delivery, build_terminated_delivery
 from ringback.telemetry import call_facts
 
 log = logging.getLogger(__name__)
@@ -66,22 +64,15 @@ class Recorder:
         self,
         *,
         ids: IdGenerator,
-        payloads: PayloadBuilder,
+        fan_out: FanOut,
+        attended_calls: AttendedCalls,
+        measurements: Measurements,
         result_retention_seconds: float,
-        measurements: Measurements | None = None,
-        select_webhooks: SelectWebhooks = select_matching_webhooks,
     ) -> None:
-        self.measurements = measurements or Measurements()
-        self.delivery_handoff = DeliveryHandoff()
-        """Passes new deliveries to the dispatcher of this process right after the commit."""
-        self.attended_calls = AttendedCalls()
-        """Passes ends of calls to the requests of this process that wait for them."""
         self._ids = ids
-        self._fan_out = FanOut(
-            ids=ids, payloads=payloads, delivery_handoff=self.delivery_handoff, select_webhooks=select_webhooks
-        )
-        self.catch_ups = CatchUps(self._fan_out)
-        """Delivers past events to new webhooks."""
+        self._fan_out = fan_out
+        self._attended_calls = attended_calls
+        self._measurements = measurements
         self._result_retention_seconds = result_retention_seconds
 
     async def finish_call(
@@ -255,10 +246,10 @@ class Recorder:
 
     def _publish_ends(self, ended: Sequence[ChangedCall], delivered: Collection[CallId]) -> None:
         for call, result in ended:
-            self.measurements.record_end(call)
+            self._measurements.record_end(call)
             log.info("call.finished", extra={**call_facts(call), "tool": call.tool, "outcome": str(call.outcome)})
             has_earlier_events = call.input_round > 0 or call.progress is not None
-            self.attended_calls.publish_end(
+            self._attended_calls.publish_end(
                 CallEnd(call=call, result=result, has_deliveries=has_earlier_events or call.id in delivered)
             )
 

@@ -6,9 +6,9 @@
     challenge_delay_seconds  the rate limits of challenges, for each origin and each principal
     accept_proof             the state change after a proof
 
-The verifier sends the challenges; `services.verification` decides which webhooks need one. A prefix ends at the end of a path
-segment: `/hooks` covers `/hooks` and `/hooks/a`, not `/hooks-of-others`. A path with dot segments, which servers may resolve
-differently, is covered only by the prefix `/`.
+The verifier sends the challenges; `services.webhooks.verification` decides which webhooks need one. A prefix ends at the end of
+a path segment: `/hooks` covers `/hooks` and `/hooks/a`, not `/hooks-of-others`. A path with dot segments, which servers may
+resolve differently, is covered only by the prefix `/`.
 """
 
 import re

@@ -30,7 +30,7 @@ How a failure becomes an outcome (`protocol.errors`, `drivers.completions`):
 
     no connection, or the session is unknown        RequestNotSent            once more in the next session, then `rejected`
     credentials missing or refused                  RequestNotSent            the same
-    a login of a user is required                   LoginRequired             parked until the login (`services.login_waits`)
+    a login of a user is required                   LoginRequired             parked until the login (`login_waits`)
     bytes were sent, no response came               ResponseLost              resumed or polled by the handle, else `unknown`
     … and the session has ended                     SessionGone               `unknown`
     a response that is not valid MCP                InvalidUpstreamResponse   `upstream_error`

@@ -45,7 +45,7 @@ from ringback.runner.drivers import BoundDriverPort, LeaseLost, ParkedCall, Refu
 from ringback.runner.held_execution import wait_for_commit
 from ringback.runner.leased_call import LeasedCall
 from ringback.runner.run_spans import note_completion, note_dispatch
-from ringback.services.login_waits import LoginWaits
+from ringback.services.logins.login_waits import LoginWaits
 from ringback.telemetry import call_facts
 from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamNotConfigured, UpstreamUnreachable
 from ringback.upstreams.notification_hub import NotificationHub

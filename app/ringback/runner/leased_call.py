@@ -41,7 +41,7 @@ from ringback.runner.dispatch_record import LeasedDispatchRecord
 from ringback.runner.drivers import LeaseLost, ParkedCall
 from ringback.runner.lease_writer import LeaseWriter
 from ringback.runner.throttled_writer import ProgressRecord
-from ringback.services.login_waits import LoginWaits, RefusedCall, note_login_accepted, write_for_owner
+from ringback.services.logins.login_waits import LoginWaits, RefusedCall, note_login_accepted, write_for_owner
 from ringback.telemetry import call_facts
 from ringback.upstreams.dispatch_records import enter_dispatch_record, leave_dispatch_record
 from ringback.upstreams.notification_hub import NotificationHub

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from ringback.admission import AdmissionGate
+from ringback.attended_calls import AttendedCalls
 from ringback.domain.call import Call, is_dispatched_by_lease
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import StoreUnavailable
@@ -26,7 +27,7 @@ from ringback.runner.held_execution import HeldExecution
 from ringback.runner.leasing import CallLeasing, RunnerConfig
 from ringback.runner.lost_leases import LostLeases
 from ringback.runner.run_spans import trace_run
-from ringback.services.login_waits import LoginWaits
+from ringback.services.logins.login_waits import LoginWaits
 from ringback.telemetry import call_facts
 from ringback.telemetry.spans import Tracer
 from ringback.upstreams.notification_hub import NotificationHub
@@ -56,6 +57,7 @@ class Runner:
         clock: Clock,
         ids: IdGenerator,
         recorder: Recorder,
+        attended_calls: AttendedCalls,
         sessions: CallSessionProvider,
         notification_hub: NotificationHub,
         call_handoff: CallHandoff,
@@ -67,7 +69,7 @@ class Runner:
         self._store = store
         self._clock = clock
         self._recorder = recorder
-        self._completion_batcher = CompletionBatcher(store=store, recorder=recorder)
+        self._completion_batcher = CompletionBatcher(store=store, recorder=recorder, attended_calls=attended_calls)
         self._sessions = sessions
         self._notification_hub = notification_hub
         self._call_handoff = call_handoff

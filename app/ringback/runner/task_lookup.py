@@ -42,7 +42,7 @@ class TaskConnections(Protocol):
 
 
 class UpstreamTaskLookup:
-    """Implements `services.adoption.TaskLookup`."""
+    """Implements `services.calls.adoption.TaskLookup`."""
 
     def __init__(self, connections: TaskConnections) -> None:
         self._connections = connections

@@ -23,11 +23,11 @@ from ringback.schemas.fields import (
     WaitSeconds,
 )
 from ringback.schemas.webhook_requests import CallCallbackBody
-from ringback.services.call_starts import BATCH_SIZE_MAX, START_DELAY_MAX, StartCallRequest
-from ringback.services.calls import JoinMode
-from ringback.services.input_answers import INPUT_RESPONSES_MAX
-from ringback.services.new_calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX
-from ringback.services.registrations import WebhookRegistration
+from ringback.services.calls.call_starts import BATCH_SIZE_MAX, START_DELAY_MAX, StartCallRequest
+from ringback.services.calls.calls import JoinMode
+from ringback.services.calls.input_answers import INPUT_RESPONSES_MAX
+from ringback.services.calls.new_calls import TIMEOUT_SECONDS_DEFAULT, TIMEOUT_SECONDS_MAX
+from ringback.services.webhooks.registrations import WebhookRegistration
 
 JOIN_CALLS_MAX: Final = 100
 """Calls in one wait: as many as on one page."""

@@ -19,8 +19,8 @@ from ringback.schemas.fields import (
     ResponseBody,
 )
 from ringback.schemas.webhooks import sorted_or_none
-from ringback.services.cancellation import BulkCancellation
-from ringback.services.new_calls import StartedCall
+from ringback.services.calls.cancellation import BulkCancellation
+from ringback.services.calls.new_calls import StartedCall
 
 NO_WEBHOOK_HINT = (
     "No webhook receives a callback when this call ends. Register one (POST /v1/webhooks), send a `callback` with the call, "

@@ -28,9 +28,9 @@ from ringback.schemas.fields import (
     ResponseBody,
     StrictBool,
 )
-from ringback.services.attempt_scheduling import OpenDeliveries
-from ringback.services.bulk_redelivery import BulkRedelivery
-from ringback.services.webhooks import RequestedDelivery
+from ringback.services.deliveries.bulk_redelivery import BulkRedelivery
+from ringback.services.webhooks.attempt_scheduling import OpenDeliveries
+from ringback.services.webhooks.webhooks import RequestedDelivery
 
 ATTEMPTS_FILTER_MAX: Final = 1_000_000
 

@@ -26,8 +26,8 @@ from ringback.schemas.fields import (
     StrictBool,
     WaitSeconds,
 )
-from ringback.services.events import EventPage
-from ringback.services.resume import ResumedCall
+from ringback.services.calls.resume import ResumedCall
+from ringback.services.events.events import EventPage
 from ringback.signing.resume_token import TOKEN_LENGTH_MAX
 
 OLDEST_EVENT_TIME: Final = EventTime(0, "", 0)

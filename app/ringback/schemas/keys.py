@@ -20,7 +20,7 @@ from ringback.schemas.fields import (
     RequestBody,
     ResponseBody,
 )
-from ringback.services.api_keys import RotatedKey
+from ringback.services.access.api_keys import RotatedKey
 
 KEY_NAME_LENGTH_MAX: Final = 256
 """As long as a client's own identifiers: a label for people."""

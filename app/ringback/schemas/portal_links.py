@@ -22,7 +22,7 @@ from ringback.schemas.fields import (
     RequestBody,
     ResponseBody,
 )
-from ringback.services.portal_links import CreatedPortalLink
+from ringback.services.access.portal_links import CreatedPortalLink
 
 
 class CreatePortalLinkBody(RequestBody):

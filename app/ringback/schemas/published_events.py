@@ -14,8 +14,8 @@ from ringback.schemas.fields import (
     RequestBody,
     ResponseBody,
 )
-from ringback.services.event_publishing import BATCH_SIZE_MAX, PublishedEvent, PublishedResult
-from ringback.services.event_types import EventTypeDeclaration
+from ringback.services.events.event_publishing import BATCH_SIZE_MAX, PublishedEvent, PublishedResult
+from ringback.services.events.event_types import EventTypeDeclaration
 
 PUBLISHED_ID_LENGTH_MAX = 128
 """Characters of an id: it is a header of callbacks."""
@@ -23,7 +23,7 @@ PUBLISHED_ID_LENGTH_MAX = 128
 PublishedName = Annotated[
     str, Field(max_length=OWN_NAME_LENGTH_MAX, json_schema_extra={"pattern": PUBLISHED_NAME_PATTERN})
 ]
-"""`services.event_types.require_publishable` checks the pattern: its error says the rules in words."""
+"""`services.events.event_types.require_publishable` checks the pattern: its error says the rules in words."""
 
 
 class PublishEventBody(RequestBody):

@@ -9,9 +9,9 @@ from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
 from ringback.domain.tool_result import PROGRESS_MESSAGE_LENGTH_MAX
 from ringback.schemas.call_requests import OptionalCallback, TimeoutSeconds, to_registration
 from ringback.schemas.fields import Label, RequestBody
-from ringback.services.adoption import UNKNOWN_TOOL, AdoptTaskRequest
-from ringback.services.new_calls import TIMEOUT_SECONDS_DEFAULT
-from ringback.services.reports import CallReport, parse_error_completion, parse_result_completion
+from ringback.services.calls.adoption import UNKNOWN_TOOL, AdoptTaskRequest
+from ringback.services.calls.new_calls import TIMEOUT_SECONDS_DEFAULT
+from ringback.services.calls.reports import CallReport, parse_error_completion, parse_result_completion
 
 TASK_ID_LENGTH_MAX: Final = 1024
 """The drivers keep task ids of upstreams up to the same length."""

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, Strict
 
 from ringback.domain.retry import OWN_STEP_SECONDS_MAX, OWN_STEPS_MAX, OWN_STEPS_SECONDS_MAX, RetryProfile
 from ringback.schemas.fields import RequestBody, ResponseBody
-from ringback.services.webhook_changes import Retries
+from ringback.services.webhooks.webhook_changes import Retries
 
 LIMITS: Final = (
     f"1 to {OWN_STEPS_MAX} steps of 1 to {OWN_STEP_SECONDS_MAX:,} seconds, at most {OWN_STEPS_SECONDS_MAX:,} seconds (4 days) "

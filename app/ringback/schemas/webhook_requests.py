@@ -36,11 +36,11 @@ from ringback.schemas.fields import (
     headers_from_body,
 )
 from ringback.schemas.retries import RetriesMember, retries_from_member
-from ringback.services.registrations import WebhookRegistration
-from ringback.services.replays import ReplayRequest
-from ringback.services.webhook_changes import OutcomeFilterRemoval, RateLimitRemoval, WebhookChange
-from ringback.services.webhook_checks import SECRET_OVERLAP_SECONDS_DEFAULT
-from ringback.services.webhooks import SECRET_OVERLAP_SECONDS_MAX
+from ringback.services.deliveries.replays import ReplayRequest
+from ringback.services.webhooks.registrations import WebhookRegistration
+from ringback.services.webhooks.webhook_changes import OutcomeFilterRemoval, RateLimitRemoval, WebhookChange
+from ringback.services.webhooks.webhook_checks import SECRET_OVERLAP_SECONDS_DEFAULT
+from ringback.services.webhooks.webhooks import SECRET_OVERLAP_SECONDS_MAX
 
 
 class CallCallbackBody(RequestBody):

@@ -12,9 +12,9 @@ from ringback.domain.webhook_text import describe_webhook
 from ringback.schemas.deliveries import OpenDeliveriesView, deliveries_members
 from ringback.schemas.fields import OWNER_DESCRIPTION, Instant, OmittedIfNone, ResponseBody
 from ringback.schemas.retries import OwnRetriesView
-from ringback.services.registrations import RegisteredWebhook
-from ringback.services.replays import ReplayResult
-from ringback.services.webhooks import ChangedWebhook, RotatedSecret
+from ringback.services.deliveries.replays import ReplayResult
+from ringback.services.webhooks.registrations import RegisteredWebhook
+from ringback.services.webhooks.webhooks import ChangedWebhook, RotatedSecret
 
 
 class ReplayedView(OpenDeliveriesView):

@@ -8,7 +8,7 @@ from ringback.domain.clock import SystemClock
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store
 from ringback.service_database.key_ring import build_sealer, load_service_key_ring
-from ringback.services.api_keys import ApiKeys
+from ringback.services.access.api_keys import ApiKeys
 from ringback.settings import Settings
 from ringback.storage.open import open_store
 

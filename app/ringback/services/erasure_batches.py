@@ -23,7 +23,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.signals import owner_erased_topic
 from ringback.domain.webhook import SUBSCRIPTION_ID_PREFIX
 from ringback.notifier.recorder import Recorder
-from ringback.services.cancellation import cancel_open_call
+from ringback.services.calls.cancellation import cancel_open_call
 
 log = logging.getLogger(__name__)
 

@@ -18,10 +18,10 @@ from ringback.domain.principal import PRINCIPAL_LENGTH_MAX, Caller, Principal, S
 from ringback.domain.upstream_logins import UpstreamTokens
 from ringback.notifier.recorder import Recorder
 from ringback.services.audit import record_change
-from ringback.services.call_reads import get_own_call
+from ringback.services.calls.call_reads import get_own_call
 from ringback.services.erasure_batches import erase_batch, erase_identity, erase_session_links
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.login_tokens import REVOCATIONS_MAX, LoginRevocations
+from ringback.services.logins.login_tokens import REVOCATIONS_MAX, LoginRevocations
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ _NOISY_LOGGERS: Final = ("mcp", "client")
 """The SDK logs excerpts of upstream messages at ERROR. The outcome of the call says what matters of them."""
 
 AUDIT_LOGGER: Final = "ringback.audit"
-"""What operators did (`services.operators`). Written at every log level."""
+"""What operators did (`services.access.operators`). Written at every log level."""
 _AMBIGUOUS: Final = re.compile(r'[\s"=]')
 """Characters that would make one value of a text line look like several facts."""
 

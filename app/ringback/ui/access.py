@@ -1,13 +1,13 @@
 """The caller of a list or of one object.
 
 A viewer with the scope `admin` reads the rows of all principals, and acts for the owner of an object. Each such request has a
-line in the audit log (`services.operators`).
+line in the audit log (`services.access.operators`).
 """
 
 from starlette.requests import Request
 
 from ringback.domain.principal import ALL_PRINCIPALS, Caller
-from ringback.services.operators import Operators
+from ringback.services.access.operators import Operators
 from ringback.ui.context import UiContext
 from ringback.ui.viewer import Viewer
 

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from ringback.api.public_path import read_public_path
 from ringback.domain.principal import Surface
 from ringback.domain.protected_resource import REST_RESOURCE
-from ringback.services.portal_links import PortalCaller
+from ringback.services.access.portal_links import PortalCaller
 from ringback.ui.context import UiContext
 from ringback.ui.redirects import PORTAL_PATH
 from ringback.ui.viewer import Viewer

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from ringback.client import RingbackClient, SyncRingbackClient
-from ringback.services import event_streams
+from ringback.services.events import event_streams
 from tests.support.api_server import serving_api
 from tests.support.clock import FakeClock
 from tests.support.engine import wait_until

@@ -17,9 +17,9 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.upstream_logins import CredentialsScope, UpstreamTokens
 from ringback.protocol.errors import LoginRequired
-from ringback.services.cancellation import cancel_open_call
-from ringback.services.input_answers import InputAnswers
-from ringback.services.login_waits import RESUMED_BATCH_SIZE, continue_resumption, resume_orphans
+from ringback.services.calls.cancellation import cancel_open_call
+from ringback.services.calls.input_answers import InputAnswers
+from ringback.services.logins.login_waits import RESUMED_BATCH_SIZE, continue_resumption, resume_orphans
 from ringback.upstreams.catalog.requested_schemas import RequestedSchemas
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock

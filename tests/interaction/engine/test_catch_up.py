@@ -135,7 +135,7 @@ async def test_a_webhook_that_is_removed_between_look_and_step_is_let_alone(stil
     assert place is not None
 
     await still.store.write(lambda tx: tx.webhooks.delete(webhook.id))
-    await still.store.write(lambda tx: still.recorder.catch_ups.continue_catch_up(tx, place))
+    await still.store.write(lambda tx: still.catch_ups.continue_catch_up(tx, place))
 
     assert await list_received_seqs(still, webhook) == [1, 2, 3]
     assert await finish_catching_up(still) == 0

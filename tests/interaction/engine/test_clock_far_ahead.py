@@ -18,7 +18,7 @@ from ringback.domain.delivery import Delivery, DeliveryState
 from ringback.domain.errors import CallExpired
 from ringback.domain.retry import RetryProfile
 from ringback.domain.webhook import Webhook, WebhookState
-from ringback.services.call_reads import get_own_call
+from ringback.services.calls.call_reads import get_own_call
 from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.clock import WallClockSteps
 from tests.support.engine import Engine, OnProgress, ScriptedUpstreams, complete_at_once, wait_until

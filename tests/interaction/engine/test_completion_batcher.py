@@ -16,7 +16,6 @@ from ringback.domain.delivery import DeliveryState
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.webhook import WebhookState
 from ringback.notifier.call_ends import LeasedCompletion
-from ringback.notifier.completion_batcher import CompletionBatcher
 from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.clock import START
 from tests.support.counting_store import CommitCountingStore
@@ -44,12 +43,8 @@ def complete(
     return LeasedCompletion(call_id=call.id, lease_token=lease_token, completion=completion, progress=None)
 
 
-def make_batcher(engine: Engine) -> CompletionBatcher:
-    return CompletionBatcher(store=engine.store, recorder=engine.recorder)
-
-
 async def finish_all(engine: Engine, calls: Sequence[Call]) -> list[Call | None]:
-    ends = make_batcher(engine)
+    ends = engine.make_completion_batcher()
     return await asyncio.gather(*(ends.finish_call(complete(call)) for call in calls))
 
 
@@ -66,14 +61,14 @@ async def test_completions_submitted_together_share_one_transaction(still: Engin
 
 
 async def test_the_outcome_of_an_attended_call_is_known_before_its_end_is_committed(still: Engine) -> None:
-    call, attended = make_leased_call(), still.recorder.attended_calls
+    call, attended = make_leased_call(), still.attended_calls
     await still.insert_calls(call)
     attended.expect_end(call)
     unsteady = still.store = FailingStore(still.store)
     unsteady.refusals = FOREVER
 
     with pytest.raises(StoreUnavailable):
-        await make_batcher(still).finish_call(complete(call))
+        await still.make_completion_batcher().finish_call(complete(call))
 
     assert attended.has_outcome(call.id)
     assert attended.find_end(call.id) is None
@@ -140,7 +135,7 @@ async def test_the_hold_limit_also_applies_within_one_batch(still: Engine) -> No
 async def test_a_completion_with_a_lost_lease_is_not_written_and_the_others_are(still: Engine) -> None:
     call = make_leased_call()
     await still.insert_calls(call)
-    ends = make_batcher(still)
+    ends = still.make_completion_batcher()
 
     lost, ended = await asyncio.gather(
         ends.finish_call(complete(call, lease_token="another token")), ends.finish_call(complete(call))
@@ -154,7 +149,7 @@ async def test_a_completion_with_a_lost_lease_is_not_written_and_the_others_are(
 async def test_a_bug_with_one_completion_does_not_affect_the_others(still: Engine) -> None:
     before, broken, after = make_leased_call(), make_leased_call(status=CallStatus.CANCELLED), make_leased_call()
     await still.insert_calls(before, broken, after)
-    ends = make_batcher(still)
+    ends = still.make_completion_batcher()
 
     outcomes = await asyncio.gather(
         *(ends.finish_call(complete(call)) for call in (before, broken, after)), return_exceptions=True
@@ -168,7 +163,7 @@ async def test_a_bug_with_one_completion_does_not_affect_the_others(still: Engin
 async def test_a_cancelled_completion_leaves_its_batch(still: Engine) -> None:
     kept, gone = make_leased_call(), make_leased_call()
     await still.insert_calls(kept, gone)
-    ends = make_batcher(still)
+    ends = still.make_completion_batcher()
     writing = asyncio.create_task(ends.finish_call(complete(kept)))
     leaving = asyncio.create_task(ends.finish_call(complete(gone)))
     await asyncio.sleep(0)
@@ -183,7 +178,7 @@ async def test_a_failing_store_fails_every_completion_and_writes_nothing(still: 
     await still.insert_calls(*calls)
     unsteady = still.store = FailingStore(still.store)
     unsteady.refusals = FOREVER
-    ends = make_batcher(still)
+    ends = still.make_completion_batcher()
 
     outcomes = await asyncio.gather(*(ends.finish_call(complete(call)) for call in calls), return_exceptions=True)
 
@@ -197,7 +192,7 @@ async def test_a_failing_store_fails_every_completion_and_writes_nothing(still: 
 async def test_two_completions_of_one_call_are_written_once(still: Engine) -> None:
     call = make_leased_call()
     await still.insert_calls(call)
-    ends = make_batcher(still)
+    ends = still.make_completion_batcher()
 
     first, second = await asyncio.gather(
         ends.finish_call(complete(call)),
@@ -212,7 +207,7 @@ async def test_two_completions_of_one_call_are_written_once(still: Engine) -> No
 async def test_submitted_completions_are_written_when_draining_ends(still: Engine) -> None:
     call = make_leased_call()
     await still.insert_calls(call)
-    ends = make_batcher(still)
+    ends = still.make_completion_batcher()
     writing = asyncio.create_task(ends.finish_call(complete(call)))
     await asyncio.sleep(0)
 

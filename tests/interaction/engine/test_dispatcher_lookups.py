@@ -51,6 +51,8 @@ async def make_guarded_dispatcher(
                 ids=engine.ids,
                 sender=sender,
                 recorder=engine.recorder,
+                delivery_handoff=engine.delivery_handoff,
+                measurements=engine.measurements,
                 policy=LOOPBACK_POLICY,
                 random_fraction=lambda: 0.5,
                 config=DispatcherConfig(owner="a dispatcher that looks names up"),

@@ -11,13 +11,13 @@ from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.cursor import LogPosition, encode_log_position
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.principal import DEFAULT_SCOPES, Caller
-from ringback.services import log_tails
-from ringback.services.event_polls import EventRequest
-from ringback.services.event_streams import EventStreams, StreamPage
-from ringback.services.events import EventPage, read_event_page
+from ringback.services.events import log_tails
+from ringback.services.events.event_polls import EventRequest
+from ringback.services.events.event_streams import EventStreams, StreamPage
+from ringback.services.events.events import EventPage, read_event_page
+from ringback.services.events.log_tails import PENDING_EVENTS_MAX, LogTails
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.log_tails import PENDING_EVENTS_MAX, LogTails
-from ringback.services.quotas import QuotaEnforcer, Quotas
+from ringback.services.limits.quotas import QuotaEnforcer, Quotas
 from tests.support.builders import make_call
 from tests.support.clock import ManualClock
 from tests.support.engine import Engine

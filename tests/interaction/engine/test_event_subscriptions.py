@@ -13,7 +13,7 @@ from ringback.domain.webhook import SUBSCRIBE_GRACE_SECONDS
 from ringback.protocol.mcp_events.errors import EventError, EventErrorName
 from ringback.services.erasures import Erasures
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.login_tokens import LoginRevocations
+from ringback.services.logins.login_tokens import LoginRevocations
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine

@@ -24,7 +24,7 @@ from ringback.janitor import (
     JanitorConfig,
     Retention,
 )
-from ringback.services.call_reads import get_own_call
+from ringback.services.calls.call_reads import get_own_call
 from tests.support.builders import make_attempt, make_call, make_delivery, make_webhook
 from tests.support.clock import START, FakeClock
 from tests.support.engine import WAIT_SECONDS, Engine
@@ -289,7 +289,13 @@ async def test_the_pause_between_rounds_is_short_while_there_is_more_to_do(
                 await asyncio.Event().wait()
 
     clock = Resting()
-    janitor = Janitor(store=still.store, recorder=still.recorder, clock=clock, config=JanitorConfig(batch_size=2))
+    janitor = Janitor(
+        store=still.store,
+        recorder=still.recorder,
+        measurements=still.measurements,
+        clock=clock,
+        config=JanitorConfig(batch_size=2),
+    )
     await asyncio.wait_for(janitor.run(stop), WAIT_SECONDS)
 
     assert rests == [(ROUND_PAUSE_SECONDS, 2), (5, 2), (ROUND_PAUSE_SECONDS, 4), (5, 5)]

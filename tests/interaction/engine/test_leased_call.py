@@ -7,7 +7,6 @@ from typing import TypeVar
 from ringback.domain.call import CallPhase
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Store, Transaction
-from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.runner.leased_call import LeasedCall
 from ringback.waits import ObservableFlag
 from tests.support.builders import make_call
@@ -42,7 +41,7 @@ async def test_a_read_that_began_before_the_dispatch_does_not_undo_it(still: Eng
         store=store,
         clock=still.clock,
         recorder=still.recorder,
-        completion_batcher=CompletionBatcher(store=store, recorder=still.recorder),
+        completion_batcher=still.make_completion_batcher(store),
         notification_hub=still.notification_hub,
         abort_requested=ObservableFlag(),
         login_waits=still.login_waits,

@@ -7,10 +7,9 @@ from ringback.domain.call_outcome import CallCompletion, CallOutcome, failed_com
 from ringback.domain.clock import seconds
 from ringback.domain.inputs import LOGIN_REQUEST_KEY
 from ringback.domain.login_checks import CHECK_SECONDS_MAX, FIRST_CHECK_SECONDS
-from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.protocol.errors import LoginRequired
 from ringback.runner.leased_call import LeasedCall
-from ringback.services.login_waits import RESUMED_BATCH_SIZE, check_next_login, continue_resumption
+from ringback.services.logins.login_waits import RESUMED_BATCH_SIZE, check_next_login, continue_resumption
 from ringback.waits import ObservableFlag
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine, OnProgress, ScriptedUpstreams
@@ -64,7 +63,7 @@ def make_leased_call(engine: Engine, call: Call) -> LeasedCall:
         store=engine.store,
         clock=engine.clock,
         recorder=engine.recorder,
-        completion_batcher=CompletionBatcher(store=engine.store, recorder=engine.recorder),
+        completion_batcher=engine.make_completion_batcher(),
         notification_hub=engine.notification_hub,
         abort_requested=ObservableFlag(),
         login_waits=engine.login_waits,

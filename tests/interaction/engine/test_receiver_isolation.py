@@ -13,10 +13,9 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.concurrency_limiter import ConcurrencyLimits
-from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from tests.support.builders import make_call, make_verified_webhook, make_webhook
-from tests.support.engine import PUBLIC_URL, RETENTION, Engine, running_dispatcher, wait_until
+from tests.support.engine import Engine, running_dispatcher, wait_until
 from tests.support.receivers_by_host import ReceiversByHost
 
 QUICK = "quick.example"
@@ -148,10 +147,7 @@ async def test_a_delivery_that_cannot_be_recorded_does_not_affect_the_others(sti
     await still.insert_webhooks(unlucky, lucky)
     (bad,) = await still.insert_due_deliveries(unlucky, 1)
     good = await still.insert_due_deliveries(lucky, 5)
-    payloads = PayloadBuilder(tokens=still.tokens, public_url=PUBLIC_URL)
-    still.recorder = RecorderWithoutServiceEvents(
-        ids=still.ids, payloads=payloads, result_retention_seconds=RETENTION.result_seconds
-    )
+    still.recorder = still.make_recorder(RecorderWithoutServiceEvents)
 
     await still.make_dispatcher(ReceiversByHost()).run_once()
 

@@ -18,6 +18,7 @@ from ringback.domain.event import Event
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, call_changed_topic, log_appended_topic
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.payload import PayloadBuilder
+from ringback.notifier.recorder import Recorder
 from tests.support.builders import make_call, make_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import PUBLIC_URL, WAIT_SECONDS, Engine
@@ -51,7 +52,8 @@ async def test_a_failure_within_recording_leaves_nothing_behind(still: Engine) -
     call = make_call()
     await still.insert_calls(call)
     await still.insert_webhooks(make_webhook(), make_webhook())
-    recorder = still.make_recorder(FailingPayloadBuilder(tokens=still.tokens, public_url=PUBLIC_URL))
+    payloads = FailingPayloadBuilder(tokens=still.tokens, public_url=PUBLIC_URL)
+    recorder = still.make_recorder(Recorder, payloads=payloads)
 
     with pytest.raises(ZeroDivisionError):
         await still.store.write(lambda tx: recorder.finish_call(tx, call, COMPLETED_RESULT, lease_token=None))

@@ -7,7 +7,6 @@ import pytest
 from ringback.domain.call import Call, CallPhase, Handle
 from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.clock import seconds
-from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.runner.dispatch_record import LeasedDispatchRecord
 from ringback.runner.drivers import LeaseLost
 from ringback.runner.execution import ShutdownSignal
@@ -121,7 +120,7 @@ def make_leased_call(engine: Engine, call: Call) -> LeasedCall:
         store=engine.store,
         clock=engine.clock,
         recorder=engine.recorder,
-        completion_batcher=CompletionBatcher(store=engine.store, recorder=engine.recorder),
+        completion_batcher=engine.make_completion_batcher(),
         notification_hub=engine.notification_hub,
         abort_requested=ObservableFlag(),
         login_waits=engine.login_waits,

@@ -10,7 +10,7 @@ from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook
 from ringback.notifier.concurrency_limiter import RECHECK_AFTER_SECONDS
 from ringback.notifier.dispatcher import Dispatcher
-from ringback.services.attempt_scheduling import AttemptScheduler, OpenDeliveries
+from ringback.services.webhooks.attempt_scheduling import AttemptScheduler, OpenDeliveries
 from tests.support.builders import make_delivery, make_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine

@@ -1,7 +1,7 @@
 """The runner extends the leases of running calls, lets others expire, and never trusts a lease to its end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from ringback.domain.call_rows import CallChange
 from ringback.domain.clock import seconds
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC
+from ringback.notifier.call_ends import LeasedCompletion
 from ringback.notifier.recorder import Recorder
 from ringback.runner import runner
 from ringback.runner.leasing import RunnerConfig
@@ -92,16 +93,14 @@ async def test_a_call_leased_again_while_its_first_execution_waits_for_the_store
 class FailingRecorder(Recorder):
     """A recorder that has a bug with one call."""
 
-    def __init__(self, recorder: Recorder, unlucky: Call) -> None:
-        self._recorder = recorder
-        self._unlucky = unlucky
+    unlucky: Call
 
-    async def finish_call(
-        self, tx: Transaction, call: Call, completion: CallCompletion, *, lease_token: str | None
-    ) -> Call | None:
-        if call.id == self._unlucky.id:
+    async def finish_leased_calls(
+        self, tx: Transaction, completions: Sequence[LeasedCompletion]
+    ) -> Sequence[Call | None]:
+        if self.unlucky.id in {each.call_id for each in completions}:
             raise ZeroDivisionError
-        return await self._recorder.finish_call(tx, call, completion, lease_token=lease_token)
+        return await super().finish_leased_calls(tx, completions)
 
 
 @pytest.mark.requirement("R33")
@@ -114,9 +113,9 @@ async def test_the_lease_of_an_abandoned_call_expires(engine: Engine) -> None:
 
     await engine.insert_calls(unlucky, busy)
     stop = asyncio.Event()
-    failing = engine.make_runner(
-        ScriptedUpstreams(run_tool), recorder=FailingRecorder(engine.recorder, unlucky), **QUICK
-    )
+    recorder = engine.make_recorder(FailingRecorder)
+    recorder.unlucky = unlucky
+    failing = engine.make_runner(ScriptedUpstreams(run_tool), recorder=recorder, **QUICK)
     work = asyncio.create_task(failing.run(stop))
     await tool.wait_until_inside(1)
 
@@ -133,6 +132,7 @@ async def test_the_lease_of_an_abandoned_call_expires(engine: Engine) -> None:
     tool.release.set()
     stop.set()
     await asyncio.wait_for(work, WAIT_SECONDS)
+    assert (await engine.read_call(busy)).outcome is CallOutcome.RESULT
 
 
 async def test_a_bug_in_one_execution_does_not_affect_the_others(engine: Engine) -> None:

@@ -15,7 +15,7 @@ from ringback.domain.webhook_rows import WebhookPart
 from ringback.protocol.mcp_events.backend import SubscriptionGrant
 from ringback.protocol.mcp_events.errors import ErrorProfile
 from ringback.protocol.mcp_events.grants import TtlRequest
-from ringback.services.subscription_ends import (
+from ringback.services.webhooks.subscription_ends import (
     ABANDONED_SECONDS,
     remove_subscription_batch,
     terminate_of_event,

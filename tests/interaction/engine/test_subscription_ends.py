@@ -6,8 +6,8 @@ import pytest
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.principal import Caller
 from ringback.protocol.mcp_events.errors import ErrorProfile
-from ringback.services.api_keys import ApiKeys
-from ringback.services.subscription_ends import terminate_of_event
+from ringback.services.access.api_keys import ApiKeys
+from ringback.services.webhooks.subscription_ends import terminate_of_event
 from tests.support.builders import make_api_key, make_call
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine

@@ -12,7 +12,7 @@ from tests.support.engine import Engine
 from tests.support.subscriptions import HOOK, SECRET, SubscriptionStage
 from tests.support.verifications import respond_with
 
-LOGGER = "ringback.services.subscription_log"
+LOGGER = "ringback.services.webhooks.subscription_log"
 
 
 async def test_a_subscription_that_begins_is_refreshed_and_ends_has_a_line_for_each(

@@ -13,7 +13,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Scope
 from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.upstreams import ToolCatalog
-from ringback.services.upstream_controls import REREAD_SECONDS, UpstreamControls
+from ringback.services.upstreams.upstream_controls import REREAD_SECONDS, UpstreamControls
 from tests.support.calls import make_calls
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine, ScriptedUpstreams

@@ -19,7 +19,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.principal import DEFAULT_SCOPES
 from ringback.extension import Callbacks
 from ringback.service_database import open_api_keys
-from ringback.services.reports import CallReports
+from ringback.services.calls.reports import CallReports
 from ringback.settings import load_settings
 from tests.support.extension_servers import (
     LOCAL_RECEIVER_SETTINGS,

@@ -12,7 +12,7 @@ from sse_starlette import EventSourceResponse
 
 from ringback.mcp_server import request_events
 from ringback.protocol.mcp_events import endpoint
-from ringback.services.event_streams import HEARTBEAT_SECONDS
+from ringback.services.events.event_streams import HEARTBEAT_SECONDS
 from ringback.services.live import lists
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
 from tests.support.mcp_wire import Json, JsonRpcMessages

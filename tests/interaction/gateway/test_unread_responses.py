@@ -6,7 +6,7 @@ import pytest
 
 from ringback.api.context import ApiConfig
 from ringback.mcp_server.tool_export import PENDING_KEY
-from ringback.services.unread_responses import PRINCIPAL_UNREAD_BYTES_MAX, UnreadResponses
+from ringback.services.limits.unread_responses import PRINCIPAL_UNREAD_BYTES_MAX, UnreadResponses
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness
 from tests.support.mcp_wire import Json, LegacyClientSession, ModernClient
 from tests.support.upstreams import wait_until_true

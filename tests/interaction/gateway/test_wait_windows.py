@@ -20,7 +20,7 @@ from ringback.domain.call import Call
 from ringback.domain.principal import Caller
 from ringback.mcp_server import tool_call_responder
 from ringback.mcp_server.tool_export import PENDING_KEY
-from ringback.services.calls import Calls
+from ringback.services.calls.calls import Calls
 from tests.interaction.gateway.conftest import NO_CAPABILITIES, GatewayHarness, running_gateway
 from tests.support.application import running_application
 from tests.support.clock import StoppedDurations

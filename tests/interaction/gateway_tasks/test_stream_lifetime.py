@@ -6,7 +6,7 @@ import pytest
 
 from ringback.domain.clock import SystemClock
 from ringback.domain.principal import DEFAULT_SCOPES
-from ringback.services.event_streams import FOLLOW_SECONDS_MAX
+from ringback.services.events.event_streams import FOLLOW_SECONDS_MAX
 from tests.interaction.gateway_tasks.conftest import TasksHarness
 from tests.support.engine import wait_until
 from tests.support.mcp_wire import WAIT_SECONDS, Json, LegacyClientSession, ModernClient

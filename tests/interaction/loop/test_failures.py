@@ -11,7 +11,7 @@ from ringback.bootstrap import Environment
 from ringback.domain.errors import ShuttingDown
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
-from ringback.services.call_starts import StartCallRequest
+from ringback.services.calls.call_starts import StartCallRequest
 from tests.support.application import (
     SECRET,
     running_application,

@@ -15,9 +15,9 @@ import pytest
 from ringback.domain.errors import RingbackError, Unavailable
 from ringback.domain.principal import Caller
 from ringback.mcp_server import resumed_calls
-from ringback.services.call_starts import StartCallRequest
-from ringback.services.calls import Calls
-from ringback.services.new_calls import StartedCall
+from ringback.services.calls.call_starts import StartCallRequest
+from ringback.services.calls.calls import Calls
+from ringback.services.calls.new_calls import StartedCall
 from tests.interaction.nodes.conftest import Site
 from tests.support.asking_upstream import AskingUpstream
 from tests.support.engine import wait_until

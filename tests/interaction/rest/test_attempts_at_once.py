@@ -12,7 +12,7 @@ from ringback.domain.circuit_breaker import WEBHOOK_BREAKER_POLICY
 from ringback.domain.ports import Transaction
 from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile
 from ringback.domain.webhook import Webhook, WebhookState
-from ringback.services.attempt_scheduling import AttemptScheduler, OpenDeliveries
+from ringback.services.webhooks.attempt_scheduling import AttemptScheduler, OpenDeliveries
 from tests.support.engine import Engine
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 

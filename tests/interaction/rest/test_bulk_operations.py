@@ -6,7 +6,8 @@ import httpx
 import pytest
 
 from ringback.domain.delivery import Delivery, DeliveryState
-from ringback.services import bulk_redelivery, cancellation
+from ringback.services.calls import cancellation
+from ringback.services.deliveries import bulk_redelivery
 from tests.support.examples import ALICE
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 

@@ -12,7 +12,7 @@ from ringback.domain.clock import format_iso
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal, Scope
 from ringback.domain.upstreams import CheckWork
-from ringback.services.quotas import Quotas
+from ringback.services.limits.quotas import Quotas
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
 

@@ -16,7 +16,7 @@ from ringback.domain.call_outcome import (
 )
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from ringback.domain.upstreams import ToolConfig
-from ringback.services.call_starts import StartCallRequest
+from ringback.services.calls.call_starts import StartCallRequest
 from tests.support.fixed_upstreams import FakeUpstreamConnection
 from tests.support.service import CALL_BODY, CALLBACK_URL, RESULT, RETENTION_SECONDS, ServiceUnderTest
 from tests.support.stores import FOREVER

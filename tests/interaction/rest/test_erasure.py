@@ -11,7 +11,7 @@ from ringback.domain.call_outcome import completion_from_result
 from ringback.domain.errors import Unauthenticated
 from ringback.domain.principal import ALL_SCOPES, Scope
 from ringback.services import erasures
-from ringback.services.call_starts import StartCallRequest
+from ringback.services.calls.call_starts import StartCallRequest
 from tests.support.databases import count_rows, query_rows
 from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, ServiceUnderTest, running_service
 

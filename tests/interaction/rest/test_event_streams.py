@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from ringback.domain.call import Progress
-from ringback.services import event_streams
-from ringback.services.quotas import Quotas
+from ringback.services.events import event_streams
+from ringback.services.limits.quotas import Quotas
 from tests.support.api_server import serving_api
 from tests.support.engine import wait_until
 from tests.support.limits import WAIT_SECONDS

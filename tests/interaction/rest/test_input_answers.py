@@ -9,7 +9,7 @@ import pytest
 from ringback.domain.call import CallPhase
 from ringback.domain.inputs import INPUT_BYTES_MAX
 from ringback.domain.principal import Scope
-from ringback.services.input_answers import INPUT_RESPONSES_MAX
+from ringback.services.calls.input_answers import INPUT_RESPONSES_MAX
 from tests.support.limits import WAIT_SECONDS
 from tests.support.service import CALL_BODY, ServiceUnderTest
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from ringback.domain import json_size
-from ringback.services.body_admission import LARGE_BYTES
+from ringback.services.limits.body_admission import LARGE_BYTES
 from tests.support.rejections import assert_rejected
 from tests.support.service import ServiceUnderTest
 

@@ -110,7 +110,7 @@ async def test_a_registration_with_an_old_cursor_returns_before_the_catch_up_end
     assert answer.status_code == 201
     assert len(await watched.service.read_deliveries("alice")) == STEP_EVENTS_MAX
     worker = CatchUpWorker(
-        store=watched.service.store, catch_ups=watched.service.recorder.catch_ups, clock=watched.service.clock
+        store=watched.service.store, catch_ups=watched.service.catch_ups, clock=watched.service.clock
     )
     while await worker.run_once():
         pass

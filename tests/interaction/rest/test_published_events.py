@@ -9,8 +9,8 @@ import pytest
 
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import Caller, Scope
-from ringback.services.event_publishing import DATA_BYTES_MAX, PublishedEvent
-from ringback.services.event_types import PUBLISHED_TYPES_MAX
+from ringback.services.events.event_publishing import DATA_BYTES_MAX, PublishedEvent
+from ringback.services.events.event_types import PUBLISHED_TYPES_MAX
 from tests.support.databases import count_rows, query_rows
 from tests.support.examples import ALICE
 from tests.support.service import CALLBACK_URL, ServiceUnderTest

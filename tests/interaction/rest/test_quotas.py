@@ -10,7 +10,7 @@ import pytest
 
 from ringback.admission import AdmissionGate
 from ringback.domain.principal import Principal
-from ringback.services.quotas import Quotas
+from ringback.services.limits.quotas import Quotas
 from tests.support.service import CALL_BODY, CALLBACK_URL, RESULT, ServiceUnderTest, running_service
 
 

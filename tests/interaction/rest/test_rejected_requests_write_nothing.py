@@ -11,8 +11,8 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from ringback.domain.verification import CHALLENGES_PER_ORIGIN_AND_PRINCIPAL_MAX
 from ringback.domain.webhook import PREVIOUS_SECRETS_MAX
-from ringback.services.quotas import Quotas
-from ringback.services.verification import VerificationPolicy
+from ringback.services.limits.quotas import Quotas
+from ringback.services.webhooks.verification import VerificationPolicy
 from ringback.storage.rows.transaction import SqlTransaction
 from ringback.storage.sqlite.statements import SqliteStatements
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service

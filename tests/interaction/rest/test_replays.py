@@ -12,7 +12,7 @@ import pytest
 from ringback.domain.clock import format_iso
 from ringback.domain.delivery import OPEN_STATES, Delivery, DeliveryState
 from ringback.domain.webhook import WebhookState
-from ringback.services import replays
+from ringback.services.deliveries import replays
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 
 pytestmark = [pytest.mark.requirement("R22"), pytest.mark.requirement("R27")]

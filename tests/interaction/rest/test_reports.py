@@ -9,7 +9,7 @@ import pytest
 from ringback.domain.clock import seconds
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import ALL_SCOPES, DEFAULT_SCOPES, Scope
-from ringback.services.reports import REPORTED_RESULT_BYTES_MAX, parse_result_completion
+from ringback.services.calls.reports import REPORTED_RESULT_BYTES_MAX, parse_result_completion
 from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, ServiceUnderTest
 
 pytestmark = pytest.mark.requirement("R29")

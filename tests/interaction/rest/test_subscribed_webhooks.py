@@ -9,7 +9,7 @@ from ringback.domain.errors import InvalidRequest
 from ringback.domain.event_subscriptions import SubscriptionEnd
 from ringback.domain.ids import WebhookId
 from ringback.domain.principal import Principal, Scope
-from ringback.services.shared_webhooks import get_named_webhook
+from ringback.services.webhooks.shared_webhooks import get_named_webhook
 from tests.support.service import CALLBACK_URL, ServiceUnderTest
 from tests.support.subscriptions import CLIENT, make_request
 

@@ -10,7 +10,7 @@ import pytest
 from ringback.api.context import ApiConfig
 from ringback.domain import jsontext
 from ringback.domain.call_outcome import completion_from_result
-from ringback.services.unread_responses import PRINCIPAL_UNREAD_BYTES_MAX, UnreadResponses
+from ringback.services.limits.unread_responses import PRINCIPAL_UNREAD_BYTES_MAX, UnreadResponses
 from tests.support.service import CALL_BODY, ServiceUnderTest
 
 LARGE_RESULT = jsontext.dumps({"content": [{"type": "text", "text": "x" * 1_000_000}], "isError": False})

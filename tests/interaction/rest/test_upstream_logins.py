@@ -13,7 +13,7 @@ from ringback.domain.erasure import ErasureState
 from ringback.domain.errors import UnknownLogin
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.upstream_logins import SHARED_OWNER, LoginFailed, LoginFailure
-from ringback.services.upstream_logins import LOGIN_SECONDS, OPEN_LOGINS_MAX, START_RATE
+from ringback.services.logins.upstream_logins import LOGIN_SECONDS, OPEN_LOGINS_MAX, START_RATE
 from tests.support.login_flow import ACCESS_TOKEN, CODE
 from tests.support.rest_logins import (
     LOOPBACK,

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 
 from ringback.domain.principal import Principal, Scope
-from ringback.services.quotas import KeyLimits, QuotaOverrides, Quotas
+from ringback.services.limits.quotas import KeyLimits, QuotaOverrides, Quotas
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
 
 

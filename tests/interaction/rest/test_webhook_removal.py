@@ -11,7 +11,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import WebhookState
-from ringback.services.webhook_updates import CANCELLED_DELIVERIES_BATCH_SIZE
+from ringback.services.webhooks.webhook_updates import CANCELLED_DELIVERIES_BATCH_SIZE
 from tests.support.builders import make_delivery
 from tests.support.service import CALLBACK_URL, ServiceUnderTest
 

@@ -14,7 +14,7 @@ from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.services import bulk_redelivery
+from ringback.services.deliveries import bulk_redelivery
 from ringback.ui.formats import format_time
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 from tests.support.viewer_browser import sign_in

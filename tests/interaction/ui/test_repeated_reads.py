@@ -3,7 +3,7 @@
 import pytest
 
 from ringback.domain.principal import Scope
-from ringback.services import operators
+from ringback.services.access import operators
 from tests.support.service import CALL_BODY, ServiceUnderTest
 from tests.support.viewer_browser import sign_in
 

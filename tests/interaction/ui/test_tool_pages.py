@@ -10,7 +10,7 @@ from ringback.domain.errors import Unavailable
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from ringback.domain.upstream_logins import CredentialsScope
 from ringback.services.insights import Insights, ListedUpstream
-from ringback.services.login_states import LoginState, LoginStatus
+from ringback.services.logins.login_states import LoginState, LoginStatus
 from tests.support import fixed_upstreams
 from tests.support.service import CALLBACK_URL, ServiceUnderTest
 from tests.support.viewer_browser import ViewerBrowser, sign_in

@@ -20,8 +20,7 @@ from ringback.domain.call import Call
 from ringback.domain.errors import Unavailable
 from ringback.domain.principal import Caller, Principal
 from ringback.http_server.limits import HttpLimits
-from ringback.services.response_hooks import on_response_written, response_written_hook
-from ringback.services.unread_responses import (
+from ringback.services.limits.unread_responses import (
     ADDRESS_READER_PREFIX,
     GUARANTEED_BYTES,
     IS_CONNECTED,
@@ -32,6 +31,7 @@ from ringback.services.unread_responses import (
     UnreadResponses,
     find_response_memory,
 )
+from ringback.services.response_hooks import on_response_written, response_written_hook
 from ringback.ui.assets import ASSETS
 from tests.support.limits import WAIT_SECONDS
 

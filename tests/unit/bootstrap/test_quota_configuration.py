@@ -11,7 +11,7 @@ from ringback.domain.errors import InvalidConfiguration
 from ringback.domain.ids import KeyId
 from ringback.domain.principal import Principal
 from ringback.domain.upstreams import Reloaded
-from ringback.services.quotas import KeyLimits, QuotaEnforcer, QuotaOverrides, Quotas
+from ringback.services.limits.quotas import KeyLimits, QuotaEnforcer, QuotaOverrides, Quotas
 from ringback.upstreams.config import ConfigError
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringback.services.unread_responses import IS_CONNECTED
+from ringback.services.limits.unread_responses import IS_CONNECTED
 from tests.unit.http_server.conftest import App, ConnectionHarness, run_loop_turns
 
 POST = b"POST / HTTP/1.1\r\nhost: x\r\n"

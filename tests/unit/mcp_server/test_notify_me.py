@@ -13,8 +13,8 @@ from ringback.domain.ids import WebhookId
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from ringback.domain.webhook import Webhook, WebhookOrigin
 from ringback.mcp_server.notify_me import EXPIRES_IN_SECONDS_DEFAULT, NOTIFY_ME_DEFINITION, NotifyMeTool
-from ringback.services.call_starts import StartCallRequest
-from ringback.services.new_calls import TIMEOUT_SECONDS_MAX
+from ringback.services.calls.call_starts import StartCallRequest
+from ringback.services.calls.new_calls import TIMEOUT_SECONDS_MAX
 from tests.support.service import CALLBACK_URL, ServiceUnderTest, running_service
 
 ALICE: Final = Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES)

@@ -11,7 +11,7 @@ from ringback.domain.webhook import Webhook, WebhookSpec
 from ringback.mcp_server.meta import parse_callback
 from ringback.schemas.webhook_requests import CallCallbackBody, RegisterWebhookBody
 from ringback.schemas.webhooks import WebhookView
-from ringback.services.registrations import WebhookRegistration
+from ringback.services.webhooks.registrations import WebhookRegistration
 
 CALLBACK: dict[str, Any] = {
     "url": "https://agent.example/callback",

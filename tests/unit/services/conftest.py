@@ -8,9 +8,9 @@ import pytest
 
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
 from ringback.domain.webhook import Webhook
-from ringback.services.call_starts import StartCallRequest
-from ringback.services.new_calls import StartedCall
-from ringback.services.registrations import WebhookRegistration
+from ringback.services.calls.call_starts import StartCallRequest
+from ringback.services.calls.new_calls import StartedCall
+from ringback.services.webhooks.registrations import WebhookRegistration
 from ringback.signing.secrets import generate_secret
 from tests.support.service import CALLBACK_URL, ServiceUnderTest, running_service
 

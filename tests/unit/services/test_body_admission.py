@@ -6,7 +6,7 @@ import pytest
 
 from ringback.domain.errors import InvalidRequest, QuotaExceeded
 from ringback.domain.json_size import VALUES_MAX
-from ringback.services.body_admission import LARGE_BYTES, WAIT_SECONDS_MAX, WORK_RATE, BodyAdmission
+from ringback.services.limits.body_admission import LARGE_BYTES, WAIT_SECONDS_MAX, WORK_RATE, BodyAdmission
 from tests.support.clock import FakeClock, ManualClock
 from tests.support.examples import ALICE, BOB
 

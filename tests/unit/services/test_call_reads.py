@@ -8,8 +8,8 @@ from typing import Any, cast
 from ringback.domain.call import Call
 from ringback.domain.ports import Store
 from ringback.domain.principal import Principal
-from ringback.services.call_reads import ResultReader
-from ringback.services.unread_responses import LARGE_RESPONSE_BYTES, ResponseMemory, UnreadResponses
+from ringback.services.calls.call_reads import ResultReader
+from ringback.services.limits.unread_responses import LARGE_RESPONSE_BYTES, ResponseMemory, UnreadResponses
 
 ALICE, BOB = Principal("alice"), Principal("bob")
 RESULT = b"x" * LARGE_RESPONSE_BYTES

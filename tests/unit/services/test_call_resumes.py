@@ -7,8 +7,8 @@ import pytest
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_resumes import ResumeSurface
 from ringback.domain.ports import Store
-from ringback.services import call_resumes
-from ringback.services.call_resumes import CallResumeRecorder
+from ringback.services.calls import call_resumes
+from ringback.services.calls.call_resumes import CallResumeRecorder
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ringback.services.login_tokens import REVOCATIONS_MAX, LoginRevocations
+from ringback.services.logins.login_tokens import REVOCATIONS_MAX, LoginRevocations
 from tests.support.login_flow import ScriptedLoginFlow
 from tests.support.logins import make_tokens
 

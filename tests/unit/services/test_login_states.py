@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from ringback.services.login_states import LoginStatus, judge_login
+from ringback.services.logins.login_states import LoginStatus, judge_login
 from tests.support.clock import START
 from tests.support.logins import make_tokens
 

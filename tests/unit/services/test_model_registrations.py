@@ -9,8 +9,8 @@ from ringback.domain.errors import QuotaExceeded
 from ringback.domain.ids import WebhookId
 from ringback.domain.retry import HOUR
 from ringback.domain.webhook import Webhook, WebhookOrigin
-from ringback.services.quotas import Quotas
-from ringback.services.registrations import WebhookRegistration
+from ringback.services.limits.quotas import Quotas
+from ringback.services.webhooks.registrations import WebhookRegistration
 from tests.support.service import CALLBACK_URL, ServiceUnderTest, running_service
 from tests.unit.services.conftest import ALICE, list_called, register, start
 

@@ -9,7 +9,7 @@ from ringback.domain.errors import Forbidden, InvalidRequest, NotFound, WebhookN
 from ringback.domain.event import EventName
 from ringback.domain.principal import Scope
 from ringback.domain.webhook import WebhookState
-from ringback.services.replays import ReplayRequest
+from ringback.services.deliveries.replays import ReplayRequest
 from tests.support.service import ServiceUnderTest
 from tests.unit.services.conftest import ALICE, BOB, SECRET, list_called, register, start
 

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from ringback.services.pacing import BATCH_PAUSE_SECONDS_MAX, BatchPace
+from ringback.services.limits.pacing import BATCH_PAUSE_SECONDS_MAX, BatchPace
 from tests.support.clock import FakeClock
 
 

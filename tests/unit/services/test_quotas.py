@@ -10,7 +10,7 @@ from ringback.domain import rate_limiter
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.ids import KeyId
 from ringback.domain.principal import Principal
-from ringback.services.quotas import KeyLimits, QuotaEnforcer, QuotaOverrides, Quotas
+from ringback.services.limits.quotas import KeyLimits, QuotaEnforcer, QuotaOverrides, Quotas
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE, BOB
 

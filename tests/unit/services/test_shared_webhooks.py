@@ -10,7 +10,7 @@ from ringback.domain.errors import InvalidRequest, WebhookNotActive
 from ringback.domain.event import EventName
 from ringback.domain.retry import DAY, HOUR
 from ringback.domain.webhook import WebhookOrigin, WebhookState
-from ringback.services.shared_webhooks import CANDIDATES_MAX
+from ringback.services.webhooks.shared_webhooks import CANDIDATES_MAX
 from ringback.signing.secrets import generate_secret
 from tests.support.service import ServiceUnderTest
 from tests.unit.services.conftest import ALICE, BOB, OTHER_SECRET, SECRET, list_called, list_webhooks, start

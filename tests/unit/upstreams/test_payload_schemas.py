@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringback.services.event_types import DeclaredPayload
+from ringback.services.events.event_types import DeclaredPayload
 from ringback.upstreams.catalog.payload_schemas import JsonPayloadSchemas
 from ringback.upstreams.json_schema.schema import BoundedSchema
 

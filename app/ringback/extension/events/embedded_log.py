@@ -22,11 +22,11 @@ from ringback.extension.events.subscription_index import SubscriptionIndex
 from ringback.notifier.http.guard import find_target_error
 from ringback.protocol.mcp_events.descriptors import EventDescriptor
 from ringback.protocol.mcp_events.endpoint import EndpointPolicy, EventEndpoint
-from ringback.services.event_polls import EventPolls
-from ringback.services.event_streams import EventStreams
-from ringback.services.log_tails import LogTails
-from ringback.services.quotas import QuotaEnforcer, Quotas
-from ringback.services.subscription_ends import terminate_of_event
+from ringback.services.events.event_polls import EventPolls
+from ringback.services.events.event_streams import EventStreams
+from ringback.services.events.log_tails import LogTails
+from ringback.services.limits.quotas import QuotaEnforcer, Quotas
+from ringback.services.webhooks.subscription_ends import terminate_of_event
 from ringback.settings import Settings, load_settings
 
 STREAMS_MAX: Final = 10_000

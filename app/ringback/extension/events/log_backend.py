@@ -28,11 +28,11 @@ from ringback.protocol.mcp_events.errors import EventError, EventErrorName, reso
 from ringback.protocol.mcp_events.grants import TtlRequest
 from ringback.protocol.mcp_events.names import ALL_DELIVERY_MODES, DeliveryMode
 from ringback.protocol.mcp_events.occurrence import EventOccurrence
-from ringback.services.event_errors import raising_event_errors
-from ringback.services.event_polls import EventPolls, EventRequest
-from ringback.services.event_publishing import EventPublishing, PublishedEvent
-from ringback.services.event_streams import EventStreams
-from ringback.services.event_subscriptions import EventSubscriptions
+from ringback.services.events.event_errors import raising_event_errors
+from ringback.services.events.event_polls import EventPolls, EventRequest
+from ringback.services.events.event_publishing import EventPublishing, PublishedEvent
+from ringback.services.events.event_streams import EventStreams
+from ringback.services.webhooks.event_subscriptions import EventSubscriptions
 
 SERVER: Final = Caller(principal=SERVER_PRINCIPAL, scopes=ALL_SCOPES)
 PAGES_PER_POLL_MAX: Final = 10

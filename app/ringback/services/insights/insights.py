@@ -24,10 +24,10 @@ from ringback.services.insights.overviews import OverviewReader
 from ringback.services.insights.readiness import WriteHealthCheck
 from ringback.services.insights.sessions import SESSION_PAGE_SIZE, SessionInsights, SessionReader
 from ringback.services.lifecycle import Lifecycle
-from ringback.services.login_states import NO_LOGIN, LoginState, read_login_states
-from ringback.services.quotas import QuotaEnforcer
+from ringback.services.limits.quotas import QuotaEnforcer
+from ringback.services.logins.login_states import NO_LOGIN, LoginState, read_login_states
 from ringback.services.scans import Scan, scan_for
-from ringback.services.upstream_controls import UpstreamControls
+from ringback.services.upstreams.upstream_controls import UpstreamControls
 
 SIGNED_IN_OWNERS_MAX: Final = 10_000
 """How many principals are counted. The count reads a row of an index for each."""

@@ -14,7 +14,7 @@ from ringback.domain.insights import InsightsOverview
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookHealth
-from ringback.services.call_histories import read_marks
+from ringback.services.calls.call_histories import read_marks
 from ringback.services.insights import Insights
 from ringback.services.scans import Scan
 

@@ -17,9 +17,9 @@ from ringback.domain.insights import SessionCounts
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook, WebhookHealth, WebhookState
-from ringback.services.call_histories import read_marks
-from ringback.services.deliveries import UNDELIVERED_COUNTED_MAX, find_latest_generations
-from ringback.services.events import LAST_SEQ
+from ringback.services.calls.call_histories import read_marks
+from ringback.services.deliveries.deliveries import UNDELIVERED_COUNTED_MAX, find_latest_generations
+from ringback.services.events.events import LAST_SEQ
 from ringback.services.insights import SESSION_CALLS_COUNTED_MAX
 from ringback.services.scans import Scan
 

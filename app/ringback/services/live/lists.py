@@ -16,10 +16,10 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.signals import CALL_QUEUED_TOPIC, log_appended_topic
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.limits.quotas import QuotaEnforcer
 from ringback.services.live.budget import CpuBudget, Measured
 from ringback.services.live.listings import LiveListing
 from ringback.services.live.pools import LiveListPool
-from ringback.services.quotas import QuotaEnforcer
 from ringback.services.scans import Scan, scan_for
 from ringback.waits import LocalWaiter
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ringback.domain.errors import RingbackError
-from ringback.services.portal_links import PortalCaller
+from ringback.services.access.portal_links import PortalCaller
 from ringback.ui.context import UiContext
 from ringback.ui.formats import session_path
 from ringback.ui.page_routes import ENDED_LINK, PageRoutes

@@ -17,8 +17,8 @@ from ringback.domain.principal import Caller, Scope
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_text import describe_webhook
 from ringback.schemas.webhook_requests import ReplayBody, RotateSecretBody
-from ringback.services.replays import ReplayRequest
-from ringback.services.webhook_changes import WebhookChange
+from ringback.services.deliveries.replays import ReplayRequest
+from ringback.services.webhooks.webhook_changes import WebhookChange
 from ringback.ui.access import act_for_owner
 from ringback.ui.context import UiContext
 from ringback.ui.notices import read_number

@@ -20,7 +20,7 @@ from ringback.domain.webhook import DEFAULT_EVENTS, Webhook, WebhookHealth, Webh
 from ringback.domain.webhook_health import SUSPEND_AFTER_SECONDS
 from ringback.domain.webhook_text import describe_webhook
 from ringback.schemas.webhook_requests import RegisterWebhookBody, WebhookListQuery
-from ringback.services.deliveries import UNDELIVERED_COUNTED_MAX
+from ringback.services.deliveries.deliveries import UNDELIVERED_COUNTED_MAX
 from ringback.ui.access import act_for_owner, shows_owner, view_rows
 from ringback.ui.context import UiContext
 from ringback.ui.forms.form_keys import FormKeys

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ringback.domain import jsontext
-from ringback.services.event_types import DeclaredPayload
+from ringback.services.events.event_types import DeclaredPayload
 from ringback.upstreams.catalog.argument_validation import ERROR_LENGTH_MAX, ERRORS_MAX
 from ringback.upstreams.json_schema.schema import BoundedSchema, SchemaCache
 from ringback.upstreams.json_schema.steps import SchemaUnusable, StepCounter, StepLimitExceeded
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class JsonPayloadSchemas:
-    """Implements `services.event_types.PayloadSchemas`. The events of one request share the steps of one validation."""
+    """Implements `services.events.event_types.PayloadSchemas`. The events of one request share the steps of one validation."""
 
     def __init__(self) -> None:
         self._schemas = SchemaCache(BoundedSchema)

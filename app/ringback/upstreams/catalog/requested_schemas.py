@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ringback.domain import jsontext
-from ringback.services.input_answers import AnswerContent
+from ringback.services.calls.input_answers import AnswerContent
 from ringback.upstreams.catalog.argument_validation import ERROR_LENGTH_MAX, ERRORS_MAX
 from ringback.upstreams.json_schema.evaluation import SchemaError
 from ringback.upstreams.json_schema.schema import BoundedSchema, SchemaCache
@@ -15,7 +15,7 @@ from ringback.upstreams.json_schema.steps import StepCounter
 
 
 class RequestedSchemas:
-    """Implements `services.input_answers.AnswerSchemas`. The answers of one request share the steps of one validation."""
+    """Implements `services.calls.input_answers.AnswerSchemas`. The answers of one request share the steps of one validation."""
 
     def __init__(self) -> None:
         self._schemas = SchemaCache(BoundedSchema)

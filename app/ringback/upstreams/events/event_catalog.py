@@ -28,7 +28,7 @@ class ListedConnection(Protocol):
 
 
 class UpstreamEventCatalog:
-    """Implements `services.event_types.UpstreamEventTypes` over the caches of the connections."""
+    """Implements `services.events.event_types.UpstreamEventTypes` over the caches of the connections."""
 
     def __init__(self, connections: Mapping[str, ListedConnection]) -> None:
         self._connections = connections

@@ -40,8 +40,8 @@ FOLLOW_DUTY: Final = "follow-events"
 REREAD_SECONDS: Final = 60.0
 """The longest time for which an ended demand or a lost signal goes unnoticed."""
 FOLLOWINGS_PER_UPSTREAM_MAX: Final = 80
-"""Followings of one upstream. Each may be a request that stays open. `services.event_demands` refuses the 65th demand; the
-other places are for principals whose demands begin at the same moment."""
+"""Followings of one upstream. Each may be a request that stays open. `services.events.event_demands` refuses the 65th demand;
+the other places are for principals whose demands begin at the same moment."""
 EVENTS_PER_SECOND_MAX: Final = 200.0
 """Events of one upstream, over all its followings. Each is written once for each principal that demands it."""
 _EVENT_RATE: Final = RateLimit(per_second=EVENTS_PER_SECOND_MAX, burst=1)

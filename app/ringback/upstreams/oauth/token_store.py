@@ -13,7 +13,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import upstream_tokens_topic
 from ringback.domain.upstream_logins import UpstreamTokens
-from ringback.services.login_waits import write_for_owner
+from ringback.services.logins.login_waits import write_for_owner
 
 REFRESH_CLAIM_SECONDS: Final = 20.0
 """The token request takes at most 10 s (`metadata_http`), and the rest is for the store."""

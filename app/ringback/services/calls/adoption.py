@@ -1,0 +1,138 @@
+"""Adoption: a task that exists at an upstream becomes a call, which follows the task to its end.
+
+If all principals share Ringback's credentials for an upstream, a client who knows a task's id could read another principal's
+task. Therefore a task that a call of another principal follows, or has followed, is not adopted: the response is the same as
+for an unknown task. With credentials for each principal, each has an account of its own, which may have equal task ids.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ringback.domain.call import Call, Handle
+from ringback.domain.errors import IdempotencyConflict, NotFound
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.signals import CALL_QUEUED_TOPIC
+from ringback.domain.upstream_logins import SHARED_OWNER
+from ringback.services.access.api_keys import require_held_key
+from ringback.services.calls.new_calls import CallRequest, NewCallWriter, StartedCall, log_started_calls
+from ringback.services.lifecycle import Lifecycle
+from ringback.services.limits.quotas import QuotaEnforcer
+from ringback.services.webhooks.registrations import BuiltWebhook
+from ringback.telemetry.spans import link_current_span
+
+UNKNOWN_TOOL: Final = "(unknown)"
+"""A task does not name its tool. No tool has this name, because MCP allows only letters, digits and `_-./`."""
+
+
+class TaskLookup(Protocol):
+    """Finds tasks of upstreams."""
+
+    async def find_task(
+        self, upstream: str, task_id: str, *, principal: Principal, visible_upstreams: frozenset[str] | None
+    ) -> Handle | None:
+        """Return the handle with which a call follows this task; None if the upstream does not know the task.
+
+        Raises `UnknownUpstream` as `ToolCatalog.check_call` does, `InvalidRequest` for an upstream without tasks, and
+        `Unavailable` if the upstream does not respond.
+        """
+        ...
+
+    def get_owner(self, upstream: str, principal: Principal) -> Principal:
+        """The owner of the tasks that this principal sees: `SHARED_OWNER`, or the principal itself."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptTaskRequest(CallRequest):
+    task_id: str
+    tool: str = UNKNOWN_TOOL
+
+    def compute_hash(self) -> str:
+        return self.hash_with_arguments({"task_id": self.task_id})
+
+
+class TaskAdoption:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        tasks: TaskLookup,
+        new_calls: NewCallWriter,
+        quotas: QuotaEnforcer,
+        lifecycle: Lifecycle,
+    ) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._new_calls = new_calls
+        self._quotas = quotas
+        self._lifecycle = lifecycle
+
+    async def adopt_task(self, caller: Caller, request: AdoptTaskRequest) -> StartedCall:
+        """Follow the task from now on. Adopting it again returns the same call in its current state.
+
+        Raises `NotFound` for a task that the upstream does not know, or that another principal's call follows.
+        """
+        request.require_allowed(caller, Scope.ADOPT)
+        request.require_valid_timeout()
+        self._lifecycle.require_running()
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
+        # Always query the upstream, so that the response time does not show whether a foreign task exists.
+        handle = await self._tasks.find_task(
+            request.upstream, request.task_id, principal=caller.principal, visible_upstreams=caller.upstreams
+        )
+        callback = await self._new_calls.prepare_callback(caller, request)
+        started = await self._store.write_for(
+            caller.principal,
+            lambda tx: self._insert_call(tx, caller, request, handle, callback=callback),
+        )
+        log_started_calls([started])
+        link_current_span(started.call.id, started.call.traceparent)
+        return started
+
+    async def _insert_call(
+        self,
+        tx: Transaction,
+        caller: Caller,
+        request: AdoptTaskRequest,
+        handle: Handle | None,
+        *,
+        callback: BuiltWebhook | None,
+    ) -> StartedCall:
+        shares_tasks = self._tasks.get_owner(request.upstream, caller.principal) == SHARED_OWNER
+        existing = await tx.call_queue.find_by_task(
+            request.upstream, request.task_id, principal=None if shares_tasks else caller.principal, lock=True
+        )
+        if existing is not None and existing.principal == caller.principal:
+            _require_same_request(existing, request)
+            return await self._new_calls.build_started_call(tx, existing, is_new=False)
+        if existing is not None or handle is None:
+            raise NotFound("This upstream has no task of yours with this id.")
+        await require_held_key(tx, caller)
+        now = tx.now()
+        call = self._new_calls.build_call(
+            caller.principal,
+            request,
+            now=now,
+            arguments={},
+            request_hash=request.compute_hash(),
+            handle=handle,
+            accepts_input=True,  # otherwise the runner would cancel the task at its first question, and the client needs it
+            dispatched_at=now,
+            runs=1,
+        )
+        await self._quotas.require_call_quota(tx, caller.principal)
+        await self._new_calls.insert_callback(tx, call, callback)
+        await tx.calls.insert(call)
+        tx.notify(CALL_QUEUED_TOPIC)
+        secret = None if callback is None else callback.generated_secret
+        return await self._new_calls.build_started_call(tx, call, is_new=True, secret=secret)
+
+
+def _require_same_request(call: Call, request: AdoptTaskRequest) -> None:
+    if request.callback is not None and call.request_hash != request.compute_hash():
+        raise IdempotencyConflict(
+            "A call of yours follows this task already, without this callback. Register a webhook for it: POST /v1/webhooks "
+            "with its call_id.",
+            call_id=call.id,
+        )

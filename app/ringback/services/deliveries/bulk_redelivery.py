@@ -1,0 +1,173 @@
+"""Sends the ended deliveries again that match a filter, of all webhooks of the principal.
+
+find   ── up to 200 deliveries of the index, oldest first ──▶ replay, one transaction ──▶ the next 200 …
+then   each webhook with a replay: its pending deliveries are due now (`attempt_scheduling`)
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from ringback.domain.clock import epoch_milliseconds, from_epoch_milliseconds
+from ringback.domain.cursor import Page, RedeliveryPosition
+from ringback.domain.delivery import OPEN_STATES, Delivery
+from ringback.domain.delivery_rows import RedeliveryFilter
+from ringback.domain.errors import InvalidRequest
+from ringback.domain.ids import WebhookId
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Caller, Scope
+from ringback.domain.webhook import Webhook, WebhookState
+from ringback.notifier.requested_deliveries import RequestedDeliveries
+from ringback.services.audit import record_own_change
+from ringback.services.deliveries.replays import REPLAY_BATCH_SIZE
+from ringback.services.lifecycle import Lifecycle
+from ringback.services.limits.pacing import BatchPace
+from ringback.services.limits.quotas import QuotaEnforcer
+from ringback.services.webhooks.attempt_scheduling import AttemptScheduler, OpenDeliveries
+
+REDELIVERIES_MAX: Final = 2_000
+"""Deliveries of one request. Each may be of another webhook, whose pending deliveries take a transaction of their own."""
+PAGES_MAX: Final = 100
+"""Pages of one request, most of which may be empty: half a million rows are visited."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkRedelivery:
+    redelivered: int
+    skipped: int
+    """Deliveries whose webhook is disabled or removed, and those that another request sent again meanwhile."""
+    webhooks: int
+    """Webhooks of the redelivered ones."""
+    deliveries: OpenDeliveries
+    """The open deliveries of these webhooks together. `next_attempt_at` is the earliest."""
+    next_position: RedeliveryPosition | None
+    """Where the next request continues; None at the end."""
+
+
+class BulkRedeliveries:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        requested_deliveries: RequestedDeliveries,
+        attempts: AttemptScheduler,
+        quotas: QuotaEnforcer,
+        lifecycle: Lifecycle,
+    ) -> None:
+        self._store = store
+        self._requested_deliveries = requested_deliveries
+        self._attempts = attempts
+        self._quotas = quotas
+        self._lifecycle = lifecycle
+
+    async def redeliver(
+        self, caller: Caller, where: RedeliveryFilter, *, position: RedeliveryPosition | None, dry_run: bool
+    ) -> BulkRedelivery:
+        """Send at most `REDELIVERIES_MAX` deliveries again. With `dry_run`, count them and change nothing.
+
+        Raises `QuotaExceeded` while another bulk request of the principal runs on this node.
+        """
+        caller.require_scope(Scope.WEBHOOKS)
+        self._lifecycle.require_running()
+        if where.state in OPEN_STATES:
+            raise InvalidRequest("state: only ended deliveries are sent again: dead, cancelled or delivered.")
+        with self._quotas.open_bulk_request(caller.principal):
+            self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
+            return await self._redeliver_pages(caller, where, position, dry_run=dry_run)
+
+    async def _redeliver_pages(
+        self, caller: Caller, where: RedeliveryFilter, position: RedeliveryPosition | None, *, dry_run: bool
+    ) -> BulkRedelivery:
+        until = await self._store.read(lambda tx: _find_end(tx, where, position))
+        where = replace(where, until=until)
+        sent: defaultdict[WebhookId, int] = defaultdict(int)
+        skipped, after = 0, "" if position is None else position.delivery_id
+        pace = self._quotas.pace_batches()
+        for _ in range(PAGES_MAX):
+            async with pace.next_batch():
+                page = await self._find(caller, where, after=after, limit=REPLAY_BATCH_SIZE)
+                skipped += await self._redeliver_page(caller, page, sent, dry_run=dry_run)
+            after = page.next_position
+            if after is None or sum(sent.values()) + REPLAY_BATCH_SIZE > REDELIVERIES_MAX:
+                break
+        return BulkRedelivery(
+            redelivered=sum(sent.values()),
+            skipped=skipped,
+            webhooks=len(sent),
+            deliveries=await self._schedule_all(sent, pace, dry_run=dry_run),
+            next_position=None if after is None else RedeliveryPosition(epoch_milliseconds(until), after),
+        )
+
+    async def _find(self, caller: Caller, where: RedeliveryFilter, *, after: str, limit: int) -> Page[Delivery, str]:
+        return await self._store.scan(
+            caller.principal, lambda tx: tx.ended_deliveries.find(caller.principal, where, after=after, limit=limit)
+        )
+
+    async def _redeliver_page(
+        self, caller: Caller, page: Sequence[Delivery], sent: defaultdict[WebhookId, int], *, dry_run: bool
+    ) -> int:
+        """Send the deliveries again and count them in `sent`. Return the number of skipped ones."""
+        if not page:
+            return 0
+
+        async def replay(tx: Transaction) -> dict[WebhookId, int]:
+            found = await tx.webhooks.get_many({each.webhook_id for each in page}, lock=not dry_run)
+            replayed = {each.id: await self._replay(tx, each, page, dry_run=dry_run) for each in _enabled(found)}
+            if any(replayed.values()) and not sent and not dry_run:
+                await record_own_change(tx, caller, "redeliver_many")
+            return {webhook_id: number for webhook_id, number in replayed.items() if number}
+
+        run = self._store.scan if dry_run else self._store.write_for
+        replayed = await run(caller.principal, replay)
+        for webhook_id, number in replayed.items():
+            sent[webhook_id] += number
+        return len(page) - sum(replayed.values())
+
+    async def _replay(self, tx: Transaction, webhook: Webhook, page: Sequence[Delivery], *, dry_run: bool) -> int:
+        if not dry_run:
+            await self._requested_deliveries.lock(tx, webhook)
+        event_ids = [each.event_id for each in page if each.webhook_id == webhook.id and each.event_id is not None]
+        latest = await tx.webhook_deliveries.latest_by_event(webhook.id, event_ids)
+        ended = [each for each in latest if each.state not in OPEN_STATES]  # another request may have been first
+        if not dry_run:
+            await self._requested_deliveries.insert_replays(tx, webhook, ended)
+        return len(ended)
+
+    async def _schedule_all(self, sent: Mapping[WebhookId, int], pace: BatchPace, *, dry_run: bool) -> OpenDeliveries:
+        scheduled: list[OpenDeliveries] = []
+        for webhook_id in sorted(sent):
+            async with pace.next_batch():
+                scheduled.append(await self._schedule(webhook_id, sent[webhook_id], dry_run=dry_run))
+        return _total(scheduled)
+
+    async def _schedule(self, webhook_id: WebhookId, replayed: int, *, dry_run: bool) -> OpenDeliveries:
+        webhook = await self._store.read(lambda tx: tx.webhooks.get(webhook_id))
+        if webhook is None:  # removed in the meantime
+            return OpenDeliveries(due_now=0, held=0, in_flight=0, next_attempt_at=None)
+        if dry_run:
+            return await self._store.scan(
+                webhook.principal, lambda tx: self._attempts.preview(tx, webhook, added=replayed)
+            )
+        return await self._attempts.schedule_all(webhook)
+
+
+async def _find_end(tx: Transaction, where: RedeliveryFilter, position: RedeliveryPosition | None) -> datetime:
+    """Not later than the first request: what this redelivery inserts is not sent again by it, also if it ends meanwhile."""
+    first_request_at = tx.now() if position is None else from_epoch_milliseconds(position.until_milliseconds)
+    return min([tx.now(), first_request_at, *([] if where.until is None else [where.until])])
+
+
+def _enabled(webhooks: Sequence[Webhook]) -> Sequence[Webhook]:
+    return [each for each in webhooks if each.state is not WebhookState.DISABLED]
+
+
+def _total(each_webhook: Sequence[OpenDeliveries]) -> OpenDeliveries:
+    times: list[datetime] = [each.next_attempt_at for each in each_webhook if each.next_attempt_at is not None]
+    return OpenDeliveries(
+        due_now=sum(each.due_now for each in each_webhook),
+        held=sum(each.held for each in each_webhook),
+        in_flight=sum(each.in_flight for each in each_webhook),
+        next_attempt_at=min(times, default=None),
+    )

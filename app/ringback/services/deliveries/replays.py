@@ -1,0 +1,250 @@
+"""Replays: send deliveries again, with the stored bodies and the same webhook-ids.
+
+A replay also makes the webhook's other pending deliveries due now (`attempt_scheduling`).
+
+Open deliveries are skipped, so that a repeated request sends nothing twice:
+
+    log      delivered     dead     pending      the latest generation of each event for this webhook
+    replay       2           2                   a new generation, one higher
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Final, Protocol
+
+from ringback.domain.cursor import LogPosition, decode_log_position, encode_log_position
+from ringback.domain.delivery import OPEN_STATES, Delivery
+from ringback.domain.errors import InvalidCursor, InvalidRequest, NotFound, WebhookNotActive
+from ringback.domain.event_rows import EventFilter
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Caller, Principal, Scope
+from ringback.domain.webhook import Webhook, WebhookOrigin
+from ringback.notifier.log_positions import log_contains_position, read_log_position
+from ringback.notifier.requested_deliveries import RequestedDeliveries
+from ringback.services.audit import record_own_change
+from ringback.services.deliveries.deliveries import get_own_delivery
+from ringback.services.lifecycle import Lifecycle
+from ringback.services.limits.quotas import QuotaEnforcer
+from ringback.services.webhooks.attempt_scheduling import AttemptScheduler, OpenDeliveries
+from ringback.services.webhooks.webhook_checks import get_own_webhook, require_enabled
+from ringback.services.webhooks.webhooks import RequestedDelivery
+
+REPLAY_DELIVERIES_MAX: Final = 10_000
+"""Deliveries of one request: as many as one webhook can hold."""
+REPLAY_BATCH_SIZE: Final = 100
+"""Deliveries per transaction: ten milliseconds of the only writer, with the bodies sealed anew, where a whole replay would
+take a second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRequest:
+    """Selects the deliveries to send again; exactly one of `since`, `cursor` and `only_dead` is set."""
+
+    since: datetime | None = None
+    """Events from this time on."""
+    cursor: str | None = None
+    """Events after this place in the event log."""
+    only_dead: bool = False
+    """Dead deliveries that have no newer generation."""
+    dry_run: bool = False
+    """Count the deliveries and change nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayResult:
+    replayed: int
+    still_open: int
+    """Deliveries that were skipped because they are open."""
+    has_more: bool
+    """Whether the request reached its limit before the end."""
+    cursor: str | None
+    """Where the next request continues. None for dead deliveries: a repeated request continues by itself."""
+    deliveries: OpenDeliveries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ReplayBatch:
+    finished: Sequence[Delivery]
+    still_open: int
+    next_source: "_ReplaySource | None"
+
+
+class _ReplaySource(Protocol):
+    """The deliveries of a replay, from the current position on."""
+
+    @property
+    def cursor(self) -> str | None: ...
+
+    async def read_batch(self, tx: Transaction, webhook: Webhook, *, limit: int) -> _ReplayBatch:
+        """Return the next deliveries and the source of the rest."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _EventLogSource:
+    """The log from a position on. Events without a delivery to this webhook get none."""
+
+    position: LogPosition
+
+    @property
+    def cursor(self) -> str:
+        return encode_log_position(self.position)
+
+    async def read_batch(self, tx: Transaction, webhook: Webhook, *, limit: int) -> _ReplayBatch:
+        events = await tx.events.list_page(
+            webhook.principal, self.position.seq, await _find_event_filter(tx, webhook), limit=limit
+        )
+        latest = await tx.webhook_deliveries.latest_by_event(webhook.id, [event.id for event in events])
+        finished = [delivery for delivery in latest if delivery.state not in OPEN_STATES]
+        position = events.next_position
+        next_source = (
+            None if position is None else _EventLogSource(await read_log_position(tx, webhook.principal, position))
+        )
+        return _ReplayBatch(finished=finished, still_open=len(latest) - len(finished), next_source=next_source)
+
+
+async def _find_event_filter(tx: Transaction, webhook: Webhook) -> EventFilter:
+    """Events that may have a delivery to this webhook. Calls of other sessions may have named a registered webhook."""
+    if webhook.origin is not WebhookOrigin.CALL and await tx.call_webhooks.has_calls(webhook.id):
+        return EventFilter(call_id=webhook.call_id)
+    return EventFilter(call_id=webhook.call_id, client_session_id=webhook.client_session_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _DeadDeliverySource:
+    """Dead deliveries. A replayed delivery leaves this list, so the next request starts at its beginning."""
+
+    after: str = ""
+    cursor: None = None
+
+    async def read_batch(self, tx: Transaction, webhook: Webhook, *, limit: int) -> _ReplayBatch:
+        dead = await tx.webhook_deliveries.list_dead(webhook.id, limit=limit, after=self.after)
+        return _ReplayBatch(
+            finished=dead,
+            still_open=0,
+            next_source=None if dead.next_position is None else _DeadDeliverySource(dead.next_position),
+        )
+
+
+class DeliveryReplays:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        requested_deliveries: RequestedDeliveries,
+        attempts: AttemptScheduler,
+        quotas: QuotaEnforcer,
+        lifecycle: Lifecycle,
+    ) -> None:
+        self._store = store
+        self._attempts = attempts
+        self._requested_deliveries = requested_deliveries
+        self._quotas = quotas
+        self._lifecycle = lifecycle
+
+    async def replay_webhook(self, caller: Caller, webhook_id: str, request: ReplayRequest) -> ReplayResult:
+        """Send deliveries of one webhook again, at most `REPLAY_DELIVERIES_MAX`.
+
+        Each batch is a transaction. After a lost connection, the client repeats the request and the rest is sent.
+        """
+        self._check_request(caller)
+        webhook, source = await self._store.read(lambda tx: _select_source(tx, caller.principal, webhook_id, request))
+        replay_batch = self._count_batch if request.dry_run else self._replay_batch
+        run = self._store.scan if request.dry_run else self._store.write_for
+        replayed = still_open = 0
+        is_first, pace = True, self._quotas.pace_batches()
+        while source is not None and replayed < REPLAY_DELIVERIES_MAX:
+            limit = min(REPLAY_BATCH_SIZE, REPLAY_DELIVERIES_MAX - replayed)
+            work = partial(replay_batch, caller, webhook_id, source, limit, is_first=is_first)
+            async with pace.next_batch():
+                batch, is_first = await run(caller.principal, work), False
+            replayed += len(batch.finished)
+            still_open += batch.still_open
+            source = batch.next_source
+        return ReplayResult(
+            replayed=replayed,
+            still_open=still_open,
+            has_more=source is not None,
+            cursor=None if source is None else source.cursor,
+            deliveries=(
+                await self._store.scan(caller.principal, lambda tx: self._attempts.preview(tx, webhook, added=replayed))
+                if request.dry_run
+                else await self._attempts.schedule_all(webhook)
+            ),
+        )
+
+    async def redeliver_delivery(self, caller: Caller, delivery_id: str) -> RequestedDelivery:
+        """Send one delivery again. If its latest generation is open, it is due now."""
+        self._check_request(caller)
+
+        async def redeliver(tx: Transaction) -> RequestedDelivery:
+            delivery = await get_own_delivery(tx, caller.principal, delivery_id)
+            webhook = await tx.webhooks.get(delivery.webhook_id)
+            if webhook is None:
+                raise WebhookNotActive("The webhook of this delivery was removed. Register a new one with a cursor.")
+            require_enabled(webhook)
+            if delivery.event_id is None:
+                raise InvalidRequest("This delivery is a gap envelope. Poll the missed events: GET /v1/events")
+            await self._requested_deliveries.lock(tx, webhook)
+            found = await tx.webhook_deliveries.latest_by_event(webhook.id, [delivery.event_id])
+            if not found:
+                raise NotFound("This delivery was erased in the meantime.")
+            (latest,) = found
+            if latest.state not in OPEN_STATES:
+                (latest,) = await self._requested_deliveries.insert_replays(tx, webhook, [latest])
+            await record_own_change(tx, caller, "redeliver", delivery.id)
+            scheduled = await self._attempts.schedule_now(tx, webhook)
+            return RequestedDelivery(delivery=await tx.deliveries.get(latest.id) or latest, deliveries=scheduled)
+
+        requested = await self._store.write_for(caller.principal, redeliver)
+        await self._attempts.schedule_rest(caller.principal, requested.delivery.webhook_id)
+        return requested
+
+    def _check_request(self, caller: Caller) -> None:
+        caller.require_scope(Scope.WEBHOOKS)
+        self._lifecycle.require_running()
+        self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
+
+    async def _replay_batch(
+        self, caller: Caller, webhook_id: str, source: _ReplaySource, limit: int, tx: Transaction, *, is_first: bool
+    ) -> _ReplayBatch:
+        webhook = await get_own_webhook(tx, caller.principal, webhook_id)
+        require_enabled(webhook)
+        if is_first:
+            await record_own_change(tx, caller, "replay_webhook", webhook.id)
+        await self._requested_deliveries.lock(tx, webhook)
+        batch = await source.read_batch(tx, webhook, limit=limit)
+        await self._requested_deliveries.insert_replays(tx, webhook, batch.finished)
+        return batch
+
+    async def _count_batch(
+        self, caller: Caller, webhook_id: str, source: _ReplaySource, limit: int, tx: Transaction, *, is_first: bool
+    ) -> _ReplayBatch:
+        del is_first
+        return await source.read_batch(tx, await get_own_webhook(tx, caller.principal, webhook_id), limit=limit)
+
+
+async def _require_known_position(tx: Transaction, principal: Principal, cursor: str) -> LogPosition:
+    position = decode_log_position(cursor)
+    if not await log_contains_position(tx, principal, position):
+        raise InvalidCursor(
+            "This cursor belongs to an event log that a restored backup has replaced. Send `since` with a time instead."
+        )
+    return position
+
+
+async def _select_source(
+    tx: Transaction, principal: Principal, webhook_id: str, request: ReplayRequest
+) -> tuple[Webhook, _ReplaySource]:
+    webhook = await get_own_webhook(tx, principal, webhook_id)
+    match request:
+        case ReplayRequest(since=datetime() as since, cursor=None, only_dead=False):
+            return webhook, _EventLogSource(LogPosition(await tx.event_log.last_seq_before(webhook.principal, since)))
+        case ReplayRequest(since=None, cursor=str() as cursor, only_dead=False):
+            return webhook, _EventLogSource(await _require_known_position(tx, webhook.principal, cursor))
+        case ReplayRequest(since=None, cursor=None, only_dead=True):
+            return webhook, _DeadDeliverySource()
+        case _:
+            raise InvalidRequest("Send exactly one of these: since, cursor, or dead: true.")

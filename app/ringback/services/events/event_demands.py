@@ -1,0 +1,91 @@
+"""Stores a principal's demand for events that are recorded only while somebody wants them.
+
+    event_types       demands for the events of upstreams
+    change_demands    demands for changes of upstreams
+
+A demand is stored, because the node that follows the upstream may be another one. Each poll renews it; most find it renewed.
+"""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Final
+
+from ringback.domain.errors import QuotaExceeded
+from ringback.domain.event_types import DEMAND_SECONDS, EventDemand, split_name
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Caller
+from ringback.services.access.api_keys import require_held_key
+
+DEMANDS_MAX: Final = 256
+"""Different demands of one principal, each with a name and arguments. Each may be a request that stays open at an upstream."""
+UPSTREAM_DEMANDS_MAX: Final = 64
+"""Different names and arguments that all principals together demand of one upstream. Each may be a request that stays open."""
+PRINCIPAL_SHARE_MAX: Final = 32
+"""Of those 64, how many one principal may demand: half, so that no principal uses up an upstream for all others."""
+
+RequireRoom = Callable[[Transaction, EventDemand], Awaitable[None]]
+"""Raises `QuotaExceeded` if the upstream has no room for a demand that begins."""
+
+
+async def renew_demand(
+    store: Store, caller: Caller, demand: EventDemand, *, topic: str, require_room: RequireRoom
+) -> EventDemand | None:
+    """Store the demand, unless less than half of its time is over. Return what was stored before.
+
+    Notifies `topic` if the demand begins. Raises `QuotaExceeded`.
+    """
+    known = await store.read(lambda tx: _read_stored(tx, demand))
+    if known is None or known.polled_until < demand.polled_until - timedelta(seconds=DEMAND_SECONDS / 2):
+        await store.write_for(
+            caller.principal, lambda tx: _save(tx, caller, demand, topic=topic, require_room=require_room)
+        )
+    return known
+
+
+async def require_room_to_follow(tx: Transaction, demand: EventDemand) -> None:
+    """The service follows each name with arguments once at the upstream, for all principals that demand it."""
+    upstream = split_name(demand.event_name)[0] or ""
+    demanded = await tx.event_demands.list_of_upstream(upstream, demand.principal, now=tx.now())
+    own = {(each.event_name, each.topic) for each in demanded if each.is_own}
+    known = {(each.event_name, each.topic) for each in demanded}
+    wanted = (demand.event_name, demand.topic)
+    if wanted not in own and len(own) >= PRINCIPAL_SHARE_MAX:
+        raise demand_quota_exceeded(
+            "upstream_events",
+            PRINCIPAL_SHARE_MAX,
+            "Unsubscribe from some events of this upstream, or use fewer different arguments.",
+        )
+    if wanted not in known and len(known) >= UPSTREAM_DEMANDS_MAX:
+        raise demand_quota_exceeded(
+            "events_of_upstream",
+            UPSTREAM_DEMANDS_MAX,
+            "All principals share it. Try again later, or without arguments.",
+        )
+
+
+def demand_quota_exceeded(quota: str, limit: int, advice: str) -> QuotaExceeded:
+    return QuotaExceeded(
+        f"The quota '{quota}' of {limit} is used up. {advice}",
+        retry_after_seconds=int(DEMAND_SECONDS),
+        quota=quota,
+        limit=limit,
+    )
+
+
+async def _save(tx: Transaction, caller: Caller, demand: EventDemand, *, topic: str, require_room: RequireRoom) -> None:
+    """The log's lock makes two new demands of a principal at once count one after the other."""
+    await require_held_key(tx, caller)
+    await tx.event_log.get_head(demand.principal, lock=True)
+    known = await _read_stored(tx, demand)
+    if known is None and await tx.event_demands.count_of_principal(demand.principal) >= DEMANDS_MAX:
+        raise demand_quota_exceeded(
+            "event_demands", DEMANDS_MAX, "Poll or subscribe to fewer event types, or with fewer arguments."
+        )
+    if known is None or known.polled_until <= tx.now():  # the row of an ended demand stays for up to a minute
+        await require_room(tx, demand)
+        tx.notify(topic)
+    await tx.event_demands.save(demand)
+
+
+async def _read_stored(tx: Transaction, demand: EventDemand) -> EventDemand | None:
+    return await tx.event_demands.get(demand.principal, demand.event_name, demand.topic)

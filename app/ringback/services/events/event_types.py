@@ -1,0 +1,317 @@
+"""The types of events that a caller can subscribe to besides Ringback's own, and the demand for those of upstreams.
+
+`domain.event_types` explains their names. A principal declares the types that it publishes, or publishes an event of a new
+name, which declares it. So a webhook for a misspelled name is refused.
+"""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, Protocol
+
+from ringback.domain import jsontext
+from ringback.domain.clock import Clock, seconds
+from ringback.domain.cursor import decode_log_position
+from ringback.domain.errors import InvalidCursor, InvalidRequest, NotFound, QuotaExceeded
+from ringback.domain.event_types import (
+    DEMAND_SECONDS,
+    DEMANDS_TOPIC,
+    FOLLOWED_TOPIC,
+    EventDemand,
+    EventFollowing,
+    EventType,
+    PublishedEventType,
+    arguments_topic,
+    is_own_name,
+    is_publishable_name,
+    split_name,
+)
+from ringback.domain.payload_changes import find_incompatible_change
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Caller, Principal, Scope
+from ringback.services.access.api_keys import require_held_key
+from ringback.services.audit import record_own_change
+from ringback.services.events.event_demands import renew_demand, require_room_to_follow
+from ringback.services.lifecycle import Lifecycle
+from ringback.services.long_polling import poll_until
+from ringback.suggestions import suggest_name
+
+log = logging.getLogger(__name__)
+
+PUBLISHED_TYPES_MAX: Final = 100
+"""Types that one principal can declare: more than an application has. Each is a row that events/list returns."""
+FOLLOW_WAIT_SECONDS: Final = 5.0
+"""How long a new demand waits until the upstream is asked. A subscriber without a cursor misses what happens before that."""
+SCHEMA_BYTES_MAX: Final = 64 * 1024
+"""As for the `data` of an event."""
+ANY_OBJECT: Final = {"type": "object"}
+"""The schema of a type that was declared without one."""
+
+
+class UpstreamEventTypes(Protocol):
+    """The types that upstreams listed last. Only `refresh_event_types` sends requests."""
+
+    async def refresh_event_types(self, upstream: str | None) -> None:
+        """List again what is older than some minutes, at the upstreams that are connected now."""
+        ...
+
+    def list_event_types(self, upstream: str | None) -> Sequence[EventType]:
+        """Those of one upstream, or of all upstreams."""
+        ...
+
+    def find_event_type(self, name: str) -> EventType | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTypeDeclaration:
+    name: str
+    description: str | None = None
+    payload_schema: Any = None
+
+
+class DeclaredType(NamedTuple):
+    event_type: PublishedEventType
+    warning: str | None
+    """What subscribers must know, because the schema has changed otherwise than by addition."""
+
+
+class DeclaredPayload(NamedTuple):
+    """The data of an event, and the schema that its type declares for it."""
+
+    schema: Mapping[str, Any]
+    data: Mapping[str, Any]
+    place: Sequence[str | int] = ("data",)
+    """Where the data is in the request."""
+
+
+class PayloadSchemas(Protocol):
+    """Validates data of events against JSON Schemas, in bounded time."""
+
+    def find_schema_error(self, schema: Mapping[str, Any]) -> str | None:
+        """Why a schema cannot be declared; None if it can."""
+        ...
+
+    def find_errors(self, payloads: Sequence[DeclaredPayload]) -> Sequence[Mapping[str, str]]:
+        """The first errors, each with `pointer` and `detail`. Data that takes too many steps to check has none."""
+        ...
+
+
+class DemandedEvents(NamedTuple):
+    topic: str | None
+    """The topic of these events in the log."""
+    is_new: bool
+    """Whether the principal had no demand for them before. The log then lacks what happened before."""
+    gap_seq: int = 0
+    """The place in the log at which the upstream had last lost events."""
+
+    def has_missed_events(self, cursor: str | None) -> bool:
+        """Whether events after this cursor are missing in the log. A reader without a cursor begins now."""
+        if cursor is None:
+            return False
+        try:
+            return self.is_new or decode_log_position(cursor).seq < self.gap_seq
+        except InvalidCursor:
+            return False  # the read of the log reports it
+
+
+class EventTypes:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        lifecycle: Lifecycle,
+        catalog: UpstreamEventTypes,
+        payload_schemas: PayloadSchemas,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._lifecycle = lifecycle
+        self._catalog = catalog
+        self._payload_schemas = payload_schemas
+
+    # -- types --
+
+    async def list_event_types(self, caller: Caller, upstream: str | None = None) -> Sequence[EventType]:
+        """The types of the upstream, or of all upstreams and those that the principal publishes, which the caller may use."""
+        await self._catalog.refresh_event_types(upstream)
+        listed = [each for each in self._catalog.list_event_types(upstream) if _may_use(caller, each)]
+        if upstream is not None:
+            return listed
+        published = await self._store.read(lambda tx: tx.event_types.list_of_principal(caller.principal))
+        return [*listed, *(each.to_event_type() for each in published)]
+
+    async def find_event_type(self, caller: Caller, name: str) -> EventType | None:
+        """None for an unknown name, and for a type of an upstream that the caller may not use."""
+        if split_name(name)[0] is not None:
+            found = self._catalog.find_event_type(name)
+            return found if found is not None and _may_use(caller, found) else None
+        published = await self._store.read(lambda tx: tx.event_types.get(caller.principal, name))
+        return None if published is None else published.to_event_type()
+
+    async def declare_event_type(self, caller: Caller, declaration: EventTypeDeclaration) -> DeclaredType:
+        """Declare the type, or replace its description and its schema."""
+        require_publisher(caller)
+        require_publishable(declaration.name)
+        self._check_payload_schema(declaration.payload_schema)
+
+        async def save(tx: Transaction) -> DeclaredType:
+            await require_held_key(tx, caller)
+            known = await tx.event_types.get(caller.principal, declaration.name)
+            declared = await save_event_type(tx, caller.principal, declaration)
+            await record_own_change(tx, caller, "declare_event_type", declared.name)
+            return DeclaredType(declared, _warn_of_change(known, declared))
+
+        return await self._store.write_for(caller.principal, save)
+
+    def _check_payload_schema(self, schema: Any) -> None:
+        if len(jsontext.dumps(schema)) > SCHEMA_BYTES_MAX:
+            raise InvalidRequest(f"payload_schema: it has more than {SCHEMA_BYTES_MAX} bytes.")
+        if schema is not None and (error := self._payload_schemas.find_schema_error(schema)) is not None:
+            raise InvalidRequest(f"payload_schema: it is no JSON Schema that can be checked: {error}.")
+
+    async def remove_event_type(self, caller: Caller, name: str) -> None:
+        """Remove the declaration. Its events and webhooks stay; the next published event declares it again."""
+        require_publisher(caller)
+
+        async def remove(tx: Transaction) -> None:
+            if not await tx.event_types.remove(caller.principal, name):
+                raise NotFound("You have declared no event type of this name. List yours: GET /v1/event-types")
+            await record_own_change(tx, caller, "remove_event_type", name)
+
+        await self._store.write_for(caller.principal, remove)
+
+    # -- subscriptions --
+
+    async def check_event_names(self, caller: Caller, names: Collection[str]) -> None:
+        """Raise `InvalidRequest` for a name that the caller can receive no event of."""
+        external = [name for name in sorted(names) if not is_own_name(name)]
+        for name in external:
+            if await self.find_event_type(caller, name) is None:
+                known = [each.name for each in await self.list_event_types(caller)]
+                raise InvalidRequest(_describe_unknown(name, known))
+
+    async def demand_upstream_events(self, caller: Caller, names: Collection[str]) -> None:
+        """Demand the events of those of these names that are an upstream's, without arguments."""
+        for name in sorted(names):
+            event_type = await self.find_event_type(caller, name) if split_name(name)[0] is not None else None
+            if event_type is not None:
+                await self.demand_events(caller, event_type, "{}")
+
+    async def demand_events(self, caller: Caller, event_type: EventType, canonical_arguments: str) -> DemandedEvents:
+        """Make the upstream's events of this type, for these arguments, arrive in the log.
+
+        The demand lasts for `DEMAND_SECONDS`, and after that as long as a webhook with this event and topic exists. It is
+        stored, because another node may follow the upstream, and because a restart must not lose events between two polls.
+        Waits until the upstream is asked, `FOLLOW_WAIT_SECONDS` at most. `canonical_arguments` are JSON in the form of
+        RFC 8785. Raises `QuotaExceeded`.
+        """
+        if event_type.upstream is None:
+            return DemandedEvents(None, is_new=False)
+        return await self._demand(caller, event_type.name, canonical_arguments)
+
+    async def renew_upstream_demands(self, caller: Caller, names: Collection[str]) -> None:
+        """As `demand_upstream_events`, for names that were checked before: the upstream may be away now."""
+        for name in sorted(names):
+            upstream, _ = split_name(name)
+            if upstream is not None and caller.may_use_upstream(upstream):
+                await self._demand(caller, name, "{}")
+
+    async def _demand(self, caller: Caller, name: str, canonical_arguments: str) -> DemandedEvents:
+        topic = arguments_topic(canonical_arguments)
+        demand = EventDemand(
+            principal=caller.principal,
+            event_name=name,
+            topic=topic or "",
+            arguments=jsontext.loads(canonical_arguments),
+            polled_until=self._clock.now() + seconds(DEMAND_SECONDS),
+        )
+        known = await renew_demand(
+            self._store, caller, demand, topic=DEMANDS_TOPIC, require_room=require_room_to_follow
+        )
+        await self._wait_until_followed(demand)
+        is_new = known is None or known.polled_until < self._clock.now()
+        return DemandedEvents(topic, is_new=is_new, gap_seq=0 if known is None else known.gap_seq)
+
+    async def _wait_until_followed(self, demand: EventDemand) -> None:
+        async def read(tx: Transaction) -> EventFollowing | None:
+            return await tx.event_followings.get(demand.event_name, demand.topic)
+
+        await poll_until(
+            lambda: self._store.read(read),
+            lambda following: following is not None,
+            signals=self._store.signals,
+            topics=[FOLLOWED_TOPIC],
+            wait_seconds=FOLLOW_WAIT_SECONDS,
+            clock=self._clock,
+            lifecycle=self._lifecycle,
+        )
+
+
+async def save_event_type(
+    tx: Transaction, principal: Principal, declaration: EventTypeDeclaration, *, replaces: bool = True
+) -> PublishedEventType:
+    """Raises `QuotaExceeded` for a new type above `PUBLISHED_TYPES_MAX`."""
+    known = await tx.event_types.get(principal, declaration.name)
+    if known is not None and not replaces:
+        return known
+    if known is None:
+        await tx.event_log.get_head(principal, lock=True)  # two new types at once are counted one after the other
+        if len(await tx.event_types.list_of_principal(principal)) >= PUBLISHED_TYPES_MAX:
+            raise QuotaExceeded(
+                f"You have declared {PUBLISHED_TYPES_MAX} event types. Remove one: DELETE /v1/event-types/NAME",
+                retry_after_seconds=60,
+                quota="event_types",
+                limit=PUBLISHED_TYPES_MAX,
+            )
+    saved = PublishedEventType(
+        principal=principal,
+        name=declaration.name,
+        description=declaration.description or f"An event '{declaration.name}' was published.",
+        payload_schema=ANY_OBJECT if declaration.payload_schema is None else declaration.payload_schema,
+        created_at=tx.now(),
+        updated_at=tx.now(),
+    )
+    if known is not None:
+        saved = replace(saved, created_at=known.created_at)
+    await tx.event_types.save(saved)
+    return saved
+
+
+def _warn_of_change(known: PublishedEventType | None, declared: PublishedEventType) -> str | None:
+    """None for a new type, and for one that had no schema of its own."""
+    if known is None or known.payload_schema == ANY_OBJECT:
+        return None
+    change = find_incompatible_change(known.payload_schema, declared.payload_schema)
+    if change is None:
+        return None
+    return (
+        f"payload_schema has changed otherwise than by addition: {change}. Subscribers and kept events have the older one. "
+        "Declare an incompatible schema under a new name."
+    )
+
+
+def require_publisher(caller: Caller) -> None:
+    """Raise `Forbidden` unless the caller starts calls or reports them."""
+    if Scope.ADOPT not in caller.scopes:
+        caller.require_scope(Scope.CALLS)
+
+
+def require_publishable(name: str) -> None:
+    """Raise `InvalidRequest` for a name that is not free for events of clients."""
+    if not is_publishable_name(name):
+        raise InvalidRequest(
+            "name: use lower-case words with dots, such as order.paid, of a-z, 0-9, _ and -. Names that begin with call., "
+            "upstream., webhook., ringback. or mcp. are not free."
+        )
+
+
+def _may_use(caller: Caller, event_type: EventType) -> bool:
+    return event_type.upstream is None or caller.may_use_upstream(event_type.upstream)
+
+
+def _describe_unknown(name: str, known: Sequence[str]) -> str:
+    hint = suggest_name(name, known)
+    if split_name(name)[0] is not None:
+        return f"events: no upstream of yours offers '{name}'.{hint} List the types: GET /v1/event-types"
+    return f"events: you have no event type '{name}'.{hint} Declare it: PUT /v1/event-types/{name}"

@@ -1,0 +1,253 @@
+"""Quotas: limits for each principal, so that one principal cannot use up the service.
+
+Rows are counted in the transaction that would add one, so concurrent requests cannot exceed a quota, on whichever node. Results
+are counted when they are stored: a limit on result bytes is exceeded by the results of the calls that run by then. Streams,
+bulk requests and the rate of starts are counted in this process; each node counts for itself.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from ringback.domain.clock import Clock
+from ringback.domain.errors import QuotaExceeded
+from ringback.domain.event_subscriptions import EventSubscription
+from ringback.domain.ids import KeyId
+from ringback.domain.ports import Transaction
+from ringback.domain.principal import Principal
+from ringback.domain.rate_limiter import RateLimit, RateLimiter, TokenBucket
+from ringback.services.limits.pacing import BatchPace
+
+K = TypeVar("K")
+
+OPEN_CALLS_UNLOCKED: Final = 1_000
+"""The last open calls of a quota are counted one unit after the other. Before them units count at the same time: so many calls
+would have to start while one unit runs, for some milliseconds, to exceed the quota."""
+BACKGROUND_START_CALLS_MAX: Final = 1_000
+"""A principal with this many open calls starts its next ones as background work (`ringback.admission`)."""
+BACKGROUND_START_SHARE_DIVISOR: Final = 2
+"""Or with this share of its quota, if that is less."""
+ROW_QUOTA_RETRY_AFTER_SECONDS: Final = 30
+"""The time at which rows are deleted is unknown. 30 s keeps both the wait and the number of retries small."""
+BULK_REQUEST_RETRY_AFTER_SECONDS: Final = 5
+"""A bulk request of a thousand rows takes a second or two."""
+STREAM_RETRY_AFTER_SECONDS: Final = 5
+"""The service notices a lost stream at its next frame, at the latest after a heartbeat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quotas:
+    """The limits of one principal. The defaults fit a busy agent back end; reaching one usually means a bug."""
+
+    open_calls: int = 10_000
+    """Queued and running calls: the number that one process is designed to hold for all principals together."""
+    result_bytes: int = 1024**3
+    """Bytes of stored results. A result is never refused; above the limit, new calls are."""
+    webhooks: int = 1_000
+    """Registered webhooks. The callback of a call ends with its call, so `open_calls` limits callbacks."""
+    subscriptions: int = 10_000
+    """Live event subscriptions of MCP clients. Some clients subscribe with a new URL each time and never unsubscribe; what they
+    leave behind ends within a day."""
+    streams: int = 100
+    starts_per_minute: int = 60_000
+    """Requests that start work: calls, tests, replays. Only a runaway loop sends a thousand per second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyLimits:
+    """The limits of one API key, within the quotas of its principal. None: no limit of its own."""
+
+    streams: int | None = None
+    starts_per_minute: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaOverrides:
+    """The quotas of single principals and keys, in the place of the service's defaults."""
+
+    principals: Mapping[Principal, Quotas] = field(default_factory=dict[Principal, Quotas])
+    keys: Mapping[KeyId, KeyLimits] = field(default_factory=dict[KeyId, KeyLimits])
+
+
+_NO_LIMITS: Final = KeyLimits()
+
+
+class QuotaEnforcer:
+    def __init__(self, quotas: Quotas, *, clock: Clock, overrides: QuotaOverrides | None = None) -> None:
+        """`quotas` are those of every principal without an override."""
+        self._quotas = quotas
+        self._overrides = overrides or QuotaOverrides()
+        self._clock = clock
+        self._starts: RateLimiter[Principal] = RateLimiter()
+        self._key_starts: RateLimiter[KeyId] = RateLimiter()
+        self._streams: Counter[Principal] = Counter()
+        self._key_streams: Counter[KeyId] = Counter()
+        self._bulk_requests: Counter[Principal] = Counter()
+        self._with_many_calls: set[Principal] = set()
+        """Principals whose last start found so many open calls that the next one is background work."""
+
+    def replace_overrides(self, overrides: QuotaOverrides) -> None:
+        """They apply from now on, to what is used already as well."""
+        self._overrides = overrides
+
+    def get_quotas(self, principal: Principal) -> Quotas:
+        return self._overrides.principals.get(principal, self._quotas)
+
+    def get_key_limits(self, key_id: KeyId | None) -> KeyLimits:
+        return _NO_LIMITS if key_id is None else self._overrides.keys.get(key_id, _NO_LIMITS)
+
+    async def require_call_quota(self, tx: Transaction, principal: Principal, *, count: int = 1) -> None:
+        """Raise `QuotaExceeded` unless `count` more calls and their results fit into the quotas."""
+        quotas = self.get_quotas(principal)
+        used = await tx.usage.get_usage(principal)
+        self._note_open_calls(principal, used.open_calls, quotas.open_calls)
+        if used.open_calls + count > quotas.open_calls - OPEN_CALLS_UNLOCKED:
+            used = await tx.usage.get_usage(principal, lock=True)
+        if used.open_calls + count > quotas.open_calls:
+            raise _quota_exceeded("open_calls", quotas.open_calls, "Wait until calls end, or cancel calls.")
+        if count and used.result_bytes >= quotas.result_bytes:
+            raise _quota_exceeded("result_bytes", quotas.result_bytes, "Stored results are deleted when they expire.")
+
+    def has_many_open_calls(self, principal: Principal) -> bool:
+        """Whether the principal had many open calls at its last start in this process.
+
+        A start that finds no room is one of them: it waits for the ends that make room, if the service is about to write them.
+        With priority, the refused starts of 64 clients delayed the ends, which more than doubled without it (measured).
+        """
+        return principal in self._with_many_calls
+
+    def _note_open_calls(self, principal: Principal, count: int, limit: int) -> None:
+        share = max(1, limit // BACKGROUND_START_SHARE_DIVISOR)
+        if count >= min(BACKGROUND_START_CALLS_MAX, share):
+            self._with_many_calls.add(principal)
+        else:
+            self._with_many_calls.discard(principal)
+
+    async def require_webhook_quota(self, tx: Transaction, principal: Principal) -> None:
+        limit = self.get_quotas(principal).webhooks
+        if await tx.usage.count_webhooks(principal, limit=limit) >= limit:
+            raise _quota_exceeded("webhooks", limit, "Remove webhooks: DELETE /v1/webhooks/{id}")
+
+    async def require_event_subscription_quota(
+        self, tx: Transaction, principal: Principal, subscription: EventSubscription | None
+    ) -> None:
+        """`subscription` is the row with the same key. One that has not ended is counted already: its client renews it."""
+        if subscription is not None and subscription.ended_at is None:
+            return
+        limit = self.get_quotas(principal).subscriptions
+        if await tx.subscriptions.count_live(principal) >= limit:
+            raise _quota_exceeded("subscriptions", limit, "Unsubscribe from events, or let subscriptions expire.")
+
+    def acquire_start(self, principal: Principal, *, key_id: KeyId | None = None, count: int = 1) -> None:
+        """Use `count` starts, or raise `QuotaExceeded` with the seconds until as many are free."""
+        now = self._clock.monotonic()
+        limit, key_limit = self.get_quotas(principal).starts_per_minute, self.get_key_limits(key_id).starts_per_minute
+        buckets = [(_get_start_bucket(self._starts, principal, limit, now), limit, "starts_per_minute")]
+        if key_id is not None and key_limit is not None:
+            key_bucket = _get_start_bucket(self._key_starts, key_id, key_limit, now)
+            buckets.append((key_bucket, key_limit, "key_starts_per_minute"))
+        for bucket, most, quota in buckets:
+            _require_starts(bucket, most, quota, now=now, count=count)
+        for bucket, _, _ in buckets:
+            bucket.consume_permit(now, count)
+
+    def count_free_starts(self, principal: Principal) -> int:
+        """The starts that the principal may use at once."""
+        now = self._clock.monotonic()
+        limit = self.get_quotas(principal).starts_per_minute
+        return _get_start_bucket(self._starts, principal, limit, now).available_permits(now)
+
+    def count_free_key_starts(self, key_id: KeyId, limit: int) -> int:
+        now = self._clock.monotonic()
+        return _get_start_bucket(self._key_starts, key_id, limit, now).available_permits(now)
+
+    @contextmanager
+    def open_stream(self, principal: Principal, *, key_id: KeyId | None = None) -> Generator[None]:
+        """Count one stream of the principal, and of its key, until the context ends."""
+        _require_stream("streams", self._streams[principal], self.get_quotas(principal).streams)
+        key_limit = self.get_key_limits(key_id).streams
+        if key_id is not None and key_limit is not None:
+            _require_stream("key_streams", self._key_streams[key_id], key_limit)
+        with _counting(self._streams, principal):
+            if key_id is None:
+                yield
+                return
+            with _counting(self._key_streams, key_id):
+                yield
+
+    @contextmanager
+    def open_bulk_request(self, principal: Principal) -> Generator[None]:
+        """Count a redelivery or cancellation by filter until the context ends. A principal has at most one at a time.
+
+        Two that overlap select the same rows: each would wait for the locks of the other, and both hold connections meanwhile.
+        """
+        if self._bulk_requests[principal]:
+            raise QuotaExceeded(
+                "Another bulk request of yours (a redelivery or cancellation by filter) has not ended. Nothing was done. Wait "
+                "for its response, then send this one.",
+                retry_after_seconds=BULK_REQUEST_RETRY_AFTER_SECONDS,
+                quota="bulk_requests",
+                limit=1,
+            )
+        with _counting(self._bulk_requests, principal):
+            yield
+
+    def pace_batches(self) -> BatchPace:
+        """The pace of one request that has many batches."""
+        return BatchPace(self._clock)
+
+    def count_streams(self, principal: Principal) -> int:
+        return self._streams[principal]
+
+    def count_key_streams(self, key_id: KeyId) -> int:
+        return self._key_streams[key_id]
+
+    @property
+    def rate_limiter_count(self) -> int:
+        return len(self._starts)
+
+    @property
+    def open_stream_count(self) -> int:
+        return self._streams.total()
+
+
+def _get_start_bucket(limiter: RateLimiter[K], owner: K, limit: int, now: float) -> TokenBucket:
+    return limiter.get_bucket(owner, RateLimit(per_second=limit / 60, burst=limit), now=now)
+
+
+def _require_starts(bucket: TokenBucket, limit: int, quota: str, *, now: float, count: int) -> None:
+    """Raise `QuotaExceeded` unless `count` starts are free. Uses none."""
+    if count > limit:
+        raise _quota_exceeded(quota, limit, f"Start fewer than {count} calls in one request.")
+    if (wait := bucket.wait_seconds(now, count)) > 0:
+        raise _quota_exceeded(quota, limit, "Send fewer starts per minute.", retry_after_seconds=math.ceil(wait))
+
+
+def _require_stream(quota: str, used: int, limit: int) -> None:
+    if used >= limit:
+        raise _quota_exceeded(quota, limit, "Close a stream first.", retry_after_seconds=STREAM_RETRY_AFTER_SECONDS)
+
+
+@contextmanager
+def _counting(counts: Counter[K], owner: K) -> Generator[None]:
+    counts[owner] += 1
+    try:
+        yield
+    finally:
+        counts[owner] -= 1
+        if not counts[owner]:
+            del counts[owner]
+
+
+def _quota_exceeded(
+    quota: str, limit: int, advice: str, *, retry_after_seconds: int = ROW_QUOTA_RETRY_AFTER_SECONDS
+) -> QuotaExceeded:
+    return QuotaExceeded(
+        f"Your quota '{quota}' of {limit} is used up. Nothing was done. {advice}",
+        retry_after_seconds=retry_after_seconds,
+        quota=quota,
+        limit=limit,
+    )

@@ -1,0 +1,49 @@
+"""Reads the configuration of upstreams again, for an operator or a signal, and lets the calls go on that it unblocks."""
+
+from ringback.domain.errors import Forbidden
+from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Caller, Scope
+from ringback.domain.signals import CALL_QUEUED_TOPIC
+from ringback.domain.upstreams import Reloaded, ToolCatalog, UpstreamConfiguration
+from ringback.services.audit import record_change
+from ringback.services.logins.login_waits import resume_orphans
+from ringback.services.logins.unused_logins import mark_unused_logins
+
+
+class UpstreamReloads:
+    def __init__(self, *, store: Store, configuration: UpstreamConfiguration, catalog: ToolCatalog) -> None:
+        self._store = store
+        self._configuration = configuration
+        self._catalog = catalog
+
+    async def reload_upstreams(self, caller: Caller | None = None) -> Reloaded:
+        """Read the configuration of upstreams again. A caller needs the scope `admin`; None stands for the process itself.
+
+        Raises `InvalidConfiguration`, and then changes nothing; `Forbidden` for a key that may use only some upstreams.
+        """
+        if caller is not None:
+            caller.require_scope(Scope.ADMIN)
+            if caller.upstreams is not None:
+                raise Forbidden("Your key may use only some upstreams, and the configuration is that of all of them.")
+        reloaded = self._configuration.reload_configuration()
+        await self.resume_waiting_calls()
+        if caller is not None:
+            await self._store.write_for(caller.principal, lambda tx: record_change(tx, caller, "reload_upstreams"))
+        return reloaded
+
+    async def resume_waiting_calls(self) -> None:
+        """Let the calls go on that the present configuration unblocks. Call it also at the start, when it may be a new one.
+
+        Calls of an upstream that is configured again are in the queue. Calls that wait for a login that is not used any more
+        are queued by the janitor. Tokens for an upstream that is not configured any more are removed after a while.
+        """
+        credentials = {each.name: each.credentials for each in self._catalog.list_upstreams()}
+        skipped = {each.name for each in self._catalog.list_skipped()}
+
+        async def resume(tx: Transaction) -> None:
+            for upstream, of_upstream in credentials.items():
+                await resume_orphans(tx, upstream, of_upstream)
+            await mark_unused_logins(tx, credentials.keys() | skipped)
+            tx.notify(CALL_QUEUED_TOPIC)
+
+        await self._store.write(resume)
