@@ -10,7 +10,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from ringback.api.context import Services, get_config
 from ringback.api.http_errors import MalformedJson, UnsupportedMediaType
-from ringback.api.strict_queries import find_query_rules, require_strict_query
+from ringback.api.strict_queries import find_query_rules, require_strict_query, require_utf8_url
 from ringback.domain import jsontext
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import Caller
@@ -60,6 +60,7 @@ class AuthenticatedRoute(APIRoute):
 
         async def handle_authenticated(request: Request) -> Response:
             request.state.caller = await authenticate_request(request)
+            require_utf8_url(request.scope)
             if "principal" in request.query_params and "principal" not in rules:
                 raise InvalidRequest("This operation acts for the owner of the key only. Leave out `principal`.")
             require_strict_query(rules, request.query_params.multi_items())

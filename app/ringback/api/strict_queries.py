@@ -1,7 +1,8 @@
-"""Checks the query of a request before pydantic converts it: numbers as JSON writes them, and no parameter twice.
+"""Checks the URL of a request before pydantic converts it: UTF-8, numbers as JSON writes them, and no parameter twice.
 
-Pydantic reads `1_0`, `+2` and `2.0` as integers, and of a repeated parameter it takes the last value. A proxy in front of
-Ringback could read another number, or the first value.
+Starlette replaces bytes that are not UTF-8 with U+FFFD, so the request would be about another id or session. Pydantic reads
+`1_0`, `+2` and `2.0` as integers, and of a repeated parameter it takes the last value. A proxy in front of Ringback could read
+another number, or the first value.
 """
 
 import re
@@ -10,10 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin
+from urllib.parse import unquote_to_bytes
 
 from fastapi.dependencies.models import Dependant
 from pydantic.fields import FieldInfo
+from starlette.types import Scope
 
+from ringback.api.http_errors import MalformedRequest
 from ringback.domain.errors import InvalidRequest
 
 _INTEGER: Final = re.compile(r"-?[0-9]+")
@@ -40,6 +44,25 @@ def find_query_rules(dependant: Dependant) -> dict[str, QueryRule]:
         if not members:
             rules[parameter.alias] = _make_rule(parameter.field_info.annotation)
     return rules
+
+
+def require_utf8_url(scope: Scope) -> None:
+    """Raise `MalformedRequest` if the path or the query has bytes that are not UTF-8."""
+    for place, encoded in (("path", scope.get("raw_path") or b""), ("query", scope["query_string"])):
+        if not _is_utf8(encoded):
+            raise MalformedRequest(
+                f"The {place} of the URL has bytes that are not UTF-8. Encode its text as UTF-8, then percent-encode it."
+            )
+
+
+def _is_utf8(encoded: bytes) -> bool:
+    if b"%" not in encoded and encoded.isascii():
+        return True
+    try:
+        unquote_to_bytes(encoded).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def require_strict_query(rules: Mapping[str, QueryRule], parameters: Iterable[tuple[str, str]]) -> None:

@@ -72,6 +72,7 @@ class MessageIds(StrEnum):
 
 
 SUBSCRIPTION_ID_PREFIX: Final = "sub_"
+WEBHOOK_ID_PREFIX: Final = "wh_"
 """Ids of webhooks that MCP clients registered with events/subscribe."""
 DESCRIPTION_LENGTH_MAX: Final = 500
 """Characters in a webhook's description: a few sentences."""

@@ -51,6 +51,9 @@ class _Kept:
     secret: str = field(repr=False)
     refresh_at: datetime | None
     failures: int = 0
+    offered_secret: str | None = field(default=None, repr=False)
+    """The new secret of refreshes that have failed. The server may sign with it, or with `secret`. The next refresh offers it
+    again, because the registry accepts only the newest secrets of a subscription."""
 
 
 class EventSubscriber:
@@ -115,8 +118,10 @@ class EventSubscriber:
 
     async def _refresh(self, kept: _Kept, *, new_secret: bool) -> EventSubscription:
         subscription_id = kept.subscription.id
-        secret = generate_secret(self._random_bytes(SECRET_BYTES)) if new_secret else kept.secret
+        secret = kept.secret
         if new_secret:
+            secret = kept.offered_secret or generate_secret(self._random_bytes(SECRET_BYTES))
+            kept.offered_secret = secret
             self.registry.bind(subscription_id, secret)  # the server may sign with it before its response arrives
         known = kept.subscription
         cursor = self.registry.read_cursor(subscription_id) or known.cursor

@@ -31,6 +31,7 @@ from ringback.receiver.handling import (
     ReceivedMessage,
 )
 from ringback.receiver.inbox_file import InboxFull, StoredBody
+from ringback.receiver.inbox_writer import InboxClosed
 from ringback.receiver.outcomes import ResultNotIncluded
 from ringback.receiver.sqlite_inbox import SQLiteInbox
 from ringback.receiver.turns import HandlerTurns
@@ -73,6 +74,7 @@ class InboxHandling:
         self._sleep = sleep
         self._lanes: dict[str, deque[int]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._stores: set[asyncio.Task[None]] = set()
         self._running = 0
         self._none_runs = asyncio.Event()
         self._none_runs.set()
@@ -95,6 +97,8 @@ class InboxHandling:
         self._is_open = False
         try:
             await self._end_tasks()
+            if self._stores:  # their senders wait for the acknowledgement
+                await asyncio.wait(self._stores)
             await self._drop_forgotten()
         finally:  # also after a cancellation or on a full disk: an inbox that stays open cannot be opened again
             await self._inbox.close()
@@ -103,7 +107,7 @@ class InboxHandling:
         """Store the message. A sender that disconnects meanwhile does not undo it, so the task is not the sender's."""
         if not self._is_open:
             raise NotReady(reason="The receiver is stopping.")
-        await asyncio.shield(self._spawn(self._store(message)))
+        await asyncio.shield(_spawn_in(self._stores, self._store(message)))
 
     def forget_waitable(self, number: int) -> None:
         """Drop the body, with all others that are dropped until the task runs; while closed, at the next `open`."""
@@ -155,7 +159,9 @@ class InboxHandling:
         except sqlite3.Error:
             log.exception("Message %s cannot be stored", message.message_id)
             raise NoRoom(FULL_RETRY_SECONDS, reason="The receiver's inbox cannot be written.") from None
-        if number is not None:
+        except InboxClosed:  # the end was cancelled, and so has not waited for this message
+            raise NotReady(reason="The receiver is stopping.") from None
+        if number is not None and self._is_open:
             self._enqueue(order_key, number)
 
     def _enqueue(self, order_key: str, number: int) -> None:
@@ -260,10 +266,14 @@ class InboxHandling:
                 self._none_runs.set()
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return _spawn_in(self._tasks, work)
+
+
+def _spawn_in(tasks: set[asyncio.Task[Any]], work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    task = asyncio.create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
 
 
 def _log_failed_lane(order_key: str, task: asyncio.Task[None]) -> None:

@@ -1,11 +1,9 @@
 """Runs an inbox's file in a thread of its own, and commits together what is written at the same time."""
 
 import asyncio
-import sqlite3
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -15,6 +13,10 @@ COMMITTED_TOGETHER_MAX: Final = 64
 """Writes in one commit: 18 MB of the largest bodies, and more than Ringback's 32 attempts at once."""
 
 T = TypeVar("T")
+
+
+class InboxClosed(RuntimeError):
+    """The inbox is closed, or is being closed."""
 
 
 class InboxWriter:
@@ -27,12 +29,14 @@ class InboxWriter:
         self._writes: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._writes_wait = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._is_closing = False
 
     async def open(self, *, now: float) -> None:
         """Open the file, and forget what is too old. Raises what `open_file` raises."""
         if self._thread is not None:
             raise RuntimeError("This inbox is open already: each ReceiverApp needs an inbox of its own.")
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ringback-inbox")  # one: SQLite has one writer
+        self._is_closing = False
         try:
             self._file = await self._run(self._open_file)
             self._task = asyncio.create_task(self._commit_writes())
@@ -42,9 +46,10 @@ class InboxWriter:
             raise
 
     async def close(self) -> None:
-        """Commit the writes that wait, and close the file."""
+        """Commit the writes that wait, and close the file. Later writes raise `InboxClosed`."""
         if self._thread is None:
             return
+        self._is_closing = True
         try:
             await self._end_commits()
         finally:
@@ -57,9 +62,12 @@ class InboxWriter:
                 thread.shutdown(wait=False)
 
     async def write(self, work: Callable[[InboxFile], T]) -> T:
-        """The result of the work, once it is on disk. Work that raises has no effect."""
-        if self._task is None:
-            raise RuntimeError("The inbox is closed.")
+        """The result of the work, once it is on disk. Work that raises has no effect.
+
+        Raises `InboxClosed`: the work has no effect, unless the end was cancelled while it was being committed.
+        """
+        if self._task is None or self._is_closing:
+            raise InboxClosed("The inbox is closed.")
         written: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._writes.append((partial(self._with_file, work), written))
         self._writes_wait.set()
@@ -74,37 +82,46 @@ class InboxWriter:
     @property
     def _opened(self) -> InboxFile:
         if self._file is None:
-            raise RuntimeError("The inbox is closed.")
+            raise InboxClosed("The inbox is closed.")
         return self._file
 
     async def _end_commits(self) -> None:
         if self._task is None:
             return
+        self._writes_wait.set()
         try:
-            with suppress(sqlite3.Error):
-                await self.write(lambda _: None)
+            await asyncio.wait([self._task])
         finally:
             self._task.cancel()
             await asyncio.wait([self._task])
 
     async def _commit_writes(self) -> None:
         """Commit the writes in their order: while one commit waits for the disk, the next ones gather."""
-        while True:
-            await self._writes_wait.wait()
-            batch = [self._writes.popleft() for _ in range(min(len(self._writes), COMMITTED_TOGETHER_MAX))]
-            if not self._writes:
-                self._writes_wait.clear()
-            works = [work for work, _ in batch]
-            try:
-                outcomes = await self._run(partial(self._opened.commit_together, works))
-            except Exception as error:  # noqa: BLE001 - it belongs to those who wait for the commit
-                outcomes = [error] * len(batch)
-            for (_, written), outcome in zip(batch, outcomes, strict=True):
-                _set_outcome(written, outcome)
+        batch: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+        try:
+            while self._writes or not self._is_closing:
+                await self._writes_wait.wait()
+                batch = [self._writes.popleft() for _ in range(min(len(self._writes), COMMITTED_TOGETHER_MAX))]
+                if not self._writes and not self._is_closing:
+                    self._writes_wait.clear()
+                await self._commit_batch(batch)
+        finally:  # after a cancelled end, those who wait for their writes would wait for ever
+            for _, written in [*batch, *self._writes]:
+                _set_outcome(written, InboxClosed("The inbox is closed."))
+            self._writes.clear()
+
+    async def _commit_batch(self, batch: Sequence[tuple[Callable[[], Any], asyncio.Future[Any]]]) -> None:
+        works = [work for work, _ in batch]
+        try:
+            outcomes = await self._run(partial(self._opened.commit_together, works))
+        except Exception as error:  # noqa: BLE001 - it belongs to those who wait for the commit
+            outcomes = [error] * len(batch)
+        for (_, written), outcome in zip(batch, outcomes, strict=True):
+            _set_outcome(written, outcome)
 
     async def _run(self, work: Callable[[], T]) -> T:
         if self._thread is None:
-            raise RuntimeError("The inbox is closed.")
+            raise InboxClosed("The inbox is closed.")
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ringback.client import RingbackClient
+from ringback.client import Gone, RingbackClient
 from ringback.client.durable import (
     CallCancelled,
     CallNotStarted,
@@ -21,7 +21,7 @@ from ringback.client.durable import (
     UnknownHandle,
 )
 from ringback.client.models import Progress
-from ringback.domain.principal import DEFAULT_SCOPES
+from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from tests.support.application import PUBLIC_URL, RunningApplication, running_application
 from tests.support.legacy_upstream import ACCEPTED_ANSWER, LegacyUpstream
 from tests.support.limits import WAIT_SECONDS
@@ -178,6 +178,56 @@ async def test_a_start_whose_response_is_lost_is_joined_and_runs_once(
         async with DurableCaller(client, state=state) as other:
             assert await other.join_call_tool(unknown.value.handle) is not None
     assert len(upstream.calls) == 1
+
+
+@pytest.mark.requirement("R08")
+async def test_a_repeated_start_that_is_refused_for_another_reason_does_not_say_that_the_tool_has_not_run(
+    service: RunningApplication, state: RequestStateManager, upstream: ControlledUpstream
+) -> None:
+    transport = LosingTransport(httpx.ASGITransport(app=service.app.api))
+    keys = service.app.services.api_keys
+    _, key = await keys.create_key("alice", name="test", scopes=DEFAULT_SCOPES, upstreams=None)
+    async with (
+        RingbackClient(PUBLIC_URL, api_key=key, transport=transport) as client,
+        RingbackClient(PUBLIC_URL, api_key="rbk_ended", transport=httpx.ASGITransport(app=service.app.api)) as ended,
+    ):
+        async with DurableCaller(client, state=state) as caller:
+            with pytest.raises(StartUnknown):
+                await request_call(caller, "echo", idempotency_key="k1")
+        transport.loses_responses = False
+        async with DurableCaller(ended, state=state) as other:
+            with pytest.raises(StartUnknown, match="API key") as unknown:
+                await request_call(other, "echo", idempotency_key="k1")
+            with pytest.raises(StartUnknown, match="API key"):
+                await other.join_call_tool(unknown.value.handle)
+        async with DurableCaller(client, state=state) as caller:
+            assert await caller.join_call_tool(unknown.value.handle) is not None
+    assert len(upstream.calls) == 1
+
+
+async def test_a_first_start_that_is_refused_has_not_started_the_call(
+    service: RunningApplication, state: RequestStateManager
+) -> None:
+    transport = httpx.ASGITransport(app=service.app.api)
+    async with (
+        RingbackClient(PUBLIC_URL, api_key="rbk_ended", transport=transport) as client,
+        DurableCaller(client, state=state) as caller,
+    ):
+        with pytest.raises(CallNotStarted, match="API key"):
+            await request_call(caller, "echo")
+        assert await caller.list_calls() == []
+
+
+async def test_a_key_whose_call_was_erased_is_not_said_to_have_started_nothing(
+    service: RunningApplication, caller: DurableCaller
+) -> None:
+    first = await request_call(caller, "echo", idempotency_key="k1")
+    await caller.join_call_tool(first)
+    await (await service.create_agent_client("alice", scopes=frozenset({Scope.ADMIN}))).erase_call(first.call_id)
+
+    async with DurableCaller(await service.create_agent_client("alice")) as other:
+        with pytest.raises(Gone, match="was erased"):
+            await request_call(other, "echo", idempotency_key="k1")
 
 
 class StalledTransport(httpx.AsyncBaseTransport):

@@ -265,6 +265,27 @@ async def test_numbers_in_another_form_and_repeated_parameters_are_refused(
     assert [error["parameter"] for error in problem["errors"]] == [parameter]
 
 
+@pytest.mark.parametrize(
+    ("method", "url", "place"),
+    [
+        ("GET", "/v1/calls?correlation_id=caf%E9", "query"),
+        ("GET", "/v1/events?client_session_id=%ED%A0%80", "query"),
+        ("DELETE", "/v1/sessions/caf%E9", "path"),
+    ],
+)
+async def test_a_url_that_is_not_utf8_is_refused_instead_of_naming_something_else(
+    alice: httpx.AsyncClient, method: str, url: str, place: str
+) -> None:
+    refused = await alice.request(method, url)
+
+    assert (refused.status_code, refused.json()["type"]) == (400, "/problems/malformed-request")
+    assert refused.json()["detail"].startswith(f"The {place} of the URL has bytes that are not UTF-8.")
+
+
+async def test_text_in_a_url_may_be_any_unicode(alice: httpx.AsyncClient) -> None:
+    assert (await alice.get("/v1/calls?correlation_id=caf%C3%A9+%F0%9F%98%80%EF%BF%BD")).status_code == 200
+
+
 async def test_a_list_of_outcomes_may_be_repeated_and_seconds_may_have_a_fraction(alice: httpx.AsyncClient) -> None:
     answers = [
         await alice.get(path)

@@ -36,6 +36,16 @@ async def test_putting_a_webhook_at_every_start_is_one_webhook(
     assert service.count_rows()["webhooks"] == 1
 
 
+@pytest.mark.parametrize("name", ["wh_reports", "sub_reports"])
+async def test_a_name_that_looks_like_an_id_is_refused_because_commands_take_either(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, name: str
+) -> None:
+    refused = await alice.put(f"/v1/webhooks/by-name/{name}", json={"url": CALLBACK_URL})
+
+    assert (refused.status_code, "look like ids" in refused.json()["detail"]) == (422, True)
+    assert service.count_rows()["webhooks"] == 0
+
+
 async def test_concurrent_puts_of_one_name_make_one_webhook_and_one_secret(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:

@@ -233,6 +233,25 @@ async def test_a_new_secret_is_accepted_before_the_server_has_answered(
     assert list(subscriber.registry(subscription.id)) == [second, first]
 
 
+async def test_refreshes_with_a_new_secret_that_fail_leave_the_secret_with_which_the_server_signs(
+    server: EventServer, subscriber: EventSubscriber
+) -> None:
+    subscription = await subscriber.subscribe("call.finished")
+    server.failures = [ConnectionError("gone") for _ in range(5)]
+    for _ in range(5):
+        with pytest.raises(ConnectionError):
+            await subscriber.refresh(subscription.id, new_secret=True)
+    first, *offered = (params["delivery"]["secret"] for params in server.sent("events/subscribe"))
+    assert list(subscriber.registry(subscription.id)) == [offered[0], first]
+
+    await subscriber.refresh(subscription.id, new_secret=True)
+    await subscriber.refresh(subscription.id, new_secret=True)
+
+    *_, granted, newest = (params["delivery"]["secret"] for params in server.sent("events/subscribe"))
+    assert set(offered) == {granted}
+    assert list(subscriber.registry(subscription.id)) == [newest, granted, first]
+
+
 @pytest.mark.parametrize("failure", [None, EventRequestError(-32011, "NotFound: no such subscription")])
 async def test_an_unsubscribed_subscription_is_forgotten(
     server: EventServer, subscriber: EventSubscriber, failure: EventRequestError | None

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sqlite3
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -294,3 +295,62 @@ async def test_a_callback_that_a_waiter_received_while_the_receiver_was_closed_d
             assert [await dropped.get(), await dropped.get()] == [[1], [2]]
 
     assert read_rows(tmp_path, "SELECT count(body) FROM messages") == [(0,)]
+
+
+def hold_commits(patch: pytest.MonkeyPatch, gate: threading.Event) -> asyncio.Event:
+    """Let commits wait for the gate, like those of a slow disk. The event is set when the first one waits."""
+    waits, loop = asyncio.Event(), asyncio.get_running_loop()
+    commit_together = inbox_file.InboxFile.commit_together
+
+    def wait_for_gate(self: inbox_file.InboxFile, works: Any) -> Any:
+        loop.call_soon_threadsafe(waits.set)
+        gate.wait(WAIT_SECONDS)
+        return commit_together(self, works)
+
+    patch.setattr(inbox_file.InboxFile, "commit_together", wait_for_gate)
+    return waits
+
+
+async def test_a_callback_that_is_being_stored_at_the_end_is_acknowledged_and_handled_by_the_next_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler, gate = Handler(), threading.Event()
+    app = make_app(tmp_path, handler.handle)
+    await app.open()
+    with monkeypatch.context() as patch:
+        waits = hold_commits(patch, gate)
+        posted = asyncio.create_task(post_signed(app, make_event_body("evt_1")))
+        await asyncio.wait_for(waits.wait(), WAIT_SECONDS)
+        closing = asyncio.create_task(app.aclose())
+        await asyncio.wait([closing], timeout=0)
+        gate.set()
+        await asyncio.wait_for(closing, WAIT_SECONDS)
+
+    assert (await asyncio.wait_for(posted, WAIT_SECONDS)).status_code == 204
+    assert handler.handled == []
+    async with app:
+        await handler.wait_until_handled(1)
+
+
+async def test_a_sender_whose_callback_a_cancelled_end_does_not_wait_for_is_asked_to_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler, gate = Handler(), threading.Event()
+    app = make_app(tmp_path, handler.handle)
+    await app.open()
+    with monkeypatch.context() as patch:
+        waits = hold_commits(patch, gate)
+        posts = [asyncio.create_task(post_signed(app, make_event_body("evt_1")))]
+        await asyncio.wait_for(waits.wait(), WAIT_SECONDS)
+        posts.append(asyncio.create_task(post_signed(app, make_event_body("evt_2"))))
+        await asyncio.wait(posts, timeout=0)
+        closing = asyncio.create_task(app.aclose())
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not all(post.done() for post in posts):  # the waits of the end's own clean-up are cancelled, too
+                await asyncio.wait(posts, timeout=0)
+                closing.cancel()
+        gate.set()
+        await asyncio.wait([closing])
+
+    answers = await asyncio.wait_for(asyncio.gather(*posts), WAIT_SECONDS)
+    assert [(each.status_code, "retry-after" in each.headers) for each in answers] == [(503, True), (503, True)]

@@ -192,6 +192,12 @@ async def test_an_error_has_the_status_and_not_the_body() -> None:
     assert "HTTP 500 and text/plain" in str(await failure(httpx2.Response(500, text="password=1")))
 
 
+async def test_the_error_of_a_compressed_response_names_its_encoding() -> None:
+    compressed = httpx2.Response(200, headers={**JSON, "content-encoding": "gzip"}, stream=httpx2.ByteStream(b"x"))
+
+    assert "content-encoding gzip, though its request accepts none" in str(await failure(compressed))
+
+
 async def test_an_answer_passes_with_the_session_it_opens() -> None:
     response = await post(httpx2.Response(200, json=RESULT, headers={"mcp-session-id": "s1"}))
 

@@ -135,6 +135,7 @@ class DurableCaller:
         self._target.check_request(request)
         record, is_new = await self._create_record(request, is_repeatable=idempotency_key is not None)
         with self._runners.use(record) as runner:
+            runner.call.is_first_start = is_new
             if is_new or await self._may_start(runner):
                 runner.call.requires_rejoin = cancel_if_not_resumable
                 await self._start(runner, start_timeout_seconds)

@@ -61,6 +61,8 @@ class LocalCall:
         self._holder = holder
         self.requires_rejoin = False
         """Whether the requester wants the call only if the server keeps it for another connection."""
+        self.is_first_start = False
+        """Whether no request of this call was sent before, here or elsewhere: a refusal then says that it has not started."""
         self.is_overdue = False
         """Whether the call is cancelled because its `timeout_seconds` are over."""
         self.started = asyncio.Event()

@@ -13,7 +13,15 @@ from ringback.client.durable.record import CallRequest, Completion, RingbackPosi
 from ringback.client.durable.target import without_secrets
 from ringback.client.models import Call, Progress
 from ringback.client.options import CallbackOptions
-from ringback.client.problems import ConnectionFailed, Problem, QuotaExceeded, Unavailable
+from ringback.client.problems import (
+    ConnectionFailed,
+    Forbidden,
+    Gone,
+    Problem,
+    QuotaExceeded,
+    Unauthenticated,
+    Unavailable,
+)
 from ringback.client.resource_client import LONG_POLL_SPACING_SECONDS, WAIT_SECONDS_MAX
 
 _PROGRESS_EVENT: Final = "call.progress"
@@ -69,6 +77,7 @@ class RingbackTarget:
 
     async def _start_call(self, call: LocalCall) -> None:
         request = call.record.request
+        is_first, call.is_first_start = call.is_first_start, False
         try:
             started = await self._client.start_call(
                 request.upstream or "",
@@ -81,8 +90,10 @@ class RingbackTarget:
                 timeout_seconds=request.timeout_seconds,
                 accepts_input=request.accepts_input or None,
             )
+        except Gone:  # the call ran, and its result is not kept any more
+            raise
         except Problem as problem:
-            if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # it says nothing of earlier starts with this key
+            if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR or not (is_first or _knows_key(problem)):
                 raise StartUnknown(f"{problem} {_REPEATABLE}", call.handle) from problem
             raise CallNotStarted(f"Ringback did not start the call: {problem.detail}") from problem
         except ConnectionFailed as error:
@@ -123,6 +134,11 @@ class RingbackTarget:
             await call.complete(Completion(outcome=found.outcome or found.status, result=result, error=found.error))
         elif found.input_requests != call.record.input_requests:
             await call.save(input_requests=dict(found.input_requests))
+
+
+def _knows_key(problem: Problem) -> bool:
+    """Whether the service has looked for a call with this idempotency key before it refused the request."""
+    return not isinstance(problem, Unauthenticated | Forbidden | QuotaExceeded)
 
 
 def _get_position(call: LocalCall) -> RingbackPosition | None:

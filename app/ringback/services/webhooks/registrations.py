@@ -16,6 +16,8 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.upstreams import ToolCatalog
 from ringback.domain.webhook import (
+    SUBSCRIPTION_ID_PREFIX,
+    WEBHOOK_ID_PREFIX,
     Webhook,
     WebhookOrigin,
     WebhookSecret,
@@ -155,6 +157,7 @@ class WebhookRegistrations:
         usual overlap; without a secret in the registration it keeps its secrets.
         """
         caller.require_scope(Scope.WEBHOOKS)
+        _require_name_unlike_id(name)
         self._lifecycle.require_running()
         built = await self._build_webhook(caller, registration, origin=WebhookOrigin.REST)
         wanted = replace(built.webhook, name=name)
@@ -350,3 +353,11 @@ async def _require_own_call(tx: Transaction, webhook: Webhook) -> None:
     call = await tx.calls.peek(webhook.call_id) if webhook.call_id else None
     if call is None or call.principal != webhook.principal:
         raise InvalidRequest("call_id: no call of yours has this id. List yours: GET /v1/calls")
+
+
+def _require_name_unlike_id(name: str) -> None:
+    """Raise `InvalidRequest` for a name that looks like an id: commands take either, and know them apart by the prefix."""
+    if name.startswith((WEBHOOK_ID_PREFIX, SUBSCRIPTION_ID_PREFIX)):
+        raise InvalidRequest(
+            f"name: names that begin with {WEBHOOK_ID_PREFIX} or {SUBSCRIPTION_ID_PREFIX} look like ids. Choose another name."
+        )

@@ -181,7 +181,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self, request: httpx2.Request, response: httpx2.Response, request_id: RequestId | None, method: str
     ) -> httpx2.Response:
         kind = _content_type(response)
-        encoded = response.headers.get("content-encoding", "identity") != "identity"
+        encoding = response.headers.get("content-encoding", "identity")
+        encoded = encoding != "identity"
         limit = LIST_BYTES_MAX if method.endswith("/list") else RESULT_BYTES_MAX
         if response.is_success and _is_event_stream(response) and request_id is not None and not encoded:
             return self._check_event_stream(request, response, request_id, limit, get_open_response())
@@ -199,6 +200,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         finally:
             await response.aclose()
         message = f"HTTP {response.status_code}" + (f" and {kind[:64]}" if kind else "")
+        if encoded:
+            message += f", content-encoding {encoding[:64]}, though its request accepts none"
         return error_response(
             TransportErrorCode.INVALID_RESPONSE, f"The upstream answered with {message}, which is no MCP answer."
         )
