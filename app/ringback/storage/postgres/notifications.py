@@ -8,6 +8,9 @@ one. So units send no NOTIFY themselves: the topics of all units that commit whi
 
 A notification is a hint. Every waiter also reads the store now and then, so a lost connection costs latency and never an event:
 topics that cannot be sent are dropped, and after a reconnect all waiters of all nodes read the store once.
+
+Installations in several schemas of one database have channels of their own, because principals of both may have one name, and
+the erasure of one ends the logins of that name at each node that hears of it.
 """
 
 import asyncio
@@ -26,7 +29,6 @@ from ringback.storage.signals import LocalSignals
 
 log = logging.getLogger(__name__)
 
-CHANNEL: Final = "ringback"
 CONNECTION_SETTINGS: Final = {
     "application_name": "ringback notifications",
     "synchronous_commit": "off",  # a NOTIFY writes nothing that must survive, so it waits for no disk
@@ -66,6 +68,8 @@ class NodeNotifications:
         self._has_work = asyncio.Event()
         """Set once topics have gathered, or the connection is lost."""
         self._connection: Connection | None = None
+        self._channel = ""
+        """That of this installation, once the connection listens."""
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
         self._warned_of_foreign = False
@@ -128,7 +132,9 @@ class NodeNotifications:
 
         try:
             await self._on_check(connection)
-            await connection.add_listener(CHANNEL, receive)
+            (found,) = await connection.fetch(_SQL["channel"].writing)
+            self._channel = found["channel"]
+            await connection.add_listener(self._channel, receive)
             connection.add_termination_listener(self._note_lost)
         except BaseException:
             connection.terminate()
@@ -143,7 +149,7 @@ class NodeNotifications:
         topics = parse_payload(payload)
         if topics is None and not self._warned_of_foreign:
             self._warned_of_foreign = True
-            log.warning("store.foreign_notification", extra={"channel": CHANNEL})
+            log.warning("store.foreign_notification", extra={"channel": self._channel})
         if topics is None or EVERYTHING in topics:
             self._signals.notify_all()
         else:
@@ -166,7 +172,7 @@ class NodeNotifications:
     async def _send_gathered(self, connection: Connection) -> None:
         gathered, self._gathered = list(self._gathered), {}
         for payload in build_payloads(gathered):
-            await connection.execute(_SQL["notify"].writing, CHANNEL, payload)
+            await connection.execute(_SQL["notify"].writing, self._channel, payload)
 
 
 def parse_payload(payload: str) -> Sequence[str] | None:

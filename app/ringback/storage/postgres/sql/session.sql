@@ -17,6 +17,11 @@ ROLLBACK;
 -- name: clock
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000000)::bigint AS nanoseconds;
 
+-- Each installation of a database has a channel of its own, by the schema of its tables.
+-- name: channel
+SELECT CASE nspname WHEN 'public' THEN 'ringback' ELSE 'ringback_' || oid END AS channel FROM pg_namespace
+WHERE oid = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('schema_migrations'));
+
 -- name: notify
 SELECT pg_notify(:channel, :payload);
 
