@@ -24,6 +24,7 @@ from ringback.domain import jsontext
 from ringback.domain.clock import Clock
 from ringback.storage.postgres.driver import Connection, ListeningConnection, connect
 from ringback.storage.postgres.node_connections import close_connection
+from ringback.storage.postgres.own_session import require_own_session
 from ringback.storage.postgres.statements import load_sql
 from ringback.storage.signals import LocalSignals
 
@@ -74,9 +75,18 @@ class NodeNotifications:
         self._is_closing = False
         self._warned_of_foreign = False
 
-    async def open(self) -> None:
-        """Listen from now on. Raises the errors of the driver."""
-        self._connection = await self._listen()
+    async def open(self, other: Connection) -> None:
+        """Listen from now on. Raises the errors of the driver, and `StoreUnavailable` if a pooler does not keep the session.
+
+        `other` is another connection of this node, which shows that.
+        """
+        connection = await self._listen()
+        try:
+            await require_own_session(connection, other)
+        except BaseException:
+            connection.terminate()
+            raise
+        self._connection = connection
         self._task = asyncio.create_task(self._run(), name="postgres-notifications")
 
     async def close(self) -> None:
@@ -124,16 +134,15 @@ class NodeNotifications:
 
     async def _listen(self) -> ListeningConnection:
         connection = await connect(self._url, server_settings=CONNECTION_SETTINGS)
-        pid = connection.get_server_pid()
-
-        def receive(_connection: Any, sender_pid: int, _channel: str, payload: str) -> None:
-            if sender_pid != pid:  # this node's own topics were notified at the commit
-                self._receive(payload)
-
         try:
             await self._on_check(connection)
-            (found,) = await connection.fetch(_SQL["channel"].writing)
-            self._channel = found["channel"]
+            (own,) = await connection.fetch(_SQL["channel"].writing)
+            self._channel = own["channel"]
+
+            def receive(_connection: Any, sender_pid: int, _channel: str, payload: str) -> None:
+                if sender_pid != own["pid"]:  # this node's own topics were notified at the commit
+                    self._receive(payload)
+
             await connection.add_listener(self._channel, receive)
             connection.add_termination_listener(self._note_lost)
         except BaseException:
