@@ -99,3 +99,18 @@ class Leadership:
                 await self._store.write(release)
             except StoreUnavailable:
                 log.warning("duty.not_released", extra={"duty": self._duty})  # it runs out
+
+
+class DutyHolder:
+    """A worker that has a duty without doing anything, so that other nodes see that a node with its role runs."""
+
+    def __init__(self, name: str, leadership: Leadership) -> None:
+        self.name = name
+        self._leadership = leadership
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await self._leadership.run_as_leader(_wait_forever, stop)
+
+
+async def _wait_forever() -> None:
+    await asyncio.Event().wait()

@@ -7,6 +7,7 @@
 Each node has its own store, connections, upstream sessions and workers: nothing in memory is shared.
 """
 
+import asyncio
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,6 +20,8 @@ import httpx
 from ringback.bootstrap import Environment
 from ringback.client import RingbackClient
 from ringback.domain.principal import ALL_SCOPES
+from ringback.domain.roles import Role
+from ringback.services.insights.missing_roles import has_node
 from ringback.signing.sealing import KEY_BYTES
 from ringback.upstreams.registry import UpstreamConfig
 from tests.support.api_server import serving_api
@@ -108,3 +111,9 @@ async def running_cluster(folder: Path, *upstreams: UpstreamConfig, **settings: 
     """An empty database, and the nodes that the test starts; all stopped at the end of the context."""
     async with empty_database() as database_url, AsyncExitStack() as stack:
         yield Cluster(folder, database_url, upstreams, settings, stack)
+
+
+async def wait_for_node(node: Node, role: Role) -> None:
+    """Until some node has the duty of the role."""
+    while not await node.ringback.app.store.read(lambda tx: has_node(tx, role)):  # noqa: ASYNC110 - a lease sets no event
+        await asyncio.sleep(0.01)

@@ -41,9 +41,10 @@ async def check_readiness(request: Request, services: ServicesDep) -> ReadinessV
     `roles` has this node's roles, and whether each works. No role works without the database.
     `degraded` lists the MCP endpoints that failed and are being restarted, `RINGBACK_SECRET_KEYS` while other nodes have
     a key that this one does not have, and `clock` for some minutes after a start at which the clock is more than a day ahead of
-    the last process: until then nothing expires, is given up or times out. It lists `role runner` while a queued call, and
-    `role janitor` while a call whose process died, has waited for a minute and no node runs that role. They do not change the
-    status, because a load balancer would then also remove the REST API and all other endpoints.
+    the last process: until then nothing expires, is given up or times out. It lists `role runner` while a queued call,
+    `role dispatcher` while a due callback, and `role janitor` while a call whose process died, has waited for a minute and no
+    node runs that role. They do not change the status, because a load balancer would then also remove the REST API and all
+    other endpoints.
     """
     config = get_config(request)
     roles = config.roles_ready()

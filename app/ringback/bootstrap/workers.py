@@ -2,8 +2,10 @@
 
     api          the recorder of resumes
     runner       the runner, the recorders of upstreams' changes and events
-    dispatcher   the verifier, the catch-up worker, the dispatcher
+    dispatcher   the verifier, the catch-up worker, the dispatcher, and the holder of the duty that shows that one runs
     janitor      the janitor, the counter of hourly rows, and the resealer while the key ring has more than one key
+
+Besides, each node logs the roles that no node runs: a worker of its first role.
 
 The order is the one in which they stop: what makes work stops before what does it.
 """
@@ -12,10 +14,10 @@ from collections.abc import Mapping, Sequence
 
 from ringback.bootstrap.components import Components
 from ringback.bootstrap.configuration import build_target_policy
-from ringback.domain.roles import CHANGES_DUTY, COUNT_DUTY, Role
+from ringback.domain.roles import CHANGES_DUTY, COUNT_DUTY, DISPATCH_DUTY, Role
 from ringback.janitor import HourCounter, Janitor, JanitorConfig, Retention
 from ringback.keyring import load_signing_keys
-from ringback.leadership import Leadership
+from ringback.leadership import DutyHolder, Leadership
 from ringback.notifier.attempt_spans import AttemptTracer
 from ringback.notifier.catch_up import CatchUpWorker
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
@@ -24,6 +26,7 @@ from ringback.resealing import Resealer
 from ringback.runner.drivers import BoundDriverProvider
 from ringback.runner.leasing import RunnerConfig
 from ringback.runner.runner import Runner
+from ringback.services.insights import RoleWatch
 from ringback.settings import Settings
 from ringback.supervisor import Worker
 from ringback.upstreams.events.event_recorder import FOLLOW_DUTY, UpstreamEventRecorder
@@ -46,10 +49,17 @@ def build_workers(components: Components, settings: Settings, retention: Retenti
             build_verifier(components, settings),
             build_catch_up_worker(components),
             build_dispatcher(components, settings),
+            DutyHolder("dispatch-duty", build_leadership(components, DISPATCH_DUTY)),
         ]
     if Role.JANITOR in settings.roles:
         workers[Role.JANITOR] = build_maintenance(components, retention)
+    first = next(iter(workers))
+    workers[first] = [*workers[first], RoleWatch(store=components.store, clock=components.environment.clock)]
     return workers
+
+
+def build_leadership(components: Components, duty: str) -> Leadership:
+    return Leadership(store=components.store, clock=components.environment.clock, owner=components.owner, duty=duty)
 
 
 def build_maintenance(components: Components, retention: Retention) -> Sequence[Worker]:
@@ -66,7 +76,7 @@ def build_maintenance(components: Components, retention: Retention) -> Sequence[
         HourCounter(
             store=store,
             clock=clock,
-            leadership=Leadership(store=store, clock=clock, owner=components.owner, duty=COUNT_DUTY),
+            leadership=build_leadership(components, COUNT_DUTY),
         ),
     ]
     if components.key_count > 1:
@@ -102,9 +112,7 @@ def build_change_recorder(components: Components) -> UpstreamChangeRecorder:
         recorder=components.recorder,
         proxy=components.upstreams.proxy,
         changes=components.change_stream,
-        leadership=Leadership(
-            store=components.store, clock=components.environment.clock, owner=components.owner, duty=CHANGES_DUTY
-        ),
+        leadership=build_leadership(components, CHANGES_DUTY),
     )
 
 
@@ -116,9 +124,7 @@ def build_event_recorder(components: Components) -> UpstreamEventRecorder:
         recorder=components.recorder,
         connections=components.upstreams.connections.shared,
         catalog=components.upstreams.event_catalog,
-        leadership=Leadership(
-            store=components.store, clock=components.environment.clock, owner=components.owner, duty=FOLLOW_DUTY
-        ),
+        leadership=build_leadership(components, FOLLOW_DUTY),
     )
 
 

@@ -33,7 +33,8 @@ that is removed; two batches with the same keys) are noticed after a second, and
     the same, and registration of a webhook  first the caller's API key, so that it starts nothing once it is deleted
     request to erase a principal             deletes its API keys, so it waits for units that hold one
     adoption                                 the task (`find_by_task(lock=True)`), so one principal gets it
-    lease, turn of an upstream               queued calls, skipping locked ones; the lease is written only to queued calls
+    lease, turn of an upstream               queued calls, skipping locked ones; the lease is written only to queued calls. Then
+                                             turns in the order of upstreams and principals; a turn that does not count has none
     dispatch, handle, progress, input, park  the call; written only under the lease token that it names
     end of calls, cancellation               the calls, then the logs; an end is written only once. For calls that waited for a
                                              login, the resumptions of these logins after that, then the calls' own rows
@@ -45,8 +46,8 @@ that is removed; two batches with the same keys) are noticed after a second, and
                                              first subscribes with one key: the second waits for the log, and runs again
     change, removal, activation              the webhook, then the log, so an event sees it before or after as a whole
     health and losses of webhooks            the webhooks in the order of their ids; failing origins in the order of their names
-    lease of deliveries                      rates in the order of webhooks; pending ones, skipping locked ones; the lease is
-                                             written only to pending ones
+    lease of deliveries                      rates in the order of webhooks; pending ones, skipping locked ones, also where the
+                                             lease is written; it is written only to pending ones
     recorded attempts                        the webhooks, then deliveries whose lease token still holds
     release, hold, give up deliveries        skipping locked ones; state and expected state are in one statement
     replay                                   the webhook, then the log; the generation is unique

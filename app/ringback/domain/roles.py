@@ -22,7 +22,10 @@ CHANGES_DUTY: Final = "watch-upstreams"
 """One node with the role runner at a time records changes: with two, each change would make two events. What only the stdio
 child of another node reports is not recorded. When another node takes over, each resource with a subscription makes one event,
 as after a restart."""
-DUTIES: Final = {Role.JANITOR: COUNT_DUTY, Role.RUNNER: CHANGES_DUTY}
-"""Roles of which some node has a duty while one runs. Dispatchers need none: they lease deliveries one by one."""
+DISPATCH_DUTY: Final = "dispatch"
+"""One node with the role dispatcher at a time has it, and it does nothing: it shows the others that a dispatcher runs. All
+dispatchers lease deliveries one by one."""
+DUTIES: Final = {Role.JANITOR: COUNT_DUTY, Role.RUNNER: CHANGES_DUTY, Role.DISPATCHER: DISPATCH_DUTY}
+"""Roles of which some node has a duty while one runs."""
 UPSTREAM_ROLES: Final = frozenset({Role.API, Role.RUNNER})
 """The roles that speak to upstreams. A node without any of them connects to no upstream and starts no child process."""

@@ -116,7 +116,11 @@ class CallLeasing:
             self._wake_runner()
 
     async def find_queued_upstreams(self, tx: Transaction, upstreams: Sequence[str]) -> Sequence[str]:
-        """Those of the upstreams that may have queued calls: one statement for all, because mostly none has any."""
+        """Those of the upstreams that may have queued calls: one statement for all, because mostly none has any.
+
+        They are in the order of their names. The transaction locks turns of each, and the nodes may have configured their
+        upstreams in different orders.
+        """
         if len(upstreams) == 1:
             return upstreams
         refusals = {upstream: self._refusals[upstream] for upstream in upstreams}
@@ -124,7 +128,7 @@ class CallLeasing:
         for upstream in upstreams:
             if upstream not in queued and self._refusals[upstream] == refusals[upstream]:
                 self._possibly_queued.discard(upstream)
-        return [upstream for upstream in upstreams if upstream in queued]
+        return sorted(set(upstreams).intersection(queued))
 
     async def lease_queued(self, tx: Transaction, upstream: str, *, trusted_until: float) -> Sequence[Call]:
         if (free := self._free_capacity(upstream)) <= 0:

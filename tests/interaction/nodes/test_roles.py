@@ -1,22 +1,27 @@
 """Each node does what its roles say, and the nodes together do everything."""
 
 import json
+import logging
 from datetime import timedelta
 
 import pytest
 
 from ringback.domain.call import CallPhase
 from ringback.domain.ports import Transaction
-from ringback.domain.roles import CHANGES_DUTY, COUNT_DUTY
+from ringback.domain.roles import CHANGES_DUTY, COUNT_DUTY, DISPATCH_DUTY, Role
+from ringback.services.insights.missing_roles import has_node
+from ringback.services.insights.role_watch import REPEAT_SECONDS, RoleWatch
 from ringback.settings import SettingsError
 from tests.interaction.nodes.conftest import Site
 from tests.interaction.nodes.test_operations import run_command
 from tests.support.application import running_application, start_upstream_call, wait_until_ended
-from tests.support.builders import make_call
-from tests.support.nodes import Node
+from tests.support.builders import make_call, make_delivery
+from tests.support.clock import FakeClock
+from tests.support.nodes import Node, wait_for_node
 
 pytestmark = pytest.mark.requirement("R34")
 
+ROLE_WATCH = RoleWatch.__module__
 LACKS_JANITOR = (
     "No node runs the role janitor: what a dead node leaves is not recovered, and nothing expires. Start one."
 )
@@ -86,8 +91,8 @@ async def test_sqlite_refuses_roles_that_leave_work_undone(site: Site) -> None:
             raise NotImplementedError
 
 
-async def insert_waiting_calls(node: Node) -> None:
-    """A queued call, and one whose runner died, that have waited for two minutes."""
+async def insert_waiting_work(node: Node) -> None:
+    """A queued call, one whose runner died, and a due delivery, which have waited for two minutes."""
 
     async def insert(tx: Transaction) -> None:
         before = tx.now() - timedelta(minutes=2)
@@ -95,6 +100,7 @@ async def insert_waiting_calls(node: Node) -> None:
         await tx.calls.insert(make_call(**times))
         leased = {"lease_owner": "dead", "lease_token": "dead", "lease_until": before}
         await tx.calls.insert(make_call(phase=CallPhase.RUNNING, **leased, **times))
+        await tx.deliveries.insert([make_delivery(due_at=before, give_up_at=tx.now() + timedelta(days=1))])
 
     await node.ringback.app.store.write(insert)
 
@@ -109,15 +115,55 @@ async def lease_duty(node: Node, duty: str) -> None:
 
 
 async def test_readiness_names_the_roles_that_work_waits_for_and_no_node_runs(site: Site) -> None:
-    node = await site.cluster.start_node(roles="api,dispatcher")
+    node = await site.cluster.start_node(roles="api")
     assert (await node.get("/readyz")).json()["degraded"] == []
 
-    await insert_waiting_calls(node)
+    await insert_waiting_work(node)
     missing = await node.get("/readyz")
-    assert (missing.status_code, missing.json()["degraded"]) == (200, ["role janitor", "role runner"])
+    assert (missing.status_code, missing.json()["degraded"]) == (
+        200,
+        ["role dispatcher", "role janitor", "role runner"],
+    )
 
     await lease_duty(node, CHANGES_DUTY)
+    await lease_duty(node, DISPATCH_DUTY)
     assert (await node.get("/readyz")).json()["degraded"] == ["role janitor"]
+
+
+async def test_a_node_with_the_role_dispatcher_shows_the_others_that_it_runs(site: Site) -> None:
+    dispatcher = await site.cluster.start_node(roles="dispatcher")
+    with dispatcher.ringback.app.store.signals.listen(f"duty:{DISPATCH_DUTY}") as stopped:
+        await wait_for_node(dispatcher, Role.DISPATCHER)
+        api = await site.cluster.start_node(roles="api")
+
+        await dispatcher.stop()
+
+        assert await stopped.wait(0)
+    assert not await api.ringback.app.store.read(lambda tx: has_node(tx, Role.DISPATCHER))
+
+
+async def test_each_node_logs_the_roles_that_no_node_runs_once(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    node = await site.cluster.start_node(roles="api")
+    watch = RoleWatch(store=node.ringback.app.store, clock=(clock := FakeClock()))
+
+    async def read_lines() -> list[tuple[str, list[str]]]:
+        caplog.clear()
+        await watch.run_once()
+        return [(line.message, getattr(line, "roles", [])) for line in caplog.records if line.name == ROLE_WATCH]
+
+    with caplog.at_level(logging.INFO, logger=ROLE_WATCH):
+        assert await read_lines() == []
+        await insert_waiting_work(node)
+        assert await read_lines() == [("roles.missing", ["runner", "janitor", "dispatcher"])]
+        assert await read_lines() == []
+        clock.advance(REPEAT_SECONDS)
+        assert await read_lines() == [("roles.missing", ["runner", "janitor", "dispatcher"])]
+        for duty in (CHANGES_DUTY, COUNT_DUTY):
+            await lease_duty(node, duty)
+        assert await read_lines() == [("roles.missing", ["dispatcher"])]
+        await lease_duty(node, DISPATCH_DUTY)
+        assert await read_lines() == [("roles.complete", [])]
+    assert "role-watch" in node.ringback.app.supervisor.running_workers()
 
 
 async def test_the_doctor_names_a_role_that_no_node_runs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,16 +172,17 @@ async def test_the_doctor_names_a_role_that_no_node_runs(site: Site, monkeypatch
         (found,) = [each for each in listed if each["about"] == "roles of nodes"]
         return found["ok"], found["detail"]
 
-    node = await site.cluster.start_node(roles="api,dispatcher")
+    node = await site.cluster.start_node(roles="api")
     assert (await check())[0]
 
     await lease_duty(node, CHANGES_DUTY)
     assert await check() == (False, LACKS_JANITOR)
 
-    await insert_waiting_calls(node)
+    await insert_waiting_work(node)
     waiting, detail = await check()
     assert not waiting
-    assert detail.startswith("Work has waited for a minute for a role that no node runs: janitor.")
+    assert detail.startswith("Work has waited for a minute for a role that no node runs: janitor, dispatcher.")
 
     await lease_duty(node, COUNT_DUTY)
+    await lease_duty(node, DISPATCH_DUTY)
     assert (await check())[0]

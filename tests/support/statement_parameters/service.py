@@ -77,5 +77,6 @@ SERVICE_PARAMETERS: Final[StatementParameters] = {
     "write_probe": {
         "write": [{"bytes": 4096}],
         "file": [{}],
+        "use_sequence": [{}],
     },
 }

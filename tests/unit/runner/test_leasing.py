@@ -27,11 +27,12 @@ class FakeQueue:
 
     def __init__(self, queued: int) -> None:
         self.queued = queued
+        self.queued_upstreams = {UPSTREAM}
         self.answers = asyncio.Event()
 
     async def find_queued_upstreams(self, _upstreams: Collection[str]) -> Collection[str]:
         await self.answers.wait()
-        return {UPSTREAM} if self.queued else set()
+        return self.queued_upstreams if self.queued else set()
 
     async def take_turn(self, _upstream: str, _principal: str) -> bool:
         await self.answers.wait()
@@ -222,3 +223,11 @@ async def test_an_empty_queue_is_looked_at_again_if_a_start_was_refused_meanwhil
     assert (await looking, await refused) == ([], None)
     node.leasing.release_capacity(UPSTREAM)
     assert await node.woken.wait(0.0)
+
+
+async def test_queued_upstreams_are_in_the_order_of_their_names_whatever_order_a_node_has_configured() -> None:
+    node = Node(capacity=1, queued=3)
+    node.queue.queued_upstreams = {"beta", "alpha", "gamma"}
+    node.queue.answers.set()
+
+    assert await node.find_queued("gamma", "alpha", "beta") == ["alpha", "beta", "gamma"]

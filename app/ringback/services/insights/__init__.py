@@ -5,6 +5,7 @@ Each is a bounded number of rows, however many calls are stored. The janitor wri
     insights    the one entry of dashboard, CLI and API
     readiness   checks with a real write whether the store can store a call
     missing_roles  roles that work waits for and that no node runs
+    role_watch  logs them
     overviews   hourly counts with what has happened since they were written, and open work
     tails       what has happened since the hourly counts were written
     sessions    client sessions and their calls
@@ -21,6 +22,7 @@ from ringback.services.insights.insights import (
 )
 from ringback.services.insights.overviews import UPSTREAM_HOURS_MAX
 from ringback.services.insights.readiness import WRITE_CHECK_TTL_SECONDS, WriteHealthCheck
+from ringback.services.insights.role_watch import RoleWatch
 from ringback.services.insights.sessions import SESSION_CALLS_COUNTED_MAX, SESSION_PAGE_SIZE, SessionInsights
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "Insights",
     "LimitScope",
     "ListedUpstream",
+    "RoleWatch",
     "ServiceChecks",
     "ServiceStatus",
     "SessionInsights",

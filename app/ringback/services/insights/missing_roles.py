@@ -2,6 +2,7 @@
 
     a lease of a running call has expired   ──▶  janitors recover its call
     a call is queued                        ──▶  runners run it
+    a delivery is due                       ──▶  dispatchers send it
 
 A process that shares its database with no other has every role.
 """
@@ -31,6 +32,7 @@ async def _read_missing_roles(tx: Transaction) -> Sequence[Role]:
     waiting_since = {
         Role.RUNNER: await tx.usage.oldest_queued_since(),
         Role.JANITOR: await tx.usage.first_lease_end(),
+        Role.DISPATCHER: await tx.delivery_queue.next_due_at(),
     }
     longest = tx.confirmed_now() - seconds(WORK_WAITS_SECONDS)
     overdue = [role for role, since in waiting_since.items() if since is not None and since < longest]

@@ -13,6 +13,9 @@ transaction_timeout           the same for a node that was cut off within a mess
 idle_session_timeout = 0      connections wait idle for the next unit, and for notifications
 tcp_keepalives_…              PostgreSQL notices a node whose network was cut, and releases its locks
 application_name              says which node a connection belongs to, in pg_stat_activity
+
+A pooler refuses a connection that asks for other settings at its start than it knows, or drops them (pgbouncer:
+`ignore_startup_parameters`). So most are set once the connection is open, by one statement.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -58,6 +61,9 @@ SERVER_SETTINGS: Final = {
     "client_encoding": "UTF8",
     "application_name": "ringback",
 }
+
+_AT_START: Final = frozenset({"client_encoding", "application_name"})
+"""Settings that poolers pass on at the start of a connection."""
 
 
 class Connection(Protocol):
@@ -133,26 +139,27 @@ async def connect_driver(
         command_timeout=answer_timeout_seconds,
         statement_cache_size=STATEMENTS_CACHED,
         max_cached_statement_lifetime=0,
-        server_settings=server_settings,
+        server_settings={name: server_settings[name] for name in _AT_START & server_settings.keys()},
     )
     try:
-        await _set_timeouts(connection, transaction_seconds)
+        await _apply_settings(connection, server_settings, transaction_seconds)
     except BaseException:
         connection.terminate()
         raise
     return connection
 
 
-async def _set_timeouts(connection: "asyncpg.Connection[asyncpg.Record]", transaction_seconds: float) -> None:
-    """Settings that older servers do not know, in the place of what the role or the database has."""
+async def _apply_settings(
+    connection: "asyncpg.Connection[asyncpg.Record]", settings: dict[str, str], transaction_seconds: float
+) -> None:
+    """Replace what the role, the database or the URL has. Older servers do not know all timeouts."""
+    applied = {name: value for name, value in settings.items() if name not in _AT_START}
     version = connection.get_server_version().major
-    settings: list[str] = []
     if version >= IDLE_SESSION_TIMEOUT_VERSION:
-        settings.append("SET idle_session_timeout = 0")
+        applied["idle_session_timeout"] = "0"
     if version >= TRANSACTION_TIMEOUT_VERSION:
-        settings.append(f"SET transaction_timeout = '{1000 * transaction_seconds:.0f}ms'")
-    if settings:
-        await connection.execute("; ".join(settings))
+        applied["transaction_timeout"] = f"{1000 * transaction_seconds:.0f}ms"
+    await connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in applied.items()))
 
 
 async def connect_for_units(url: str) -> Connection:

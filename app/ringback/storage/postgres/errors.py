@@ -4,6 +4,7 @@ a conflict with another unit (deadlock, unique index)      the unit runs again, 
 the server, its disk or the way to it                       StoreUnavailable: try again
 a password, a database that does not exist, damage          StoreUnavailable: an operator must act
 a parameter or a certificate of the database URL            the same
+a pooler that does not keep sessions                        the same
 text that PostgreSQL cannot store                           InvalidRequest
 anything else                                               the error itself: a bug
 """
@@ -42,12 +43,20 @@ _OPERATOR_CLASSES: Final = ("28", "3D", "XX", "42501")
 """Wrong password or role; no such database; damaged data; a missing privilege."""
 _SETTING_CODES: Final = frozenset({"42704", "22023"})
 """A setting that the server does not know, or a value that it does not take. Only a connection that opens raises them here."""
+_SHARED_SESSION_CODES: Final = frozenset({"26000", "42P05"})
+"""A prepared statement that does not exist, or exists already: another session than that in which the driver prepared it."""
+_UNSUPPORTED_AT_START: Final = "unsupported startup parameter"
+"""In the words of pgbouncer."""
 _NO_TLS: Final = "rejected SSL upgrade"
 """In the driver's words for a server without TLS."""
 _UNAVAILABLE_CLASSES: Final = ("53", "57", "58", "08", "55P03", "25006")
 """No space, memory or connection left; operator intervention; system errors; connections; a lock that was not free in
 time; and a server that only reads, as a standby does."""
 _UNSTORABLE_TEXT_CODES: Final = frozenset({"22021", "22P05"})
+SESSIONS_NOT_KEPT: Final = (
+    "The pooler before PostgreSQL gives a connection another session after each transaction. Let it keep sessions (pgbouncer: "
+    "pool_mode = session), or connect directly."
+)
 
 
 def is_conflict(error: BaseException) -> bool:
@@ -69,7 +78,11 @@ def to_caller_error(error: Exception) -> Exception:
         return InvalidRequest("A text contains characters that cannot be stored: U+0000, or half of a surrogate pair.")
     if isinstance(error, _PASSING_CONFLICTS):
         return StoreUnavailable("Other units of work changed the same rows again and again. Try again.")
-    if is_connection_lost(error) or _code(error).startswith((*_UNAVAILABLE_CLASSES, *_OPERATOR_CLASSES)):
+    if (
+        is_connection_lost(error)
+        or _code(error).startswith((*_UNAVAILABLE_CLASSES, *_OPERATOR_CLASSES))
+        or _code(error) in _SHARED_SESSION_CODES
+    ):
         return to_store_unavailable(error)
     return error
 
@@ -81,6 +94,8 @@ def to_store_unavailable(error: BaseException) -> StoreUnavailable:
         return StoreUnavailable(
             "The database cannot be used now: the connection was lost. Try again."
         )  # the driver's words are internals
+    if _code(error) in _SHARED_SESSION_CODES:
+        return StoreUnavailable(SESSIONS_NOT_KEPT, needs_operator=True)  # the driver's advice does not suffice
     reason = _describe(error)
     if advice := _find_fault_of_url(error):
         return StoreUnavailable(f"{advice}: {reason}.", needs_operator=True)
@@ -91,6 +106,8 @@ def to_store_unavailable(error: BaseException) -> StoreUnavailable:
 
 def _find_fault_of_url(error: BaseException) -> str | None:
     """What an operator must change about the URL, in the words before the reason."""
+    if _UNSUPPORTED_AT_START in str(error):
+        return "Remove a parameter of the database URL that the pooler does not know; ALTER ROLE … SET may replace it"
     if _code(error) in _SETTING_CODES:
         return "Remove or correct a parameter of the database URL, which PostgreSQL takes for a setting"
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -8,6 +8,9 @@ one. So units send no NOTIFY themselves: the topics of all units that commit whi
 
 A notification is a hint. Every waiter also reads the store now and then, so a lost connection costs latency and never an event:
 topics that cannot be sent are dropped, and after a reconnect all waiters of all nodes read the store once.
+
+Installations in several schemas of one database have channels of their own, because principals of both may have one name, and
+the erasure of one ends the logins of that name at each node that hears of it.
 """
 
 import asyncio
@@ -21,12 +24,12 @@ from ringback.domain import jsontext
 from ringback.domain.clock import Clock
 from ringback.storage.postgres.driver import Connection, ListeningConnection, connect
 from ringback.storage.postgres.node_connections import close_connection
+from ringback.storage.postgres.own_session import require_own_session
 from ringback.storage.postgres.statements import load_sql
 from ringback.storage.signals import LocalSignals
 
 log = logging.getLogger(__name__)
 
-CHANNEL: Final = "ringback"
 CONNECTION_SETTINGS: Final = {
     "application_name": "ringback notifications",
     "synchronous_commit": "off",  # a NOTIFY writes nothing that must survive, so it waits for no disk
@@ -66,13 +69,24 @@ class NodeNotifications:
         self._has_work = asyncio.Event()
         """Set once topics have gathered, or the connection is lost."""
         self._connection: Connection | None = None
+        self._channel = ""
+        """That of this installation, once the connection listens."""
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
         self._warned_of_foreign = False
 
-    async def open(self) -> None:
-        """Listen from now on. Raises the errors of the driver."""
-        self._connection = await self._listen()
+    async def open(self, other: Connection) -> None:
+        """Listen from now on. Raises the errors of the driver, and `StoreUnavailable` if a pooler does not keep the session.
+
+        `other` is another connection of this node, which shows that.
+        """
+        connection = await self._listen()
+        try:
+            await require_own_session(connection, other)
+        except BaseException:
+            connection.terminate()
+            raise
+        self._connection = connection
         self._task = asyncio.create_task(self._run(), name="postgres-notifications")
 
     async def close(self) -> None:
@@ -120,15 +134,16 @@ class NodeNotifications:
 
     async def _listen(self) -> ListeningConnection:
         connection = await connect(self._url, server_settings=CONNECTION_SETTINGS)
-        pid = connection.get_server_pid()
-
-        def receive(_connection: Any, sender_pid: int, _channel: str, payload: str) -> None:
-            if sender_pid != pid:  # this node's own topics were notified at the commit
-                self._receive(payload)
-
         try:
             await self._on_check(connection)
-            await connection.add_listener(CHANNEL, receive)
+            (own,) = await connection.fetch(_SQL["channel"].writing)
+            self._channel = own["channel"]
+
+            def receive(_connection: Any, sender_pid: int, _channel: str, payload: str) -> None:
+                if sender_pid != own["pid"]:  # this node's own topics were notified at the commit
+                    self._receive(payload)
+
+            await connection.add_listener(self._channel, receive)
             connection.add_termination_listener(self._note_lost)
         except BaseException:
             connection.terminate()
@@ -143,7 +158,7 @@ class NodeNotifications:
         topics = parse_payload(payload)
         if topics is None and not self._warned_of_foreign:
             self._warned_of_foreign = True
-            log.warning("store.foreign_notification", extra={"channel": CHANNEL})
+            log.warning("store.foreign_notification", extra={"channel": self._channel})
         if topics is None or EVERYTHING in topics:
             self._signals.notify_all()
         else:
@@ -166,7 +181,7 @@ class NodeNotifications:
     async def _send_gathered(self, connection: Connection) -> None:
         gathered, self._gathered = list(self._gathered), {}
         for payload in build_payloads(gathered):
-            await connection.execute(_SQL["notify"].writing, CHANNEL, payload)
+            await connection.execute(_SQL["notify"].writing, self._channel, payload)
 
 
 def parse_payload(payload: str) -> Sequence[str] | None:

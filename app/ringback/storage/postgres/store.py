@@ -91,7 +91,7 @@ class PostgresStore:
         """Migrate the database and get ready. Raises `StoreUnavailable`."""
         try:
             await migrate_database(self._url)
-            await self._notifications.open()
+            await self._open_notifications()
         except Exception as error:
             raise to_store_unavailable(error) from error
         run_reading, connections = self._runner.run_reading, self._connections
@@ -121,6 +121,16 @@ class PostgresStore:
                 run_unit=run_reading,
             ),
         )
+
+    async def _open_notifications(self) -> None:
+        other = await self._connections.acquire()
+        try:
+            await self._notifications.open(other)
+        except BaseException:
+            other.terminate()
+            raise
+        finally:
+            self._connections.give_back(other)
 
     async def close(self) -> None:
         """Finish the units that wait, and close the connections. Later units of work get `StoreUnavailable`."""

@@ -22,6 +22,7 @@ class PostgresWriteProbe(SqlRows, noun="write_probe"):
     """Implements `domain.ports.WriteProbe`. Only the server knows how full its disk is, and says so when it refuses."""
 
     async def write_probe_row(self) -> None:
+        await self._sql.fetch_all("use_sequence")
         await self._sql.execute("write", bytes=PROBE_BYTES)
 
 

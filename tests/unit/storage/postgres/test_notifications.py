@@ -1,6 +1,7 @@
 """Notifications between nodes: a commit on one node wakes waiters of another, and a lost connection comes back."""
 
 import json
+from contextlib import AsyncExitStack
 
 import asyncpg
 import pytest
@@ -8,7 +9,10 @@ import pytest
 from ringback.domain.ports import Transaction
 from ringback.storage.postgres.notifications import PAYLOAD_BYTES_MAX, TOPICS_GATHERED_MAX, build_payloads
 from ringback.storage.postgres.store import PostgresStore
+from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
+from tests.support.postgres_databases import empty_database
+from tests.support.stores import make_sealer
 
 CUT_FIRST_LISTENER = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -117,6 +121,33 @@ async def test_a_closing_store_sends_its_last_notifications(
         await store.close()
 
         assert await waiter.wait(WAIT_SECONDS)
+
+
+async def test_a_node_hears_nothing_of_another_installation_in_the_same_database() -> None:
+    async with empty_database() as url, AsyncExitStack() as stack:
+        first, second = await open_node(stack, url), await open_node(stack, url)
+        other_first, other_second = await open_node(stack, url, "other"), await open_node(stack, url, "other")
+        foreign = stack.enter_context(first.signals.listen("alice"))
+        own = stack.enter_context(other_second.signals.listen("alice"))
+
+        await notify(other_first, "alice")
+        assert await own.wait(WAIT_SECONDS)
+        with first.signals.listen("later") as later:
+            await notify(second, "later")
+            assert await later.wait(WAIT_SECONDS)  # by now the other installation's would have arrived
+
+        assert not await foreign.wait(0)
+
+
+async def open_node(stack: AsyncExitStack, url: str, schema: str = "public") -> PostgresStore:
+    admin = await asyncpg.connect(url)
+    await admin.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    await admin.close()
+    separator = "&" if "?" in url else "?"
+    node = PostgresStore(f"{url}{separator}options=-csearch_path%3D{schema}", clock=FakeClock(), sealer=make_sealer())
+    await node.open()
+    stack.push_async_callback(node.close)
+    return node
 
 
 def test_payloads_hold_every_topic_once_and_fit() -> None:

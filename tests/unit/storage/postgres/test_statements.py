@@ -31,6 +31,7 @@ ONLY_IN_POSTGRES_STATEMENTS = {  # each takes the place of those of SQLite, whic
     ("delivery_queue", "lease_whole"),
     ("delivery_queue", "record_attempts"),
     ("webhooks", "candidates"),
+    ("write_probe", "use_sequence"),  # SQLite has none
 }
 ONLY_IN_POSTGRES = {
     "log_appends",  # the same

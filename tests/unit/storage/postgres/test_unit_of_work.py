@@ -15,6 +15,7 @@ from ringback.storage.postgres.store import PostgresStore
 from ringback.storage.postgres.unit_of_work import RUNS_MAX
 from tests.support.builders import make_api_key, make_call
 from tests.support.clock import START, FakeClock
+from tests.support.stores import make_sealer
 
 
 def fail(error: Exception, *, times: int) -> tuple[Callable[[Transaction], Awaitable[int]], list[int]]:
@@ -107,7 +108,7 @@ async def test_a_unit_that_goes_on_after_a_failed_statement_is_not_acknowledged(
 
 
 async def test_a_caller_whose_commit_gets_no_answer_learns_that_it_may_be_stored_and_waiters_look(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def connect_badly(url: str) -> Any:
         return LosesTheAnswerOfCommit(await connect(url))
@@ -121,6 +122,8 @@ async def test_a_caller_whose_commit_gets_no_answer_learns_that_it_may_be_stored
         await tx.calls.insert(call)
 
     monkeypatch.setattr(store_module, "connect_for_units", connect_badly)
+    store = PostgresStore(url, clock=clock, sealer=make_sealer())
+    await store.open()
     with store.signals.listen("topic") as waiter:
         with pytest.raises(StoreUnavailable, match=r"may have been stored\. Repeat it with the same Idempotency-Key"):
             await store.write(work)
@@ -129,3 +132,4 @@ async def test_a_caller_whose_commit_gets_no_answer_learns_that_it_may_be_stored
         assert await waiter.wait(0)
     assert ends == ["rollback"]
     assert await store.read(lambda tx: tx.calls.get(call.id)) is not None
+    await store.close()

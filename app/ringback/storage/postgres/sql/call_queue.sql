@@ -76,7 +76,8 @@ whole_leased AS (
 SELECT {call in whole_leased} FROM queued JOIN whole_leased ON whole_leased.id = queued.id ORDER BY queued.number;
 
 -- Returns a row if the turn counts. A turn that another transaction is counting for this principal is not written a second time, so
--- that calls which start at the same time do not wait for each other.
+-- that calls which start at the same time do not wait for each other. A turn that does not count is not locked: the transaction goes
+-- on with `lease_queued`, which locks turns in the order of principals.
 -- name: take_turn
 WITH free AS MATERIALIZED (
     SELECT nextval('turn_tickets') AS ticket
@@ -87,7 +88,7 @@ WITH free AS MATERIALIZED (
 ),
 served AS MATERIALIZED (
     SELECT turns.upstream, turns.principal FROM turns
-    WHERE turns.upstream = :upstream AND turns.principal = :principal
+    WHERE turns.upstream = :upstream AND turns.principal = :principal AND EXISTS (SELECT 1 FROM free)
     FOR NO KEY UPDATE SKIP LOCKED
 ),
 moved AS (

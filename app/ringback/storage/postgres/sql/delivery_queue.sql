@@ -73,13 +73,17 @@ WHERE webhook_id = :webhook_id AND order_key IS NULL AND state = 'pending' AND d
 ORDER BY due_at LIMIT :limit
 FOR NO KEY UPDATE SKIP LOCKED;
 
--- Another node may have leased one since it was found. (The empty text keeps PostgreSQL from reading all pending deliveries while
--- it believes that there are none.)
+-- Another node may have leased one since it was found, or is leasing it: then it is skipped, because two nodes that lease of several
+-- ordered webhooks would wait for each other. (The empty text keeps PostgreSQL from reading all pending deliveries while it
+-- believes that there are none.)
 -- name: lease_whole
-WITH leased AS (
+WITH free AS MATERIALIZED (
+    SELECT id FROM deliveries WHERE id = ANY(:ids::text[]) AND state || '' = 'pending' FOR NO KEY UPDATE SKIP LOCKED
+),
+leased AS (
     UPDATE deliveries SET
         state = 'leased', lease_owner = :owner, lease_token = :token, lease_until = :until, attempts = attempts + 1
-    WHERE id = ANY(:ids::text[]) AND state || '' = 'pending'
+    WHERE id = ANY(ARRAY(SELECT free.id FROM free))
     RETURNING deliveries.*
 ),
 whole_leased AS (

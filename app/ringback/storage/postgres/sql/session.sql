@@ -17,6 +17,20 @@ ROLLBACK;
 -- name: clock
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000000)::bigint AS nanoseconds;
 
+-- Each installation of a database has a channel of its own, by the schema of its tables. The process of the session is asked for,
+-- because a pooler tells the driver a number of its own.
+-- name: channel
+SELECT CASE nspname WHEN 'public' THEN 'ringback' ELSE 'ringback_' || oid END AS channel, pg_backend_pid() AS pid
+FROM pg_namespace
+WHERE oid = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('schema_migrations'));
+
+-- A setting of no meaning to PostgreSQL, which only this session has.
+-- name: mark_session
+SELECT set_config('ringback.session', :mark, false);
+
+-- name: session_mark
+SELECT current_setting('ringback.session', true) AS mark;
+
 -- name: notify
 SELECT pg_notify(:channel, :payload);
 
