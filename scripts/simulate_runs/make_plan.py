@@ -75,7 +75,6 @@ def make_plan(seed: int, *, nodes: int = 2, size: PlanSize = MEDIUM) -> Plan:
         wall_offsets=tuple(draw.chance.uniform(-120.0, 120.0) for _ in range(nodes)),
         pauses=draw.one_of(0.0, 0.0, 0.3, 1.0),
         capacity=draw.one_of(4, 4, 1, 2),
-        removes_old_rows=draw.happens(0.2 * size.actors),
         resealed_at_seconds=draw.moment() if draw.happens(0.1 * size.actors) else None,
     )
     if draw.happens(0.5 * size.actors):

@@ -34,7 +34,6 @@ from scripts.simulate_runs.node_store import NodeStore
 from scripts.simulate_runs.plan import Plan
 from scripts.simulate_runs.receivers import NodeSender
 from scripts.simulate_runs.sessions import NodeSessions
-from scripts.simulate_runs.upkeep import choose_tasks
 
 RETENTION: Final = Retention()
 TOKEN_KEY: Final = b"k" * 32
@@ -176,15 +175,13 @@ class Node:
         return CatchUpWorker(store=self.store, catch_ups=self._catch_ups, clock=self._clock, poll_seconds=POLL_SECONDS)
 
     def _build_janitor(self) -> Janitor:
-        janitor = Janitor(
+        return Janitor(
             store=self.store,
             recorder=self._recorder,
             measurements=self._measurements,
             clock=self._clock,
             config=JanitorConfig(retention=RETENTION, interval_seconds=JANITOR_SECONDS),
         )
-        janitor._tasks = choose_tasks(janitor._tasks, self._plan)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - a service runs all of them
-        return janitor
 
     def _build_services(self) -> NodeServices:
         return build_node_services(

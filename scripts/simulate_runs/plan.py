@@ -258,8 +258,6 @@ class Plan:
     """Calls that one node runs at one upstream at once: few, so that calls also wait."""
     open_calls_max: int = 100
     """The quota of open calls of each principal."""
-    removes_old_rows: bool = True
-    """The janitors run all their tasks, also those that have nothing to do in this plan (`upkeep`)."""
     wall_offsets: tuple[float, ...] = field(default_factory=tuple)
     """Seconds by which the wall clock of each node is wrong."""
 

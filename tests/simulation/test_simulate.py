@@ -14,12 +14,6 @@ from typing import Any, Final, cast
 import pytest
 
 from ringback.admission import AdmissionGate
-from ringback.janitor import Janitor
-from ringback.janitor.erasing import ErasureTasks
-from ringback.janitor.recovery import RecoveryTasks
-from ringback.janitor.removal import RemovalTasks
-from ringback.janitor.webhook_upkeep import WebhookTasks
-from ringback.services.logins.login_waits import check_next_login, continue_resumption
 from scripts.simulate_runs.__main__ import Batch, breaks_rule, find_mutant, run_batch
 from scripts.simulate_runs.audit import LeaseAudit
 from scripts.simulate_runs.checks import find_violations
@@ -45,7 +39,6 @@ from scripts.simulate_runs.plan import (
 from scripts.simulate_runs.rules import Rule
 from scripts.simulate_runs.run import SimulationResult, run_plan
 from scripts.simulate_runs.shrink import shrink_plan
-from scripts.simulate_runs.upkeep import NEEDS
 
 SEEDS: Final = 16
 DEEP_SEEDS: Final = 10_000
@@ -209,14 +202,6 @@ def test_bugs_that_are_put_in_on_purpose_are_found(*, deep: bool) -> None:
     rows = [find_mutant(name, nodes=2, size="medium", seeds_max=MUTANT_SEEDS_MAX) for name in names]
 
     assert [row["mutant"] for row in rows if row["seeds"] is None] == []
-
-
-def test_the_tasks_that_only_some_plans_need_are_tasks_of_the_janitor() -> None:
-    methods = {
-        name for tasks in (Janitor, RecoveryTasks, RemovalTasks, ErasureTasks, WebhookTasks) for name in vars(tasks)
-    }
-
-    assert methods | {check_next_login.__name__, continue_resumption.__name__} >= NEEDS.keys()
 
 
 def test_a_mutant_leaves_nothing_behind(empty: EmptyDatabase) -> None:

@@ -115,6 +115,7 @@ from ringback.domain.principal import ApiKeyRows, Principal
 from ringback.domain.sign_ins import SignInRows
 from ringback.domain.signals import Signals
 from ringback.domain.unused_logins import UnusedLoginRows
+from ringback.domain.upkeep import UpkeepRows
 from ringback.domain.upstream_logins import OAuthClientRows, UpstreamLoginRows, UpstreamTokenRows
 from ringback.domain.upstream_rows import CatalogRows, OwnedCatalogRows, ToolAliasRows, UpstreamControlRows
 from ringback.domain.usage import UsageRows
@@ -210,6 +211,8 @@ class Transaction(Protocol):
     def delivery_queue(self) -> DeliveryQueue: ...
     @property
     def delivery_maintenance(self) -> DeliveryMaintenance: ...
+    @property
+    def upkeep(self) -> UpkeepRows: ...
     @property
     def origin_breakers(self) -> OriginBreakerRows: ...
     @property

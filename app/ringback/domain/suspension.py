@@ -43,14 +43,18 @@ class SuspensionWatch:
         """The store was unavailable until now: no holder could extend its lease."""
         self._resumed_at = self._clock.monotonic()
 
-    def has_been_awake(self, seconds: float, *, now: datetime) -> bool:
-        """Whether the last suspension ended at least `seconds` ago. `now` is the scheduling time that leases are compared with.
-
-        A suspension between the reading of `now` and this call is missed, which is safe: `now` does not count it.
-        """
+    def note_time(self, now: datetime) -> None:
+        """Compare the scheduling time with the monotonic time. Call it every few seconds."""
         monotonic = self._clock.monotonic()
         ahead_seconds = now.timestamp() - monotonic
         if ahead_seconds - self._ahead_seconds >= SUSPENSION_SECONDS_MIN:
             self._resumed_at = monotonic
         self._ahead_seconds = ahead_seconds
-        return self._resumed_at is None or monotonic - self._resumed_at >= seconds
+
+    def has_been_awake(self, seconds: float, *, now: datetime) -> bool:
+        """Whether the last suspension ended at least `seconds` ago. `now` is the scheduling time that leases are compared with.
+
+        A suspension between the reading of `now` and this call is missed, which is safe: `now` does not count it.
+        """
+        self.note_time(now)
+        return self._resumed_at is None or self._clock.monotonic() - self._resumed_at >= seconds

@@ -1,14 +1,30 @@
 """How long rows are kept, and how much the janitor does at once."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from datetime import datetime
+from typing import Final, NamedTuple
 
+from ringback.domain.clock import seconds
 from ringback.domain.ports import Transaction
 from ringback.domain.retry import RETRY_SCHEDULES
+from ringback.domain.upkeep import Upkeep
 
-MaintenanceTask = Callable[[Transaction], Awaitable[bool]]
-"""Runs one bounded batch; returns whether there may be more to do."""
+
+class MaintenanceTask(NamedTuple):
+    run: Callable[[Transaction], Awaitable[bool]]
+    """Runs one bounded batch; returns whether there may be more to do."""
+    needs: Mapping[Upkeep, float | None] | None = None
+    """The rows without which the task has nothing to do, and how many seconds after their instant it works on them (None: at
+    any time). Without `needs` the task runs in every interval."""
+
+    def may_have_work(self, first: Mapping[Upkeep, datetime], now: datetime) -> bool:
+        """`first` are the first instants of all kinds of rows (`UpkeepRows`)."""
+        return self.needs is None or any(
+            kind in first and (after is None or first[kind] + seconds(after) <= now)
+            for kind, after in self.needs.items()
+        )
+
 
 FINISH_BATCH_SIZE: Final = 50
 """Calls that one transaction may finish: each also writes its event and its deliveries."""

@@ -15,6 +15,7 @@ from typing import Final
 from ringback.domain.erasure import Erasure
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
+from ringback.domain.upkeep import Upkeep
 from ringback.janitor.config import MaintenanceTask
 from ringback.notifier.recorder import Recorder
 from ringback.services.erasure_batches import erase_batch
@@ -31,7 +32,10 @@ class ErasureTasks:
         self._checks = 0
         """In this interval."""
         self._checks_began_at: datetime | None = None
-        self.tasks: Sequence[MaintenanceTask] = (self._check_waiting, self._erase)
+        self.tasks: Sequence[MaintenanceTask] = (
+            MaintenanceTask(self._check_waiting, {Upkeep.OPEN_ERASURES: None}),
+            MaintenanceTask(self._erase, {Upkeep.OPEN_ERASURES: None}),
+        )
 
     async def _check_waiting(self, tx: Transaction) -> bool:
         """Check one erasure that waits for calls. `_erase` goes on with it if they have ended."""

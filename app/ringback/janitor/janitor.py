@@ -11,7 +11,7 @@ from ringback.domain.clock import Clock, format_iso, seconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.suspension import FREEZE_SECONDS, SuspensionWatch
-from ringback.janitor.config import JanitorConfig, MaintenanceTask
+from ringback.janitor.config import GIVE_UP_SECONDS_MAX, JanitorConfig, MaintenanceTask
 from ringback.janitor.erasing import ErasureTasks
 from ringback.janitor.recovery import RecoveryTasks
 from ringback.janitor.removal import RemovalTasks
@@ -50,7 +50,7 @@ class Janitor:
             *WebhookTasks(recorder, measurements, config).tasks,
             *ErasureTasks(recorder).tasks,
             *RemovalTasks(recorder, config).tasks,
-            self._save_scheduling_time,
+            MaintenanceTask(self._save_scheduling_time),
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -80,7 +80,7 @@ class Janitor:
             if now >= ends_at:
                 return True
             began_at = self._clock.monotonic()
-            busy = [task for task in busy if await self._store.write(task)]
+            busy = [task for task in busy if await self._store.write(task.run)]
         return False
 
     async def _pause(self, pause_seconds: float, stopping: asyncio.Future[Any]) -> None:
@@ -90,21 +90,44 @@ class Janitor:
             self._suspensions.note_freeze()
 
     async def run_once(self) -> bool:
-        """Run one batch of every task; returns whether any task has more to do.
+        """Run one batch of every task that may have work; returns whether any task has more to do.
 
         If a task raises, the next round begins with the task after it.
         """
         return bool(await self._run_every_task())
 
     async def _run_every_task(self) -> list[MaintenanceTask]:
-        """Run one batch of every task; returns those that have more to do."""
+        """Run one batch of every task that may have work; returns those that have more to do.
+
+        One task's work may make work for another one, so those that are left are looked at again.
+        """
         busy: list[MaintenanceTask] = []
-        for _ in self._tasks:
-            task = self._tasks[self._next_task % len(self._tasks)]
-            self._next_task += 1
-            if await self._store.write(task):
-                busy.append(task)
+        left = [*self._tasks[self._next_task :], *self._tasks[: self._next_task]]
+        while due := await self._find_due(left):
+            for task in due:
+                self._next_task = (self._tasks.index(task) + 1) % len(self._tasks)
+                if await self._store.write(task.run):
+                    busy.append(task)
+            left = [task for task in left if task not in due and task.needs is not None]
+            if all(task.needs is None for task in due):
+                break
         return busy
+
+    async def _find_due(self, tasks: Sequence[MaintenanceTask]) -> Sequence[MaintenanceTask]:
+        """Those that may have work. One unit asks for all of them: an idle node needs no unit for each.
+
+        All of them, if that fails: a page that cannot be read stops the tasks that need it, and no others.
+        """
+
+        async def find_due(tx: Transaction) -> Sequence[MaintenanceTask]:
+            self._suspensions.note_time(tx.now())
+            first = await tx.upkeep.find_first(due_after=tx.now() + seconds(GIVE_UP_SECONDS_MAX))
+            return [task for task in tasks if task.may_have_work(first, tx.now())]
+
+        try:
+            return await self._store.read(find_due) if tasks else ()
+        except StoreUnavailable:
+            return tasks
 
     async def _save_scheduling_time(self, tx: Transaction) -> bool:
         """Save it once a minute: an idle service writes nothing else. While it is unconfirmed, confirmed time is saved."""

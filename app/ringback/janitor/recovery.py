@@ -13,6 +13,7 @@ from ringback.domain.login_waits import awaits_login, unfinished_login_completio
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.suspension import SuspensionWatch
+from ringback.domain.upkeep import Upkeep
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.janitor.config import FINISH_BATCH_SIZE, GIVE_UP_SECONDS_MAX, JanitorConfig, MaintenanceTask
 from ringback.notifier.call_ends import CompletionRequest
@@ -59,14 +60,22 @@ class RecoveryTasks:
         self._recovered_foreign_calls = False
         self._released_foreign_deliveries = False
         self.tasks: Sequence[MaintenanceTask] = (
-            self._recover_calls_with_expired_lease,
-            self._recover_calls_of_others,
-            self._release_deliveries_of_others,
-            self._finish_overdue_calls,
-            continue_resumption,
-            check_next_login,
-            self._release_expired_leases,
-            self._pull_back_deliveries,
+            MaintenanceTask(self._recover_calls_with_expired_lease, {Upkeep.CALL_LEASES: LEASE_GRACE_SECONDS}),
+            *self._list_tasks_for_others(),
+            MaintenanceTask(self._finish_overdue_calls, {Upkeep.CALL_DEADLINES: 0.0}),
+            MaintenanceTask(continue_resumption, {Upkeep.LOGIN_RESUMPTIONS: None}),
+            MaintenanceTask(check_next_login, {Upkeep.LOGIN_CHECKS: 0.0}),
+            MaintenanceTask(self._release_expired_leases, {Upkeep.DELIVERY_LEASES: 0.0}),
+            MaintenanceTask(self._pull_back_deliveries, {Upkeep.LATE_DELIVERIES: None}),
+        )
+
+    def _list_tasks_for_others(self) -> Sequence[MaintenanceTask]:
+        """What only the sole process of a store can do."""
+        if self._config.exclusive_owner is None:
+            return ()
+        return (
+            MaintenanceTask(self._recover_calls_of_others, {Upkeep.CALL_LEASES: None}),
+            MaintenanceTask(self._release_deliveries_of_others, {Upkeep.DELIVERY_LEASES: None}),
         )
 
     async def _recover_calls_of_others(self, tx: Transaction) -> bool:

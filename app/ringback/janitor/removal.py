@@ -12,6 +12,8 @@ from ringback.domain.clock import seconds
 from ringback.domain.event_subscriptions import TOMBSTONE_SECONDS
 from ringback.domain.insights import HOUR, OVERVIEW_HOURS_MAX, hour_of
 from ringback.domain.ports import Transaction
+from ringback.domain.unused_logins import UNUSED_SECONDS
+from ringback.domain.upkeep import Upkeep
 from ringback.domain.verification import CHALLENGE_WINDOW_SECONDS, PROOF_VALID_SECONDS
 from ringback.janitor.config import JanitorConfig, MaintenanceTask
 from ringback.notifier.recorder import Recorder
@@ -22,20 +24,27 @@ class RemovalTasks:
     def __init__(self, recorder: Recorder, config: JanitorConfig) -> None:
         self._recorder = recorder
         self._config = config
+        kept = config.retention
         self.tasks: Sequence[MaintenanceTask] = (
-            self._archive_expired_calls,
-            self._remove_deliveries,
-            self._remove_events,
-            self._remove_origins,
-            self._remove_tombstones,
-            self._remove_erasures,
-            self._remove_proofs,
-            self._remove_expired_sessions,
-            self._remove_expired_logins,
-            self._remove_unused_tokens,
-            self._remove_expired_viewers,
-            self._remove_audit_entries,
-            self._remove_old_hours,
+            MaintenanceTask(self._archive_expired_calls, {Upkeep.CALL_EXPIRIES: 0.0}),
+            MaintenanceTask(self._remove_deliveries, {Upkeep.ENDED_DELIVERIES: kept.event_seconds}),
+            MaintenanceTask(self._remove_events, {Upkeep.EVENTS: kept.event_seconds}),
+            MaintenanceTask(self._remove_origins, {Upkeep.ORIGINS: kept.event_seconds}),
+            MaintenanceTask(
+                self._remove_tombstones,
+                {Upkeep.TOMBSTONES: kept.tombstone_seconds, Upkeep.ENDED_SUBSCRIPTIONS: TOMBSTONE_SECONDS},
+            ),
+            MaintenanceTask(self._remove_erasures, {Upkeep.FINISHED_ERASURES: kept.tombstone_seconds}),
+            MaintenanceTask(
+                self._remove_proofs,
+                {Upkeep.PROOFS: PROOF_VALID_SECONDS, Upkeep.SENT_CHALLENGES: CHALLENGE_WINDOW_SECONDS},
+            ),
+            MaintenanceTask(self._remove_expired_sessions, {Upkeep.MCP_SESSIONS: 0.0}),
+            MaintenanceTask(self._remove_expired_logins, {Upkeep.UPSTREAM_LOGINS: 0.0}),
+            MaintenanceTask(self._remove_unused_tokens, {Upkeep.UNUSED_LOGINS: UNUSED_SECONDS}),
+            MaintenanceTask(self._remove_expired_viewers, {Upkeep.SIGN_INS: 0.0, Upkeep.PORTAL_LINKS: 0.0}),
+            MaintenanceTask(self._remove_audit_entries, {Upkeep.AUDIT_ENTRIES: kept.audit_seconds}),
+            MaintenanceTask(self._remove_old_hours, {Upkeep.HOURS: (OVERVIEW_HOURS_MAX * HOUR).total_seconds()}),
         )
 
     async def _archive_expired_calls(self, tx: Transaction) -> bool:

@@ -5,6 +5,7 @@ from typing import Final
 
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
+from ringback.domain.upkeep import Upkeep
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import ExpiryPosition
 from ringback.janitor.config import JanitorConfig, MaintenanceTask
@@ -31,12 +32,12 @@ class WebhookTasks:
         self._expiry_cursor: ExpiryPosition | None = None
         self._key_cursor = ""
         self.tasks: Sequence[MaintenanceTask] = (
-            self._give_up_held_deliveries,
-            self._release_held_deliveries,
-            self._probe_suspended_webhooks,
-            self._terminate_subscriptions,
-            self._terminate_abandoned_subscriptions,
-            self._remove_expired_webhooks,
+            MaintenanceTask(self._give_up_held_deliveries, {Upkeep.HELD_DELIVERIES: 0.0}),
+            MaintenanceTask(self._release_held_deliveries, {Upkeep.HELD_DELIVERIES: None}),
+            MaintenanceTask(self._probe_suspended_webhooks, {Upkeep.HELD_DELIVERIES: None}),
+            MaintenanceTask(self._terminate_subscriptions, {Upkeep.SUBSCRIPTIONS: None}),
+            MaintenanceTask(self._terminate_abandoned_subscriptions, {Upkeep.FAILING_WEBHOOKS: None}),
+            MaintenanceTask(self._remove_expired_webhooks, {Upkeep.WEBHOOK_EXPIRIES: 0.0}),
         )
 
     async def _give_up_held_deliveries(self, tx: Transaction) -> bool:

@@ -13,7 +13,7 @@ from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.call_rows import CallChange
 from ringback.domain.delivery import DeliveryState, RetryDecision, build_delivery_update
 from ringback.domain.errors import CallExpired, StoreUnavailable
-from ringback.domain.ports import Transaction
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC, DELIVERY_DUE_TOPIC
 from ringback.janitor import (
     GIVE_UP_SECONDS_MAX,
@@ -331,6 +331,7 @@ async def test_a_task_that_always_fails_delays_the_others_by_one_round_at_most(
     still: Engine, fake_clock: FakeClock
 ) -> None:
     old = make_delivery(state=DeliveryState.DELIVERED, finished_at=START)
+    await still.insert_calls(make_call())
     await still.insert_deliveries(old)
     fake_clock.advance(31 * DAY)
     broken = Engine(StoreFailingOnce(still.store), fake_clock).make_janitor()
@@ -341,6 +342,52 @@ async def test_a_task_that_always_fails_delays_the_others_by_one_round_at_most(
         await broken.run_once()
 
     assert await still.store.read(lambda tx: tx.deliveries.get(old.id)) is None
+
+
+class CountingStore(StoreWrapper):
+    """Counts the units of work, and refuses those that read if told so."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.writes: list[str] = []
+        self.reads = 0
+        self.refuses_reads = False
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        self.writes.append(work.__qualname__)
+        return await super().write(work)
+
+    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        self.reads += 1
+        if self.refuses_reads:
+            raise StoreUnavailable("The database disk image is malformed.")
+        return await super().read(work)
+
+
+async def test_a_round_without_work_is_one_unit_that_reads_and_the_saved_time(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    store = CountingStore(still.store)
+
+    more = await Engine(store, fake_clock).make_janitor().run_once()
+
+    assert not more
+    assert (store.reads, store.writes) == (1, ["Janitor._save_scheduling_time"])
+
+
+async def test_a_janitor_that_cannot_ask_what_there_is_to_do_runs_every_task(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    store = CountingStore(still.store)
+    call = make_call()
+    await still.insert_calls(call)
+    fake_clock.advance(31 * DAY)
+    store.refuses_reads = True
+
+    await Engine(store, fake_clock).make_janitor().run_once()
+
+    assert (await still.read_call(call)).is_final
+    assert len(store.writes) > 20
 
 
 # -- at the start -----------------------------------------------------------------------------------------------------------

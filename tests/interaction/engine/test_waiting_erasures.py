@@ -44,7 +44,7 @@ async def end_call(engine: Engine, call: Call) -> None:
 
 async def count_checks(engine: Engine, clock: FakeClock, tasks: ErasureTasks) -> int:
     """The checks of one interval."""
-    check_waiting, _ = tasks.tasks
+    check_waiting = tasks.tasks[0].run
     checks = 0
     clock.advance(1)
     while await engine.store.write(check_waiting):

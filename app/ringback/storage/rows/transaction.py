@@ -26,6 +26,7 @@ from ringback.storage.rows.nodes import SqlLeaders, SqlWebhookRates
 from ringback.storage.rows.operations import SqlSchedulingTime, SqlUsage
 from ringback.storage.rows.subscriptions import SqlSubscriptions
 from ringback.storage.rows.unit import Pause, UnitContext
+from ringback.storage.rows.upkeep import SqlUpkeep
 from ringback.storage.rows.upstream_logins import SqlOAuthClients, SqlUnusedLogins, SqlUpstreamLogins, SqlUpstreamTokens
 from ringback.storage.rows.upstreams import (
     SqlOwnedCatalog,
@@ -83,6 +84,7 @@ class SqlTransaction:
     webhook_deliveries: SqlWebhookDeliveries
     ended_deliveries: SqlEndedDeliveries
     delivery_maintenance: SqlDeliveryMaintenance
+    upkeep: SqlUpkeep
     origin_breakers: SqlOriginBreakers
     insights: SqlInsights
     open_work: SqlOpenWork
