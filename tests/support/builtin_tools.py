@@ -7,8 +7,8 @@ import jsonschema
 
 from ringback.domain.call import Call
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
-from ringback.mcp_server.builtin_tool_schemas import TOOL_DEFINITIONS, BuiltinToolName
-from ringback.mcp_server.builtin_tools import BuiltinToolHandler
+from ringback.mcp_server.builtin_tools.call_tools import BuiltinToolHandler
+from ringback.mcp_server.builtin_tools.tool_schemas import TOOL_DEFINITIONS, BuiltinToolName
 from ringback.services.calls.call_starts import StartCallRequest
 from ringback.services.calls.calls import Calls
 from tests.support.service import ServiceUnderTest

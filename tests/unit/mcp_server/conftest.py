@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ringback.mcp_server.builtin_tools import BuiltinToolHandler
-from ringback.mcp_server.poll_limiter import PollLimiter
+from ringback.mcp_server.builtin_tools.call_tools import BuiltinToolHandler
+from ringback.mcp_server.builtin_tools.poll_limiter import PollLimiter
 from tests.support.builtin_tools import BuiltinToolsHarness
 from tests.support.service import running_service
 

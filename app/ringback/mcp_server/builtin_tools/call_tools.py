@@ -25,7 +25,9 @@ from ringback.domain.errors import NotFound, RingbackError
 from ringback.domain.event import Event
 from ringback.domain.principal import Caller
 from ringback.mcp_server import meta
-from ringback.mcp_server.builtin_tool_schemas import (
+from ringback.mcp_server.builtin_tools.poll_limiter import PollLimiter
+from ringback.mcp_server.builtin_tools.polled_waits import PolledWait
+from ringback.mcp_server.builtin_tools.tool_schemas import (
     ARGUMENT_MODELS,
     TOOL_DEFINITIONS,
     AnswerCallArguments,
@@ -40,8 +42,6 @@ from ringback.mcp_server.builtin_tool_schemas import (
 from ringback.mcp_server.call_text import describe_call, render_call_text, summarize_call
 from ringback.mcp_server.gateway import BuiltinTool, Feature, Gateway
 from ringback.mcp_server.jsonrpc_errors import build_error_result
-from ringback.mcp_server.poll_limiter import PollLimiter
-from ringback.mcp_server.polled_waits import PolledWait
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.single_responses import note_wait
 from ringback.mcp_server.wait_windows import WaitWindows
