@@ -24,10 +24,10 @@ from ringback.domain.signals import Signals
 from ringback.domain.upstreams import CallNotifications, DisconnectAction, ToolCatalog, UpstreamProxyPort
 from ringback.mcp_server.elicitation_ids import ElicitationIds
 from ringback.mcp_server.request_context import RequestContext
-from ringback.services.calls.call_resumes import CallResumeRecorder
 from ringback.services.calls.calls import Calls
 from ringback.services.calls.input_answers import InputAnswers
 from ringback.services.calls.resume import CallResumption
+from ringback.services.calls.resume_recorder import CallResumeRecorder
 from ringback.services.events.change_demands import ChangeDemands
 from ringback.services.events.event_lookups import EventLookups
 from ringback.services.events.event_polls import EventPolls

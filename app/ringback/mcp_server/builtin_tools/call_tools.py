@@ -46,10 +46,10 @@ from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.single_responses import note_wait
 from ringback.mcp_server.wait_windows import WaitWindows
 from ringback.schemas.validation_errors import describe_validation_errors
-from ringback.services.calls.call_resumes import CallResumeRecorder
 from ringback.services.calls.calls import Calls
 from ringback.services.calls.input_answers import InputAnswers
 from ringback.services.calls.resume import CallResumption
+from ringback.services.calls.resume_recorder import CallResumeRecorder
 from ringback.services.limits.unread_responses import reserve_parsed_result
 
 VALIDATION_ERRORS_MAX: Final = 5

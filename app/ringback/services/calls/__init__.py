@@ -12,7 +12,7 @@
     call_reads      read a principal's call, and stored results, large ones beside the event loop
     call_histories  read the history of a call, and the calls of a session for a chart
     resume          exchange a resume token for a call, its result and its events; issue and revoke tokens
-    call_resumes    record when clients came back for their calls
+    resume_recorder  record when clients came back for their calls
 
 Starting, adopting and reporting a call end in one response: `new_calls.StartedCall`. How a running call ends is the matter of
 the runner and of `notifier.recorder`.
