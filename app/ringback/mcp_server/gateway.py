@@ -88,7 +88,7 @@ class Gateway:
     """Validates arguments against a JSON Schema, in bounded time: one sentence, or None if they are valid."""
     find_callback_url_error: Callable[[str], str | None]
     """Checks a callback URL against the operator's policy: one sentence, or None if it is allowed."""
-    resume: CallResumption
+    call_resumption: CallResumption
     call_resumes: CallResumeRecorder
     lifecycle: Lifecycle
     quotas: QuotaEnforcer
