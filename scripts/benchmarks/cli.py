@@ -19,10 +19,10 @@ VARIANTS: Final[Mapping[str, Sequence[str]]] = {
     "baseline": BASELINE,
     "help": ("-m", "ringback", "--help"),
     **{
-        name: ("-c", f"import ringback.cli.app as a; a.import_command_module('ringback.cli.{name}')")
+        name: ("-c", f"import ringback.cli.app as a; a.import_command_module('ringback.cli.commands.{name}')")
         for name in ("call", "listen", "webhooks", "keys", "backup", "doctor")
     },
-    "serve": ("-c", "import ringback.cli.app as a; a.import_command_module('ringback.cli.serve')"),
+    "serve": ("-c", "import ringback.cli.app as a; a.import_command_module('ringback.cli.commands.serve')"),
     "command_floor": ("-c", f"{LEAN_IMPORTS}; import typer, asyncio, httpx, pydantic; {FIRST_MODEL}"),
     "library_baseline": ("-c", "import httpx, pydantic"),
     "client": ("-c", "import ringback.client"),

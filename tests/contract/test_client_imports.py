@@ -61,7 +61,7 @@ def test_what_few_processes_use_is_imported_with_its_first_use_and_without_the_s
 def test_a_command_imports_the_models_of_its_own_nouns_and_nothing_that_only_some_of_its_options_need(
     command: str, models: set[str]
 ) -> None:
-    imported = list_modules(f"from ringback.cli.app import *; import_command_module('ringback.cli.{command}')")
+    imported = list_modules(f"from ringback.cli.app import *; import_command_module('ringback.cli.commands.{command}')")
     own_models = {module.rpartition(".")[2] for module in imported if is_part_of(module, ("ringback.client",))}
 
     assert {name for name in own_models if name.endswith("models")} == models
@@ -78,7 +78,7 @@ def test_the_annotations_of_every_method_name_types_that_exist(client: type) -> 
 
 
 def test_the_doctor_imports_what_serves_and_what_connects_to_upstreams_only_if_it_needs_it() -> None:
-    imported = list_modules("import ringback.cli.doctor")
+    imported = list_modules("import ringback.cli.commands.doctor")
 
     assert [module for module in imported if is_part_of(module, ("mcp", "mcp_types", "fastapi", "uvicorn"))] == []
 

@@ -13,9 +13,9 @@ from ringback.api.llms_endpoint import EXAMPLE_URL, LLMS_TEXT
 from ringback.cli.app import COMMANDS
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.event import EventName
-from ringback.mcp_server.builtin_tool_schemas import BuiltinToolName
+from ringback.mcp_server.builtin_tools.notify_me import NOTIFY_ME_TOOL_NAME
+from ringback.mcp_server.builtin_tools.tool_schemas import BuiltinToolName
 from ringback.mcp_server.http_options import OPTION_HEADERS
-from ringback.mcp_server.notify_me import NOTIFY_ME_TOOL_NAME
 from tests.support.service import PUBLIC_URL, running_service
 
 ROOT: Final = Path(__file__).parents[2]

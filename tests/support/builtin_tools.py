@@ -7,8 +7,8 @@ import jsonschema
 
 from ringback.domain.call import Call
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
-from ringback.mcp_server.builtin_tool_schemas import TOOL_DEFINITIONS, BuiltinToolName
-from ringback.mcp_server.builtin_tools import BuiltinToolHandler
+from ringback.mcp_server.builtin_tools.call_tools import CallTools
+from ringback.mcp_server.builtin_tools.tool_schemas import TOOL_DEFINITIONS, BuiltinToolName
 from ringback.services.calls.call_starts import StartCallRequest
 from ringback.services.calls.calls import Calls
 from tests.support.service import ServiceUnderTest
@@ -33,7 +33,7 @@ class SilentWait:
 @dataclass(frozen=True, slots=True)
 class BuiltinToolsHarness:
     service: ServiceUnderTest
-    tools: BuiltinToolHandler
+    tools: CallTools
 
     async def start(self, caller: Caller = ALICE, **request: Any) -> str:
         started = await self.service.services.calls.start_call(

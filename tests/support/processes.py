@@ -30,8 +30,13 @@ FORK_SERVER.set_forkserver_preload(
     [
         *("tests.crash.crashing_service", "tests.crash.extension_server", "tests.support.forked_commands"),
         "tests.crash.receiving_process",
-        *("ringback.cli.serve", "ringback.cli.listen", "ringback.cli.call", "ringback.cli.keys"),
-        *("ringback.cli.mcp", "ringback.cli.stdio_bridge.bridge"),
+        *(
+            "ringback.cli.commands.serve",
+            "ringback.cli.commands.listen",
+            "ringback.cli.commands.call",
+            "ringback.cli.commands.keys",
+        ),
+        *("ringback.cli.commands.mcp", "ringback.cli.stdio_bridge.bridge"),
         "tests.support.forked_setup",  # the last
     ]
 )

@@ -17,12 +17,12 @@ from ringback.services.access.sign_ins import SignIns
 from ringback.services.audit import AuditLog
 from ringback.services.calls.adoption import TaskAdoption
 from ringback.services.calls.call_histories import CallHistories
-from ringback.services.calls.call_resumes import CallResumeRecorder
 from ringback.services.calls.calls import Calls
 from ringback.services.calls.cancellation import BulkCancellations
 from ringback.services.calls.input_answers import InputAnswers
 from ringback.services.calls.reports import CallReports
 from ringback.services.calls.resume import CallResumption
+from ringback.services.calls.resume_recorder import CallResumeRecorder
 from ringback.services.deliveries.bulk_redelivery import BulkRedeliveries
 from ringback.services.deliveries.deliveries import Deliveries
 from ringback.services.deliveries.replays import DeliveryReplays

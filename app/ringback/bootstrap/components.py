@@ -43,7 +43,7 @@ from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.post_commit import CallHandoff, DeliveryHandoff
 from ringback.runner.drivers import predict_driver_name
 from ringback.service_database.key_ring import build_sealer, load_service_key_ring, require_key_ring
-from ringback.services.calls.call_resumes import CallResumeRecorder
+from ringback.services.calls.resume_recorder import CallResumeRecorder
 from ringback.services.limits.quotas import QuotaEnforcer
 from ringback.services.logins.login_waits import LoginWaits
 from ringback.settings import Settings

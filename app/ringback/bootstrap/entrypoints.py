@@ -117,7 +117,7 @@ def _build_gateway(
         event_subscriptions=services.event_subscriptions,
         find_argument_error=ArgumentSchemas().find_error,
         find_callback_url_error=partial(find_target_error, build_target_policy(settings)),
-        resume=services.call_resumption,
+        call_resumption=services.call_resumption,
         call_resumes=services.call_resumes,
         lifecycle=services.lifecycle,
         quotas=components.quotas,

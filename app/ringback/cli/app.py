@@ -24,23 +24,26 @@ class _CommandEntry(NamedTuple):
 
 COMMANDS: Final[Mapping[str, _CommandEntry]] = {
     "serve": _CommandEntry(
-        "ringback.cli.serve", "serve", "Run the service. Every setting is a RINGBACK_* variable.", needs_server=True
+        "ringback.cli.commands.serve",
+        "serve",
+        "Run the service. Every setting is a RINGBACK_* variable.",
+        needs_server=True,
     ),
     "dev": _CommandEntry(
-        "ringback.cli.dev",
+        "ringback.cli.commands.dev",
         "dev",
         "Wrap one MCP server, print its URLs, and serve until interrupted.",
         needs_server=True,
         runs_command=True,
     ),
     "mcp": _CommandEntry(
-        "ringback.cli.mcp",
+        "ringback.cli.commands.mcp",
         "mcp",
         "Serve MCP on standard input and output, for clients that start a command.",
         needs_server=True,
     ),
     "connect": _CommandEntry(
-        "ringback.cli.connect",
+        "ringback.cli.commands.connect",
         "connect",
         "Put the servers of an MCP client behind Ringback.",
         needs_server=True,
@@ -52,70 +55,78 @@ COMMANDS: Final[Mapping[str, _CommandEntry]] = {
         needs_server=True,
         is_hidden=True,
     ),
-    "keys": _CommandEntry("ringback.cli.keys", "app", "Manage API keys and the service's own keys.", needs_server=True),
+    "keys": _CommandEntry(
+        "ringback.cli.commands.keys", "app", "Manage API keys and the service's own keys.", needs_server=True
+    ),
     "upstreams": _CommandEntry(
-        "ringback.cli.upstreams",
+        "ringback.cli.commands.upstreams",
         "app",
         "List, pause, drain, resume and reload the MCP servers behind the service, and sign in.",
     ),
-    "tools": _CommandEntry("ringback.cli.upstreams", "tools", "List the tools of an upstream."),
-    "call": _CommandEntry("ringback.cli.call", "call", "Start a call of a tool."),
-    "join": _CommandEntry("ringback.cli.join", "join", "Wait for a call that was started earlier."),
-    "wait": _CommandEntry("ringback.cli.wait", "wait", "Wait until calls have ended."),
-    "calls": _CommandEntry("ringback.cli.calls", "app", "List, show, cancel, answer and erase calls."),
+    "tools": _CommandEntry("ringback.cli.commands.upstreams", "tools", "List the tools of an upstream."),
+    "call": _CommandEntry("ringback.cli.commands.call", "call", "Start a call of a tool."),
+    "join": _CommandEntry("ringback.cli.commands.join", "join", "Wait for a call that was started earlier."),
+    "wait": _CommandEntry("ringback.cli.commands.wait", "wait", "Wait until calls have ended."),
+    "calls": _CommandEntry("ringback.cli.commands.calls", "app", "List, show, cancel, answer and erase calls."),
     "top": _CommandEntry(
-        "ringback.cli.top", "top", "Show what is open now and how the last calls and callbacks went, until interrupted."
+        "ringback.cli.commands.top",
+        "top",
+        "Show what is open now and how the last calls and callbacks went, until interrupted.",
     ),
-    "usage": _CommandEntry("ringback.cli.usage", "usage", "Show your quotas, and how much of each is used."),
-    "sessions": _CommandEntry("ringback.cli.erasures", "sessions", "Erase the calls of a client session."),
-    "principals": _CommandEntry("ringback.cli.erasures", "principals", "Erase all data of a principal."),
+    "usage": _CommandEntry("ringback.cli.commands.usage", "usage", "Show your quotas, and how much of each is used."),
+    "sessions": _CommandEntry("ringback.cli.commands.erasures", "sessions", "Erase the calls of a client session."),
+    "principals": _CommandEntry("ringback.cli.commands.erasures", "principals", "Erase all data of a principal."),
     "portal-link": _CommandEntry(
-        "ringback.cli.portal_links", "app", "Manage links to pages of the dashboard that need no key."
+        "ringback.cli.commands.portal_links", "app", "Manage links to pages of the dashboard that need no key."
     ),
-    "audit": _CommandEntry("ringback.cli.audit", "audit", "Show who changed what you own, newest first."),
-    "erasure": _CommandEntry("ringback.cli.erasures", "erasure", "Show how far an erasure is."),
-    "events": _CommandEntry("ringback.cli.events", "app", "Print events, oldest first, and publish your own."),
+    "audit": _CommandEntry("ringback.cli.commands.audit", "audit", "Show who changed what you own, newest first."),
+    "erasure": _CommandEntry("ringback.cli.commands.erasures", "erasure", "Show how far an erasure is."),
+    "events": _CommandEntry("ringback.cli.commands.events", "app", "Print events, oldest first, and publish your own."),
     "listen": _CommandEntry(
-        "ringback.cli.listen",
+        "ringback.cli.commands.listen",
         "listen",
         "Receive callbacks, and print them, forward them or run a command for each, until interrupted.",
     ),
-    "webhooks": _CommandEntry("ringback.cli.webhooks", "app", "Manage webhooks."),
-    "deliveries": _CommandEntry("ringback.cli.deliveries", "app", "List and repeat deliveries."),
-    "trigger": _CommandEntry("ringback.cli.trigger", "trigger", "Send a signed test event to a webhook."),
+    "webhooks": _CommandEntry("ringback.cli.commands.webhooks", "app", "Manage webhooks."),
+    "deliveries": _CommandEntry("ringback.cli.commands.deliveries", "app", "List and repeat deliveries."),
+    "trigger": _CommandEntry("ringback.cli.commands.trigger", "trigger", "Send a signed test event to a webhook."),
     "verify": _CommandEntry(
-        "ringback.cli.verify", "verify", "Verify the signature of a callback that was saved to a file."
+        "ringback.cli.commands.verify", "verify", "Verify the signature of a callback that was saved to a file."
     ),
     "check-receiver": _CommandEntry(
-        "ringback.cli.check_receiver",
+        "ringback.cli.commands.check_receiver",
         "check_receiver",
         "Send a receiver good, bad and hostile callbacks, and judge its answers.",
     ),
     "check-server": _CommandEntry(
-        "ringback.cli.check_server", "check_server", "Check an MCP server that offers Events against the specification."
+        "ringback.cli.commands.check_server",
+        "check_server",
+        "Check an MCP server that offers Events against the specification.",
     ),
     "migrate": _CommandEntry(
-        "ringback.cli.migrate",
+        "ringback.cli.commands.migrate",
         "migrate",
         "Bring the database to this version's schema, or check whether it is.",
         needs_server=True,
     ),
     "copy": _CommandEntry(
-        "ringback.cli.copy",
+        "ringback.cli.commands.copy",
         "copy",
         "Copy an installation from SQLite to PostgreSQL, and compare every row.",
         needs_server=True,
     ),
     "backup": _CommandEntry(
-        "ringback.cli.backup",
+        "ringback.cli.commands.backup",
         "backup",
         "Back up the database and its key file. The service may run meanwhile.",
         needs_server=True,
     ),
-    "restore": _CommandEntry("ringback.cli.backup", "restore_backup", "Restore a backup.", needs_server=True),
-    "help": _CommandEntry("ringback.cli.help", "show_help", "Print a page for operators, or one section of it."),
+    "restore": _CommandEntry("ringback.cli.commands.backup", "restore_backup", "Restore a backup.", needs_server=True),
+    "help": _CommandEntry(
+        "ringback.cli.commands.help", "show_help", "Print a page for operators, or one section of it."
+    ),
     "doctor": _CommandEntry(
-        "ringback.cli.doctor",
+        "ringback.cli.commands.doctor",
         "doctor",
         "Check the settings, the database, the keys, the upstreams and the service.",
         needs_server=True,

@@ -38,9 +38,7 @@ clients (2025-11-25 and earlier) in sessions, modern clients (2026-07-28) reques
          ├── subscriptions ── change_publisher   notifications of changes
          ├── events ── event_backend    events/… over the event log; `event_types` describes Ringback's own types
          │     event_source             how to subscribe to the end of a call, in results about it
-         ├── builtin_tools, event_tools, notify_me   ringback_…, for clients without tasks, events and webhooks
-         │     polled_waits             the wait of ringback_wait_for_call, with the progress of the call
-         └── login_tool                 where the user signs in to an upstream
+         └── builtin_tools              ringback_…, for clients without tasks, events and webhooks, and to sign in
 
 No header of a client reaches an upstream, and of its `_meta` only the keys that the upstream's `pass_meta` selects.
 
@@ -48,7 +46,7 @@ Beside the drawing:
 
     incoming_messages            reads and checks the message of each POST, once
     gateway, request_context     what handlers have of the service, and of their request
-    tool_export                  an upstream's tool as clients see it; builtin_tool_schemas: the built-in ones
+    tool_export                  an upstream's tool as clients see it
     call_text, task_serializer   a call as models read it, and as a task
     http_options, meta           options in headers and URLs; `_meta` in both directions
     known_clients                what some clients do differently; client_patience: how long clients wait
@@ -58,7 +56,7 @@ Beside the drawing:
     modern_calls                 a modern tools/call without the SDK's layers around its handler
     request_events               the stream that responds to a request of a legacy session
     direct_streams               modern streams of MCP Events, without the SDK's tasks and models
-    poll_limiter, tool_advice    advice to models: wait instead of polling; tools instead of REST paths
+    tool_advice                  advice to models: tools instead of REST paths
     method_spans                 the span of each request, below that of the client or of the HTTP request
     jsonrpc_errors               errors of the service as JSON-RPC errors
 

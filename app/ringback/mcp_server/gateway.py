@@ -24,10 +24,10 @@ from ringback.domain.signals import Signals
 from ringback.domain.upstreams import CallNotifications, DisconnectAction, ToolCatalog, UpstreamProxyPort
 from ringback.mcp_server.elicitation_ids import ElicitationIds
 from ringback.mcp_server.request_context import RequestContext
-from ringback.services.calls.call_resumes import CallResumeRecorder
 from ringback.services.calls.calls import Calls
 from ringback.services.calls.input_answers import InputAnswers
 from ringback.services.calls.resume import CallResumption
+from ringback.services.calls.resume_recorder import CallResumeRecorder
 from ringback.services.events.change_demands import ChangeDemands
 from ringback.services.events.event_lookups import EventLookups
 from ringback.services.events.event_polls import EventPolls
@@ -88,7 +88,7 @@ class Gateway:
     """Validates arguments against a JSON Schema, in bounded time: one sentence, or None if they are valid."""
     find_callback_url_error: Callable[[str], str | None]
     """Checks a callback URL against the operator's policy: one sentence, or None if it is allowed."""
-    resume: CallResumption
+    call_resumption: CallResumption
     call_resumes: CallResumeRecorder
     lifecycle: Lifecycle
     quotas: QuotaEnforcer

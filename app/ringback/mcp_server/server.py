@@ -20,18 +20,15 @@ from ringback.domain.errors import EndpointUnavailable, NotFound, ShuttingDown
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.upstreams import Listing
 from ringback.mcp_server import (
-    builtin_tools,
-    event_tools,
     events,
     legacy_tasks,
-    login_tool,
-    notify_me,
     proxied_methods,
     subscriptions,
     tasks,
     tools,
 )
 from ringback.mcp_server.auth import authenticate_request, authorize_request, get_request_caller
+from ringback.mcp_server.builtin_tools import call_tools, event_tools, login_tool, notify_me
 from ringback.mcp_server.capabilities import CapabilitiesMiddleware
 from ringback.mcp_server.elicitation import store_answer
 from ringback.mcp_server.endpoint_supervisor import EndpointSupervisor
@@ -63,7 +60,7 @@ def build_features(gateway: Gateway) -> Sequence[Feature]:
         proxied_methods.build_feature(gateway, log_levels=log_levels),
         tasks.build_feature(gateway),
         legacy_tasks.build_feature(gateway),
-        builtin_tools.build_feature(gateway, wait_windows=wait_windows),
+        call_tools.build_feature(gateway, wait_windows=wait_windows),
         notify_me.build_feature(gateway),
         login_tool.build_feature(gateway),
         event_tools.build_feature(gateway),

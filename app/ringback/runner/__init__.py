@@ -4,7 +4,7 @@
     leasing       leases calls within transactions, also within the one that starts a call (`post_commit`)
     execution     one leased call until it ends, is parked or is handed back; deadline, cancel request, shutdown signal
     held_execution  an execution that waits for the commit of its call
-    dispatch_record  records that a tools/call waits for its token or was refused for it, and that it is sent then
+    leased_dispatch_record  records that a tools/call waits for its token or was refused for it, and that it is sent then
     call_sessions what the runner needs of the upstreams
     leased_call   every write to the call under its lease (`drivers.driver.CallContext`)
     lease_writer  repeats these writes while the store is unavailable

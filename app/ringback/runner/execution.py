@@ -67,7 +67,7 @@ _UNREADABLE_COMPLETION: Final = failed_completion(
 RECONNECT_RETRY_SECONDS: Final = 5.0
 """The pause between two attempts to reach the upstream of a call that has a handle."""
 
-Outcome = CallCompletion | ParkedCall | RefusedForLogin | None
+ExecutionEnd = CallCompletion | ParkedCall | RefusedForLogin | None
 """How an execution ends; None hands the call back to the queue."""
 
 
@@ -128,7 +128,7 @@ class CallExecution:
         self._began_unconfirmed = False
         """Whether this execution began with an unconfirmed clock and its deadline ahead. Then it passes by `Clock.now`, else by
         confirmed time, so that a later step of the clock does not end the call."""
-        self._outcome: Outcome = None
+        self._driver_end: ExecutionEnd = None
         """What the driver returned. It counts even if closing the session fails or is cancelled afterwards."""
 
     @property
@@ -146,22 +146,22 @@ class CallExecution:
             self._cancel_noticed.clear()
 
     async def run(self) -> None:
-        outcome = await self._run_until_outcome()
+        end = await self._run_until_end()
         await self.committed.wait()
         if self._leased_call.lease_lost.is_set():
             if not await self._leased_call.was_cancelled():
                 log.warning("call.lease_lost", extra=call_facts(self.call))
-        elif isinstance(outcome, CallCompletion) and self._is_failed_check(outcome):
+        elif isinstance(end, CallCompletion) and self._is_failed_check(end):
             await self._leased_call.park_again(self._sessions.get_login_owner(self.call))
-        elif isinstance(outcome, CallCompletion):
-            completion = completion_after_runs(self.call, outcome)
+        elif isinstance(end, CallCompletion):
+            completion = completion_after_runs(self.call, end)
             note_completion(completion)
             with self._admission.hold_end(self.call.principal):
                 await self._leased_call.finish_call(completion)
-        elif isinstance(outcome, ParkedCall):
-            await self._leased_call.park_call(outcome)
-        elif isinstance(outcome, RefusedForLogin):
-            await self._leased_call.park_for_login(self._sessions.get_login_owner(self.call), outcome.tokens_version)
+        elif isinstance(end, ParkedCall):
+            await self._leased_call.park_call(end)
+        elif isinstance(end, RefusedForLogin):
+            await self._leased_call.park_for_login(self._sessions.get_login_owner(self.call), end.tokens_version)
         else:
             await self._leased_call.requeue_call()
 
@@ -169,7 +169,7 @@ class CallExecution:
         """Whether nothing reached the upstream of a call that waits for a login and was only checked: it waits on."""
         return completion.outcome is CallOutcome.REJECTED and awaits_login(self.call)
 
-    async def _run_until_outcome(self) -> Outcome:
+    async def _run_until_end(self) -> ExecutionEnd:
         now, confirmed_now = self._clock.now(), self._clock.confirmed_now()
         self._began_unconfirmed = confirmed_now < now < self.call.deadline_at
         if awaits_confirmation(self.call, now=now, confirmed_now=confirmed_now):
@@ -187,12 +187,12 @@ class CallExecution:
                     await waiter.wait(self._wait_seconds())
                     if not task.done() and (reason := await self._find_stop_reason()):
                         return await self._stop_task(task, reason)
-            return self._task_outcome(task)
+            return self._read_end(task)
         finally:
             task.cancel()
 
     @contextmanager
-    def _notify_on_local_events(self, waiter: Waiter, task: "asyncio.Task[Outcome]") -> Generator[None]:
+    def _notify_on_local_events(self, waiter: Waiter, task: "asyncio.Task[ExecutionEnd]") -> Generator[None]:
         """Notify the waiter also at the end of the task and at each flag that may stop the execution."""
         task.add_done_callback(lambda _: waiter.notify())
         flags = (
@@ -223,7 +223,7 @@ class CallExecution:
                     await self._cancel_request.send(session)
         return overdue_completion(self.call)
 
-    async def _run_sessions(self) -> Outcome:
+    async def _run_sessions(self) -> ExecutionEnd:
         """Run the driver; a call with a handle goes on in the next session when one is lost."""
         while True:
             try:
@@ -236,7 +236,7 @@ class CallExecution:
                     raise
             await self._clock.sleep(RECONNECT_RETRY_SECONDS)
 
-    async def _run_driver(self, session: BoundDriverPort) -> Outcome:
+    async def _run_driver(self, session: BoundDriverPort) -> ExecutionEnd:
         await wait_for_commit(self.committed)
         if self.call.handle is None and self._is_past_deadline():
             return overdue_completion(self.call)  # the commit took that long, or the process was stopped meanwhile
@@ -252,12 +252,12 @@ class CallExecution:
                 await self._leased_call.mark_dispatched(trusts_lease=self._clock.monotonic() < self.trusted_until)
             note_dispatch(self.call)
             self._leased_call.begin_run()
-            self._outcome = await session.run_call(self._leased_call)
+            self._driver_end = await session.run_call(self._leased_call)
         except LeaseLost:
             await self._forward_cancellation()
             raise
         else:
-            return self._outcome
+            return self._driver_end
         finally:
             self._session = None
             await self._leased_call.end_run()
@@ -295,8 +295,8 @@ class CallExecution:
     async def _cancel_in_session(self) -> CallCompletion | None:
         return None if self._session is None else await self._cancel_request.send(self._session)
 
-    async def _stop_task(self, task: "asyncio.Task[Outcome]", reason: _StopReason) -> Outcome:
-        """Stop the request. If the driver returns an outcome at this moment, that outcome counts.
+    async def _stop_task(self, task: "asyncio.Task[ExecutionEnd]", reason: _StopReason) -> ExecutionEnd:
+        """Stop the request. If the driver returns at this moment, what it returns counts.
 
         The exception is an upstream error after a delivered cancel request: some upstreams confirm a cancellation that way.
         """
@@ -305,11 +305,11 @@ class CallExecution:
         self._leased_call.give_up_run()
         task.cancel()
         await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_SECONDS)
-        if self._outcome is not None or (task.done() and not task.cancelled()):
-            outcome = self._outcome or self._task_outcome(task)
+        if self._driver_end is not None or (task.done() and not task.cancelled()):
+            end = self._driver_end or self._read_end(task)
             is_cancelled = reason is _StopReason.CANCELLED and self._cancel_request.is_delivered
-            if not (is_cancelled and isinstance(outcome, CallCompletion) and is_upstream_error(outcome)):
-                return outcome
+            if not (is_cancelled and isinstance(end, CallCompletion) and is_upstream_error(end)):
+                return end
         match reason:
             case _StopReason.CANCELLED:
                 return CANCELLED_COMPLETION
@@ -318,7 +318,7 @@ class CallExecution:
             case _StopReason.LEASE_LOST | _StopReason.SHUTTING_DOWN:
                 return None
 
-    def _task_outcome(self, task: "asyncio.Task[Outcome]") -> Outcome:
+    def _read_end(self, task: "asyncio.Task[ExecutionEnd]") -> ExecutionEnd:
         problem = asyncio.CancelledError() if task.cancelled() else task.exception()
         if problem is None:
             return task.result()

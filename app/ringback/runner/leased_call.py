@@ -37,9 +37,9 @@ from ringback.domain.signals import CALL_QUEUED_TOPIC, call_answered_topic, call
 from ringback.notifier.call_ends import LeasedCompletion
 from ringback.notifier.completion_batcher import CompletionBatcher
 from ringback.notifier.recorder import Recorder
-from ringback.runner.dispatch_record import LeasedDispatchRecord
 from ringback.runner.drivers import LeaseLost, ParkedCall
 from ringback.runner.lease_writer import LeaseWriter
+from ringback.runner.leased_dispatch_record import LeasedDispatchRecord
 from ringback.runner.throttled_writer import ProgressRecord
 from ringback.services.logins.login_waits import LoginWaits, RefusedCall, note_login_accepted, write_for_owner
 from ringback.telemetry import call_facts

@@ -7,10 +7,10 @@ import pytest
 from ringback.domain.call import Call, CallPhase, Handle
 from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.clock import seconds
-from ringback.runner.dispatch_record import LeasedDispatchRecord
 from ringback.runner.drivers import LeaseLost
 from ringback.runner.execution import ShutdownSignal
 from ringback.runner.leased_call import LeasedCall
+from ringback.runner.leased_dispatch_record import LeasedDispatchRecord
 from ringback.upstreams.dispatch_records import get_dispatch_record
 from ringback.waits import ObservableFlag
 from tests.support.builders import make_call

@@ -10,8 +10,9 @@ import respx
 from typer.testing import CliRunner, Result
 
 from ringback.backoff import Backoff
-from ringback.cli import following, trigger
+from ringback.cli import following
 from ringback.cli.app import app
+from ringback.cli.commands import trigger
 
 Run = Callable[..., Result]
 

@@ -51,7 +51,7 @@ def test_a_command_starts_without_what_only_tables_need_and_leaves_its_process_a
     program = (
         "import os, sys; before = dict(os.environ)\n"
         "from ringback.cli.imports import import_command_module\n"
-        "for name in ('call', 'webhooks', 'listen'): import_command_module(f'ringback.cli.{name}')\n"
+        "for name in ('call', 'webhooks', 'listen'): import_command_module(f'ringback.cli.commands.{name}')\n"
         "assert dict(os.environ) == before\n"
         "print(*sys.modules)\n"
         "import httpx._main"

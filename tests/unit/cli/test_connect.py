@@ -10,9 +10,9 @@ import pytest
 import respx
 from typer.testing import Result
 
-from ringback.cli import connect
 from ringback.cli.client_files.clients import CLIENTS, Places, find_client
 from ringback.cli.client_files.service_units import describe_task, make_service_unit
+from ringback.cli.commands import connect
 from ringback.cli.embedded_service.paths import ServicePaths
 from ringback.cli.embedded_service.runtime_file import RunningService
 from tests.unit.cli.conftest import Run

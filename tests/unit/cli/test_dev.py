@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from typer.testing import Result
 
-from ringback.cli.dev import derive_upstream_name, describe_endpoints
+from ringback.cli.commands.dev import derive_upstream_name, describe_endpoints
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from ringback.cli import mcp
+from ringback.cli.commands import mcp
 from ringback.cli.stdio_bridge.endpoint import EndpointConfig, ServiceEndpoint
 from ringback.cli.stdio_bridge.request_headers import RequestHeaders
 from ringback.cli.stdio_bridge.responses import RESPONSE_BYTES_MAX, NoResponse, RequestRefused, SessionUnknown

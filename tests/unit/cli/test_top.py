@@ -63,7 +63,7 @@ def test_on_a_terminal_it_is_drawn_again_until_the_service_refuses(
             service.get("/v1/insights").mock(return_value=httpx.Response(401))
 
     script(service)
-    monkeypatch.setattr("ringback.cli.top.asyncio.sleep", refuse_later)
+    monkeypatch.setattr("ringback.cli.commands.top.asyncio.sleep", refuse_later)
 
     result = run("top", "--every", "3", env={"FORCE_COLOR": "1", "TERM": "xterm"})
 

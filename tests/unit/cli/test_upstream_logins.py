@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import httpx
 import pytest
 
-from ringback.cli import upstream_logins
-from ringback.cli.upstream_logins import LoginTimedOut, can_open_browser, sign_in
+from ringback.cli.commands import upstream_logins
+from ringback.cli.commands.upstream_logins import LoginTimedOut, can_open_browser, sign_in
 from ringback.client import Conflict, RingbackClient
 from ringback.domain.upstream_logins import CredentialsScope
 from tests.support.login_flow import CODE

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from ringback.domain.call import Progress
-from ringback.mcp_server.builtin_tool_schemas import TOOL_WAIT_SECONDS_MAX
-from ringback.mcp_server.poll_limiter import UNCHANGED_POLLS_MAX
+from ringback.mcp_server.builtin_tools.poll_limiter import UNCHANGED_POLLS_MAX
+from ringback.mcp_server.builtin_tools.tool_schemas import TOOL_WAIT_SECONDS_MAX
 from ringback.services.calls.call_starts import StartCallRequest
 from tests.support.builtin_tools import ALICE, BuiltinToolsHarness, text
 from tests.support.limits import WAIT_SECONDS

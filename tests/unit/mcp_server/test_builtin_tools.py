@@ -9,7 +9,7 @@ import pytest
 from ringback.domain.call import Progress
 from ringback.domain.call_outcome import CallOutcome, completion_from_result, failed_completion
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
-from ringback.mcp_server.builtin_tool_schemas import TOOL_DEFINITIONS, BuiltinToolName
+from ringback.mcp_server.builtin_tools.tool_schemas import TOOL_DEFINITIONS, BuiltinToolName
 from ringback.services.calls.call_starts import StartCallRequest
 from tests.support.builtin_tools import ALICE, BuiltinToolsHarness, text
 

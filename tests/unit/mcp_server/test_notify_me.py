@@ -12,7 +12,7 @@ import pytest
 from ringback.domain.ids import WebhookId
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from ringback.domain.webhook import Webhook, WebhookOrigin
-from ringback.mcp_server.notify_me import EXPIRES_IN_SECONDS_DEFAULT, NOTIFY_ME_DEFINITION, NotifyMeTool
+from ringback.mcp_server.builtin_tools.notify_me import EXPIRES_IN_SECONDS_DEFAULT, NOTIFY_ME_DEFINITION, NotifyMeTool
 from ringback.services.calls.call_starts import StartCallRequest
 from ringback.services.calls.new_calls import TIMEOUT_SECONDS_MAX
 from tests.support.service import CALLBACK_URL, ServiceUnderTest, running_service

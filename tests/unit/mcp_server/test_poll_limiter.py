@@ -5,7 +5,7 @@ from dataclasses import replace
 from ringback.domain.call import Call, Progress
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Principal
-from ringback.mcp_server.poll_limiter import PollLimiter
+from ringback.mcp_server.builtin_tools.poll_limiter import PollLimiter
 from tests.support.examples import CALL
 
 ALICE, BOB = Principal("alice"), Principal("bob")

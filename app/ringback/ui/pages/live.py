@@ -76,9 +76,7 @@ class _View(Generic[Shown]):
     describe: Callable[[Shown], Mapping[str, Any]]
     """The values of the template."""
     variant: tuple[object, ...]
-    """What `describe` depends on besides the content: viewers with equal variants see the same HTML."""
-    path: str
-    """What the links begin with: viewers of a portal link have their own."""
+    """What `describe` depends on besides the content: viewers with equal variants and paths see the same HTML."""
 
 
 class LivePages:
@@ -100,27 +98,19 @@ class LivePages:
         ]
 
     async def follow_home(self, request: Request, viewer: Viewer) -> Response:
-        caller = view_rows(self._context.services.operators, viewer, request, operation="ui_follow_home", repeats=True)
+        caller = self._view_rows(viewer, request, "ui_follow_home")
         listing = make_home_listing(self._context, request, caller)
 
         def describe(shown: HomeContent) -> Mapping[str, Any]:
             return describe_home(shown, caller, hours=listing.hours, is_live=True)
 
         variant = (caller.operator is not None and not caller.sees_all_principals,)
-        view = _View(
-            listing=listing,
-            template="home_state.html",
-            describe=describe,
-            variant=variant,
-            path=self._renderer.find_path(viewer),
-        )
+        view = _View(listing=listing, template="home_state.html", describe=describe, variant=variant)
         return await self._respond(view, caller, viewer, request)
 
     async def follow_webhooks(self, request: Request, viewer: Viewer) -> Response:
         query = read_query(request, WebhookListQuery)
-        caller = view_rows(
-            self._context.services.operators, viewer, request, operation="ui_follow_webhooks", repeats=True
-        )
+        caller = self._view_rows(viewer, request, "ui_follow_webhooks")
         variant = viewer.caller.principal, shows_owner(self._context, viewer)
 
         def describe(shown: ListedWebhooks) -> Mapping[str, Any]:
@@ -132,15 +122,12 @@ class LivePages:
             template="webhook_rows.html",
             describe=describe,
             variant=variant,
-            path=self._renderer.find_path(viewer),
         )
         return await self._respond(view, caller, viewer, request)
 
     async def follow_events(self, request: Request, viewer: Viewer) -> Response:
         query = read_query(request, EventStreamQuery)
-        caller = view_rows(
-            self._context.services.operators, viewer, request, operation="ui_follow_events", repeats=True
-        )
+        caller = self._view_rows(viewer, request, "ui_follow_events")
         variant = (shows_owner(self._context, viewer),)
 
         def describe(shown: ListedEvents) -> Mapping[str, Any]:
@@ -152,7 +139,6 @@ class LivePages:
             template="event_rows.html",
             describe=describe,
             variant=variant,
-            path=self._renderer.find_path(viewer),
         )
         return await self._respond(view, caller, viewer, request)
 
@@ -164,19 +150,13 @@ class LivePages:
             return {"calls": shown.calls, "shows_owner": variant[0], "is_filtered": variant[1], "older": None}
 
         listing = CallListing(call_filter=query.call_filter, limit=LIVE_PAGE_SIZE)
-        caller = view_rows(self._context.services.operators, viewer, request, operation="ui_follow_calls", repeats=True)
-        view = _View(
-            listing=listing,
-            template="call_rows.html",
-            describe=describe,
-            variant=variant,
-            path=self._renderer.find_path(viewer),
-        )
+        caller = self._view_rows(viewer, request, "ui_follow_calls")
+        view = _View(listing=listing, template="call_rows.html", describe=describe, variant=variant)
         return await self._respond(view, caller, viewer, request)
 
     async def follow_deliveries(self, request: Request, viewer: Viewer) -> Response:
         services, query = self._context.services, read_query(request, DeliveryListQuery)
-        caller = view_rows(services.operators, viewer, request, operation="ui_follow_deliveries", repeats=True)
+        caller = self._view_rows(viewer, request, "ui_follow_deliveries")
         await require_session_of_call(services, viewer, caller, query.call_id)
         filters = list_filters(query)
         variant = shows_owner(self._context, viewer), viewer.client_session_id is None, tuple(filters.items())
@@ -194,20 +174,12 @@ class LivePages:
             }
 
         listing = DeliveryListing(delivery_filter=query.to_filter(), limit=LIVE_PAGE_SIZE)
-        view = _View(
-            listing=listing,
-            template="delivery_rows.html",
-            describe=describe,
-            variant=variant,
-            path=self._renderer.find_path(viewer),
-        )
+        view = _View(listing=listing, template="delivery_rows.html", describe=describe, variant=variant)
         return await self._respond(view, caller, viewer, request)
 
     async def follow_session(self, request: Request, viewer: Viewer) -> Response:
         name = require_session_name(viewer, request.query_params.get("client_session_id", ""))
-        caller = view_rows(
-            self._context.services.operators, viewer, request, operation="ui_follow_session", repeats=True
-        )
+        caller = self._view_rows(viewer, request, "ui_follow_session")
         variant = (shows_owner(self._context, viewer),)
 
         def describe(shown: SessionContent) -> Mapping[str, Any]:
@@ -216,50 +188,44 @@ class LivePages:
             )
 
         listing = SessionListing(client_session_id=name, limit=LIVE_PAGE_SIZE)
-        view = _View(
-            listing=listing,
-            template="session_state.html",
-            describe=describe,
-            variant=variant,
-            path=self._renderer.find_path(viewer),
-        )
+        view = _View(listing=listing, template="session_state.html", describe=describe, variant=variant)
         return await self._respond(view, caller, viewer, request)
 
+    def _view_rows(self, viewer: Viewer, request: Request, operation: str) -> Caller:
+        return view_rows(self._context.services.operators, viewer, request, operation=operation, repeats=True)
+
     async def _respond(self, view: _View[Shown], caller: Caller, viewer: Viewer, request: Request) -> Response:
-        live, seconds = (
-            self._context.services.live_lists,
-            STREAM_SECONDS_MIN + next(self._numbers) % STREAM_SECONDS_SPREAD,
-        )
+        live, path = self._context.services.live_lists, self._renderer.find_path(viewer)
+        seconds = STREAM_SECONDS_MIN + next(self._numbers) % STREAM_SECONDS_SPREAD
         contents = live.follow_list(caller, view.listing, seconds=seconds, portal_link_id=viewer.portal_link_id)
         try:
             await anext(contents, None)  # the first value is None, or there is none at a shutdown
         except QuotaExceeded:
             shown = await live.read_list(caller, view.listing)
-            body = _write_retry(LIMITED_RETRY_MILLISECONDS) + self._render(view, shown)
+            body = _write_retry(LIMITED_RETRY_MILLISECONDS) + self._render(view, path, shown)
             return Response(body, headers=_HEADERS, media_type="text/event-stream")
-        frames = self._write_frames(view, contents, self._checks.open_check(request, viewer))
+        frames = self._write_frames(view, path, contents, self._checks.open_check(request, viewer))
         return LiveResponse(contents, frames, live, caller)
 
     async def _write_frames(
-        self, view: _View[Shown], contents: AsyncGenerator[LiveContent[Shown] | None], check: ViewerCheck
+        self, view: _View[Shown], path: str, contents: AsyncGenerator[LiveContent[Shown] | None], check: ViewerCheck
     ) -> AsyncGenerator[bytes]:
         yield _write_retry(RETRY_MILLISECONDS)
         async for content in contents:
             if not await check.is_admitted(shows_rows=content is not None):
                 return
-            yield b": still here\n\n" if content is None else self._get_frame(view, content)
+            yield b": still here\n\n" if content is None else self._get_frame(view, path, content)
 
-    def _get_frame(self, view: _View[Shown], content: LiveContent[Shown]) -> bytes:
+    def _get_frame(self, view: _View[Shown], path: str, content: LiveContent[Shown]) -> bytes:
         frames = self._frames.setdefault(content, {})
-        key = (view.path, *view.variant)
+        key = (path, *view.variant)
         if key not in frames:
-            frames[key] = self._render(view, content.shown)
+            frames[key] = self._render(view, path, content.shown)
         return frames[key]
 
-    def _render(self, view: _View[Shown], shown: Shown) -> bytes:
-        return _write_event(
-            "rows", self._renderer.render_fragment(view.template, path=view.path, **view.describe(shown))
-        )
+    def _render(self, view: _View[Shown], path: str, shown: Shown) -> bytes:
+        """`path` is what the links begin with: viewers of a portal link have their own."""
+        return _write_event("rows", self._renderer.render_fragment(view.template, path=path, **view.describe(shown)))
 
 
 class LiveResponse(StreamingResponse):

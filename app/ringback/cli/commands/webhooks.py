@@ -20,9 +20,9 @@ from ringback.cli.client_options import (
     client_command,
     leaves_out_others,
 )
+from ringback.cli.commands.webhook_states import disable, enable, pause, print_open_deliveries, resume
 from ringback.cli.output import print_json, print_message, print_model, print_models, print_output, print_table
 from ringback.cli.webhook_names import WebhookName, find_webhook_id, run_with_webhook
-from ringback.cli.webhook_states import disable, enable, pause, print_open_deliveries, resume
 from ringback.client import (
     ChangedWebhook,
     NamedWebhookOptions,

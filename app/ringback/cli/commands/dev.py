@@ -16,8 +16,8 @@ import typer
 
 from ringback import server
 from ringback.cli.client_options import URL_DEFAULT
+from ringback.cli.commands.serve import load_development_settings
 from ringback.cli.output import exit_on_errors, exit_with_error, print_output
-from ringback.cli.serve import load_development_settings
 from ringback.cli.server_options import SERVICE_ERRORS, exit_code_of_start
 from ringback.client import ClientError, RingbackClient
 from ringback.upstreams.config import parse_upstream_option

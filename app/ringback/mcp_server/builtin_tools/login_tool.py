@@ -11,8 +11,8 @@ from pydantic import Field, ValidationError
 
 from ringback.domain.login_urls import login_page_url
 from ringback.domain.upstreams import LOGIN_REQUIRED_PROBLEM, UpstreamInfo
-from ringback.mcp_server.builtin_tool_schemas import BuiltinToolArguments, generate_input_schema
-from ringback.mcp_server.builtin_tools import build_validation_result
+from ringback.mcp_server.builtin_tools.call_tools import build_validation_result
+from ringback.mcp_server.builtin_tools.tool_schemas import BuiltinToolArguments, generate_input_schema
 from ringback.mcp_server.call_text import ask_for_login
 from ringback.mcp_server.gateway import BuiltinTool, Feature, Gateway, Result
 from ringback.mcp_server.jsonrpc_errors import build_error_result

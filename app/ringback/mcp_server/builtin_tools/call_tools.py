@@ -25,7 +25,9 @@ from ringback.domain.errors import NotFound, RingbackError
 from ringback.domain.event import Event
 from ringback.domain.principal import Caller
 from ringback.mcp_server import meta
-from ringback.mcp_server.builtin_tool_schemas import (
+from ringback.mcp_server.builtin_tools.poll_limiter import PollLimiter
+from ringback.mcp_server.builtin_tools.polled_waits import PolledWait
+from ringback.mcp_server.builtin_tools.tool_schemas import (
     ARGUMENT_MODELS,
     TOOL_DEFINITIONS,
     AnswerCallArguments,
@@ -40,16 +42,14 @@ from ringback.mcp_server.builtin_tool_schemas import (
 from ringback.mcp_server.call_text import describe_call, render_call_text, summarize_call
 from ringback.mcp_server.gateway import BuiltinTool, Feature, Gateway
 from ringback.mcp_server.jsonrpc_errors import build_error_result
-from ringback.mcp_server.poll_limiter import PollLimiter
-from ringback.mcp_server.polled_waits import PolledWait
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.single_responses import note_wait
 from ringback.mcp_server.wait_windows import WaitWindows
 from ringback.schemas.validation_errors import describe_validation_errors
-from ringback.services.calls.call_resumes import CallResumeRecorder
 from ringback.services.calls.calls import Calls
 from ringback.services.calls.input_answers import InputAnswers
 from ringback.services.calls.resume import CallResumption
+from ringback.services.calls.resume_recorder import CallResumeRecorder
 from ringback.services.limits.unread_responses import reserve_parsed_result
 
 VALIDATION_ERRORS_MAX: Final = 5
@@ -79,10 +79,10 @@ ReserveResult = Callable[[Call], None]
 
 
 def build_feature(gateway: Gateway, *, wait_windows: WaitWindows) -> Feature:
-    tools = BuiltinToolHandler(
+    tools = CallTools(
         calls=gateway.calls,
         input_answers=gateway.input_answers,
-        resume=gateway.resume,
+        call_resumption=gateway.call_resumption,
         call_resumes=gateway.call_resumes,
         poll_limiter=PollLimiter(),
         is_paused=gateway.upstream_controls.is_paused,
@@ -90,9 +90,7 @@ def build_feature(gateway: Gateway, *, wait_windows: WaitWindows) -> Feature:
     return Feature(builtin_tools=[_bind_tool(gateway, tools, name, wait_windows) for name in BuiltinToolName])
 
 
-def _bind_tool(
-    gateway: Gateway, tools: "BuiltinToolHandler", name: BuiltinToolName, wait_windows: WaitWindows
-) -> BuiltinTool:
+def _bind_tool(gateway: Gateway, tools: "CallTools", name: BuiltinToolName, wait_windows: WaitWindows) -> BuiltinTool:
     async def handle(context: RequestContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
         waits = name in WAITING_TOOLS
         if waits:
@@ -105,13 +103,13 @@ def _bind_tool(
     return BuiltinTool(definition=TOOL_DEFINITIONS[name], handler=handle)
 
 
-class BuiltinToolHandler:
+class CallTools:
     def __init__(
         self,
         *,
         calls: Calls,
         input_answers: InputAnswers,
-        resume: CallResumption,
+        call_resumption: CallResumption,
         call_resumes: CallResumeRecorder,
         poll_limiter: PollLimiter,
         is_paused: IsPaused,
@@ -119,7 +117,7 @@ class BuiltinToolHandler:
         self._call_resumes = call_resumes
         self._calls = calls
         self._input_answers = input_answers
-        self._resume = resume
+        self._call_resumption = call_resumption
         self._poll_limiter = poll_limiter
         self._is_paused = is_paused
 
@@ -220,11 +218,11 @@ class BuiltinToolHandler:
     async def _resume_call(
         self, caller: Caller, arguments: ResumeCallArguments, wait: ToolWait, reserve: ReserveResult
     ) -> dict[str, Any]:
-        resumed = await self._resume.resume_call(caller, arguments.resume_token, reserve=reserve)
+        resumed = await self._call_resumption.resume_call(caller, arguments.resume_token, reserve=reserve)
         wait_seconds = wait.choose_seconds(arguments.wait_seconds)
         if wait_seconds > 0 and self._may_wait(caller, resumed.call):
             await wait.wait_for_change(resumed.call, wait_seconds=wait_seconds)
-            resumed = await self._resume.resume_call(caller, arguments.resume_token, reserve=reserve)
+            resumed = await self._call_resumption.resume_call(caller, arguments.resume_token, reserve=reserve)
         self._call_resumes.record_resume(resumed.call, ResumeSurface.TOOL)
         return await self._build_call_response(
             caller,

@@ -18,8 +18,8 @@ from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import CallId
 from ringback.domain.principal import Caller
-from ringback.mcp_server.builtin_tool_schemas import BuiltinToolArguments, generate_input_schema
-from ringback.mcp_server.builtin_tools import build_validation_result
+from ringback.mcp_server.builtin_tools.call_tools import build_validation_result
+from ringback.mcp_server.builtin_tools.tool_schemas import BuiltinToolArguments, generate_input_schema
 from ringback.mcp_server.gateway import BuiltinTool, Feature, Gateway
 from ringback.mcp_server.jsonrpc_errors import build_error_result
 from ringback.mcp_server.request_context import RequestContext

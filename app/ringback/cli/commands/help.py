@@ -12,7 +12,7 @@ from ringback.cli.output import exit_with_error, print_output
 
 OPERATIONS: Final = "operations"
 _IN_PACKAGE: Final = "operations.md"
-_IN_REPOSITORY: Final = Path(__file__).parents[3] / "scripts" / "deploy" / "OPERATIONS.md"
+_IN_REPOSITORY: Final = Path(__file__).parents[4] / "scripts" / "deploy" / "OPERATIONS.md"
 """The page itself. A wheel has it as `ringback/cli/operations.md` (pyproject.toml); an editable installation reads it here."""
 _HEADING: Final = re.compile(r"^## (.+)$", re.MULTILINE)
 _MARK: Final = re.compile(r"^<!-- .*? -->\n", re.MULTILINE)

@@ -22,8 +22,8 @@ from ringback.domain.principal import Caller
 from ringback.domain.retry import DAY
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_text import describe_webhook
-from ringback.mcp_server.builtin_tool_schemas import BuiltinToolArguments, generate_input_schema
-from ringback.mcp_server.builtin_tools import UNKNOWN_CALL_MESSAGE, build_validation_result
+from ringback.mcp_server.builtin_tools.call_tools import UNKNOWN_CALL_MESSAGE, build_validation_result
+from ringback.mcp_server.builtin_tools.tool_schemas import BuiltinToolArguments, generate_input_schema
 from ringback.mcp_server.gateway import BuiltinTool, Feature, Gateway
 from ringback.mcp_server.jsonrpc_errors import build_error_result
 from ringback.mcp_server.request_context import RequestContext

@@ -7,8 +7,8 @@ import pytest
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_resumes import ResumeSurface
 from ringback.domain.ports import Store
-from ringback.services.calls import call_resumes
-from ringback.services.calls.call_resumes import CallResumeRecorder
+from ringback.services.calls import resume_recorder
+from ringback.services.calls.resume_recorder import CallResumeRecorder
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
 from tests.support.limits import WAIT_SECONDS
@@ -18,8 +18,8 @@ from tests.support.service import ServiceUnderTest
 async def test_resumes_of_one_moment_are_one_row_and_a_full_buffer_takes_no_more(
     service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_resumes, "PENDING_RESUMES_MAX", 2)
-    monkeypatch.setattr(call_resumes, "RESUME_BATCH_SIZE", 1)
+    monkeypatch.setattr(resume_recorder, "PENDING_RESUMES_MAX", 2)
+    monkeypatch.setattr(resume_recorder, "RESUME_BATCH_SIZE", 1)
     recorder = CallResumeRecorder(store=service.store, clock=FakeClock())
     calls = [make_call(status=CallStatus.COMPLETED) for _ in range(3)]
     open_call = make_call()

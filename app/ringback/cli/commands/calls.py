@@ -22,7 +22,7 @@ from ringback.cli.client_options import (
     PrintOptions,
     client_command,
 )
-from ringback.cli.erasures import erase_call
+from ringback.cli.commands.erasures import erase_call
 from ringback.cli.output import exit_with_error, print_list, print_message, print_model, print_output
 from ringback.client import Call, Cancellation, RingbackClient
 

@@ -17,9 +17,9 @@ from ringback.cli.client_options import (
     client_command,
     collect_first,
 )
+from ringback.cli.commands.webhook_states import print_open_deliveries
 from ringback.cli.output import print_list, print_message, print_model, print_output
 from ringback.cli.webhook_names import find_webhook_id
-from ringback.cli.webhook_states import print_open_deliveries
 from ringback.client import Delivery, NotFound, Redelivery, RedeliveryOptions, RequestedDelivery, RingbackClient
 
 app = typer.Typer(no_args_is_help=True, help="List and repeat deliveries.")

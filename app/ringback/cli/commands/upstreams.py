@@ -7,8 +7,8 @@ import typer
 
 from ringback.cli.arguments import ListingGroup
 from ringback.cli.client_options import PrintOptions, UpstreamName, client_command
+from ringback.cli.commands.upstream_logins import login, logout
 from ringback.cli.output import print_list, print_output
-from ringback.cli.upstream_logins import login, logout
 from ringback.client import Reloaded, SkippedUpstream, UpstreamIntake
 
 _UPSTREAM_COLUMNS: Final = (
