@@ -171,11 +171,24 @@ async def _serve(
     on_listening: OnListening | None,
     wait_for_change: WaitForChange | None,
 ) -> None:
+    reload_requested = asyncio.Event()
+    # From here on, a reload does not end a service that still migrates or recovers its database.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload_requested.set)
     with _bind_listener(settings) as listener:
         # The system has replaced port 0 with a free one, and callbacks name that one.
         settings = settings.model_copy(update={"port": listener.getsockname()[1]})
         async with open_application(settings, upstreams, read_configs=read_configs, environment=environment) as app:
-            await _run_application(app, settings, listener, upstreams, limits, deadline, on_listening, wait_for_change)
+            await _run_application(
+                app,
+                settings,
+                listener,
+                upstreams,
+                limits,
+                deadline,
+                on_listening,
+                wait_for_change,
+                reload_requested=reload_requested,
+            )
 
 
 async def _run_application(
@@ -187,6 +200,8 @@ async def _run_application(
     deadline: ExitDeadline,
     on_listening: OnListening | None,
     wait_for_change: WaitForChange | None,
+    *,
+    reload_requested: asyncio.Event,
 ) -> None:
     connections = ConnectionLimiter(limits)
     server = build_http_server(app.api, connections=connections)
@@ -195,8 +210,6 @@ async def _run_application(
     stop_service = partial(_handle_stop_signal, stop, partial(deadline.start, app.supervisor.running_workers))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop_service)
-    reload_requested = asyncio.Event()
-    loop.add_signal_handler(signal.SIGHUP, reload_requested.set)
     _log_listening(settings, upstreams)
     exempt_startup_objects_from_garbage_collection()
     async with asyncio.TaskGroup() as group:
