@@ -139,9 +139,11 @@ class WallClockSteps(SystemClock):
         self.pass_time(for_seconds)
         self._suspended_milliseconds += round(for_seconds * 1000)
 
-    async def follow(self, read_wall: Callable[[], Awaitable[int]]) -> None:
+    async def follow(
+        self, read_wall: Callable[[], Awaitable[int]], *, find_ahead: Callable[[], Awaitable[int]] | None = None
+    ) -> None:
         if self._follows_database:
-            await super().follow(read_wall)
+            await super().follow(read_wall, find_ahead=find_ahead)
         else:
             await read_wall()  # shows that the connection works
 

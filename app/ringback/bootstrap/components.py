@@ -274,7 +274,7 @@ async def _open_measured_store(
 def compare_with_last_process(clock: Clock, last: datetime, *, is_exclusive: bool) -> None:
     """Continue from the last time, or let a clock that is far ahead wait for its confirmation. The log says both.
 
-    On a store of several processes every node follows the database's clock, so there is nothing to continue from.
+    On a store of several processes every node has continued already, by the time that all share (`postgres.shared_clock`).
     """
     if is_exclusive:
         clock.continue_from(last)

@@ -144,12 +144,25 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def follow(self, read_wall: Callable[[], Awaitable[int]]) -> None:
+    @property
+    def ahead_milliseconds(self) -> int | None:
+        """How far scheduling time is ahead of the clock that this one follows; None if it follows none."""
+        if self._followed is None:
+            return None
+        self.now()
+        current = self._scheduling_time
+        return (current.instant - self._read_wall(current.elapsed)) // 1_000_000
+
+    async def follow(
+        self, read_wall: Callable[[], Awaitable[int]], *, find_ahead: Callable[[], Awaitable[int]] | None = None
+    ) -> None:
         """Take the wall time from another clock, which `read_wall` reads in nanoseconds since 1970.
 
-        The error is at most half of the reading's duration. Scheduling time begins at the first reading, and approaches later
-        ones as it approaches the machine's clock. Between two readings the machine counts the elapsed time.
+        The error is at most half of the reading's duration. Scheduling time begins at the first reading, or as many
+        milliseconds ahead of it as `find_ahead` finds. It approaches later ones as it approaches the machine's clock. Between
+        two readings the machine counts the elapsed time.
         """
+        ahead = 0 if self._followed is not None or find_ahead is None else await find_ahead()
         began = self._elapsed_nanoseconds()
         wall = await read_wall()
         ended = self._elapsed_nanoseconds()
@@ -157,7 +170,7 @@ class SystemClock:
             return
         reading = SchedulingTime(wall + (ended - began) // 2, ended)
         if self._followed is None:
-            self._set_scheduling_time(reading)
+            self._set_scheduling_time(reading._replace(instant=reading.instant + ahead * 1_000_000))
         self._followed = reading
 
     def _review_confirmation(self, confirmation: ClockConfirmation, *, elapsed: int, wall: int) -> None:

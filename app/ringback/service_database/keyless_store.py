@@ -20,8 +20,11 @@ async def accept_restore(settings: Settings) -> None:
 
 
 async def migrate_database(settings: Settings) -> SchemaState:
-    """Apply the missing migrations; return what was missing. Raises `StoreUnavailable` while a service has the SQLite file."""
-    state = await read_schema_state(settings.database_url)
+    """Apply the missing migrations; return what was missing. Raises `StoreUnavailable` while a service has the SQLite file.
+
+    A standby is refused as at the start of the service, also one that lacks nothing.
+    """
+    state = await read_schema_state(settings.database_url, to_migrate=True)
     if state.missing:
         async with open_store_without_keys(settings, exclusive=True):
             pass

@@ -18,22 +18,25 @@ LOCK_WAIT_SECONDS: Final = 5.0
 """As long as the opening of a store waits for another process that writes."""
 
 
-async def read_schema_state(url: str) -> SchemaState:
-    """Raises `StoreUnavailable` if the database cannot be read, or if this version may not run on it."""
+async def read_schema_state(url: str, *, to_migrate: bool = False) -> SchemaState:
+    """Raises `StoreUnavailable` if the database cannot be read, or if this version may not run on it.
+
+    With `to_migrate` also if it is a standby of PostgreSQL, even one that lacks nothing: it names the wrong server.
+    """
     path = find_sqlite_path(url)
     if path is None:
-        return await _read_postgres(url)
+        return await _read_postgres(url, to_migrate=to_migrate)
     return await asyncio.to_thread(_read_sqlite, path)
 
 
-async def _read_postgres(url: str) -> SchemaState:
+async def _read_postgres(url: str, *, to_migrate: bool) -> SchemaState:
     try:  # imported when a URL asks for it: an installation on SQLite has no driver
         from ringback.storage.postgres import migrator as postgres  # noqa: PLC0415
         from ringback.storage.postgres.errors import to_store_unavailable as explain  # noqa: PLC0415
     except ImportError as error:
         raise driver_missing(error) from error
     try:
-        return await postgres.read_schema_state(url)
+        return await postgres.read_schema_state(url, to_migrate=to_migrate)
     except Exception as error:
         raise explain(error) from error
 

@@ -92,18 +92,21 @@ def find_missing_file(url: str, home: Path | None = None) -> str | None:
 
 def to_driver_url(url: str) -> str:
     """The URL with the parameters that the driver understands, and settings of the server."""
-    shown = _keep_parameters(url, lambda name: name not in _LEFT_OUT and name not in _KEPT_IF)
-    values = _parse_values(shown)
-    if values.get("sslrootcert") != _SYSTEM:
-        return shown
-    shown = _keep_parameters(shown, lambda name: name not in {"sslrootcert", "sslmode"})
-    separator = "&" if "?" in shown else "?"
-    return f"{shown}{separator}sslmode=verify-full&sslrootcert={quote(_find_system_authorities() or _SYSTEM)}"
+    return _name_authorities(_keep_parameters(url, lambda name: name not in _LEFT_OUT and name not in _KEPT_IF))
 
 
 def to_libpq_url(url: str) -> str:
     """The URL without settings of the server, which PostgreSQL's programs refuse."""
-    return _keep_parameters(url, lambda name: name in LIBPQ_PARAMETERS)
+    return _name_authorities(_keep_parameters(url, lambda name: name in LIBPQ_PARAMETERS))
+
+
+def _name_authorities(url: str) -> str:
+    """The URL with the file of the machine's authorities: neither the driver nor libpq before 16 knows `system`."""
+    if _parse_values(url).get("sslrootcert") != _SYSTEM:
+        return url
+    shown = _keep_parameters(url, lambda name: name not in {"sslrootcert", "sslmode"})
+    separator = "&" if "?" in shown else "?"
+    return f"{shown}{separator}sslmode=verify-full&sslrootcert={quote(_find_system_authorities() or _SYSTEM)}"
 
 
 def _find_system_authorities() -> str | None:

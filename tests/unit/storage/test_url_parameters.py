@@ -1,6 +1,7 @@
 """A URL that works with psql works here: parameters of libpq are understood, left out, or refused with what to change."""
 
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import parse_qsl
@@ -51,11 +52,14 @@ def test_a_parameter_that_cannot_be_kept_needs_an_operator(query: str, expected:
     assert refused.value.needs_operator
 
 
-def test_the_authorities_of_the_machine_are_the_driver_s_file(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("convert", [to_driver_url, to_libpq_url])
+def test_the_authorities_of_the_machine_are_a_file_to_the_driver_and_to_every_libpq(
+    convert: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: SimpleNamespace(cafile="/etc/authorities.pem"))
 
     for query in ("sslrootcert=system", "sslmode=verify-full&sslrootcert=system"):
-        found = to_driver_url(f"{PLACE}?{query}")
+        found = convert(f"{PLACE}?{query}")
         assert dict(parse_qsl(found.partition("?")[2])) == {
             "sslmode": "verify-full",
             "sslrootcert": "/etc/authorities.pem",
@@ -90,7 +94,7 @@ def test_a_verifying_mode_needs_an_authority(tmp_path: Path) -> None:
 
 
 def test_the_programs_of_postgresql_get_only_the_parameters_of_libpq() -> None:
-    kept = "sslmode=verify-full&sslrootcert=system&connect_timeout=10&channel_binding=prefer"
+    kept = "sslmode=verify-full&sslrootcert=ca.pem&connect_timeout=10&channel_binding=prefer"
 
     assert to_libpq_url(f"{PLACE}?jit=off&{kept}&statement_timeout=60s") == f"{PLACE}?{kept}"
     assert to_libpq_url(f"{PLACE}?jit=off") == PLACE

@@ -16,6 +16,7 @@ that commit at the same moment share one flush of its log.
     merged_rows      rows with one statement in the place of several of `storage.rows`
     statements       statements by name, with and without locks
     notifications    topics from and to other nodes: LISTEN and NOTIFY
+    shared_clock     the time of all nodes: PostgreSQL's clock without its steps
     own_session      refuses a pooler that does not keep sessions
     driver           asyncpg's connections, with the settings that every unit relies on
     errors           what PostgreSQL's errors mean for a caller

@@ -43,9 +43,11 @@ async def migrate_database(
         return state
 
 
-async def read_schema_state(url: str) -> SchemaState:
-    """What the database lacks. Changes nothing; raises as `migrate_database`."""
+async def read_schema_state(url: str, *, to_migrate: bool = False) -> SchemaState:
+    """What the database lacks. Changes nothing; raises as `migrate_database`, but reads a standby unless it is `to_migrate`."""
     async with _connected(url) as connection:
+        if to_migrate:
+            await _require_primary(connection)
         await _require_no_unfinished_copy(connection)
         return await _read_state(connection, load_migrations())
 

@@ -136,6 +136,7 @@ class NodeNotifications:
         connection = await connect(self._url, server_settings=CONNECTION_SETTINGS)
         try:
             await self._on_check(connection)
+            await connection.fetch(_SQL["show_node"].writing)
             (own,) = await connection.fetch(_SQL["channel"].writing)
             self._channel = own["channel"]
 

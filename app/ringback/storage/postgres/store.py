@@ -3,9 +3,10 @@
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
-from ringback.domain.clock import Clock, SystemClock
+from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
@@ -17,7 +18,7 @@ from ringback.storage.postgres.lanes import Lane
 from ringback.storage.postgres.migrator import migrate_database
 from ringback.storage.postgres.node_connections import NodeConnections
 from ringback.storage.postgres.notifications import NodeNotifications
-from ringback.storage.postgres.statements import load_sql
+from ringback.storage.postgres.shared_clock import follow_database_clock
 from ringback.storage.postgres.unit_of_work import UnitRunner
 from ringback.storage.signals import LocalSignals
 from ringback.storage.unit_queues import PrincipalQueue, WritingQueue
@@ -38,7 +39,6 @@ class ConnectionLimits:
     """Lists and counts, which may take milliseconds."""
 
 
-_SESSION: Final = load_sql("session")
 DEFAULT_LIMITS: Final = ConnectionLimits()
 _CHANCE: Final = random.SystemRandom()
 
@@ -69,7 +69,7 @@ class PostgresStore:
         self._limits = limits
         self._signals = LocalSignals()
         self._notifications = NodeNotifications(
-            url, clock=clock, signals=self._signals, on_check=self._follow_database_clock
+            url, clock=clock, signals=self._signals, on_check=partial(follow_database_clock, clock)
         )
         self._runner = UnitRunner(
             clock=clock, sealer=sealer, notify=self._notifications.publish, random_fraction=random_fraction
@@ -163,18 +163,6 @@ class PostgresStore:
             return await connect_for_units(self._url)
         except Exception as error:
             raise to_store_unavailable(error) from error
-
-    async def _follow_database_clock(self, connection: Connection) -> None:
-        """Leases and due dates of all nodes are compared by one clock, whatever the clocks of their machines say."""
-
-        async def read_wall() -> int:
-            (row,) = await connection.fetch(_SESSION["clock"].writing)
-            return row["nanoseconds"]
-
-        if isinstance(self._clock, SystemClock):
-            await self._clock.follow(read_wall)
-        else:
-            await read_wall()  # shows that the connection works
 
     def _require_open(self) -> _Lanes:
         if self._lanes is None:

@@ -1,10 +1,15 @@
-"""All nodes compare times by the database's clock, also one whose own clock is wrong."""
+"""All nodes compare times by the database's clock, also one whose own clock is wrong, and by one time when it is set."""
 
+import asyncio
+from collections.abc import AsyncGenerator
 from datetime import datetime, timedelta
 
 import asyncpg
+import pytest
 
+from ringback.domain.clock import SystemClock
 from ringback.domain.ports import Transaction
+from ringback.storage.postgres.shared_clock import follow_database_clock
 from ringback.storage.postgres.store import PostgresStore
 from tests.support.clock import WallClockSteps
 from tests.support.stores import make_sealer
@@ -34,3 +39,70 @@ async def test_a_node_whose_clock_is_an_hour_wrong_compares_times_as_the_others(
         assert abs(await store.read(read_now) - database_time) < EXACT
     finally:
         await store.close()
+
+
+SETTABLE_CLOCK = """
+CREATE SCHEMA settable;
+CREATE TABLE settable.step (ahead interval NOT NULL);
+INSERT INTO settable.step VALUES ('0 s');
+CREATE FUNCTION settable.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS
+    'SELECT pg_catalog.clock_timestamp() + ahead FROM settable.step';
+"""
+"""A clock of the server that the test sets. It stands in the place of the real one by the search path."""
+
+
+class SettableServer:
+    def __init__(self, url: str, admin: "asyncpg.Connection[asyncpg.Record]") -> None:
+        separator = "&" if "?" in url else "?"
+        self.url = f"{url}{separator}options=-csearch_path%3Dsettable,public,pg_catalog"
+        self._admin = admin
+
+    async def set_clock(self, ahead: timedelta) -> None:
+        await self._admin.execute("UPDATE settable.step SET ahead = $1", ahead)
+
+    def make_node(self) -> tuple[PostgresStore, SystemClock]:
+        clock = SystemClock()
+        return PostgresStore(self.url, clock=clock, sealer=make_sealer()), clock
+
+
+@pytest.fixture
+async def server(url: str, admin: "asyncpg.Connection[asyncpg.Record]") -> AsyncGenerator[SettableServer]:
+    await admin.execute(SETTABLE_CLOCK)
+    yield SettableServer(url, admin)
+    await admin.execute("DROP SCHEMA settable CASCADE")
+
+
+@pytest.mark.parametrize("step", [HOUR, -HOUR])
+async def test_a_node_that_starts_after_a_step_of_the_database_s_clock_has_the_time_of_the_others(
+    server: SettableServer, step: timedelta
+) -> None:
+    running, running_clock = server.make_node()
+    await running.open()
+    await server.set_clock(step)
+    started, started_clock = server.make_node()
+    starting = asyncio.create_task(started.open())
+    connection = await asyncpg.connect(server.url)
+
+    await follow_database_clock(running_clock, connection)  # as the node does every few seconds
+    await starting
+
+    assert abs(await started.write(read_now) - await running.write(read_now)) < EXACT
+    assert abs(started_clock.wall_time() - running_clock.now() - step) < EXACT
+    for each in (connection, started, running):
+        await each.close()
+
+
+@pytest.mark.parametrize(("step", "continued"), [(-HOUR, timedelta()), (HOUR, HOUR)])
+async def test_the_first_node_after_a_step_back_continues_from_the_last_time_and_follows_a_step_forward(
+    server: SettableServer, step: timedelta, continued: timedelta
+) -> None:
+    last, last_clock = server.make_node()
+    await last.open()
+    await last.close()
+    await server.set_clock(step)
+
+    first, first_clock = server.make_node()
+    await first.open()
+
+    assert abs(first_clock.now() - last_clock.now() - continued) < EXACT
+    await first.close()

@@ -8,6 +8,9 @@ import asyncpg
 import pytest
 
 from ringback.domain.errors import StoreUnavailable
+from ringback.service_database import keyless_store
+from ringback.settings import Settings
+from ringback.storage import schema
 from ringback.storage.copying.target import open_target
 from ringback.storage.migrations import Migration
 from ringback.storage.postgres import migrator as migrator_module
@@ -196,12 +199,27 @@ async def test_a_standby_is_refused_by_name(url: str, monkeypatch: pytest.Monkey
     assert (await read_schema_state(url)).applied == 0
 
 
+async def test_a_standby_that_lacks_no_migration_is_refused_by_migrate_and_read_by_its_check(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await migrate_database(url)
+    statements = migrator_module._SQL  # pyright: ignore[reportPrivateUsage]
+    in_recovery = replace(statements["is_standby"], writing="SELECT true AS is_standby")
+    monkeypatch.setattr(migrator_module, "_SQL", {**statements, "is_standby": in_recovery})
+    settings = Settings.model_validate({"database_url": url})
+
+    with pytest.raises(StoreUnavailable, match="is a standby"):
+        await keyless_store.migrate_database(settings)
+
+    assert not (await schema.read_schema_state(url)).missing
+
+
 async def test_other_installations_of_a_database_are_found_by_their_schemas(url: str, connection: Connection) -> None:
-    for schema in ("a", "b", "other_program"):
-        await connection.execute(f"CREATE SCHEMA {schema}")
+    for name in ("a", "b", "other_program"):
+        await connection.execute(f"CREATE SCHEMA {name}")
     await connection.execute("CREATE TABLE other_program.calls (id bigint)")
     separator = "&" if "?" in url else "?"
-    first, second = (f"{url}{separator}options=-csearch_path%3D{schema}" for schema in ("a", "b"))
+    first, second = (f"{url}{separator}options=-csearch_path%3D{schema}" for name in ("a", "b"))
     await migrate_database(first)
     assert await find_other_installations(first) == []
 

@@ -17,6 +17,28 @@ ROLLBACK;
 -- name: clock
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000000)::bigint AS nanoseconds;
 
+-- How long ago a node saved how far the nodes are ahead, in milliseconds, and whether another node of this installation is connected.
+-- name: shared_clock
+SELECT
+    ahead, (extract(epoch FROM clock_timestamp()) * 1000)::bigint - saved_at AS age,
+    EXISTS (
+        SELECT 1 FROM pg_locks
+        WHERE locktype = 'advisory' AND classid = 2026112215 AND objsubid = 1 AND pid <> pg_backend_pid()
+            AND objid = (SELECT relnamespace FROM pg_class WHERE oid = 'shared_clock'::regclass)
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    ) AS has_nodes
+FROM shared_clock WHERE id = 1;
+
+-- The nodes agree, so one that finds the row locked leaves it to the other.
+-- name: save_shared_clock
+UPDATE shared_clock SET ahead = :ahead, saved_at = (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+WHERE id = (SELECT id FROM shared_clock WHERE id = 1 FOR UPDATE SKIP LOCKED);
+
+-- Until the session ends.
+-- name: show_node
+SELECT pg_advisory_lock_shared((2026112215::bigint << 32) | relnamespace::bigint) FROM pg_class
+WHERE oid = 'shared_clock'::regclass;
+
 -- Each installation of a database has a channel of its own, by the schema of its tables. The process of the session is asked for,
 -- because a pooler tells the driver a number of its own.
 -- name: channel
