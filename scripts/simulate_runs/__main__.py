@@ -26,8 +26,8 @@ from scripts.simulate_runs.shrink import shrink_plan
 SEEDS_AT_ONCE: Final = 25
 """Seeds that a process takes at once."""
 COLLECTION_SEEDS: Final = 5
-"""Seeds between two collections of garbage. That of some seeds is still in the processor's cache: that of 25 takes three times as
-long for each seed."""
+"""Seeds between two collections of garbage. That of some seeds is still in the processor's cache: that of 25 takes three times
+as long for each seed."""
 MUTANT_SEEDS_MAX: Final = 2000
 
 
