@@ -59,6 +59,7 @@ NOUNS = [
     "tombstones",
     "tool_aliases",
     "unused_logins",
+    "upkeep",
     "upstream_controls",
     "login_checks",
     "login_waits",

@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Final
 
 from ringback.domain.clock import from_epoch_milliseconds
 from ringback.domain.upkeep import Upkeep
 from ringback.storage.rows.columns import instant_to_column
 from ringback.storage.rows.unit import SqlRows
+
+_COLUMNS: Final = tuple(Upkeep)
+"""In the order of the statement."""
 
 
 class SqlUpkeep(SqlRows, noun="upkeep"):
@@ -14,4 +18,8 @@ class SqlUpkeep(SqlRows, noun="upkeep"):
 
     async def find_first(self, *, due_after: datetime) -> Mapping[Upkeep, datetime]:
         (row,) = await self._sql.fetch_all("first", due_after=instant_to_column(due_after))
-        return {kind: from_epoch_milliseconds(row[kind]) for kind in Upkeep if row[kind] is not None}
+        return {
+            kind: from_epoch_milliseconds(instant)
+            for kind, instant in zip(_COLUMNS, row, strict=True)
+            if instant is not None
+        }
