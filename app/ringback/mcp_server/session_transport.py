@@ -55,6 +55,7 @@ from ringback.mcp_server.event_ids import (
     unknown_event_id,
 )
 from ringback.mcp_server.incoming_messages import get_message, set_message
+from ringback.mcp_server.message_stream import MessageStream
 from ringback.mcp_server.request_context import (
     IS_REPLAYED_KEY,
     IS_RESUMED_KEY,
@@ -157,7 +158,9 @@ class SessionTransport(StreamableHTTPServerTransport):
     async def connect(
         self,
     ) -> AsyncGenerator[tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]]:
-        async with super().connect() as (incoming, router):
+        async with super().connect() as (_, router):
+            incoming = MessageStream[SessionMessage | Exception](waiting_max=1)
+            self._read_stream_writer = self._read_stream = cast("Any", incoming)
             yield incoming, ResponseShortcut(router, self._deliveries)
 
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -295,31 +298,30 @@ class SessionTransport(StreamableHTTPServerTransport):
 
     async def _send_events(self, message: SessionMessage, stream_id: str, response: RequestEvents) -> None:
         """Pass the message to the session's dispatcher, and send what it puts on the stream, up to the response."""
-        send_end, receive_end = anyio.create_memory_object_stream[EventMessage](REQUEST_STREAM_BUFFER_SIZE)
-        self._request_streams[stream_id] = (send_end, receive_end)
-        self._deliveries[stream_id] = deliver = partial(self._deliver_response, send_end)
+        events = MessageStream[EventMessage](waiting_max=REQUEST_STREAM_BUFFER_SIZE)
+        self._request_streams[stream_id] = ends = cast("_StreamEnds", (events, events))
+        self._deliveries[stream_id] = deliver = partial(self._deliver_response, events)
         try:
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the session ended
-                await cast("MemoryObjectSendStream[SessionMessage]", self._read_stream_writer).send(message)
-                async for event in receive_end:
+            with suppress(anyio.ClosedResourceError):  # the session ended
+                await cast("MessageStream[SessionMessage]", self._read_stream_writer).send(message)
+                async for event in events:
                     if isinstance(event.message, JSONRPCResponse | JSONRPCError):
                         await response.send_response(self._create_event_data(event))
                         break
                     await response.send_event(self._create_event_data(event))
         finally:
-            if self._request_streams.get(stream_id) == (send_end, receive_end):
+            if self._request_streams.get(stream_id) is ends:
                 del self._request_streams[stream_id]
             if self._deliveries.get(stream_id) is deliver:
                 del self._deliveries[stream_id]
-            send_end.close()
-            receive_end.close()
+            events.close()
 
     async def _deliver_response(
-        self, stream: MemoryObjectSendStream[EventMessage], message: JSONRPCResponse | JSONRPCError
+        self, events: MessageStream[EventMessage], response: JSONRPCResponse | JSONRPCError
     ) -> None:
-        event_id = await self.events.store_event(str(message.id), message)
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the client has disconnected
-            stream.send_nowait(EventMessage(message, event_id))
+        event_id = await self.events.store_event(str(response.id), response)
+        with suppress(anyio.ClosedResourceError):  # the client has disconnected
+            await events.send(EventMessage(response, event_id))
 
     def _create_event_data(self, event_message: EventMessage) -> SSEEvent:
         message = event_message.message
