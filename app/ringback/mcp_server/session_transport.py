@@ -14,8 +14,8 @@ the client's id again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -30,8 +30,8 @@ from mcp.server.streamable_http import (
     EventMessage,
     SSEEvent,
     StreamableHTTPServerTransport,
-    check_accept_headers,
 )
+from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp.shared.message import SessionMessage
 from mcp_types import DEFAULT_NEGOTIATED_VERSION, JSONRPCError, JSONRPCRequest, JSONRPCResponse, RequestId
@@ -55,6 +55,7 @@ from ringback.mcp_server.event_ids import (
     unknown_event_id,
 )
 from ringback.mcp_server.incoming_messages import get_message, set_message
+from ringback.mcp_server.message_stream import MessageStream
 from ringback.mcp_server.request_context import (
     IS_REPLAYED_KEY,
     IS_RESUMED_KEY,
@@ -63,6 +64,7 @@ from ringback.mcp_server.request_context import (
     STREAM_REQUEST_KEY,
 )
 from ringback.mcp_server.request_events import RequestEvents
+from ringback.mcp_server.response_shortcut import DeliverResponse, ResponseShortcut
 from ringback.mcp_server.session_events import SessionEventStore
 from ringback.services.events.event_streams import FOLLOW_SECONDS_MAX
 from ringback.waits import run_with_helper
@@ -143,12 +145,23 @@ class SessionTransport(StreamableHTTPServerTransport):
             is_own_stream_open=lambda: GET_STREAM_KEY in self._request_streams,
         )
         self._client_request_ids: dict[str, int | str] = {}
+        self._deliveries: dict[str, DeliverResponse] = {}
+        """By stream id, for requests that wait for their response (`ResponseShortcut`)."""
         self._own_response: _CancellableResponse | None = None
         self._sending: asyncio.Task[None] | None = None
         super().__init__(
             session_id, event_store=self.events, retry_interval=RETRY_MILLISECONDS, idle_timeout=idle_seconds
         )
         self._request_streams = _ObservedStreams(self._start_sending_unsent)
+
+    @asynccontextmanager
+    async def connect(
+        self,
+    ) -> AsyncGenerator[tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]]:
+        async with super().connect() as (_, router):
+            incoming = MessageStream[SessionMessage | Exception](waiting_max=1)
+            self._read_stream_writer = self._read_stream = cast("Any", incoming)
+            yield incoming, ResponseShortcut(router, self._deliveries)
 
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request.
@@ -251,15 +264,16 @@ class SessionTransport(StreamableHTTPServerTransport):
             del self._client_request_ids[internal_id]
 
     async def _handle_post_request(self, scope: Scope, request: Request, receive: Receive, send: Send) -> None:
-        """Override the SDK's response to a message: it serves what opens a session, is no request, or is invalid."""
+        """Override the SDK's response to a message: it serves what opens a session, is no request, or is invalid.
+
+        The media types of each POST have been checked (`incoming_messages`).
+        """
         message = _read_request(scope) if STREAM_REQUEST_KEY in scope["state"] else None
         if (
             message is None
             or message.method == _OPENING_METHOD
             or self._read_stream_writer is None
             or self._get_session_id(request) != self.session_id
-            or not all(check_accept_headers(request))
-            or not self._check_content_type(request)
         ):
             await super()._handle_post_request(scope, request, receive, send)
             return
@@ -284,21 +298,30 @@ class SessionTransport(StreamableHTTPServerTransport):
 
     async def _send_events(self, message: SessionMessage, stream_id: str, response: RequestEvents) -> None:
         """Pass the message to the session's dispatcher, and send what it puts on the stream, up to the response."""
-        send_end, receive_end = anyio.create_memory_object_stream[EventMessage](REQUEST_STREAM_BUFFER_SIZE)
-        self._request_streams[stream_id] = (send_end, receive_end)
+        events = MessageStream[EventMessage](waiting_max=REQUEST_STREAM_BUFFER_SIZE)
+        self._request_streams[stream_id] = ends = cast("_StreamEnds", (events, events))
+        self._deliveries[stream_id] = deliver = partial(self._deliver_response, events)
         try:
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the session ended
-                await cast("MemoryObjectSendStream[SessionMessage]", self._read_stream_writer).send(message)
-                async for event in receive_end:
+            with suppress(anyio.ClosedResourceError):  # the session ended
+                await cast("MessageStream[SessionMessage]", self._read_stream_writer).send(message)
+                async for event in events:
                     if isinstance(event.message, JSONRPCResponse | JSONRPCError):
                         await response.send_response(self._create_event_data(event))
                         break
                     await response.send_event(self._create_event_data(event))
         finally:
-            if self._request_streams.get(stream_id) == (send_end, receive_end):
+            if self._request_streams.get(stream_id) is ends:
                 del self._request_streams[stream_id]
-            send_end.close()
-            receive_end.close()
+            if self._deliveries.get(stream_id) is deliver:
+                del self._deliveries[stream_id]
+            events.close()
+
+    async def _deliver_response(
+        self, events: MessageStream[EventMessage], response: JSONRPCResponse | JSONRPCError
+    ) -> None:
+        event_id = await self.events.store_event(str(response.id), response)
+        with suppress(anyio.ClosedResourceError):  # the client has disconnected
+            await events.send(EventMessage(response, event_id))
 
     def _create_event_data(self, event_message: EventMessage) -> SSEEvent:
         message = event_message.message
