@@ -10,7 +10,8 @@ from typing import Final
 from fastapi import FastAPI
 
 from ringback.http_server import HttpLimits
-from ringback.server import build_http_server
+from ringback.server import LAST_RESPONSES_SECONDS, build_http_server
+from tests.support.prompt_server import PromptServer
 
 LOOPBACK_LIMITS: Final = HttpLimits(connections_max=20_000, trusted_proxies=(ip_network("127.0.0.0/8"),))
 """All clients of a test have one address, and some tests have ten thousand."""
@@ -23,10 +24,10 @@ async def serving_api(api: FastAPI, *, limits: HttpLimits = LOOPBACK_LIMITS) -> 
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1024)
-        server = build_http_server(api, limits=limits)
+        server = PromptServer(build_http_server(api, limits=limits).config, grace_seconds=LAST_RESPONSES_SECONDS)
         task = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
-            server.should_exit = True
+            server.stop()
             await task

@@ -20,10 +20,11 @@ import mcp_types as types
 
 from ringback.client import Call, CallbackOptions, RingbackClient
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
-from ringback.server import build_http_server
+from ringback.server import LAST_RESPONSES_SECONDS, build_http_server
 from tests.support.api_server import LOOPBACK_LIMITS
 from tests.support.application import RunningApplication, running_application
 from tests.support.limits import WAIT_SECONDS
+from tests.support.prompt_server import PromptServer
 from tests.support.receivers import (
     NO_CONTENT,
     AcceptedConnection,
@@ -134,14 +135,15 @@ async def serving_dashboard(folder: Path, **settings: Any) -> AsyncGenerator[Das
 @asynccontextmanager
 async def _serving_tls(ringback: RunningApplication, listener: socket.socket) -> AsyncGenerator[None]:
     """Serve the API by the product's own server, which leaves TLS to a proxy: here its event loop does it."""
-    server = build_http_server(ringback.app.api, limits=LOOPBACK_LIMITS)
+    config = build_http_server(ringback.app.api, limits=LOOPBACK_LIMITS).config
+    server = PromptServer(config, grace_seconds=LAST_RESPONSES_SECONDS)
     server.config.load()
     server.config.ssl = CertificateAuthority().server(SERVICE_HOST)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield
     finally:
-        server.should_exit = True
+        server.stop()
         await task
 
 

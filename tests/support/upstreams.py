@@ -9,12 +9,11 @@
 """
 
 import asyncio
-import contextlib
 import json
 import socket
 import ssl
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +37,7 @@ from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.examples import CALL
 from tests.support.limits import WAIT_SECONDS, growing_pauses
 from tests.support.listeners import stop_listening
+from tests.support.prompt_server import PromptServer
 from tests.support.recording_call_context import OnProgress, RecordingCallContext, ignore_progress
 
 RAW_SERVER: Final = Path(__file__).with_name("raw_stdio_upstream.py")
@@ -136,14 +136,16 @@ class ControlledUpstream:
 # -- serving ----------------------------------------------------------------------------------------------------------------
 
 
-class HttpServer(uvicorn.Server):
+class HttpServer(PromptServer):
     def __init__(self, app: App, port: int, tls: ssl.SSLContext | None = None) -> None:
-        super().__init__(uvicorn.Config(app, log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=0))
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, ws="none", date_header=False, server_header=False
+        )
+        super().__init__(config, grace_seconds=0.1)
         self.config.load()
         self.config.ssl = tls
         self._socket = _bind_socket(port)
         self._ready = asyncio.Event()
-        self._stop = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self.port: int = self._socket.getsockname()[1]
 
@@ -165,7 +167,7 @@ class HttpServer(uvicorn.Server):
         self._socket.close()
         self.drop_connections()
         self.force_exit = True
-        self._stop.set()
+        self.stop()
         if self._serving is not None:
             await self._serving
         self.drop_connections()  # sockets that became connections after the first reset
@@ -178,13 +180,6 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._ready.set()
-
-    async def main_loop(self) -> None:
-        await self._stop.wait()  # uvicorn's own loop checks ten times a second whether it should stop
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield  # signals belong to pytest
 
 
 def _bind_socket(port: int) -> socket.socket:
