@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from ringback.cli.arguments import TIME_FORMATS, parse_arguments, with_offset
+from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, parse_arguments, with_offset
 from ringback.cli.client_options import PrintOptions, client_command
 from ringback.cli.following import join_advice, show_outcome
 from ringback.cli.hints import name_commands
@@ -46,7 +46,10 @@ def call(
     not_before: Annotated[
         datetime | None,
         typer.Option(
-            "--not-before", formats=TIME_FORMATS, help="Start at this time. Without an offset: of this machine."
+            "--not-before",
+            formats=TIME_FORMATS,
+            metavar=TIME_METAVAR,
+            help="Start at this time. Without an offset: of this machine.",
         ),
     ] = None,
     timeout: Annotated[

@@ -332,6 +332,10 @@ def test_a_refusal_names_the_options(
     assert options in run(*arguments).stderr
 
 
+def test_times_are_shown_as_people_write_them(run: Run) -> None:
+    assert "YYYY-MM-DD[THH:MM" in run("calls", "--help").stdout
+
+
 def test_a_portal_link_of_two_days_is_refused_with_its_option(run: Run) -> None:
     refused = run("portal-link", "create", "--expires", "2d")
 
