@@ -17,6 +17,8 @@ from typer.core import TyperGroup
 
 TIME_FORMATS: Final = ["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d"]
 """ISO 8601. A day is its first moment."""
+TIME_METAVAR: Final = "YYYY-MM-DD[THH:MM[:SS[+HH:MM]]]"
+"""The same for people: typer would show the formats."""
 
 _DURATION: Final = re.compile(r"([0-9]{1,6})([smhd])")
 _SECONDS_BY_UNIT: Final[Mapping[str, float]] = {"s": 1, "m": 60, "h": 3600, "d": 86400}

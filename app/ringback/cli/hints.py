@@ -7,12 +7,15 @@ _ID: Final = r"([^\s/?.,]+)"
 _COMMANDS: Final = tuple(
     (re.compile(pattern), command)
     for pattern, command in (
+        (rf"See it: GET /v1/upstreams/{_ID}/tools", r"See it: ringback tools \1 --json"),
         (rf"GET /v1/upstreams/{_ID}/tools", r"ringback tools \1"),
         (rf"POST /v1/upstreams/{_ID}/login", r"ringback upstreams login \1"),
         (r"GET /v1/upstreams\b", "ringback upstreams"),
         (rf"DELETE /v1/calls/{_ID}\?cancel=true", r"ringback calls erase \1 --cancel"),
         (r"Name one principal instead of '\*'", "Name one principal with --principal instead of --all-principals"),
         (r"send the same request with \?cancel=true", "repeat the command with --cancel"),
+        (r"send a `callback` with the call", "give --callback"),
+        (r"GET /v1/calls/\{id\}\?wait_seconds=\d+", "ringback join CALL_ID"),
         (rf"GET /v1/calls/{_ID}\?wait_seconds=\d+", r"ringback join \1"),
         (rf"GET /v1/calls/{_ID}/result", r"ringback join \1"),
         (rf"GET /v1/calls/{_ID}", r"ringback calls show \1"),
@@ -20,6 +23,7 @@ _COMMANDS: Final = tuple(
         (r"GET /v1/events\b", "ringback events"),
         (rf"PUT /v1/event-types/{_ID}", r"ringback events declare \1"),
         (r"GET /v1/webhooks\b", "ringback webhooks list"),
+        (rf"PUT /v1/webhooks/by-name/{_ID}", r"ringback webhooks add URL --name \1"),
         (r"DELETE /v1/webhooks/\{id\}", "ringback webhooks remove WEBHOOK_ID"),
         (rf"DELETE /v1/webhooks/{_ID}", r"ringback webhooks remove \1"),
         (rf"POST /v1/webhooks/{_ID}/verify", r"ringback webhooks verify \1"),

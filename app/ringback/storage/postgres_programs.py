@@ -59,7 +59,13 @@ def _run(program: str, *arguments: str, url: str) -> None:
     )
     if ended.returncode:
         text = ended.stderr.decode(errors="replace").strip()[:_SAID_CHARACTERS_MAX]
-        raise StoreUnavailable(f"{program} failed: {text}", needs_operator=True)
+        raise StoreUnavailable(f"{program} failed: {text}{_advise(text)}", needs_operator=True)
+
+
+def _advise(text: str) -> str:
+    if "server version mismatch" in text or "unsupported version" in text:
+        return "\nPut PostgreSQL's client programs of the server's version, or of a later one, first on the PATH."
+    return ""
 
 
 def _password_variables(url: str) -> Mapping[str, str]:

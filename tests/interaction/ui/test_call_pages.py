@@ -279,7 +279,7 @@ async def test_a_client_that_waited_for_the_end_was_answered_directly(service: S
         page = (await browser.open(path)).text
         assert "answered directly" in page, path
         assert "not yet" not in page, path
-    assert "for 0, 1 more answered directly" in (await browser.open("/sessions/s-1")).text
+    assert "for 0 calls, answered directly: 1" in (await browser.open("/sessions/s-1")).text
 
 
 async def test_the_page_of_a_failed_call_says_its_reason_once(service: ServiceUnderTest) -> None:

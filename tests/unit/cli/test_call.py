@@ -12,6 +12,7 @@ from typer.testing import Result
 
 from ringback.cli import following
 from ringback.schemas import examples
+from ringback.schemas.calls import NO_WEBHOOK_HINT
 from tests.support.mocked_requests import get_last_request, list_requests, parse_body
 
 Run = Callable[..., Result]
@@ -67,6 +68,14 @@ def test_a_hint_goes_to_standard_error(run: Run, service: respx.MockRouter) -> N
     ran = run("call", "git", "git_log")
 
     assert ran.stderr.splitlines()[0] == "No webhook receives this call."
+
+
+def test_the_hint_that_nothing_calls_back_names_options_and_commands(run: Run, service: respx.MockRouter) -> None:
+    service.post("/v1/calls").respond(202, json=started(hint=NO_WEBHOOK_HINT))
+
+    shown = run("call", "git", "git_log").stderr
+
+    assert "Register one (ringback webhooks add URL), give --callback, or poll: ringback join CALL_ID" in shown
 
 
 def test_arguments_are_parsed_by_the_tools_schema(run: Run, service: respx.MockRouter) -> None:

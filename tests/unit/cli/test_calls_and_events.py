@@ -12,7 +12,7 @@ from typer.testing import Result
 from ringback.cli.callback_text import describe_callback
 from ringback.domain.call_outcome import UNSUCCESSFUL_OUTCOMES
 from ringback.receiver.envelopes import Callback, parse
-from ringback.schemas import callback_examples, examples
+from ringback.schemas import administration_examples, callback_examples, examples
 from tests.support.mocked_requests import get_last_request, list_requests, parse_body, parse_query
 
 Run = Callable[..., Result]
@@ -330,6 +330,24 @@ def test_a_refusal_names_the_options(
     service.post(path).respond(422, json={"detail": detail}, headers=problem_json)
 
     assert options in run(*arguments).stderr
+
+
+def test_a_new_portal_link_says_which_session_it_shows(run: Run, service: respx.MockRouter) -> None:
+    link = {
+        **administration_examples.PORTAL_LINK,
+        "client_session_id": "session-7",
+        "url": administration_examples.PORTAL_URL,
+    }
+    service.post("/v1/portal-links").respond(201, json=link)
+
+    shown = run("portal-link", "create", "--session", "session-7")
+
+    assert shown.stdout == f"{administration_examples.PORTAL_URL}\n"
+    assert "shows the session 'session-7' of " in shown.stderr
+
+
+def test_times_are_shown_as_people_write_them(run: Run) -> None:
+    assert "YYYY-MM-DD[THH:MM" in run("calls", "--help").stdout
 
 
 def test_a_portal_link_of_two_days_is_refused_with_its_option(run: Run) -> None:

@@ -32,8 +32,17 @@ def test_a_server_is_named_by_its_command(command: list[str], name: str) -> None
 
 
 def test_the_default_url_needs_no_option() -> None:
-    assert "ringback listen\n" in describe_endpoints("http://127.0.0.1:8090", "git")
-    assert "ringback listen --url http://127.0.0.1:9\n" in describe_endpoints("http://127.0.0.1:9", "git")
+    assert "ringback listen\n" in describe_endpoints("http://127.0.0.1:8090", "git", has_dashboard=True)
+    assert "ringback listen --url http://127.0.0.1:9\n" in describe_endpoints(
+        "http://127.0.0.1:9", "git", has_dashboard=True
+    )
+
+
+@pytest.mark.parametrize("has_dashboard", [True, False])
+def test_the_dashboard_is_named_while_it_is_served(*, has_dashboard: bool) -> None:
+    shown = describe_endpoints("http://127.0.0.1:8090", "git", has_dashboard=has_dashboard)
+
+    assert ("http://127.0.0.1:8090/ui" in shown) == has_dashboard
 
 
 def test_a_program_that_does_not_exist_ends_the_command_before_the_service_starts(run: Callable[..., Result]) -> None:

@@ -20,11 +20,13 @@ UPSTREAM: Final = ("--upstream", f"odd={sys.executable} {STDIO_SERVER}")
 
 @pytest.fixture
 def service() -> Generator[respx.MockRouter]:
-    """A mocked healthy service."""
+    """A mocked healthy service, which asks for a key."""
     with respx.mock(base_url="http://127.0.0.1:8090", assert_all_called=False) as router:
         router.get("/readyz").mock(side_effect=healthy)
         router.get("/healthz").respond(404)
         router.get("/openapi.json").respond(json={"servers": [{"url": "http://127.0.0.1:8090"}]})
+        problem = {"content-type": "application/problem+json"}
+        router.get("/v1/status").respond(401, json={"detail": "Send your API key."}, headers=problem)
         yield router
 
 

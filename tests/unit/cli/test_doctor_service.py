@@ -81,7 +81,18 @@ def test_a_healthy_service_is_asked_and_reported(run: Run, service: respx.MockRo
     assert {"service version", "service database", "service workers", "service upstreams", "webhooks"} <= asked.keys()
 
 
+def test_a_service_without_authentication_is_asked_without_a_key(run: Run, service: respx.MockRouter) -> None:
+    found = find(run, "--url", SERVICE_URL)
+
+    assert {"service version", "service workers", "webhooks"} <= found.keys()
+    assert "service status" not in found
+
+
 def test_without_a_key_of_an_operator_it_says_what_nobody_has_checked(run: Run, service: respx.MockRouter) -> None:
+    service.get(f"{SERVICE_URL}/v1/status").respond(
+        401, json={"detail": "Send your API key."}, headers={"content-type": "application/problem+json"}
+    )
+
     ok, detail = find(run, "--url", SERVICE_URL)["service status"]
 
     assert ok

@@ -106,7 +106,9 @@ def test_the_service_s_advice_names_a_command(run: Run, service: respx.MockRoute
         ("Remove webhooks: DELETE /v1/webhooks/{id}", "Remove webhooks: ringback webhooks remove WEBHOOK_ID"),
         ("Request: POST /v1/webhooks/wh_1/verify. If", "Request: ringback webhooks verify wh_1. If"),
         ('Use PATCH /v1/webhooks/wh_1 {"state": "active"}', "Use ringback webhooks enable wh_1"),
-        ("Register it: PUT /v1/webhooks/by-name/agent", "Register it: PUT /v1/webhooks/by-name/agent"),
+        ("Register it: PUT /v1/webhooks/by-name/agent", "Register it: ringback webhooks add URL --name agent"),
+        ("See it: GET /v1/upstreams/git/tools", "See it: ringback tools git --json"),
+        ("No command has this: GET /problems/gone", "No command has this: GET /problems/gone"),
         (
             "Send your API key: 'Authorization: Bearer rbk_…'. Create one: ringback keys create PRINCIPAL",
             "Set your API key: RINGBACK_API_KEY or --api-key. Create one: ringback keys create PRINCIPAL",

@@ -16,17 +16,19 @@ PROGRAM = """#!{python}
 import json, os, sys
 given = {{name: value for name, value in os.environ.items() if name.startswith("PG")}}
 open("{folder}/given.json", "w").write(json.dumps([sys.argv[1:], given]))
-print("no such database", file=sys.stderr)
+print({error!r}, file=sys.stderr)
 sys.exit({exit_code})
 """
 
 
-def install(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch, *, exit_code: int = 0) -> None:
+def install(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch, *, exit_code: int = 0, error: str = "no such database"
+) -> None:
     """A program of this name, first on the PATH, that writes down how it was called."""
     for variable in [name for name in os.environ if name.startswith("PG")]:
         monkeypatch.delenv(variable)
     program = folder / name
-    program.write_text(PROGRAM.format(python=sys.executable, folder=folder, exit_code=exit_code))
+    program.write_text(PROGRAM.format(python=sys.executable, folder=folder, exit_code=exit_code, error=error))
     program.chmod(0o700)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
 
@@ -83,6 +85,16 @@ def test_a_failure_is_passed_on_in_the_program_s_words(tmp_path: Path, monkeypat
     with pytest.raises(StoreUnavailable, match="pg_dump failed: no such database") as failed:
         dump_database(URL, tmp_path / "dump")
     assert "sesame" not in str(failed.value)
+
+
+def test_a_program_that_is_older_than_the_server_is_answered_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = "pg_dump: error: aborting because of server version mismatch"
+    install(tmp_path, "pg_dump", monkeypatch, exit_code=1, error=error)
+
+    with pytest.raises(StoreUnavailable, match=r"version mismatch\nPut PostgreSQL's client programs of the server's"):
+        dump_database(URL, tmp_path / "dump")
 
 
 def test_a_missing_program_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

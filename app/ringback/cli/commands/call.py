@@ -6,9 +6,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from ringback.cli.arguments import TIME_FORMATS, parse_arguments, with_offset
+from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, parse_arguments, with_offset
 from ringback.cli.client_options import PrintOptions, client_command
 from ringback.cli.following import join_advice, show_outcome
+from ringback.cli.hints import name_commands
 from ringback.cli.output import print_message, print_output
 from ringback.client import CallbackOptions, Problem, RingbackClient, Started
 
@@ -45,7 +46,10 @@ def call(
     not_before: Annotated[
         datetime | None,
         typer.Option(
-            "--not-before", formats=TIME_FORMATS, help="Start at this time. Without an offset: of this machine."
+            "--not-before",
+            formats=TIME_FORMATS,
+            metavar=TIME_METAVAR,
+            help="Start at this time. Without an offset: of this machine.",
         ),
     ] = None,
     timeout: Annotated[
@@ -102,5 +106,5 @@ def _print_started(started: Started) -> None:
     if started.callback_secret:
         print_output(f"callback_secret: {started.callback_secret}")
     if started.hint:
-        print_message(started.hint)
+        print_message(name_commands(started.hint))
     print_message(join_advice(started.call.id))

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from ringback.cli.arguments import TIME_FORMATS, ListingGroup, parse_object, with_offset
+from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, ListingGroup, parse_object, with_offset
 from ringback.cli.client_options import (
     CallId,
     DocumentOptions,
@@ -54,10 +54,16 @@ def list_calls(
         bool, typer.Option("--failed", help="Only calls that ended without a result, or with an error of their tool.")
     ] = False,
     since: Annotated[
-        datetime | None, typer.Option("--since", formats=TIME_FORMATS, help="Only calls created from this time on.")
+        datetime | None,
+        typer.Option(
+            "--since", formats=TIME_FORMATS, metavar=TIME_METAVAR, help="Only calls created from this time on."
+        ),
     ] = None,
     until: Annotated[
-        datetime | None, typer.Option("--until", formats=TIME_FORMATS, help="Only calls created before this time.")
+        datetime | None,
+        typer.Option(
+            "--until", formats=TIME_FORMATS, metavar=TIME_METAVAR, help="Only calls created before this time."
+        ),
     ] = None,
     id_prefix: Annotated[str | None, typer.Option("--id", help="Only calls whose id begins so: call_01KAGZ.")] = None,
     min_runs: Annotated[

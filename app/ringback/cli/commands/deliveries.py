@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, cast
 
 import typer
 
-from ringback.cli.arguments import TIME_FORMATS, format_time, with_offset
+from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, format_time, with_offset
 from ringback.cli.client_options import (
     DocumentOptions,
     DryRun,
@@ -34,10 +34,12 @@ ToWebhook = Annotated[
 ]
 OfCall = Annotated[str | None, typer.Option("--call", help="Only deliveries of this call's events.")]
 Since = Annotated[
-    datetime | None, typer.Option("--since", formats=TIME_FORMATS, help="Only those created from this time on.")
+    datetime | None,
+    typer.Option("--since", formats=TIME_FORMATS, metavar=TIME_METAVAR, help="Only those created from this time on."),
 ]
 Until = Annotated[
-    datetime | None, typer.Option("--until", formats=TIME_FORMATS, help="Only those created before this time.")
+    datetime | None,
+    typer.Option("--until", formats=TIME_FORMATS, metavar=TIME_METAVAR, help="Only those created before this time."),
 ]
 DeliveryId = Annotated[str, typer.Argument(metavar="DELIVERY", help="The delivery's id, dlv_…")]
 

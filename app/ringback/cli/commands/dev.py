@@ -79,7 +79,7 @@ def dev(
             {"database_url": database_url, "host": "127.0.0.1", "port": port, "log_level": log_level}
         )
 
-        first_look = _FirstLook(upstream_name)
+        first_look = _FirstLook(upstream_name, has_dashboard=settings.ui)
         with _kept_error_lines(shows_them=log_level == "debug") as error_lines:
             server.serve(settings, [upstream], on_listening=first_look.announce)
         if first_look.problem is not None:
@@ -105,13 +105,14 @@ def derive_upstream_name(command: Sequence[str]) -> str:
     return name[:NAME_LENGTH_MAX].strip("-") or NAME_DEFAULT
 
 
-def describe_endpoints(url: str, name: str) -> str:
+def describe_endpoints(url: str, name: str, *, has_dashboard: bool) -> str:
     """What to do with the running service, one line each."""
     option = "" if url == URL_DEFAULT else f" --url {url}"
     return "\n".join(
         [
             f"MCP URL    {url}/mcp/{name}",
             f"REST URL   {url}/v1",
+            *([f"Dashboard  {url}/ui"] if has_dashboard else []),
             f"Listen     ringback listen{option}",
             f"Call       ringback call {name} TOOL{option}",
             "Ctrl-C stops everything.",
@@ -122,8 +123,9 @@ def describe_endpoints(url: str, name: str) -> str:
 class _FirstLook:
     """Prints the URLs and the tools once these can be listed. The service itself would run on without the server."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, has_dashboard: bool) -> None:
         self._name = name
+        self._has_dashboard = has_dashboard
         self.problem: str | None = None
         """Why the tools cannot be listed. The service then stops."""
 
@@ -135,7 +137,7 @@ class _FirstLook:
                 self.problem = f"The server's tools cannot be listed: {error}"
                 signal.raise_signal(signal.SIGTERM)
                 return
-        print_output(describe_endpoints(url, self._name))
+        print_output(describe_endpoints(url, self._name, has_dashboard=self._has_dashboard))
         shown = ", ".join(tools[:TOOLS_SHOWN_MAX])
         print_output(f"Tools      {shown}{', …' if len(tools) > TOOLS_SHOWN_MAX else ''}")
 

@@ -50,8 +50,9 @@ def _read_lifetime_seconds(expires: str) -> int:
 
 def _print_created(link: CreatedPortalLink) -> None:
     print_output(link.url)
+    pages = "pages" if link.client_session_id is None else f"the session '{link.client_session_id}'"
     print_message(
-        f"{link.id} shows pages of {link.principal} to each browser with this URL, until "
+        f"{link.id} shows {pages} of {link.principal} to each browser with this URL, until "
         f"{format_time_text(link.expires_at)} UTC. End it earlier: ringback portal-link delete {link.id}"
     )
 

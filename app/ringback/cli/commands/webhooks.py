@@ -6,7 +6,7 @@ from typing import Annotated, Final, cast
 
 import typer
 
-from ringback.cli.arguments import TIME_FORMATS, parse_headers, with_offset
+from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, parse_headers, with_offset
 from ringback.cli.client_options import (
     ONLY_OWN_PRINCIPAL,
     DocumentOptions,
@@ -267,7 +267,7 @@ def replay(
     *,
     since: Annotated[
         datetime | None,
-        typer.Option("--since", formats=TIME_FORMATS, help="Events from this time on."),
+        typer.Option("--since", formats=TIME_FORMATS, metavar=TIME_METAVAR, help="Events from this time on."),
     ] = None,
     cursor: Annotated[str | None, typer.Option("--cursor", help="Events after this cursor.")] = None,
     dead: Annotated[bool, typer.Option("--dead", help="All deliveries that were given up.")] = False,

@@ -33,9 +33,10 @@ def is_elsewhere(service_url: str, settings: Settings) -> bool:
 
 
 async def check_running_service(url: str, api_key: str | None, *, lists_tools: bool, clock: Clock) -> list[Finding]:
-    """The service's own checks, for a key with the scope `admin`. `lists_tools`: this machine cannot list them itself."""
-    if not api_key:
-        return [Finding("service status", True, _NOT_ASKED)]
+    """The service's own checks, for a key with the scope `admin`. `lists_tools`: this machine cannot list them itself.
+
+    A service without authentication answers without a key.
+    """
     try:
         async with (
             create_client(url, api_key) as client,
@@ -48,6 +49,8 @@ async def check_running_service(url: str, api_key: str | None, *, lists_tools: b
     except Forbidden:
         return [Finding("service status", True, "not asked: the key lacks the scope admin")]
     except ClientError as problem:
+        if not api_key:  # it asks for a key, or is away, which the check `service` says
+            return [Finding("service status", True, _NOT_ASKED)]
         return [Finding("service status", False, str(problem))]
     return [
         *described,

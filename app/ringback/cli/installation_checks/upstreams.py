@@ -55,7 +55,9 @@ def describe_unknown_upstreams(service_url: str, *, has_api_key: bool) -> Findin
     reason = f"this environment names no configuration, and {service_url} runs with its own"
     if has_api_key:
         return Finding("upstreams", True, f"{reason}: the service is asked about them with the API key")
-    advice = "To check its upstreams, give --config with its file, or --api-key with the scope admin."
+    advice = (
+        "To check its upstreams, give --config with its file, or --api-key with the scope admin if it asks for keys."
+    )
     return Finding("upstreams", True, f"not known: {reason}. {advice}")
 
 
