@@ -38,6 +38,8 @@ NON_TTY_WIDTH: Final = 200
 """Columns of a table that is written to a file or a pipe: enough that no id is cut."""
 
 
+_REORDERING: Final = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+"""The classes of Unicode's characters that embed, override or isolate a direction of writing."""
 ID_COLUMNS: Final = frozenset({"id", "call_id", "webhook_id"})
 ID_LENGTH_MAX: Final = len("call_") + 26
 """The longest prefix and a ULID."""
@@ -143,11 +145,16 @@ def exit_with_error(message: str, *, exit_code: int = EXIT_NOT_DONE) -> NoReturn
 
 
 def strip_control_characters(text: str) -> str:
-    """The text without control characters, so that texts of upstreams and callbacks cannot control the terminal."""
-    return "".join(
-        character if character in "\n\t" or unicodedata.category(character) != "Cc" else "\N{REPLACEMENT CHARACTER}"
-        for character in text
-    )
+    """The text without control characters, so that texts of upstreams and callbacks cannot control the terminal.
+
+    Nor can they reorder what stands around them, as U+202E does.
+    """
+    return "".join("\N{REPLACEMENT CHARACTER}" if _is_control(character) else character for character in text)
+
+
+def _is_control(character: str) -> bool:
+    is_control = unicodedata.category(character) == "Cc" and character not in "\n\t"
+    return is_control or unicodedata.bidirectional(character) in _REORDERING
 
 
 @contextmanager

@@ -19,8 +19,12 @@ def test_text_from_outside_cannot_steer_a_terminal() -> None:
     assert strip_control_characters("\x1b[2Jred\x07 \x9b31m\r") == "�[2Jred� �31m�"
 
 
+def test_text_from_outside_cannot_reorder_what_stands_around_it() -> None:
+    assert strip_control_characters("delete\u202etxt.\u2066a\u2069") == "delete�txt.�a�"
+
+
 def test_text_keeps_its_lines_and_its_scripts() -> None:
-    text = "one\n\ttwo · naïve 日本 👩‍🔬\N{NO-BREAK SPACE}!"
+    text = "one\n\ttwo · naïve 日本 שלום\N{RIGHT-TO-LEFT MARK} 👩‍🔬\N{NO-BREAK SPACE}!"
 
     assert strip_control_characters(text) == text
 
