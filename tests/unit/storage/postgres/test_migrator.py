@@ -219,7 +219,7 @@ async def test_other_installations_of_a_database_are_found_by_their_schemas(url:
         await connection.execute(f"CREATE SCHEMA {name}")
     await connection.execute("CREATE TABLE other_program.calls (id bigint)")
     separator = "&" if "?" in url else "?"
-    first, second = (f"{url}{separator}options=-csearch_path%3D{schema}" for name in ("a", "b"))
+    first, second = (f"{url}{separator}options=-csearch_path%3D{name}" for name in ("a", "b"))
     await migrate_database(first)
     assert await find_other_installations(first) == []
 
