@@ -82,6 +82,13 @@ class NodeConnections:
         if not connection.is_closed():
             self._hand_over(connection)
 
+    async def close_one(self) -> None:
+        """Close a connection that is idle or given back soon, if there is one, so that the server has room for another."""
+        connection = self._take_idle() or await self.wait_for_returned()
+        if connection is not None:
+            await close_connection(connection)
+            self.give_back(connection)
+
     async def close(self) -> None:
         """Close the idle connections. All are idle once the lanes are closed, or not open yet."""
         await end_tasks(list(self._openings))
