@@ -161,7 +161,7 @@ async def test_a_url_with_parameters_of_psql_connects(url: str) -> None:
 async def shorten_timeouts(connection: Connection) -> None:
     """As a DBA does for all programs of a database."""
     name = await connection.fetchval("SELECT quote_ident(current_database())")
-    await connection.execute(f"ALTER DATABASE {name} SET idle_session_timeout = 50")
+    await connection.execute(f"ALTER DATABASE {name} SET idle_session_timeout = 200")
     if connection.get_server_version().major >= TRANSACTION_TIMEOUT_VERSION:
         await connection.execute(f"ALTER DATABASE {name} SET transaction_timeout = 100")
 
