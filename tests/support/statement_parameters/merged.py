@@ -53,6 +53,7 @@ MERGED_PARAMETERS: Final[StatementParameters] = {
             }
         ],
     },
+    "write_probe": {"use_sequence": [{}]},
     "webhooks": {"candidates": [_FINISHED | {"catching_up": each} for each in (0, 1)]},
     "log_appends": {
         "lock_leased_calls": [

@@ -77,6 +77,5 @@ SERVICE_PARAMETERS: Final[StatementParameters] = {
     "write_probe": {
         "write": [{"bytes": 4096}],
         "file": [{}],
-        "use_sequence": [{}],
     },
 }

@@ -159,7 +159,9 @@ async def _apply_settings(
         applied["idle_session_timeout"] = "0"
     if version >= TRANSACTION_TIMEOUT_VERSION:
         applied["transaction_timeout"] = f"{1000 * transaction_seconds:.0f}ms"
-    await connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in applied.items()))
+    # A full pooler accepts a connection, and keeps its first statement waiting.
+    statement = "; ".join(f"SET {name} = '{value}'" for name, value in applied.items())
+    await connection.execute(statement, timeout=CONNECT_TIMEOUT_SECONDS)
 
 
 async def connect_for_units(url: str) -> Connection:

@@ -1,10 +1,12 @@
 """The connections of one node, which all its lanes share.
 
-    acquire ─▶ an idle one ─▶ a new one ── refused ─▶ wait_for_returned ─▶ the next one that another lane gives back
+    acquire ─▶ an idle one ─▶ a new one, or the next one that is given back, whichever comes first
+                                  ╰── refused ─▶ wait_for_returned ─▶ the next one that another lane gives back
 
-Each lane limits how many it uses at once, so together they open no more than the sum. A full server refuses more. If
-they did not share, the lanes that list and read could keep all connections that the server allows this node, idle, while the
-lane that writes gets none.
+Each lane limits how many it uses at once, so together they open no more than the sum. A full server refuses more, and a full
+pooler lets more wait. If lanes did not share, those that list and read could keep all connections that this node may have,
+idle, while the lane that writes gets none. If a lane waited for a new one alone, a full pooler would delay the extension of
+leases.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
+from ringback.asyncio_tasks import end_tasks
 from ringback.storage.postgres.driver import Connection
 
 CLOSE_TIMEOUT_SECONDS: Final = 2.0
@@ -29,6 +32,11 @@ class NodeConnections:
         self._idle: list[Connection] = []
         self._in_use = 0
         self._waiting: deque[asyncio.Future[Connection]] = deque()
+        """Lanes that take the next connection."""
+        self._openers: deque[asyncio.Future[Connection]] = deque()
+        """Those of them that also wait for a new one, and get the error if it is refused."""
+        self._openings: set[asyncio.Future[Connection]] = set()
+        """At most as many as openers when each began."""
 
     @property
     def is_awaited(self) -> bool:
@@ -36,57 +44,102 @@ class NodeConnections:
         return bool(self._waiting)
 
     async def acquire(self) -> Connection:
-        """An idle connection or a new one, which the caller gives back. Raises what opening one raises."""
-        connection = self._pop_idle()
-        if connection is None:
-            connection = await self._open()
-        self._in_use += 1
-        return connection
+        """A connection, which the caller gives back. Raises what opening one raises."""
+        if (idle := self._take_idle()) is not None:
+            return idle
+        awaited = self._await_next()
+        self._openers.append(awaited)
+        if len(self._openings) < len(self._openers):
+            self._begin_opening()
+        try:
+            await asyncio.wait([awaited])
+        except asyncio.CancelledError:
+            self._give_back_unused(awaited)
+            raise
+        finally:
+            self._forget(awaited)
+        if awaited.exception() is not None and (returned := self._take_idle()) is not None:
+            return returned  # since the refusal
+        return awaited.result()
 
     async def wait_for_returned(self) -> Connection | None:
         """The next connection that another lane gives back; None if there is none in time."""
         if not self._in_use:
             return None
-        returned: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
-        self._waiting.append(returned)
+        returned = self._await_next()
         try:
             await asyncio.wait([returned], timeout=RETURN_TIMEOUT_SECONDS)
         except asyncio.CancelledError:
-            if returned.done():
-                self.give_back(returned.result())
+            self._give_back_unused(returned)
             raise
         finally:
-            if not returned.done():
-                self._waiting.remove(returned)
+            self._forget(returned)
         return returned.result() if returned.done() else None
 
     def give_back(self, connection: Connection) -> None:
         """Return a connection, also one that is closed. An open one goes to the lane that has waited longest."""
-        if not connection.is_closed() and self._waiting:
-            self._waiting.popleft().set_result(connection)
-            return
         self._in_use -= 1
         if not connection.is_closed():
-            self._idle.append(connection)
+            self._hand_over(connection)
+
+    async def close_one(self) -> None:
+        """Close a connection that is idle or given back soon, if there is one, so that the server has room for another."""
+        connection = self._take_idle() or await self.wait_for_returned()
+        if connection is not None:
+            await close_connection(connection)
+            self.give_back(connection)
 
     async def close(self) -> None:
-        """Close the idle connections. All are idle once the lanes are closed."""
+        """Close the idle connections. All are idle once the lanes are closed, or not open yet."""
+        await end_tasks(list(self._openings))
         while self._idle:
             await close_connection(self._idle.pop())
 
-    async def _open(self) -> Connection:
-        try:
-            return await self._open_connection()
-        except Exception:
-            connection = self._pop_idle()  # another worker may have given one back meanwhile
-            if connection is None:
-                raise
-            return connection
+    def _await_next(self) -> "asyncio.Future[Connection]":
+        awaited: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+        self._waiting.append(awaited)
+        return awaited
 
-    def _pop_idle(self) -> Connection | None:
+    def _forget(self, awaited: "asyncio.Future[Connection]") -> None:
+        for waiting in (self._waiting, self._openers):
+            if awaited in waiting:
+                waiting.remove(awaited)
+
+    def _give_back_unused(self, awaited: "asyncio.Future[Connection]") -> None:
+        if awaited.done() and awaited.exception() is None:
+            self.give_back(awaited.result())
+
+    def _hand_over(self, connection: Connection) -> None:
+        """To the lane that has waited longest; the connection is idle if none waits."""
+        if not self._waiting:
+            self._idle.append(connection)
+            return
+        awaited = self._waiting[0]
+        self._forget(awaited)
+        self._in_use += 1
+        awaited.set_result(connection)
+
+    def _begin_opening(self) -> None:
+        opening = asyncio.ensure_future(self._open_connection())
+        self._openings.add(opening)
+        opening.add_done_callback(self._end_opening)
+
+    def _end_opening(self, opening: "asyncio.Future[Connection]") -> None:
+        self._openings.discard(opening)
+        if opening.cancelled():
+            return
+        if (error := opening.exception()) is None:
+            self._hand_over(opening.result())
+        elif self._openers:
+            awaited = self._openers[0]
+            self._forget(awaited)
+            awaited.set_exception(error)
+
+    def _take_idle(self) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed():
+                self._in_use += 1
                 return connection
         return None
 

@@ -59,12 +59,18 @@ class NodeNotifications:
         clock: Clock,
         signals: LocalSignals,
         on_check: Callable[[Connection], Awaitable[None]],
+        make_room: Callable[[], Awaitable[None]],
     ) -> None:
-        """`on_check` runs on the connection once it listens, and every `CHECK_SECONDS`."""
+        """`on_check` runs on the connection once it listens, and every `CHECK_SECONDS`.
+
+        `make_room` closes another connection of this node. It runs when this one cannot be opened again: the server may allow
+        the node no more, and the others would keep all.
+        """
         self._url = url
         self._clock = clock
         self._signals = signals
         self._on_check = on_check
+        self._make_room = make_room
         self._gathered: dict[str, None] = {}
         self._has_work = asyncio.Event()
         """Set once topics have gathered, or the connection is lost."""
@@ -116,7 +122,7 @@ class NodeNotifications:
         while not self._is_closing:
             try:
                 if self._connection is None:
-                    self._connection = await self._listen()
+                    self._connection = await self._listen_again()
                     log.info("store.listening_again")
                     self._signals.notify_all()  # what other nodes sent meanwhile is lost here
                     self._gathered = {EVERYTHING: None}  # … and what this node sent last may be lost there
@@ -131,6 +137,13 @@ class NodeNotifications:
                     self._connection.terminate()
                     self._connection = None
                 await self._clock.sleep(RECONNECT_BACKOFF.pause_seconds(failures))
+
+    async def _listen_again(self) -> ListeningConnection:
+        try:
+            return await self._listen()
+        except Exception:
+            await self._make_room()
+            raise
 
     async def _listen(self) -> ListeningConnection:
         connection = await connect(self._url, server_settings=CONNECTION_SETTINGS)

@@ -68,14 +68,18 @@ class PostgresStore:
         self._clock = clock
         self._limits = limits
         self._signals = LocalSignals()
+        self._connections = NodeConnections(self._connect)
         self._notifications = NodeNotifications(
-            url, clock=clock, signals=self._signals, on_check=partial(follow_database_clock, clock)
+            url,
+            clock=clock,
+            signals=self._signals,
+            on_check=partial(follow_database_clock, clock),
+            make_room=self._connections.close_one,
         )
         self._runner = UnitRunner(
             clock=clock, sealer=sealer, notify=self._notifications.publish, random_fraction=random_fraction
         )
         self._availability = Availability(clock)
-        self._connections = NodeConnections(self._connect)
         self._lanes: _Lanes | None = None
 
     @property

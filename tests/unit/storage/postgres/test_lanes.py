@@ -143,7 +143,9 @@ async def test_a_start_whose_connection_cannot_be_opened_still_runs_before_other
         assert unconnected is not None
         group.create_task(lane.run(nothing))
         refused.set()
-        await unconnected
+        await asyncio.wait([unconnected])
+        for _ in range(3):
+            await asyncio.sleep(0)  # the worker hears of it, and puts the start back
         flushed.set()
 
     assert order == [ALICE, BOB, None]
@@ -182,3 +184,64 @@ async def test_lanes_take_turns_with_the_only_connection_that_a_full_server_has_
         await lane.close()
     await connections.close()
     assert len(opened) == 1
+
+
+async def test_a_unit_whose_new_connection_is_slow_gets_the_next_one_that_is_given_back() -> None:
+    """A full pooler accepts a connection and keeps its first statement waiting: leases were not extended meanwhile."""
+    opened, opening = list[Connection](), asyncio.Event()
+
+    async def open_one_connection() -> Connection:
+        if opened:
+            await opening.wait()
+        opened.append(await connect())
+        return opened[-1]
+
+    flushed = asyncio.Event()
+
+    async def run_unit(_connection: Connection, unit: UnitOfWork) -> None:
+        if unit.principal == ALICE:
+            await flushed.wait()
+        unit.resolve()
+
+    connections = NodeConnections(open_one_connection)
+    writing, heartbeats = (
+        Lane(WritingQueue(connections=1), connections_max=1, connections=connections, run_unit=run_unit)
+        for _ in range(2)
+    )
+    async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
+        group.create_task(writing.run(nothing, ALICE))
+        await asyncio.sleep(0)
+        extended = group.create_task(heartbeats.run(nothing, BOB))
+        while len(opened) < 1 or not connections.is_awaited:  # noqa: ASYNC110 - the lanes set no event
+            await asyncio.sleep(0)
+        flushed.set()
+        await extended
+
+    assert len(opened) == 1
+    for lane in (writing, heartbeats):
+        await lane.close()
+    await connections.close()  # ends the opening
+
+
+async def test_a_new_connection_that_is_not_needed_any_more_is_idle_for_the_next_unit() -> None:
+    opened, opening = list[Connection](), asyncio.Event()
+
+    async def open_slowly() -> Connection:
+        await opening.wait()
+        opened.append(await connect())
+        return opened[-1]
+
+    connections = NodeConnections(open_slowly)
+    first, second = asyncio.create_task(connections.acquire()), asyncio.create_task(connections.acquire())
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait([first])
+    opening.set()
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        acquired = await second
+        while len(opened) < 2:  # noqa: ASYNC110 - an opening sets no event
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        another = await connections.acquire()
+    assert {id(acquired), id(another)} == {id(each) for each in opened}

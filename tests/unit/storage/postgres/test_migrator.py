@@ -161,7 +161,7 @@ async def test_a_url_with_parameters_of_psql_connects(url: str) -> None:
 async def shorten_timeouts(connection: Connection) -> None:
     """As a DBA does for all programs of a database."""
     name = await connection.fetchval("SELECT quote_ident(current_database())")
-    await connection.execute(f"ALTER DATABASE {name} SET idle_session_timeout = 50")
+    await connection.execute(f"ALTER DATABASE {name} SET idle_session_timeout = 200")
     if connection.get_server_version().major >= TRANSACTION_TIMEOUT_VERSION:
         await connection.execute(f"ALTER DATABASE {name} SET transaction_timeout = 100")
 
@@ -219,7 +219,7 @@ async def test_other_installations_of_a_database_are_found_by_their_schemas(url:
         await connection.execute(f"CREATE SCHEMA {name}")
     await connection.execute("CREATE TABLE other_program.calls (id bigint)")
     separator = "&" if "?" in url else "?"
-    first, second = (f"{url}{separator}options=-csearch_path%3D{schema}" for name in ("a", "b"))
+    first, second = (f"{url}{separator}options=-csearch_path%3D{name}" for name in ("a", "b"))
     await migrate_database(first)
     assert await find_other_installations(first) == []
 

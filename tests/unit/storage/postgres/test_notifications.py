@@ -2,6 +2,7 @@
 
 import json
 from contextlib import AsyncExitStack
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -10,6 +11,7 @@ from ringback.domain.ports import Transaction
 from ringback.storage.postgres.notifications import PAYLOAD_BYTES_MAX, TOPICS_GATHERED_MAX, build_payloads
 from ringback.storage.postgres.store import PostgresStore
 from tests.support.clock import FakeClock
+from tests.support.databases import database_pool
 from tests.support.limits import WAIT_SECONDS
 from tests.support.postgres_databases import empty_database
 from tests.support.stores import make_sealer
@@ -19,6 +21,12 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = 'ringback notifications' ORDER BY backend_start LIMIT 1
 """
 """The connection of the store that was opened first."""
+
+
+COUNT_LISTENERS = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'ringback notifications'
+"""
 
 
 async def notify(store: PostgresStore, *topics: str) -> None:
@@ -121,6 +129,28 @@ async def test_a_closing_store_sends_its_last_notifications(
         await store.close()
 
         assert await waiter.wait(WAIT_SECONDS)
+
+
+async def test_a_node_that_may_have_no_more_connections_closes_one_to_listen_again(
+    url: str, admin: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    role = f"limited_{urlsplit(url).path.removeprefix('/')}"
+    own = await admin.fetchval("SELECT quote_ident(current_user)")
+    await admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'limited' IN ROLE {own} CONNECTION LIMIT 2")
+    await admin.execute(f"ALTER ROLE {role} SET role = {own}")
+    parts = urlsplit(database_pool().address.tcp_url(urlsplit(url).path.removeprefix("/")))
+    limited = parts._replace(netloc=f"{role}:limited@{parts.netloc.rpartition('@')[2]}").geturl()
+    node = PostgresStore(limited, clock=FakeClock(), sealer=make_sealer())
+    await node.open()
+    await admin.execute(f"ALTER ROLE {role} CONNECTION LIMIT 1")  # the other connection stays, idle
+
+    with node.signals.listen("any") as waiting:
+        assert await cut_listeners(admin) == 1
+        assert await waiting.wait(WAIT_SECONDS)  # it listens again
+
+    assert await admin.fetchval(COUNT_LISTENERS) == 1
+    await node.close()
+    await admin.execute(f"DROP ROLE {role}")
 
 
 async def test_a_node_hears_nothing_of_another_installation_in_the_same_database() -> None:
