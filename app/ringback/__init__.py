@@ -15,7 +15,7 @@ Three rules carry everything:
 2. One transaction writes result, events and deliveries. No second queue can disagree with the database.
 3. No transaction spans a network request: lease (tx), request, record (tx); the record checks the lease's token.
 
-    cli/          the command line: serve, call, listen, webhooks, deliveries, keys, doctor, mcp, …
+    cli/          the command line; cli/commands: serve, call, listen, webhooks, deliveries, keys, doctor, mcp, …
     extension/    the MCP callback extension for servers that embed Ringback
     agents/       wakes the runs of agent frameworks
     server        the process: signals, sockets, shutdown
@@ -37,7 +37,7 @@ Three rules carry everything:
     schemas/      the JSON forms that REST, MCP and the extension share
     upstreams/    the configured MCP servers: connections, sessions, catalogs, subscriptions
     storage/      the column codec, the rows, and the SQL of the SQLite and the PostgreSQL store
-    services/     the use cases: calls, webhooks, events, deliveries, replays
+    services/     the use cases, in rooms by noun: calls, webhooks, events, deliveries, logins, access, limits, …
     notifier/     records events, fans them out and delivers them
     telemetry/    log lines, traces and their metrics
     leadership    gives a duty to one node at a time

@@ -9,16 +9,11 @@
             ──▶ AuthenticatedRoute            authentication (401), then the body (415, 413, 400)
             ──▶ one function per operation    validation (422) ▸ one service call ▸ response
 
-One file per noun holds the operations; `ringback.schemas` holds the bodies of requests and responses. The API decides nothing:
-a rule that REST and MCP both need belongs to `ringback.services`.
+`routes` has one module of operations for each noun; `ringback.schemas` holds the bodies of requests and responses. The API
+decides nothing: a rule that REST and MCP both need belongs to `ringback.services`.
 
     app                 assembles the API
-    calls, results, resume, reports, webhooks, deliveries, events, event_types, upstreams, upstream_logins, keys, usage,
-    insights, erasures, portal_links, audit
-                        the operations of one noun each
-    operations          health, readiness, problem types, public keys: without authentication
-    status              what `ringback doctor` asks a running service
-    metrics             Prometheus' format; metric_families builds the metrics
+    routes              the operations of one noun each; metric_families builds what `metrics` sends
     authentication      the caller of a request, and strict parsing of its body; strict_queries: of its query
     login_pages         the pages on which a person signs in to an upstream; login_cookies: which browser began
     browser_forms       forms that browsers send: their origin, their size, the keys in them

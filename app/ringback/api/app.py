@@ -12,28 +12,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from ringback import __version__
-from ringback.api import (
-    audit,
-    calls,
-    deliveries,
-    erasures,
-    event_types,
-    events,
-    insights,
-    keys,
-    metrics,
-    openapi_webhooks,
-    operations,
-    portal_links,
-    reports,
-    results,
-    resume,
-    status,
-    upstream_logins,
-    upstreams,
-    usage,
-    webhooks,
-)
+from ringback.api import openapi_webhooks
 from ringback.api.context import ApiConfig, Services
 from ringback.api.forwarded_clients import ForwardedClientMiddleware
 from ringback.api.http_spans import HttpSpanMiddleware
@@ -51,6 +30,27 @@ from ringback.api.openapi_rules import apply_rules
 from ringback.api.problems import HTTP_METHODS, PROBLEM_SCHEMA, add_problem_handlers
 from ringback.api.public_path import PublicPathMiddleware, read_public_path
 from ringback.api.request_context import REQUEST_ID_HEADER, RequestContextMiddleware
+from ringback.api.routes import (
+    audit,
+    calls,
+    deliveries,
+    erasures,
+    event_types,
+    events,
+    insights,
+    keys,
+    metrics,
+    operations,
+    portal_links,
+    reports,
+    results,
+    resume,
+    status,
+    upstream_logins,
+    upstreams,
+    usage,
+    webhooks,
+)
 from ringback.schemas.schema_examples import EXAMPLES_BY_SCHEMA
 from ringback.telemetry.spans import Tracer
 

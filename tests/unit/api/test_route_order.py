@@ -7,9 +7,9 @@ from typing import Any, cast
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Match
 
-from ringback.api import calls
 from ringback.api.app import create_app, create_documented_app
 from ringback.api.context import ApiConfig, Services
+from ringback.api.routes import calls
 
 
 def find_operations(route: BaseRoute) -> Sequence[APIRoute]:

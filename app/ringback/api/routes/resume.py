@@ -3,10 +3,10 @@
 from fastapi import APIRouter, Request, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
-from ringback.api.calls import CallIdPath
 from ringback.api.context import ServicesDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
 from ringback.api.responses import build_result_response
+from ringback.api.routes.calls import CallIdPath
 from ringback.domain import errors
 from ringback.domain.call_resumes import ResumeSurface
 from ringback.schemas.events import ResumeBody, ResumedView, ResumeTokenBody, ResumeTokenView

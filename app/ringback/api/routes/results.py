@@ -7,11 +7,11 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Header, Request, Response
 
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
-from ringback.api.calls import CallIdPath
 from ringback.api.context import ServicesDep
 from ringback.api.http_errors import RangeNotSatisfiable
 from ringback.api.problems import AUTHENTICATED_ERRORS, problem_responses
 from ringback.api.responses import JSON_MEDIA_TYPE
+from ringback.api.routes.calls import CallIdPath
 from ringback.domain import errors
 from ringback.domain.call import Call
 from ringback.domain.call_resumes import ResumeSurface

@@ -5,7 +5,7 @@ from fastapi import APIRouter, Response
 from ringback.api.authentication import AuthenticatedRoute, CallerDep
 from ringback.api.context import ServicesDep
 from ringback.api.problems import AUTHENTICATED_ERRORS, BODY_ERRORS, problem_responses
-from ringback.api.upstreams import UpstreamName
+from ringback.api.routes.upstreams import UpstreamName
 from ringback.domain import errors
 from ringback.schemas.upstream_logins import (
     CompletedLoginView,
