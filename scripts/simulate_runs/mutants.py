@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
 from ringback.domain import delivery
@@ -21,6 +21,7 @@ from ringback.domain.event_rows import ReservedPlaces
 from ringback.domain.log_appends import CallLeaseKey, LeasedCalls, LogAppend
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC
+from ringback.domain.upkeep import Upkeep
 from ringback.notifier import attempts, call_ends
 from ringback.notifier.batcher import Batcher
 from ringback.notifier.call_ends import CompletionRequest, LeasedCompletion
@@ -36,6 +37,7 @@ from ringback.storage.rows.calls import SqlCallQueue
 from ringback.storage.rows.deliveries import SqlWebhookDeliveries
 from ringback.storage.rows.delivery_queue import SqlDeliveryQueue
 from ringback.storage.rows.events import SqlEvents
+from ringback.storage.rows.upkeep import SqlUpkeep
 from scripts.simulate_runs.mutant import Mutant, Patch, keep_task
 from scripts.simulate_runs.mutants_of_actions import MUTANTS_OF_ACTIONS
 from scripts.simulate_runs.mutants_of_logs import MUTANTS_OF_LOGS
@@ -263,6 +265,16 @@ def _never_release_held_deliveries() -> Sequence[Patch]:
     return [(SqlWebhookDeliveries, "release_held", release_nothing)]
 
 
+def _overlook_ended_leases() -> Sequence[Patch]:
+    original = SqlUpkeep.find_first
+
+    async def find_others(self: Any, *, due_after: datetime) -> Mapping[Upkeep, datetime]:
+        found = await original(self, due_after=due_after)
+        return {kind: at for kind, at in found.items() if kind not in {Upkeep.CALL_LEASES, Upkeep.DELIVERY_LEASES}}
+
+    return [(SqlUpkeep, "find_first", find_others)]
+
+
 def _forget_retries() -> Sequence[Patch]:
     original = delivery.decide_retry
 
@@ -311,6 +323,7 @@ MUTANTS: Final = (
     Mutant("no quota", "open calls are not counted", _ignore_quotas),
     Mutant("wide token", "a resume token works for every principal", _accept_tokens_of_others),
     Mutant("held for ever", "held deliveries are never released", _never_release_held_deliveries),
+    Mutant("overlooked lease", "the janitor does not see which leases have ended", _overlook_ended_leases),
     Mutant("no retry", "the first failed attempt is the last", _forget_retries),
     Mutant("no order", "an ordered webhook gets several deliveries at once", _ignore_order),
     Mutant("no capacity", "a runner leases one call more than its upstream takes", _lease_beyond_capacity),

@@ -1,6 +1,7 @@
 """The janitor recovers the work of processes that died, and removes expired rows.
 
-    round ──▶ one batch of each task, a transaction each ──▶ a pause, short if a batch was full ──▶ the next round
+    round ──▶ one read: which tasks may have work ──▶ one batch of each of them, a transaction each
+          ──▶ again for the others, until none may have work ──▶ a pause, short if a batch was full ──▶ the next round
 
 It runs beside the service from the start, and nothing waits for it: the leases of an earlier process carry another owner, so
 they need not be voided before the service accepts requests. A task with much to do does not delay the others: each has one
