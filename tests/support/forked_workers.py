@@ -7,10 +7,12 @@ before its first test. A fork has both. A worker runs one file after another, so
 the tests of `SLOW_FILES` come first, one by one. A worker that ends in the middle of a test fails that test, and a new fork
 goes on with the others.
 
-The workers share one fork server of `tests.support.processes`, which takes 4 s of CPU to start.
+The workers share one fork server of `tests.support.processes`, which takes 4 s of CPU to start. If all tests run, it starts on
+another core while the tests are collected.
 """
 
 import atexit
+import importlib
 import multiprocessing
 import os
 import random
@@ -44,6 +46,8 @@ SLOW_FILES: Final = frozenset(
     }
 )
 """Files with tests that take longer than some seconds. Started last, such a test leaves the other cores idle."""
+PROCESSES: Final = "tests.support.processes"
+"""The module that chooses what the fork server imports."""
 PARTS_PER_WORKER_MIN: Final = 4
 RESTARTS_MAX: Final = 8
 """More workers than these end in the middle of a test only if something is wrong with all of them."""
@@ -57,6 +61,9 @@ def pytest_configure(config: pytest.Config) -> None:
     forks: int = config.option.forks
     if forks > 1 and not config.option.collectonly and config.option.numprocesses is None:
         config.pluginmanager.register(ForkedWorkers(config, forks), "forked-workers")
+        if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+            importlib.import_module(PROCESSES)
+            forkserver.ensure_running()
 
 
 def divide(names: Sequence[str], forks: int) -> Iterator[list[int]]:
@@ -99,7 +106,7 @@ class ForkedWorkers:
         os.environ.setdefault(RUN_ID_VARIABLE, secrets.token_hex())
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         reporter.showfspath = False
-        if "tests.support.processes" in sys.modules:
+        if PROCESSES in sys.modules:
             forkserver.ensure_running()
         folders: Any = vars(self._config)["_tmp_path_factory"]
         folders.getbasetemp()  # the workers' folders are in it

@@ -144,7 +144,7 @@ class HttpServer(PromptServer):
         super().__init__(config, grace_seconds=0.1)
         self.config.load()
         self.config.ssl = tls
-        self._socket = _bind_socket(port)
+        self._socket = bind_socket(port)
         self._ready = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self.port: int = self._socket.getsockname()[1]
@@ -182,7 +182,7 @@ class HttpServer(PromptServer):
         self._ready.set()
 
 
-def _bind_socket(port: int) -> socket.socket:
+def bind_socket(port: int) -> socket.socket:
     # asyncio turns off Nagle's algorithm only on sockets that were made for TCP by name; with it, each answer takes 40 ms.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
