@@ -119,7 +119,7 @@ class SessionTransport(StreamableHTTPServerTransport):
 
     Uses private names of the SDK, because no public ones exist: `_handle_post_request`, which responds to a message,
     `_mint_priming_event`, `_create_session_message` and `_create_event_data`, which make parts of that response,
-    `_read_stream_writer`, to the session's dispatcher, and `_request_streams`, the open streams.
+    `_read_stream_writer` and `_read_stream`, to the session's dispatcher, and `_request_streams`, the open streams.
     """
 
     def __init__(
