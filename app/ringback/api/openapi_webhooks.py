@@ -241,9 +241,10 @@ class CallbackHeaders(CallbackPart):
     )
     webhook_signature: str = Field(
         alias="webhook-signature",
-        description="`v1,` and base64 of HMAC-SHA256 over id.timestamp.body; several, separated by spaces, during "
-        "a rotation. If "
-        "the service has a signing key, also `v1a,` and an Ed25519 signature of the same.",
+        description="`v1,` and base64 of HMAC-SHA256 over `webhook-id.webhook-timestamp.body`, with the raw body. The key is "
+        "what follows `whsec_` in the secret, decoded from base64. During a rotation there are several, separated by spaces: "
+        "one that matches is enough. Refuse a timestamp that is more than 5 minutes off. If the service has a signing key, "
+        "there is also `v1a,` and an Ed25519 signature of the same.",
         examples=["v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4="],
     )
     subscription_id: str = Field(

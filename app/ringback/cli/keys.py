@@ -13,7 +13,7 @@ from ringback.cli.output import AsJson, create_console, exit_on_errors, print_js
 from ringback.cli.server_options import SERVICE_ERRORS, Database
 from ringback.domain.clock import format_iso
 from ringback.domain.errors import StoreUnavailable
-from ringback.domain.principal import DEFAULT_SCOPES, ApiKey, Scope
+from ringback.domain.principal import DEFAULT_SCOPES, SCOPES_TEXT, ApiKey, Scope
 from ringback.keyring import load_key_ring, rotate_key_file
 from ringback.resealing import count_sealed_by_key
 from ringback.service_database import open_api_keys, open_shared_store
@@ -43,7 +43,7 @@ def create(
     name: Annotated[str, typer.Option("--name", help="A label for the list of keys.")] = "",
     scope: Annotated[
         list[Scope] | None,
-        typer.Option("--scope", help="A scope of the key. May be repeated. Default: calls, webhooks and read."),
+        typer.Option("--scope", help=f"May be repeated. Default: calls, webhooks and read. {SCOPES_TEXT}"),
     ] = None,
     upstream: Annotated[
         list[str] | None,

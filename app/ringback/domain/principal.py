@@ -36,6 +36,13 @@ class Scope(StrEnum):
     """All scopes, and the view of an operator over all principals."""
 
 
+SCOPES_TEXT: Final = (
+    "calls: start, answer, cancel and erase calls. webhooks: change webhooks, and deliver again. read: read all that the "
+    "principal has. adopt: follow tasks that run upstream, and report calls. metrics: GET /metrics only. admin: everything, "
+    "for all principals."
+)
+
+
 class Surface(StrEnum):
     """Where a request arrives."""
 

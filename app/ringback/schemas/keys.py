@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
-from ringback.domain.principal import DEFAULT_SCOPES, PRINCIPAL_LENGTH_MAX, ApiKey, Scope
+from ringback.domain.principal import DEFAULT_SCOPES, PRINCIPAL_LENGTH_MAX, SCOPES_TEXT, ApiKey, Scope
 from ringback.domain.retry import DAY
 from ringback.domain.validation import require_printable
 from ringback.schemas.fields import (
@@ -49,7 +49,7 @@ class CreateKeyBody(RequestBody):
         default="", max_length=KEY_NAME_LENGTH_MAX, description="A label for the list of keys."
     )
     scopes: Annotated[frozenset[Scope], Field(min_length=1)] = Field(
-        default=DEFAULT_SCOPES, json_schema_extra=_DEFAULT_SCOPES_SCHEMA
+        default=DEFAULT_SCOPES, description=SCOPES_TEXT, json_schema_extra=_DEFAULT_SCOPES_SCHEMA
     )
     upstreams: Annotated[frozenset[Label], Field(max_length=KEY_UPSTREAMS_MAX)] | None = Field(
         default=None, description="The upstreams that the key may use; null means all."

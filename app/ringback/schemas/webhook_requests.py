@@ -47,7 +47,9 @@ class CallCallbackBody(RequestBody):
     """The callback of one call. REST's `callback`, the `_meta` key `ringback/callback` and the extension share this form."""
 
     url: Url
-    secret: Secret | None = Field(default=None, description="`whsec_…`. The service generates one if you send none.")
+    secret: Secret | None = Field(
+        default=None, description="`whsec_` and base64 of 24 to 64 bytes. The service generates one if you send none."
+    )
     events: EventNames = Field(default_factory=lambda: DEFAULT_EVENTS, json_schema_extra=DEFAULT_EVENTS_SCHEMA)
     outcomes: Outcomes | None = Field(default=None, description=OUTCOMES_DESCRIPTION)
     correlation_id: Label | None = Field(
@@ -183,7 +185,9 @@ class ChangeWebhookBody(RequestBody):
 class RotateSecretBody(RequestBody):
     """A new signing secret, and how long the previous secrets stay valid."""
 
-    secret: Secret | None = Field(default=None, description="`whsec_…`. The service generates one if you send none.")
+    secret: Secret | None = Field(
+        default=None, description="`whsec_` and base64 of 24 to 64 bytes. The service generates one if you send none."
+    )
     overlap_seconds: Annotated[float, Strict()] = Field(
         default=SECRET_OVERLAP_SECONDS_DEFAULT,
         ge=0,

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import Result
 
 from ringback.domain.clock import SystemClock
+from ringback.domain.principal import Scope
 from ringback.domain.upstream_rows import CatalogPart
 from ringback.service_database import open_shared_store
 from ringback.settings import load_settings
@@ -33,6 +34,12 @@ def test_a_key_is_printed_alone_so_that_a_script_can_take_it(run: Run, tmp_path:
     assert "key_" in created.stderr
     assert f"in the database {tmp_path / 'ringback.db'}" in created.stderr
     assert "not shown again" in created.stderr
+
+
+def test_the_help_says_what_each_scope_is_for(run: Run) -> None:
+    shown = run("keys", "create", "--help").stdout
+
+    assert all(f"{scope}: " in shown for scope in Scope)
 
 
 def test_an_unknown_choice_names_the_choices_without_the_kind_of_the_error(run: Run) -> None:
