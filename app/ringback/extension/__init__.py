@@ -37,7 +37,10 @@ It runs on asyncio. Put it last among the server's extensions: an extension that
 reported end is the tool's own.
 """
 
-from ringback.extension.callbacks import Callbacks
-from ringback.extension.events import Events
+try:
+    from ringback.extension.callbacks import Callbacks
+    from ringback.extension.events import Events
+except ModuleNotFoundError as missing:
+    raise ImportError('ringback.extension needs the service\'s packages: pip install "ringback[server]"') from missing
 
 __all__ = ["Callbacks", "Events"]

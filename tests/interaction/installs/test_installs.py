@@ -131,6 +131,8 @@ def test_the_base_install_is_what_an_agent_s_process_needs_and_names_the_extra_f
     ):
         lacking = environment.run("-c", f"import ringback.client; {durable.format(path=path, options=options)}")
         assert f'pip install "ringback[{extra}]"' in lacking.stderr
+    lacking = environment.run("-c", "import ringback.extension")
+    assert 'pip install "ringback[server]"' in lacking.stderr
     assert "RingbackClient" in environment.check("-W", "error", "-c", program)
     shown = environment.check("-m", "ringback", "--help")
     assert all(command in shown for command in (*CLIENT_COMMANDS, *SERVER_COMMANDS))
