@@ -31,6 +31,17 @@ PARTS_BEYOND_TIMELINE: Final = """() => {
   const isBeyond = ({ left, right }) => left < frame.left || right > Math.min(frame.right, innerWidth);
   return parts.filter((part) => part.checkVisibility() && isBeyond(part.getBoundingClientRect())).map((part) => part.outerHTML);
 }"""
+PLACES_IN_CHART: Final = """() => {
+  const drawing = document.querySelector(".chart-drawing");
+  const boxes = (selector) => [...drawing.querySelectorAll(selector)].map((part) => part.getBoundingClientRect());
+  const middles = (selector) => boxes(selector).map((box) => (box.top + box.bottom) / 2);
+  return {
+    leftOfValues: Math.min(...boxes(".chart-values text").map((box) => box.left)),
+    rightOfNewestHour: boxes(".chart-column").at(-1).right,
+    heightsOfValues: middles(".chart-values text"),
+    heightsOfLines: middles("line:is(.axis, .grid-line)").slice(0, boxes(".chart-values text").length),
+  };
+}"""
 SCHEMES: Final[Sequence[Literal["light", "dark"]]] = ("light", "dark")
 
 
@@ -156,6 +167,21 @@ async def test_on_a_narrow_screen_a_timeline_is_in_sight_from_its_start_to_its_e
             )
 
             assert (beyond, min(sizes) >= TEXT_PIXELS_MIN) == ([], True)
+
+
+async def test_the_values_of_a_chart_are_in_sight_beside_its_newest_hour_at_the_height_of_their_lines(
+    gallery: Gallery, chromium: Browser
+) -> None:
+    async with open_session(chromium, viewport=WIDE) as session:
+        tab = await gallery.sign_in(session)
+        await tab.open(gallery.stage.url(""))
+        for viewport in (WIDE, NARROW):
+            await tab.page.set_viewport_size(viewport)
+            places = await tab.page.evaluate(PLACES_IN_CHART)
+
+            assert places["leftOfValues"] >= 0
+            assert places["rightOfNewestHour"] <= viewport["width"]
+            assert places["heightsOfValues"] == pytest.approx(places["heightsOfLines"], abs=3)
 
 
 async def test_the_sign_in_page_has_no_errors_no_barriers_and_fits_a_narrow_screen(

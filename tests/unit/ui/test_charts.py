@@ -82,6 +82,16 @@ def test_hours_have_labels_that_do_not_touch(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [24, 48, 168])
+def test_labels_of_hours_are_inside_the_plot_which_scrolls_without_the_labels_of_values(count: int) -> None:
+    midnight = FIRST_HOUR.replace(hour=0)
+    ticks = make_hour_ticks([midnight + timedelta(hours=later) for later in range(count)])
+
+    middles = [tick.label_x for tick in ticks]
+    assert middles[0] - HOUR_LABEL_WIDTH / 2 >= LEFT
+    assert all(later - earlier >= HOUR_LABEL_WIDTH for earlier, later in pairwise(middles))
+
+
+@pytest.mark.parametrize("count", [24, 48, 168])
 def test_the_label_of_the_last_hour_is_inside_the_drawing_also_at_midnight(count: int) -> None:
     midnight = FIRST_HOUR.replace(hour=0)
     ticks = make_hour_ticks([midnight - timedelta(hours=back) for back in reversed(range(count))])

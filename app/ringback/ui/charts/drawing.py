@@ -39,8 +39,8 @@ class Tick:
 
     @property
     def label_x(self) -> float:
-        """The middle of the label on the horizontal axis. At the right end it moves left, into the drawing."""
-        return min(self.position, WIDTH - HOUR_LABEL_WIDTH / 2)
+        """The middle of the label on the horizontal axis. At both ends it moves into the plot, which scrolls alone."""
+        return max(LEFT + HOUR_LABEL_WIDTH / 2, min(self.position, WIDTH - HOUR_LABEL_WIDTH / 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
