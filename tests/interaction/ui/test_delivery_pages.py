@@ -84,7 +84,9 @@ async def test_a_delivery_that_was_sent_again_names_its_latest_and_is_not_sent_a
     assert f'href="/ui/deliveries/{latest.id}"' in page
     assert f'action="/ui{path}/redeliver"' not in page
     assert f'action="/ui/deliveries/{latest.id}/redeliver"' in latest_page
-    assert [each.text.count("sent again: ") for each in lists] == [1, 1]
+    assert [
+        each.text.count(f'sent again: <a class="badge-link" href="/ui/deliveries/{latest.id}">') for each in lists
+    ] == [1, 1]
     assert f'latest=true&amp;webhook_id={dead.webhook_id}">1</a>' in lists[1].text
     assert [dead.id in unsent, latest.id in unsent] == [False, True]
     assert stale.headers["location"] == f"/ui/deliveries/{latest.id}?done=delivery-sent-before"
