@@ -48,6 +48,11 @@ def format_duration(duration: timedelta | float | None) -> str | Markup:
     return f"{whole} s"
 
 
+def format_amount(amount: float) -> str:
+    """A number of an upstream, such as its progress, without a fraction that is 0: `44 of 200`, `0.5`."""
+    return f"{amount:,.10g}"
+
+
 def format_bytes(count: int | None) -> str | Markup:
     """A size in the units that are powers of 1024: `512 B`, `1.5 KiB`, `20 MiB`."""
     if count is None:

@@ -11,6 +11,7 @@ from ringback import __version__
 from ringback.ui.assets import asset_path
 from ringback.ui.formats import (
     format_age,
+    format_amount,
     format_bytes,
     format_count,
     format_duration,
@@ -40,6 +41,7 @@ _FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "duration": format_duration,
     "bytes": format_bytes,
     "count_text": format_count,
+    "amount": format_amount,
     "path_segment": quote_segment,
     "session_path": session_path,
     "shortened": shorten_text,

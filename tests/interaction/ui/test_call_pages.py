@@ -279,7 +279,7 @@ async def test_a_client_that_waited_for_the_end_was_answered_directly(service: S
         page = (await browser.open(path)).text
         assert "answered directly" in page, path
         assert "not yet" not in page, path
-    assert "for 0, 1 more answered directly" in (await browser.open("/sessions/s-1")).text
+    assert "for 0 calls, answered directly: 1" in (await browser.open("/sessions/s-1")).text
 
 
 async def test_the_page_of_a_failed_call_says_its_reason_once(service: ServiceUnderTest) -> None:
@@ -307,7 +307,7 @@ async def test_the_numbers_of_a_session_add_up_and_the_list_has_them_too(service
 
     page, listed = (await browser.open("/sessions/s-1")).text, (await browser.open("/sessions")).text
 
-    assert "<dd>3, 1 result, 2 working</dd>" in page
+    assert "<dd>3, result: 1, working: 2</dd>" in page
     assert '<td class="number">3</td>' in listed
 
 

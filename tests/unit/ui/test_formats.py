@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from ringback.ui.formats import format_age, format_bytes, format_count, format_duration, format_time
+from ringback.ui.formats import format_age, format_amount, format_bytes, format_count, format_duration, format_time
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,11 @@ def test_a_duration_has_at_most_two_units(duration: timedelta | float, text: str
 )
 def test_a_size_is_in_the_largest_unit_below_it(size: int, text: str) -> None:
     assert format_bytes(size) == text
+
+
+@pytest.mark.parametrize(("amount", "text"), [(44.0, "44"), (0.5, "0.5"), (1_234_567.0, "1,234,567"), (7, "7")])
+def test_progress_is_shown_without_a_fraction_of_zero(amount: float, text: str) -> None:
+    assert format_amount(amount) == text
 
 
 def test_a_time_is_an_element_that_a_script_can_show_in_another_zone_and_says_utc_without_one() -> None:

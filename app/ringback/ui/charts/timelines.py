@@ -21,7 +21,7 @@ from ringback.domain.event import Event, EventName
 from ringback.domain.upstream_pauses import describe_pause, waits_while_paused
 from ringback.domain.webhook import Webhook
 from ringback.ui.charts.time_lanes import LABEL_CHARACTERS, Drawing, Mark, TimeBar, TimeLane, TimeScale, draw_lanes
-from ringback.ui.formats import shorten_text
+from ringback.ui.formats import format_amount, shorten_text
 
 DRAWN_DELIVERIES_MAX: Final = 12
 """Lanes of deliveries. The list below the drawing has all."""
@@ -194,11 +194,11 @@ def _event_entries(event: Event) -> Iterator[TimelineEntry]:
             return
 
 
-def _progress_text(progress: object, total: object) -> str:
+def _progress_text(progress: float | None, total: float | None) -> str:
     """An erased event has no numbers."""
     if progress is None:
         return "Progress"
-    return f"Progress: {progress}" if total is None else f"Progress: {progress} of {total}"
+    return f"Progress: {format_amount(progress)}" + ("" if total is None else f" of {format_amount(total)}")
 
 
 def _delivery_entries(history: DeliveryHistory) -> Iterator[TimelineEntry]:
