@@ -307,7 +307,7 @@ async def test_the_numbers_of_a_session_add_up_and_the_list_has_them_too(service
 
     page, listed = (await browser.open("/sessions/s-1")).text, (await browser.open("/sessions")).text
 
-    assert "<dd>3, 1 result, 2 working</dd>" in page
+    assert "<dd>3, result: 1, working: 2</dd>" in page
     assert '<td class="number">3</td>' in listed
 
 

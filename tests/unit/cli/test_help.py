@@ -55,3 +55,15 @@ def test_every_shell_snippet_of_the_page_is_run_by_a_test() -> None:
 
     assert text.count("```sh\n") == len(names)
     assert [name for name in names if f'"{name}"' not in tests] == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["call", "wait", "verify", "check-server", "keys create", "keys revoke", "events publish", "webhooks add"],
+)
+def test_usages_name_arguments_in_capitals(run: Run, command: str) -> None:
+    usage = next(line for line in run(*command.split(), "--help").stdout.splitlines() if "Usage:" in line)
+
+    arguments = usage.partition("[OPTIONS]")[2]
+    assert arguments.strip()
+    assert arguments == arguments.upper()

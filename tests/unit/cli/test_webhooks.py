@@ -35,6 +35,16 @@ def test_webhooks_are_listed_whole_or_as_json(run: Run, service: respx.MockRoute
     assert "expires_at" in table.stdout
 
 
+def test_a_list_says_which_calls_each_webhook_is_limited_to(run: Run, service: respx.MockRouter) -> None:
+    limits = {"client_session_id": "s9", "tool": "git_log", "outcomes": ["unknown"]}
+    service.get("/v1/webhooks").respond(json={"webhooks": [{**examples.WEBHOOK, **limits}], "next_cursor": None})
+
+    shown = run("webhooks", "list", env={"COLUMNS": "240"})
+
+    for limit in ("tool=git_log", "client_session_id=s9", "outcomes=unknown"):
+        assert limit in shown.stdout
+
+
 def test_a_list_shows_texts_as_they_are_and_whole_ids(run: Run, service: respx.MockRouter) -> None:
     odd = {**examples.WEBHOOK, "description": "[/red] [bold]x \x1b[2J"}
     service.get("/v1/webhooks").respond(json={"webhooks": [odd], "next_cursor": None})

@@ -19,8 +19,8 @@ INITIAL_WAIT_SECONDS: Final = 1.0
 
 @client_command()
 def call(
-    upstream: Annotated[str, typer.Argument(help="The name of the upstream.")],
-    tool: Annotated[str, typer.Argument(help="The name of its tool.")],
+    upstream: Annotated[str, typer.Argument(metavar="UPSTREAM", help="The name of the upstream.")],
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The name of its tool.")],
     *,
     arg: Annotated[
         list[str] | None,

@@ -17,7 +17,7 @@ from ringback.cli.server_checks.subject import EventChoice
 @exit_on_errors(ImpossibleRun)
 def check_server(
     url: Annotated[
-        str | None, typer.Argument(help="The URL of the MCP server, such as https://example.com/mcp.")
+        str | None, typer.Argument(metavar="URL", help="The URL of the MCP server, such as https://example.com/mcp.")
     ] = None,
     *,
     header: Annotated[

@@ -120,7 +120,9 @@ def _describe_progress(data: Mapping[str, Any]) -> str:
 @app.command("publish")
 @client_command()
 def publish_event(
-    name: Annotated[str, typer.Argument(help="The name: lower-case words with dots, such as order.paid.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The name: lower-case words with dots, such as order.paid.")
+    ],
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
@@ -172,7 +174,9 @@ async def _read_own_types(client: RingbackClient) -> Mapping[str, EventType]:
 @app.command("declare")
 @client_command()
 def declare_event_type(
-    name: Annotated[str, typer.Argument(help="The name: lower-case words with dots, such as order.paid.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The name: lower-case words with dots, such as order.paid.")
+    ],
     *,
     description: Annotated[
         str | None, typer.Option("--description", help="For a model: what happens, and when to subscribe.")

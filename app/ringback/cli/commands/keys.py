@@ -39,7 +39,10 @@ Expires = Annotated[
 @app.command()
 @exit_on_errors(*SERVICE_ERRORS)
 def create(
-    principal: Annotated[str, typer.Argument(help="The owner of the key. All keys of a principal see the same calls.")],
+    principal: Annotated[
+        str,
+        typer.Argument(metavar="PRINCIPAL", help="The owner of the key. All keys of a principal see the same calls."),
+    ],
     name: Annotated[str, typer.Option("--name", help="A label for the list of keys.")] = "",
     scope: Annotated[
         list[Scope] | None,
@@ -159,7 +162,9 @@ def list_keys(as_json: AsJson = False, database: Database = None) -> None:
 @app.command()
 @exit_on_errors(*SERVICE_ERRORS)
 def revoke(
-    key_id: Annotated[str, typer.Argument(help="The key's id, key_…, as `ringback keys list` shows it.")],
+    key_id: Annotated[
+        str, typer.Argument(metavar="KEY", help="The key's id, key_…, as `ringback keys list` shows it.")
+    ],
     as_json: AsJson = False,
     database: Database = None,
 ) -> None:
@@ -174,7 +179,9 @@ def revoke(
 @app.command("rotate-api-key")
 @exit_on_errors(*SERVICE_ERRORS)
 def rotate_api_key(
-    key_id: Annotated[str, typer.Argument(help="The key's id, key_…, as `ringback keys list` shows it.")],
+    key_id: Annotated[
+        str, typer.Argument(metavar="KEY", help="The key's id, key_…, as `ringback keys list` shows it.")
+    ],
     overlap: Annotated[
         str,
         typer.Option("--overlap", help="How long the old key is accepted too: 30s, 15m, 12h or 7d; 0s ends it now."),

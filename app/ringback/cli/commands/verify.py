@@ -36,7 +36,10 @@ STANDARD_INPUT: Final = "-"
 def verify(
     file: Annotated[
         str | None,
-        typer.Argument(help="A request as it was received: headers, an empty line, the raw body. `-`: standard input."),
+        typer.Argument(
+            metavar="FILE",
+            help="A request as it was received: headers, an empty line, the raw body. `-`: standard input.",
+        ),
     ] = None,
     *,
     secret: Annotated[

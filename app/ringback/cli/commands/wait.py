@@ -16,7 +16,7 @@ from ringback.client import Call, RingbackClient
 
 @client_command(exit_code=exit_code_of_wait)
 def wait(
-    call_ids: Annotated[list[str], typer.Argument(metavar="CALL_ID...", help="The ids of the calls, at most 100.")],
+    call_ids: Annotated[list[str], typer.Argument(metavar="CALL_ID", help="The ids of the calls, at most 100.")],
     *,
     wait_for_any: Annotated[
         bool, typer.Option("--any/--all", help="End with the first call, or with the last.")

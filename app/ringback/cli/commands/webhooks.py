@@ -36,7 +36,19 @@ from ringback.client import (
 
 app = typer.Typer(no_args_is_help=True, help="Manage webhooks.")
 
-_COLUMNS: Final = ("id", "name", "state", "paused_at", "url", "events", "expires_at", "last_error", "description")
+_COLUMNS: Final = (
+    "id",
+    "name",
+    "state",
+    "paused_at",
+    "url",
+    "events",
+    "only",
+    "expires_at",
+    "last_error",
+    "description",
+)
+_FILTERS: Final = ("upstream", "resource_uri", "tool", "call_id", "client_session_id")
 
 
 @app.command("list")
@@ -65,7 +77,10 @@ def list_webhooks(
     elif webhooks:
         print_table(
             options.with_owner(_COLUMNS),
-            (webhook.model_dump() | {"last_error": describe_last_error(webhook)} for webhook in webhooks),
+            (
+                webhook.model_dump() | {"only": describe_filters(webhook), "last_error": describe_last_error(webhook)}
+                for webhook in webhooks
+            ),
         )
         _print_advice(webhooks)
     elif failing and state is None:
@@ -76,6 +91,16 @@ def list_webhooks(
         print_message("You have no webhooks. Register one: ringback webhooks add CALLBACK_URL")
     if is_partial:
         print_message(ONLY_OWN_PRINCIPAL.format(command=f"webhooks list{' --failing' if failing else ''}"))
+
+
+def describe_filters(webhook: Webhook) -> str | None:
+    """What limits the events that it receives, for example `tool=git_log client_session_id=s1`."""
+    values = {name: getattr(webhook, name) for name in _FILTERS}
+    if webhook.match_correlation:
+        values["correlation_id"] = webhook.correlation_id
+    if webhook.outcomes:
+        values["outcomes"] = ",".join(webhook.outcomes)
+    return " ".join(f"{name}={value}" for name, value in values.items() if value) or None
 
 
 def describe_last_error(webhook: Webhook) -> str | None:
