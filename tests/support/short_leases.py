@@ -6,8 +6,7 @@ The proportions are the product's own. A process calls `shorten_leases` before i
 from collections.abc import Callable
 from typing import Any, Final
 
-from ringback import janitor
-from ringback.janitor import JanitorConfig
+from ringback.janitor import JanitorConfig, recovery
 from ringback.notifier import dispatcher
 from ringback.notifier.dispatcher import DispatcherConfig
 from ringback.runner.leasing import RunnerConfig
@@ -30,11 +29,11 @@ def shorten_leases() -> None:
             "interval_seconds",
         }:
             defaults[name] /= SHORTENED_BY
-    janitor.LEASE_GRACE_SECONDS /= SHORTENED_BY  # pyright: ignore[reportConstantRedefinition, reportAttributeAccessIssue]
+    recovery.LEASE_GRACE_SECONDS /= SHORTENED_BY  # pyright: ignore[reportConstantRedefinition, reportAttributeAccessIssue]
     dispatcher.ATTEMPT_SECONDS /= SHORTENED_BY  # pyright: ignore[reportConstantRedefinition, reportAttributeAccessIssue, reportPrivateImportUsage]
     notifications.CHECK_SECONDS /= SHORTENED_BY  # pyright: ignore[reportConstantRedefinition, reportAttributeAccessIssue]
-    _keyword_defaults(driver.connect)["answer_timeout_seconds"] /= SHORTENED_BY
-    driver.TRANSACTION_SECONDS /= SHORTENED_BY  # pyright: ignore[reportConstantRedefinition, reportAttributeAccessIssue]
+    for name in ("answer_timeout_seconds", "transaction_seconds"):
+        _keyword_defaults(driver.connect)[name] /= SHORTENED_BY
     for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
         seconds = float(driver.SERVER_SETTINGS[name].removesuffix("s"))
         driver.SERVER_SETTINGS[name] = f"{1000 * seconds / SHORTENED_BY:.0f}ms"
