@@ -27,7 +27,7 @@ class MessageStream(Generic[T]):
         """The context in which the message that was received last was sent: the SDK handles the message in it."""
 
     async def send(self, message: T, /) -> None:
-        """Raises `anyio.ClosedResourceError`. Waits while `waiting_max` messages wait."""
+        """Wait while `waiting_max` messages wait. The error for a closed stream is that of anyio's streams."""
         while len(self._waiting) >= self._waiting_max and not self._is_closed:
             self._was_taken.clear()
             await self._was_taken.wait()
@@ -37,7 +37,7 @@ class MessageStream(Generic[T]):
         self._has_arrived.set()
 
     async def receive(self) -> T:
-        """Raises `anyio.EndOfStream`."""
+        """The next message. The error at the end of a closed stream is that of anyio's streams."""
         while not self._waiting:
             if self._is_closed:
                 raise anyio.EndOfStream
