@@ -32,8 +32,9 @@ RETRYABLE_ERRORS: Final = (httpx.ConnectTimeout, httpx.NetworkError, httpx.Proto
 """The errors of a service that restarts. A read timeout is not among them: a retry would only wait again."""
 RETRYABLE_STATUSES: Final = frozenset({502, 503, 504})
 """The service cannot work now, or a proxy cannot reach it: 502 and 504 are always a proxy's."""
-NOT_NOW_STATUSES: Final = frozenset({429, 503})
-"""With these, Ringback says that it has not done anything, which is true of one attempt and not of an earlier one."""
+UNREAD_STATUSES: Final = frozenset({401, 403, 429, 503})
+"""With these, Ringback refuses a request before it reads it. So nothing is done, which is true of one attempt and not of an
+earlier one: a key may end between the two."""
 PROXY_PATIENCE_SECONDS_MIN: Final = 5.0
 """A 504 that comes sooner says that the service does not respond, and nothing about the length of waits."""
 PROXY_PATIENCE_FRACTION: Final = 0.8
@@ -115,7 +116,7 @@ class HttpTransport:
         response, may_have_arrived = await self._send_with_retries(
             build_request, RETRY_DELAYS_SECONDS if may_repeat else ()
         )
-        if may_have_arrived and method != "GET" and response.status_code in NOT_NOW_STATUSES:
+        if may_have_arrived and method != "GET" and response.status_code in UNREAD_STATUSES:
             raise ConnectionFailed(
                 f"{_origin(response.url)} responded with {response.status_code}, and an earlier attempt may have arrived: its "
                 "response was lost. Look the call up, or try again."

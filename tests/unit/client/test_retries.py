@@ -20,6 +20,8 @@ BAD_GATEWAY = httpx.Response(502, html="<h1>Bad gateway</h1>")
 UNAVAILABLE = httpx.Response(503, json={}, headers={"content-type": "application/problem+json"})
 PROXY_UNAVAILABLE = httpx.Response(503, html="<h1>Service unavailable</h1>")
 LIMITED = httpx.Response(429, json={}, headers={"content-type": "application/problem+json"})
+UNKNOWN_KEY = httpx.Response(401, json={}, headers={"content-type": "application/problem+json"})
+MISSING_SCOPE = httpx.Response(403, json={}, headers={"content-type": "application/problem+json"})
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,7 @@ async def test_waiting_gives_the_call_as_it_is_when_the_time_is_over(
     assert [parse_query(request)["wait_seconds"] for request in list_requests(route)] == ["1.5", "0.5", "0.0"]
 
 
-@pytest.mark.parametrize("last", [UNAVAILABLE, LIMITED], ids=["503", "429"])
+@pytest.mark.parametrize("last", [UNAVAILABLE, LIMITED, UNKNOWN_KEY, MISSING_SCOPE], ids=["503", "429", "401", "403"])
 @pytest.mark.parametrize(
     "first", [CONNECTION_ERROR, BAD_GATEWAY, PROXY_UNAVAILABLE], ids=["broken", "502", "503 of a proxy"]
 )

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, cast
 
+from pydantic import ValidationError
+
 from ringback.client.arguments import check_header_value
 from ringback.client.client import RingbackClient
 from ringback.client.durable.clock import RETRY_BACKOFF
@@ -11,7 +13,7 @@ from ringback.client.durable.errors import CallNotStarted, StartUnknown
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.record import CallRequest, Completion, RingbackPosition
 from ringback.client.durable.target import without_secrets
-from ringback.client.models import Call, Progress
+from ringback.client.models import Call, Event, Progress
 from ringback.client.options import CallbackOptions
 from ringback.client.problems import (
     ConnectionFailed,
@@ -116,13 +118,13 @@ class RingbackTarget:
             page = await self._client.poll_events(
                 call_id=position.call_id, cursor=cursor, wait_seconds=WAIT_SECONDS_MAX
             )
-            cursor = page.cursor
-            if not page.events:
+            has_advanced, cursor = page.cursor != cursor, page.cursor
+            if not (page.events and has_advanced):
                 await call.clock.sleep(max(0.0, began + LONG_POLL_SPACING_SECONDS - call.clock.monotonic()))
             call.keep_position(position.model_copy(update={"events_cursor": cursor}))
             for event in page.events:
-                if event.name == _PROGRESS_EVENT:
-                    call.report_progress(Progress.model_validate(event.data["progress"]))
+                if event.name == _PROGRESS_EVENT and (progress := _parse_progress(event)) is not None:
+                    call.report_progress(progress)
             if page.truncated or any(event.name != _PROGRESS_EVENT for event in page.events):
                 await self._save_call(call, await self._client.call(position.call_id))
 
@@ -134,6 +136,14 @@ class RingbackTarget:
             await call.complete(Completion(outcome=found.outcome or found.status, result=result, error=found.error))
         elif found.input_requests != call.record.input_requests:
             await call.save(input_requests=dict(found.input_requests))
+
+
+def _parse_progress(event: Event) -> Progress | None:
+    """None for what is no progress: joins may leave out values, and one of them does not end them."""
+    try:
+        return Progress.model_validate(event.data.get("progress"))
+    except ValidationError:
+        return None
 
 
 def _knows_key(problem: Problem) -> bool:

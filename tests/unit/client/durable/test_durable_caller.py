@@ -202,6 +202,33 @@ async def test_a_call_whose_start_is_not_confirmed_yet_is_cancelled_at_the_servi
     assert paths == ["/v1/calls", "/v1/calls", f"/v1/calls/{CALL['id']}/cancel"]
 
 
+async def test_progress_that_is_none_does_not_end_the_joins_of_other_calls() -> None:
+    """A join of several calls returns what each of them has, also beside a service that sends nonsense."""
+    ended = {**CALL, "status": "completed", "final": True, "outcome": "result"}
+    pages: list[tuple[str, dict[str, Any]]] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            return STARTED
+        if request.url.path == "/v1/events":
+            events = [
+                {"eventId": "evt_1", "name": name, "timestamp": "2026-11-20T17:00:00Z", "cursor": "c", "data": data}
+                for name, data in pages[:1]
+            ]
+            del pages[: len(pages) > 1]
+            return httpx.Response(200, json={"events": events, "cursor": "c", "truncated": False, "has_more": False})
+        if request.url.path.endswith("/result"):
+            return httpx.Response(200, json=RESULT)
+        return httpx.Response(200, json=ended if len(pages) == 1 else CALL)
+
+    async with asyncio.timeout(WAIT_SECONDS), create_caller(respond) as caller:
+        handles = [await caller.request_call_tool("echo", upstream="demo") for _ in range(2)]
+        pages += [("call.progress", {}), ("call.progress", {"progress": "much"}), ("call.finished", {})]
+        joined = await caller.join_all(handles)
+
+    assert [each.result for each in joined] == [RESULT, RESULT]
+
+
 # -- a state that fails --
 
 
