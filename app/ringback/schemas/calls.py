@@ -24,7 +24,7 @@ from ringback.services.calls.new_calls import StartedCall
 
 NO_WEBHOOK_HINT = (
     "No webhook receives a callback when this call ends. Register one (POST /v1/webhooks), send a `callback` with the call, "
-    "or poll: GET /v1/calls/{id}?wait_seconds=60"
+    "or poll: GET /v1/calls/{id}?wait_seconds=45"
 )
 
 

@@ -313,7 +313,7 @@ class Calls:
 
 def _no_result_detail(call: Call) -> str:
     if not call.is_final:
-        return f"The call is still {call.status}. Wait for it: GET /v1/calls/{call.id}?wait_seconds=60"
+        return f"The call is still {call.status}. Wait for it: GET /v1/calls/{call.id}?wait_seconds=45"
     return (
         f"The call ended as {call.status} ({call.outcome}) and has no result. Its error is in GET /v1/calls/{call.id}"
     )
