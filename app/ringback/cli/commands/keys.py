@@ -3,13 +3,21 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 from rich.table import Table
 
 from ringback.cli.arguments import parse_duration
-from ringback.cli.output import AsJson, create_console, exit_on_errors, print_json, print_message, print_output
+from ringback.cli.output import (
+    AsJson,
+    create_console,
+    exit_on_errors,
+    print_json,
+    print_message,
+    print_output,
+    print_table,
+)
 from ringback.cli.server_options import SERVICE_ERRORS, Database
 from ringback.domain.clock import format_iso
 from ringback.domain.errors import StoreUnavailable
@@ -27,6 +35,19 @@ from ringback.suggestions import suggest_name
 from ringback.upstreams.config import ConfigError, load_upstreams
 
 T = TypeVar("T")
+
+KEY_COLUMNS: Final = (
+    "id",
+    "principal",
+    "name",
+    "prefix",
+    "scopes",
+    "upstreams",
+    "created_at",
+    "expires_at",
+    "replaced_by",
+    "revoked_at",
+)
 
 app = typer.Typer(no_args_is_help=True, help="Manage API keys and the service's own keys.")
 
@@ -140,23 +161,7 @@ def list_keys(as_json: AsJson = False, database: Database = None) -> None:
     if as_json:
         print_json([_key_to_json(key) for key in keys])
         return
-    table = Table(
-        *(
-            "id",
-            "principal",
-            "name",
-            "begins with",
-            "scopes",
-            "upstreams",
-            "created",
-            "expires",
-            "replaced by",
-            "revoked",
-        )
-    )
-    for key in keys:
-        table.add_row(*(_format_cell(value) for value in _key_to_json(key).values()))
-    create_console().print(table)
+    print_table(KEY_COLUMNS, map(_key_to_json, keys))
 
 
 @app.command()
@@ -307,18 +312,12 @@ def _key_to_json(key: ApiKey) -> dict[str, Any]:
         "prefix": key.prefix,
         "scopes": sorted(key.scopes),
         "upstreams": None if key.upstreams is None else sorted(key.upstreams),
-        "created_at": format_iso(key.created_at),
-        "expires_at": None if key.expires_at is None else format_iso(key.expires_at),
+        "created_at": key.created_at,
+        "expires_at": key.expires_at,
         "replaced_by": key.replaced_by,
-        "revoked_at": None if key.revoked_at is None else format_iso(key.revoked_at),
+        "revoked_at": key.revoked_at,
     }
 
 
 def _describe_expiry(key: ApiKey) -> str:
     return "" if key.expires_at is None else f", until {format_iso(key.expires_at)}"
-
-
-def _format_cell(value: str | list[str] | None) -> str:
-    if value is None:
-        return "-"
-    return value if isinstance(value, str) else ", ".join(value)
