@@ -20,6 +20,7 @@ from ringback.cli.output import (
 )
 from ringback.client import Call, ClientError, ConnectionFailed, QuotaExceeded, RingbackClient, Unavailable
 from ringback.client.models import LOGIN_REQUEST_KEY
+from ringback.domain.amounts import format_amount
 from ringback.protocol.upstream_logins import login_command
 
 T = TypeVar("T")
@@ -194,7 +195,7 @@ def describe_progress(call: Call) -> str:
 
 
 def format_progress(progress: float, total: float | None) -> str:
-    return f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
+    return "/".join(format_amount(amount) for amount in (progress, total) if amount is not None)
 
 
 def describe_input_request(call: Call, key: str) -> str:

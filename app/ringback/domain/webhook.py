@@ -71,8 +71,8 @@ class MessageIds(StrEnum):
     """An id of this event for this subscription, as a later text of SEP-3415 is reported to demand."""
 
 
-SUBSCRIPTION_ID_PREFIX: Final = "sub_"
 WEBHOOK_ID_PREFIX: Final = "wh_"
+SUBSCRIPTION_ID_PREFIX: Final = "sub_"
 """Ids of webhooks that MCP clients registered with events/subscribe."""
 DESCRIPTION_LENGTH_MAX: Final = 500
 """Characters in a webhook's description: a few sentences."""

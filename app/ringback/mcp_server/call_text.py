@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ringback.domain import jsontext
+from ringback.domain.amounts import format_amount
 from ringback.domain.call import Call, CallStatus, Progress, call_resource_uri
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.clock import format_iso
@@ -162,7 +163,7 @@ def progress_text(progress: Progress) -> str:
 
 
 def _render_amount(progress: Progress) -> str:
-    return f"{progress.progress:g}" if progress.total is None else f"{progress.progress:g} of {progress.total:g}"
+    return " of ".join(format_amount(amount) for amount in (progress.progress, progress.total) if amount is not None)
 
 
 def render_failure_advice(call: Call) -> str:

@@ -21,6 +21,8 @@ class MessageStream(Generic[T]):
     def __init__(self, *, waiting_max: int) -> None:
         self._waiting_max = waiting_max
         self._waiting: deque[tuple[Context, T]] = deque()
+        self._turns = asyncio.Lock()
+        """Of the senders, in their order: a cancellation must not overtake its request while the stream is full."""
         self._has_arrived, self._was_taken = asyncio.Event(), asyncio.Event()
         self._is_closed = False
         self.last_context: Context | None = None
@@ -28,12 +30,13 @@ class MessageStream(Generic[T]):
 
     async def send(self, message: T, /) -> None:
         """Wait while `waiting_max` messages wait. The error for a closed stream is that of anyio's streams."""
-        while len(self._waiting) >= self._waiting_max and not self._is_closed:
-            self._was_taken.clear()
-            await self._was_taken.wait()
-        if self._is_closed:
-            raise anyio.ClosedResourceError
-        self._waiting.append((copy_context(), message))
+        async with self._turns:
+            while len(self._waiting) >= self._waiting_max and not self._is_closed:
+                self._was_taken.clear()
+                await self._was_taken.wait()
+            if self._is_closed:
+                raise anyio.ClosedResourceError
+            self._waiting.append((copy_context(), message))
         self._has_arrived.set()
 
     async def receive(self) -> T:

@@ -52,8 +52,8 @@ class _Kept:
     refresh_at: datetime | None
     failures: int = 0
     offered_secret: str | None = field(default=None, repr=False)
-    """The new secret of refreshes that have failed. The server may sign with it, or with `secret`. The next refresh offers it
-    again, because the registry accepts only the newest secrets of a subscription."""
+    """The new secret of refreshes that have failed. The server may sign with it, or with `secret`. The next refresh with a new
+    secret offers it again, because the registry accepts only the newest secrets of a subscription."""
 
 
 class EventSubscriber:

@@ -6,6 +6,7 @@ from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
+from ringback.domain import amounts
 from ringback.domain.clock import format_iso
 
 DASH: Final = Markup("&ndash;")
@@ -49,8 +50,8 @@ def format_duration(duration: timedelta | float | None) -> str | Markup:
 
 
 def format_amount(amount: float) -> str:
-    """A number of an upstream, such as its progress, without a fraction that is 0: `44 of 200`, `0.5`."""
-    return f"{amount:,.10g}"
+    """A number of an upstream, such as its progress: `44 of 200`, `0.5`, `1,234,567`."""
+    return amounts.format_amount(amount, separator=",")
 
 
 def format_bytes(count: int | None) -> str | Markup:

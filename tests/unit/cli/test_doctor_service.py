@@ -88,6 +88,16 @@ def test_a_service_without_authentication_is_asked_without_a_key(run: Run, servi
     assert "service status" not in found
 
 
+def test_a_service_without_authentication_that_cannot_say_how_it_is_has_a_fault(
+    run: Run, service: respx.MockRouter
+) -> None:
+    service.get(f"{SERVICE_URL}/v1/status").respond(
+        500, json={"detail": "An unexpected error."}, headers={"content-type": "application/problem+json"}
+    )
+
+    assert find(run, "--url", SERVICE_URL)["service status"] == (False, "An unexpected error.")
+
+
 def test_without_a_key_of_an_operator_it_says_what_nobody_has_checked(run: Run, service: respx.MockRouter) -> None:
     service.get(f"{SERVICE_URL}/v1/status").respond(
         401, json={"detail": "Send your API key."}, headers={"content-type": "application/problem+json"}

@@ -36,6 +36,7 @@ def test_a_joined_call_shows_its_stored_progress_then_the_live_one_then_its_resu
         call(WORKING, progress={"progress": 3, "total": 10, "message": "reading"}),
         call(WORKING, progress={"progress": 3, "total": 10, "message": "reading"}),
         call(WORKING, progress={"progress": 7.5, "total": None, "message": "\x1b[2J"}),
+        call(WORKING, progress={"progress": 1_234_567, "total": 10 * 2**30, "message": None}),
         call(FINISHED),
     ]
     service.get(f"{PATH}/result").respond(json=RESULT)
@@ -43,7 +44,7 @@ def test_a_joined_call_shows_its_stored_progress_then_the_live_one_then_its_resu
     ran = run("join", CALL_ID)
 
     assert (ran.exit_code, ran.stdout) == (0, "done\n")
-    assert ran.stderr.splitlines()[1:] == ["3/10 reading", "7.5 �[2J"]
+    assert ran.stderr.splitlines()[1:] == ["3/10 reading", "7.5 �[2J", "1234567/10737418240"]
 
 
 def test_a_resume_token_joins_its_call(run: Run, service: respx.MockRouter) -> None:

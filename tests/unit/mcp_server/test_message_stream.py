@@ -47,6 +47,25 @@ async def test_a_sender_waits_while_the_stream_is_full() -> None:
         await sending
 
 
+async def test_a_later_sender_does_not_overtake_those_that_wait() -> None:
+    stream, received, sending = MessageStream[str](waiting_max=1), list[str](), list[asyncio.Task[None]]()
+
+    async def receive_all() -> None:
+        received.extend([message async for message in stream])
+
+    receiving = asyncio.create_task(receive_all())
+    messages = ["request 1", "request 2", "request 3", "cancellation of 3", "request 4"]
+    for together in messages[:3], messages[3:4], messages[4:]:
+        sending.extend(asyncio.create_task(stream.send(message)) for message in together)
+        await asyncio.sleep(0)
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        await asyncio.gather(*sending)
+        stream.close()
+        await receiving
+    assert received == messages
+
+
 async def test_a_receiver_waits_for_the_next_message_and_loses_none_when_it_is_cancelled() -> None:
     stream = MessageStream[str](waiting_max=1)
     cancelled = asyncio.create_task(stream.receive())

@@ -138,6 +138,7 @@ def test_questions_have_our_keys_and_not_the_upstreams() -> None:
         (Progress(progress=3), "3"),
         (Progress(progress=3, total=10), "3 of 10"),
         (Progress(progress=0.5, total=1), "0.5 of 1"),
+        (Progress(progress=1_234_567.0, total=10.0 * 2**30), "1234567 of 10737418240"),
         (Progress(progress=3, total=10, message="Reading"), "Reading"),
     ],
 )

@@ -34,8 +34,18 @@ def test_a_size_is_in_the_largest_unit_below_it(size: int, text: str) -> None:
     assert format_bytes(size) == text
 
 
-@pytest.mark.parametrize(("amount", "text"), [(44.0, "44"), (0.5, "0.5"), (1_234_567.0, "1,234,567"), (7, "7")])
-def test_progress_is_shown_without_a_fraction_of_zero(amount: float, text: str) -> None:
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (44.0, "44"),
+        (0.5, "0.5"),
+        (1_234_567.0, "1,234,567"),
+        (7, "7"),
+        (1 / 3, "0.3333333333"),
+        (10.0 * 2**30, "10,737,418,240"),
+    ],
+)
+def test_progress_is_shown_without_a_fraction_of_zero_and_with_all_its_whole_digits(amount: float, text: str) -> None:
     assert format_amount(amount) == text
 
 

@@ -8,7 +8,7 @@ from ringback import __version__
 from ringback.cli.client_options import collect_first, create_client
 from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding, describe_overdue
 from ringback.cli.installation_checks.upstreams import check_listed_tools
-from ringback.client import ClientError, Forbidden, ServiceStatus, Webhook
+from ringback.client import ClientError, Forbidden, Problem, ServiceStatus, Unauthenticated, Webhook
 from ringback.domain.clock import Clock
 from ringback.domain.principal import ALL_PRINCIPALS
 from ringback.domain.validation import is_loopback
@@ -49,7 +49,8 @@ async def check_running_service(url: str, api_key: str | None, *, lists_tools: b
     except Forbidden:
         return [Finding("service status", True, "not asked: the key lacks the scope admin")]
     except ClientError as problem:
-        if not api_key:  # it asks for a key, or is away, which the check `service` says
+        is_refusal = isinstance(problem, Problem) and not isinstance(problem, Unauthenticated)
+        if not api_key and not is_refusal:  # it asks for a key, or is away, which the check `service` says
             return [Finding("service status", True, _NOT_ASKED)]
         return [Finding("service status", False, str(problem))]
     return [
