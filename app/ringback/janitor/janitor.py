@@ -116,8 +116,10 @@ class Janitor:
     async def _find_due(self, tasks: Sequence[MaintenanceTask]) -> Sequence[MaintenanceTask]:
         """Those that may have work. One unit asks for all of them: an idle node needs no unit for each.
 
-        All of them, if that fails: a page that cannot be read stops the tasks that need it, and no others.
+        All of them, if that fails: a page that cannot be read stops the tasks that need it, and no others. If it took long, the
+        store was unavailable, and may be available again when the tasks run.
         """
+        asked_at = self._clock.monotonic()
 
         async def find_due(tx: Transaction) -> Sequence[MaintenanceTask]:
             self._suspensions.note_time(tx.now())
@@ -127,6 +129,8 @@ class Janitor:
         try:
             return await self._store.read(find_due) if tasks else ()
         except StoreUnavailable:
+            if self._clock.monotonic() - asked_at > FREEZE_SECONDS:
+                self._suspensions.note_outage()
             return tasks
 
     async def _save_scheduling_time(self, tx: Transaction) -> bool:
