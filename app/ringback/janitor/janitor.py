@@ -116,8 +116,8 @@ class Janitor:
     async def _find_due(self, tasks: Sequence[MaintenanceTask]) -> Sequence[MaintenanceTask]:
         """Those that may have work. One unit asks for all of them: an idle node needs no unit for each.
 
-        All of them, if that fails: a page that cannot be read stops the tasks that need it, and no others. If it took long, the
-        store was unavailable, and may be available again when the tasks run.
+        All of them, if that fails: a page that cannot be read stops the tasks that need it, and no others. If it takes long, no
+        holder could extend its lease meanwhile, and the tasks may be the first to use the store again.
         """
         asked_at = self._clock.monotonic()
 
@@ -129,9 +129,10 @@ class Janitor:
         try:
             return await self._store.read(find_due) if tasks else ()
         except StoreUnavailable:
+            return tasks
+        finally:
             if self._clock.monotonic() - asked_at > FREEZE_SECONDS:
                 self._suspensions.note_outage()
-            return tasks
 
     async def _save_scheduling_time(self, tx: Transaction) -> bool:
         """Save it once a minute: an idle service writes nothing else. While it is unconfirmed, confirmed time is saved."""

@@ -392,25 +392,31 @@ async def test_a_janitor_that_cannot_ask_what_there_is_to_do_runs_every_task(
 
 
 class StoreBackAfterAnOutage(StoreWrapper):
-    """Its first reading fails after a minute, in which nobody could extend a lease."""
+    """Its first reading takes a minute, in which nobody could extend a lease."""
 
-    def __init__(self, inner: Store, clock: FakeClock) -> None:
+    def __init__(self, inner: Store, clock: FakeClock, *, fails: bool) -> None:
         super().__init__(inner)
         self._clock = clock
+        self._fails = fails
         self._outages = 1
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         if self._outages:
             self._outages -= 1
             self._clock.advance(DEAD_AFTER_SECONDS)
-            raise StoreUnavailable("The connection was lost.")
+            if self._fails:
+                raise StoreUnavailable("The connection was lost.")
         return await super().read(work)
 
 
-async def test_an_outage_that_ends_before_the_tasks_run_ends_no_lease(still: Engine, fake_clock: FakeClock) -> None:
+@pytest.mark.parametrize("fails", [True, False])
+async def test_an_outage_that_ends_before_the_tasks_run_ends_no_lease(
+    still: Engine, fake_clock: FakeClock, *, fails: bool
+) -> None:
     call = await insert_dispatched_call(still, make_call())
     await still.insert_webhooks(make_webhook())
-    janitor = Engine(StoreBackAfterAnOutage(still.store, fake_clock), fake_clock).make_janitor()
+    store = StoreBackAfterAnOutage(still.store, fake_clock, fails=fails)
+    janitor = Engine(store, fake_clock).make_janitor()
 
     await janitor.run_once()
     has_waited = (await still.read_call(call)).phase is CallPhase.RUNNING
