@@ -116,8 +116,10 @@ class Janitor:
     async def _find_due(self, tasks: Sequence[MaintenanceTask]) -> Sequence[MaintenanceTask]:
         """Those that may have work. One unit asks for all of them: an idle node needs no unit for each.
 
-        All of them, if that fails: a page that cannot be read stops the tasks that need it, and no others.
+        All of them, if that fails: a page that cannot be read stops the tasks that need it, and no others. If it takes long, no
+        holder could extend its lease meanwhile, and the tasks may be the first to use the store again.
         """
+        asked_at = self._clock.monotonic()
 
         async def find_due(tx: Transaction) -> Sequence[MaintenanceTask]:
             self._suspensions.note_time(tx.now())
@@ -128,6 +130,9 @@ class Janitor:
             return await self._store.read(find_due) if tasks else ()
         except StoreUnavailable:
             return tasks
+        finally:
+            if self._clock.monotonic() - asked_at > FREEZE_SECONDS:
+                self._suspensions.note_outage()
 
     async def _save_scheduling_time(self, tx: Transaction) -> bool:
         """Save it once a minute: an idle service writes nothing else. While it is unconfirmed, confirmed time is saved."""

@@ -19,6 +19,7 @@ from ringback.janitor import (
     GIVE_UP_SECONDS_MAX,
     LEASE_GRACE_SECONDS,
     OVERDUE_GRACE_SECONDS,
+    RESUME_GRACE_SECONDS,
     ROUND_PAUSE_SECONDS,
     Janitor,
     JanitorConfig,
@@ -388,6 +389,42 @@ async def test_a_janitor_that_cannot_ask_what_there_is_to_do_runs_every_task(
 
     assert (await still.read_call(call)).is_final
     assert len(store.writes) > 20
+
+
+class StoreBackAfterAnOutage(StoreWrapper):
+    """Its first reading takes a minute, in which nobody could extend a lease."""
+
+    def __init__(self, inner: Store, clock: FakeClock, *, fails: bool) -> None:
+        super().__init__(inner)
+        self._clock = clock
+        self._fails = fails
+        self._outages = 1
+
+    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        if self._outages:
+            self._outages -= 1
+            self._clock.advance(DEAD_AFTER_SECONDS)
+            if self._fails:
+                raise StoreUnavailable("The connection was lost.")
+        return await super().read(work)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_an_outage_that_ends_before_the_tasks_run_ends_no_lease(
+    still: Engine, fake_clock: FakeClock, *, fails: bool
+) -> None:
+    call = await insert_dispatched_call(still, make_call())
+    await still.insert_webhooks(make_webhook())
+    store = StoreBackAfterAnOutage(still.store, fake_clock, fails=fails)
+    janitor = Engine(store, fake_clock).make_janitor()
+
+    await janitor.run_once()
+    has_waited = (await still.read_call(call)).phase is CallPhase.RUNNING
+    fake_clock.advance(RESUME_GRACE_SECONDS)
+    await janitor.run_once()
+
+    assert has_waited
+    assert (await still.read_call(call)).is_final  # its holder has not extended it since
 
 
 # -- at the start -----------------------------------------------------------------------------------------------------------

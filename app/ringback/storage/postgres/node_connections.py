@@ -36,7 +36,7 @@ class NodeConnections:
         self._openers: deque[asyncio.Future[Connection]] = deque()
         """Those of them that also wait for a new one, and get the error if it is refused."""
         self._openings: set[asyncio.Future[Connection]] = set()
-        """At most as many as openers when each began."""
+        """At most as many as openers when each began, and as many as openers at least."""
 
     @property
     def is_awaited(self) -> bool:
@@ -49,8 +49,7 @@ class NodeConnections:
             return idle
         awaited = self._await_next()
         self._openers.append(awaited)
-        if len(self._openings) < len(self._openers):
-            self._begin_opening()
+        self._open_for_all()
         try:
             await asyncio.wait([awaited])
         except asyncio.CancelledError:
@@ -119,10 +118,11 @@ class NodeConnections:
         self._in_use += 1
         awaited.set_result(connection)
 
-    def _begin_opening(self) -> None:
-        opening = asyncio.ensure_future(self._open_connection())
-        self._openings.add(opening)
-        opening.add_done_callback(self._end_opening)
+    def _open_for_all(self) -> None:
+        while len(self._openings) < len(self._openers):
+            opening = asyncio.ensure_future(self._open_connection())
+            self._openings.add(opening)
+            opening.add_done_callback(self._end_opening)
 
     def _end_opening(self, opening: "asyncio.Future[Connection]") -> None:
         self._openings.discard(opening)
@@ -134,6 +134,7 @@ class NodeConnections:
             awaited = self._openers[0]
             self._forget(awaited)
             awaited.set_exception(error)
+        self._open_for_all()  # a lane that waits for a returned one only may have got this one
 
     def _take_idle(self) -> Connection | None:
         while self._idle:

@@ -223,6 +223,28 @@ async def test_a_unit_whose_new_connection_is_slow_gets_the_next_one_that_is_giv
     await connections.close()  # ends the opening
 
 
+async def test_a_lane_whose_new_connection_went_to_another_one_opens_one_more() -> None:
+    """The other one may lose it: then none is given back, and the lane waited for as long as no other unit came."""
+    opened, opening = list[Connection](), asyncio.Event()
+
+    async def open_slowly_later() -> Connection:
+        if opened:
+            await opening.wait()
+        opened.append(await connect())
+        return opened[-1]
+
+    connections = NodeConnections(open_slowly_later)
+    async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
+        await connections.acquire()
+        returned = group.create_task(connections.wait_for_returned())
+        await asyncio.sleep(0)
+        acquired = group.create_task(connections.acquire())
+        await asyncio.sleep(0)
+        opening.set()
+
+    assert [returned.result(), acquired.result()] == opened[1:]
+
+
 async def test_a_new_connection_that_is_not_needed_any_more_is_idle_for_the_next_unit() -> None:
     opened, opening = list[Connection](), asyncio.Event()
 
