@@ -122,7 +122,7 @@ async def test_a_missing_result_is_refused_with_how_to_wait_for_it(alice: httpx.
 
     assert answer.status_code == 409
     assert answer.json()["type"] == "/problems/result-not-ready"
-    assert f"GET /v1/calls/{call_id}?wait_seconds=60" in answer.json()["detail"]
+    assert f"GET /v1/calls/{call_id}?wait_seconds=45" in answer.json()["detail"]
 
 
 @pytest.mark.requirement("R33")

@@ -14,7 +14,7 @@ from tests.support.application import PUBLIC_URL, running_application
 from tests.support.service import CALL_BODY, ServiceUnderTest
 
 ASKED: Final = 60
-MODULES: Final = ("calls", "events", "resume")
+MODULES: Final = ("calls.calls", "events.events", "calls.resume")
 Requests = Callable[[str, str], list[tuple[str, str, dict[str, Any]]]]
 
 
