@@ -141,11 +141,11 @@ class WallClockSteps(SystemClock):
 
     async def follow(
         self, read_wall: Callable[[], Awaitable[int]], *, find_ahead: Callable[[], Awaitable[int]] | None = None
-    ) -> None:
+    ) -> bool:
         if self._follows_database:
-            await super().follow(read_wall, find_ahead=find_ahead)
-        else:
-            await read_wall()  # shows that the connection works
+            return await super().follow(read_wall, find_ahead=find_ahead)
+        await read_wall()  # shows that the connection works
+        return True
 
     def monotonic(self) -> float:
         return (self._elapsed_milliseconds - self._suspended_milliseconds) / 1000

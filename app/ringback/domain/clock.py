@@ -155,9 +155,10 @@ class SystemClock:
 
     async def follow(
         self, read_wall: Callable[[], Awaitable[int]], *, find_ahead: Callable[[], Awaitable[int]] | None = None
-    ) -> None:
+    ) -> bool:
         """Take the wall time from another clock, which `read_wall` reads in nanoseconds since 1970.
 
+        Returns whether the reading counts: a slow one, except the first, says too little.
         The error is at most half of the reading's duration. Scheduling time begins at the first reading, or as many
         milliseconds ahead of it as `find_ahead` finds. It approaches later ones as it approaches the machine's clock. Between
         two readings the machine counts the elapsed time.
@@ -167,11 +168,12 @@ class SystemClock:
         wall = await read_wall()
         ended = self._elapsed_nanoseconds()
         if (ended - began) > READING_SECONDS_MAX * 1e9 and self._followed is not None:
-            return
+            return False
         reading = SchedulingTime(wall + (ended - began) // 2, ended)
         if self._followed is None:
             self._set_scheduling_time(reading._replace(instant=reading.instant + ahead * 1_000_000))
         self._followed = reading
+        return True
 
     def _review_confirmation(self, confirmation: ClockConfirmation, *, elapsed: int, wall: int) -> None:
         instant = self._scheduling_time.instant + elapsed - self._scheduling_time.elapsed

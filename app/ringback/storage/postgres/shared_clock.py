@@ -41,8 +41,10 @@ async def follow_database_clock(clock: Clock, connection: Connection) -> None:
     if not isinstance(clock, SystemClock):
         await read_wall()  # shows that the connection works
         return
-    await clock.follow(read_wall, find_ahead=partial(find_ahead_milliseconds, clock, connection))
-    if (ahead := clock.ahead_milliseconds) is not None:
+    counts = await clock.follow(read_wall, find_ahead=partial(find_ahead_milliseconds, clock, connection))
+    if (
+        counts and (ahead := clock.ahead_milliseconds) is not None
+    ):  # another reading says nothing of a step since the last
         with suppress(asyncpg.PostgresError):  # a full disk must not end the notifications
             await connection.fetch(_SQL["save_shared_clock"].writing, ahead)
 

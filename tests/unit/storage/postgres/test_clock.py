@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from datetime import datetime, timedelta
+from typing import Any, cast
 
 import asyncpg
 import pytest
 
 from ringback.domain.clock import SystemClock
 from ringback.domain.ports import Transaction
+from ringback.storage.postgres.driver import Connection
 from ringback.storage.postgres.shared_clock import follow_database_clock
 from ringback.storage.postgres.store import PostgresStore
 from tests.support.clock import WallClockSteps
@@ -106,3 +108,34 @@ async def test_the_first_node_after_a_step_back_continues_from_the_last_time_and
 
     assert abs(first_clock.now() - last_clock.now() - continued) < EXACT
     await first.close()
+
+
+class SlowConnection:
+    """A connection whose answers take two seconds of the clock."""
+
+    def __init__(self, connection: "asyncpg.Connection[asyncpg.Record]", clock: WallClockSteps) -> None:
+        self._connection = connection
+        self._clock = clock
+
+    async def fetch(self, query: str, /, *args: Any) -> Any:
+        self._clock.pass_time(2.0)
+        return await self._connection.fetch(query, *args)
+
+
+async def test_a_node_that_reads_the_database_s_clock_too_slowly_does_not_say_how_far_the_nodes_are_ahead(
+    server: SettableServer,
+) -> None:
+    clock = WallClockSteps(follows_database=True)
+    running = PostgresStore(server.url, clock=clock, sealer=make_sealer())
+    await running.open()
+    connection = await asyncpg.connect(server.url)
+    saved = await connection.fetchrow("SELECT * FROM shared_clock")
+    await server.set_clock(HOUR)
+
+    await follow_database_clock(clock, cast("Connection", SlowConnection(connection, clock)))
+
+    assert await connection.fetchrow("SELECT * FROM shared_clock") == saved
+    await follow_database_clock(clock, cast("Connection", connection))
+    assert await connection.fetchrow("SELECT * FROM shared_clock") != saved
+    for each in (connection, running):
+        await each.close()
