@@ -56,6 +56,7 @@ Three rules carry everything:
     key_locks     one lock for each key
     backoff       the pause before the next attempt
     lazy_names    public names that are imported with their first use
+    amounts       how numbers of upstreams are written for people and models
     suggestions   a known name in the place of an unknown one
     log_context   the ids that each log line of a request, a call or a delivery has
     signing/      signatures, secrets and sealing
@@ -66,8 +67,8 @@ Imports point down only; modules joined by | do not import each other (pyproject
       >  settings  >  http_server  >  ui  >  api | mcp_server | identity | runner | janitor | resealing | supervisor
       >  schemas | upstreams | storage  >  services  >  notifier  >  telemetry | leadership | measurements
       >  admission | attended_calls | post_commit | waits  >  start_turns  >  domain  >  protocol
-      >  asyncio_tasks | backoff | freed_memory | key_locks | lazy_names | log_context | loop_turns
-      | private_sqlite | signing | suggestions
+      >  amounts | asyncio_tasks | backoff | freed_memory | key_locks | lazy_names | log_context
+      | loop_turns | private_sqlite | signing | suggestions
 """
 
 __version__ = "0.1.0"

@@ -7,6 +7,7 @@ from functools import partial
 from math import inf
 from typing import Any, Final, TypeVar, cast
 
+from ringback.amounts import format_amount
 from ringback.backoff import Backoff
 from ringback.cli.output import (
     EXIT_NO_RESULT,
@@ -20,7 +21,6 @@ from ringback.cli.output import (
 )
 from ringback.client import Call, ClientError, ConnectionFailed, QuotaExceeded, RingbackClient, Unavailable
 from ringback.client.models import LOGIN_REQUEST_KEY
-from ringback.domain.amounts import format_amount
 from ringback.protocol.upstream_logins import login_command
 
 T = TypeVar("T")

@@ -4,7 +4,6 @@ Nothing here awaits, reads a clock, draws a random number or imports a framework
 that several surfaces need is written here once and tested by properties.
 
     ids  clock  errors  cursor  jsontext  validation   shared small types and checks
-    amounts                                            how numbers of upstreams are written
     json_size                                          how much a JSON text contains, before it is decoded
     clock_confirmation                                 a start at which the clock is far ahead of the last process
     call  call_outcome  call_completion  inputs  tool_result         a call, how it ends, its input requests, its result

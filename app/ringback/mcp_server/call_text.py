@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ringback.amounts import format_amount
 from ringback.domain import jsontext
-from ringback.domain.amounts import format_amount
 from ringback.domain.call import Call, CallStatus, Progress, call_resource_uri
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.clock import format_iso

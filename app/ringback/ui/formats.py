@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
-from ringback.domain import amounts
+from ringback import amounts
 from ringback.domain.clock import format_iso
 
 DASH: Final = Markup("&ndash;")
