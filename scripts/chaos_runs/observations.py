@@ -72,8 +72,6 @@ class Observations:
     """The call id of each `call.finished` in the event log."""
     unexpected_responses: list[str] = field(default_factory=list[str])
     """Unexpected error responses."""
-    may_lose_commit_responses: bool = False
-    """Whether a fault may have hidden from a node that PostgreSQL committed: the node then takes the dispatch back."""
 
     @property
     def acknowledged(self) -> list[ObservedCall]:

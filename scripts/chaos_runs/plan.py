@@ -54,8 +54,6 @@ class Damage(StrEnum):
 ONE_NODE_TARGETS: Final = (Target.SERVICE, Target.MODERN, Target.LEGACY, Target.STDIO)
 CLUSTER_TARGETS: Final = (*Target, Target.SERVICE, Target.DATABASE, Target.NETWORK, Target.NETWORK)
 """Most faults hit what several nodes share; a network has four kinds of damage."""
-DATABASE_TARGETS: Final = frozenset({Target.DATABASE, Target.NETWORK})
-"""Their faults may hide from a node that the database has committed."""
 NETWORK_DAMAGES: Final = (Damage.FREEZE, Damage.CUT, Damage.STRAND_NODE, Damage.STRAND_DATABASE)
 
 UNITS: Final = (

@@ -18,7 +18,7 @@ from scripts.chaos_runs.agent import Agent
 from scripts.chaos_runs.database import Database, running_database
 from scripts.chaos_runs.journal import entries
 from scripts.chaos_runs.observations import Observations, ObservedCall, ReceivedCallback, ToolStart
-from scripts.chaos_runs.plan import DATABASE_TARGETS, Damage, FaultInjection, Plan, PlannedNode, Store, Target
+from scripts.chaos_runs.plan import Damage, FaultInjection, Plan, PlannedNode, Store, Target
 from scripts.chaos_runs.processes import ManagedChild, ManagedProcess
 from scripts.chaos_runs.service import KILLED, STOPPED
 from tests.support.ports import free_port
@@ -163,7 +163,6 @@ class ChaosEnvironment:
             callbacks=self.read_callbacks(),
             logged_events=logged,
             unexpected_responses=agent.surprises,
-            may_lose_commit_responses=any(fault.target in DATABASE_TARGETS for fault in self._plan.faults),
         )
 
     def read_callbacks(self) -> list[ReceivedCallback]:
