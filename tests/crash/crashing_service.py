@@ -39,13 +39,32 @@ class CrashingStore(StoreWrapper):
         self._step = step
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        here = getattr(work, "__qualname__", "").startswith(self._step.unit)
-        if here and not self._step.after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        value = await super().write(work)
-        if here and value != [] and getattr(value, "leased", True) != []:  # an empty lease does not count
-            os.kill(os.getpid(), signal.SIGKILL)
-        return value
+        if not getattr(work, "__qualname__", "").startswith(self._step.unit):
+            return await super().write(work)
+        if not self._step.after:
+            _die()
+        return await super().write(_dying(work))
+
+
+def _dying(work: Callable[[Transaction], Awaitable[T]]) -> Callable[[Transaction], Awaitable[T]]:
+    """The process dies before all other actions that follow the commit: one of them sends the request of a call."""
+
+    async def write(tx: Transaction) -> T:
+        value: list[T] = []
+
+        def die() -> None:
+            if value != [[]] and getattr(value[0], "leased", True) != []:  # an empty lease does not count
+                _die()
+
+        tx.on_commit(die)
+        value.append(await work(tx))
+        return value[0]
+
+    return write
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class UncachedResolver(CAresResolver):
