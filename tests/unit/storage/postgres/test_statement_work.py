@@ -113,6 +113,9 @@ def test_a_statement_visits_as_many_rows_beside_many_others_as_beside_few(
             few = loop.run_until_complete(sessions.few[statement].count_work(over))
             for session in (sessions.many, sessions.planned_empty):
                 many = loop.run_until_complete(session[statement].count_work(over))
+                # An insert into a full page of an index first looks for dead rows there, once for each page.
+                if many.blocks > 2 * few.blocks + ADDITIONAL_BLOCKS_MAX:
+                    many = loop.run_until_complete(session[statement].count_work(over))
                 assert many.blocks <= 2 * few.blocks + ADDITIONAL_BLOCKS_MAX, (statement, over)
                 assert many.rows <= 2 * few.rows + ADDITIONAL_ROWS_MAX, (statement, over)
                 assert many.fetched_rows <= 2 * few.fetched_rows + ADDITIONAL_ROWS_MAX, (statement, over)
