@@ -20,7 +20,7 @@ class Rule(StrEnum):
     """A terminal event is not in the log, or did not reach one of its webhooks."""
     UNSAFE_SECOND_STARTS = "unsafe_second_starts"
     BACKWARD_STEPS = "backward_steps"
-    """A final status changed. The count of runs may decrease: a call whose request was not sent is counted back."""
+    """A final status changed. The count of runs may decrease: a node that stops queues a call again that it has not sent."""
     SPLIT_KEYS = "split_keys"
     """An idempotency key returned two calls."""
     SECOND_EVENTS = "second_events"

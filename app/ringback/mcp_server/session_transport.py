@@ -55,7 +55,7 @@ from ringback.mcp_server.event_ids import (
     unknown_event_id,
 )
 from ringback.mcp_server.incoming_messages import get_message, set_message
-from ringback.mcp_server.message_stream import MessageStream
+from ringback.mcp_server.message_queue import MessageQueue
 from ringback.mcp_server.request_context import (
     IS_REPLAYED_KEY,
     IS_RESUMED_KEY,
@@ -159,7 +159,7 @@ class SessionTransport(StreamableHTTPServerTransport):
         self,
     ) -> AsyncGenerator[tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]]:
         async with super().connect() as (_, router):
-            incoming = MessageStream[SessionMessage | Exception](waiting_max=1)
+            incoming = MessageQueue[SessionMessage | Exception](waiting_max=1)
             self._read_stream_writer = self._read_stream = cast("Any", incoming)
             yield incoming, ResponseShortcut(router, self._deliveries)
 
@@ -298,12 +298,12 @@ class SessionTransport(StreamableHTTPServerTransport):
 
     async def _send_events(self, message: SessionMessage, stream_id: str, response: RequestEvents) -> None:
         """Pass the message to the session's dispatcher, and send what it puts on the stream, up to the response."""
-        events = MessageStream[EventMessage](waiting_max=REQUEST_STREAM_BUFFER_SIZE)
+        events = MessageQueue[EventMessage](waiting_max=REQUEST_STREAM_BUFFER_SIZE)
         self._request_streams[stream_id] = ends = cast("_StreamEnds", (events, events))
         self._deliveries[stream_id] = deliver = partial(self._deliver_response, events)
         try:
             with suppress(anyio.ClosedResourceError):  # the session ended
-                await cast("MessageStream[SessionMessage]", self._read_stream_writer).send(message)
+                await cast("MessageQueue[SessionMessage]", self._read_stream_writer).send(message)
                 async for event in events:
                     if isinstance(event.message, JSONRPCResponse | JSONRPCError):
                         await response.send_response(self._create_event_data(event))
@@ -317,7 +317,7 @@ class SessionTransport(StreamableHTTPServerTransport):
             events.close()
 
     async def _deliver_response(
-        self, events: MessageStream[EventMessage], response: JSONRPCResponse | JSONRPCError
+        self, events: MessageQueue[EventMessage], response: JSONRPCResponse | JSONRPCError
     ) -> None:
         event_id = await self.events.store_event(str(response.id), response)
         with suppress(anyio.ClosedResourceError):  # the client has disconnected

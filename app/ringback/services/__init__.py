@@ -14,7 +14,7 @@ Packages:
     logins          sign in to upstreams and out; calls that wait for a sign-in
     access          API keys, sign-ins to the dashboard, portal links, operators
     upstreams       pause and reload upstreams; aliases of their tools
-    limits          quotas, large bodies, and responses that nobody reads
+    limits          quotas, large bodies, and responses that are not read
     insights        read models: upstreams, tools, status and readiness; hour by hour; client sessions
     live            lists that follow what happens, read once for all their viewers
 

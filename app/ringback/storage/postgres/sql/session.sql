@@ -40,7 +40,7 @@ SELECT pg_advisory_lock_shared((2026112215::bigint << 32) | relnamespace::bigint
 WHERE oid = 'shared_clock'::regclass;
 
 -- Each installation of a database has a channel of its own, by the schema of its tables. The process of the session is asked for,
--- because a pooler tells the driver a number of its own.
+-- because a pooler gives the driver a number of its own.
 -- name: channel
 SELECT CASE nspname WHEN 'public' THEN 'ringback' ELSE 'ringback_' || oid END AS channel, pg_backend_pid() AS pid
 FROM pg_namespace

@@ -7,20 +7,20 @@ from typing import Final
 import anyio
 import pytest
 
-from ringback.mcp_server.message_stream import MessageStream
+from ringback.mcp_server.message_queue import MessageQueue
 from tests.support.limits import WAIT_SECONDS
 
 SENDER: Final = ContextVar[str]("sender")
 
 
-async def send_as(stream: MessageStream[str], sender: str, *messages: str) -> None:
+async def send_as(stream: MessageQueue[str], sender: str, *messages: str) -> None:
     SENDER.set(sender)
     for message in messages:
         await stream.send(message)
 
 
 async def test_each_message_comes_with_the_context_of_its_sender() -> None:
-    stream, received = MessageStream[str](waiting_max=4), list[tuple[str, str]]()
+    stream, received = MessageQueue[str](waiting_max=4), list[tuple[str, str]]()
     await asyncio.gather(send_as(stream, "a", "1", "2"), send_as(stream, "b", "3"))
     stream.close()
 
@@ -31,7 +31,7 @@ async def test_each_message_comes_with_the_context_of_its_sender() -> None:
 
 
 async def test_a_sender_waits_while_the_stream_is_full() -> None:
-    stream, sent = MessageStream[str](waiting_max=1), list[str]()
+    stream, sent = MessageQueue[str](waiting_max=1), list[str]()
 
     async def send_all() -> None:
         for message in ("1", "2", "3"):
@@ -48,7 +48,7 @@ async def test_a_sender_waits_while_the_stream_is_full() -> None:
 
 
 async def test_a_later_sender_does_not_overtake_those_that_wait() -> None:
-    stream, received, sending = MessageStream[str](waiting_max=1), list[str](), list[asyncio.Task[None]]()
+    stream, received, sending = MessageQueue[str](waiting_max=1), list[str](), list[asyncio.Task[None]]()
 
     async def receive_all() -> None:
         received.extend([message async for message in stream])
@@ -67,7 +67,7 @@ async def test_a_later_sender_does_not_overtake_those_that_wait() -> None:
 
 
 async def test_a_receiver_waits_for_the_next_message_and_loses_none_when_it_is_cancelled() -> None:
-    stream = MessageStream[str](waiting_max=1)
+    stream = MessageQueue[str](waiting_max=1)
     cancelled = asyncio.create_task(stream.receive())
     await asyncio.sleep(0)
     cancelled.cancel()
@@ -79,7 +79,7 @@ async def test_a_receiver_waits_for_the_next_message_and_loses_none_when_it_is_c
 
 
 async def test_the_end_comes_after_the_messages_that_wait() -> None:
-    stream = MessageStream[str](waiting_max=2)
+    stream = MessageQueue[str](waiting_max=2)
     await send_as(stream, "a", "1", "2")
     await stream.aclose()
 
@@ -89,7 +89,7 @@ async def test_the_end_comes_after_the_messages_that_wait() -> None:
 
 
 async def test_the_end_wakes_both_ends() -> None:
-    empty, full = MessageStream[str](waiting_max=1), MessageStream[str](waiting_max=1)
+    empty, full = MessageQueue[str](waiting_max=1), MessageQueue[str](waiting_max=1)
     await full.send("1")
     receiving, sending = asyncio.create_task(empty.receive()), asyncio.create_task(full.send("2"))
     await asyncio.sleep(0)

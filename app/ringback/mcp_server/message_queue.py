@@ -15,7 +15,7 @@ import anyio
 T = TypeVar("T")
 
 
-class MessageStream(Generic[T]):
+class MessageQueue(Generic[T]):
     """Both ends of a stream, as the SDK's `ReadStream` and `WriteStream`. Its end comes after the messages that wait."""
 
     def __init__(self, *, waiting_max: int) -> None:
