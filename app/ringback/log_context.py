@@ -29,7 +29,7 @@ def log_facts(facts: Mapping[str, object] | None = None, /, **more: object) -> G
 
 
 def add_log_facts(**facts: object) -> None:
-    """Log records of this task have these facts from now on, besides those around it: for a task that does one piece of work."""
+    """Log records of this task have these facts from now on, besides those around it: for a task that ends with its work."""
     _FACTS.set({**_FACTS.get(), **facts})
 
 

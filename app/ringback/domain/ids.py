@@ -83,7 +83,7 @@ class IdGenerator:
 
     def _new_id(self, prefix: str) -> str:
         instant = self._clock.now()
-        if instant is not self._last_instant:  # ids of one millisecond, of which a busy process makes several, have the same digits
+        if instant is not self._last_instant:  # a busy process makes several ids in one millisecond
             self._last_instant, self._last_time_digits = instant, _time_digits(epoch_milliseconds(instant))
         return f"{prefix}_{self._last_time_digits}{_random_digits(self._random_bytes(_RANDOM_BYTES))}"
 

@@ -245,7 +245,7 @@ class Dispatcher:
         """Whether an attempt was made. Its permit is then released after it is recorded."""
         delivery = leased.delivery
         add_log_facts(delivery_id=delivery.id, webhook_id=delivery.webhook_id, call_id=delivery.call_id)
-        await self._admission.wait_for_background_turn(delivery.principal, weight=1)
+        await self._admission.wait_for_background_turn(delivery.principal, is_attempt=True)
         if self._may_outlast_lease(leased):  # whichever process leases it after this lease expires sends it
             log.warning("delivery.held_too_long", extra=delivery_facts(delivery))
             return False
