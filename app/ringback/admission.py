@@ -103,7 +103,7 @@ class _WaitingPieces:
             self.drop_oldest_done()
 
     def begin_next(self) -> int:
-        """Begin the oldest piece of the principal that comes next, and return its weight. The principal goes behind the others."""
+        """Begin the oldest piece of the principal that comes next, and return its weight. The principal goes behind others."""
         weight = 0
         while self._by_principal and not weight:
             principal, pieces = self._by_principal.popitem(last=False)
@@ -144,8 +144,7 @@ class AdmissionGate:
     @contextmanager
     def admit_call(self) -> Generator[None]:
         """A call is admitted while this is entered."""
-        self._admissions += 1
-        self._last_admission_at = asyncio.get_running_loop().time()
+        self._begin_admission()
         token = _IS_ADMISSION.set(True)
         try:
             yield
@@ -153,6 +152,12 @@ class AdmissionGate:
             _IS_ADMISSION.reset(token)
             self._admissions -= 1
             self._release_next()
+
+    def _begin_admission(self) -> None:
+        self._last_admission_at = asyncio.get_running_loop().time()
+        if not self._admissions:
+            self._released_at_cpu_time = self._cpu_time()  # read only here and beside admissions: reading it takes microseconds
+        self._admissions += 1
 
     @property
     def is_quiet(self) -> bool:
@@ -252,7 +257,9 @@ class AdmissionGate:
     def _record_release(self, weight: int) -> None:
         if self._weight_left == TURN_WEIGHT:
             loop = asyncio.get_running_loop()
-            self._released_at, self._released_at_cpu_time = loop.time(), self._cpu_time()
+            self._released_at = loop.time()
+            if self._admissions:
+                self._released_at_cpu_time = self._cpu_time()
             loop.call_soon(self._begin_loop_turn)
         self._weight_left -= weight
 

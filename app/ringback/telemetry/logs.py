@@ -73,7 +73,7 @@ def configure_logging(*, level: str, log_format: LogFormat, levels: Mapping[str,
     its thread, its process and its line of code: no format shows them, and they take a fifth of the time of a line.
     """
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging._srcfile = None  # noqa: SLF001  # pyright: ignore[reportAttributeAccessIssue] - so its manual, under "Optimization"
+    logging._srcfile = None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - its manual says so, under "Optimization"
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     handler.addFilter(ContextFilter())
