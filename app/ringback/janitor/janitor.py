@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import datetime
+from functools import wraps
 from typing import Any, Final
 
 from ringback.asyncio_tasks import end_tasks
@@ -80,7 +81,7 @@ class Janitor:
             if now >= ends_at:
                 return True
             began_at = self._clock.monotonic()
-            busy = [task for task in busy if await self._store.write(task.run)]
+            busy = [task for task in busy if await self._run_task(task)]
         return False
 
     async def _pause(self, pause_seconds: float, stopping: asyncio.Future[Any]) -> None:
@@ -106,18 +107,36 @@ class Janitor:
         while due := await self._find_due(left):
             for task in due:
                 self._next_task = (self._tasks.index(task) + 1) % len(self._tasks)
-                if await self._store.write(task.run):
+                if await self._run_task(task):
                     busy.append(task)
             left = [task for task in left if task not in due and task.needs is not None]
             if all(task.needs is None for task in due):
                 break
         return busy
 
+    async def _run_task(self, task: MaintenanceTask) -> bool:
+        """Run one batch of the task. On SQLite its unit waits behind a commit for as long as the disk stands still."""
+        asked_at = self._clock.monotonic()
+
+        @wraps(task.run)  # the store names units after their function
+        async def run(tx: Transaction) -> bool:
+            self._note_wait_since(asked_at)
+            return await task.run(tx)
+
+        try:
+            return await self._store.write(run)
+        finally:
+            self._note_wait_since(asked_at)
+
+    def _note_wait_since(self, asked_at: float) -> None:
+        """If a unit takes long, no holder could extend its lease meanwhile, and the next unit may be the janitor's again."""
+        if self._clock.monotonic() - asked_at > FREEZE_SECONDS:
+            self._suspensions.note_outage()
+
     async def _find_due(self, tasks: Sequence[MaintenanceTask]) -> Sequence[MaintenanceTask]:
         """Those that may have work. One unit asks for all of them: an idle node needs no unit for each.
 
-        All of them, if that fails: a page that cannot be read stops the tasks that need it, and no others. If it takes long, no
-        holder could extend its lease meanwhile, and the tasks may be the first to use the store again.
+        All of them, if that fails: a page that cannot be read stops the tasks that need it, and no others.
         """
         asked_at = self._clock.monotonic()
 
@@ -131,8 +150,7 @@ class Janitor:
         except StoreUnavailable:
             return tasks
         finally:
-            if self._clock.monotonic() - asked_at > FREEZE_SECONDS:
-                self._suspensions.note_outage()
+            self._note_wait_since(asked_at)
 
     async def _save_scheduling_time(self, tx: Transaction) -> bool:
         """Save it once a minute: an idle service writes nothing else. While it is unconfirmed, confirmed time is saved."""
