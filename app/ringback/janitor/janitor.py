@@ -55,6 +55,7 @@ class Janitor:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
+        self._suspensions.note_start()
         stopping = asyncio.ensure_future(stop.wait())
         try:
             while not stop.is_set():

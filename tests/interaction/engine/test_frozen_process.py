@@ -98,11 +98,14 @@ async def test_a_call_that_another_runner_took_meanwhile_is_left_to_it(engine: E
     assert await engine.read_call(call) == taken
 
 
-async def test_the_janitor_voids_no_lease_soon_after_the_store_was_away(engine: Engine, clock: RecordingClock) -> None:
+@pytest.mark.parametrize("refusals", [0, 1], ids=["before it started", "in its first round"])
+async def test_the_janitor_voids_no_lease_soon_after_the_store_may_have_been_away(
+    engine: Engine, clock: RecordingClock, refusals: int
+) -> None:
     """Its holder could not extend it either, and may do so now."""
     call, store = await insert_dispatched_call(engine, make_call()), FailingStore(engine.store)
     clock.advance(FREEZE)
-    store.refusals = 1
+    store.refusals = refusals
 
     async with running_janitor(Engine(store, clock)):
         rounds = round(RESUME_GRACE_SECONDS / JANITOR_PAUSE)
