@@ -227,7 +227,7 @@ async def test_a_node_that_is_cut_off_within_a_message_loses_its_transaction_and
     url: str, admin: "asyncpg.Connection[asyncpg.Record]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by chaos: a proxy kept the session of a dead node, which held its locks for as long as the proxy lived."""
-    monkeypatch.setattr(driver, "TRANSACTION_SECONDS", 1.0)
+    monkeypatch.setitem(driver.connect.__kwdefaults__ or {}, "transaction_seconds", 1.0)
     lock = "SELECT pg_advisory_xact_lock($1)"
     address = database_pool().address
     async with running_tcp_proxy(urlsplit(address.network_url).port or 5432) as proxy:
