@@ -12,6 +12,7 @@ from ringback.domain.clock import Clock, format_iso, seconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.suspension import FREEZE_SECONDS, SuspensionWatch
+from ringback.domain.upkeep import Upkeep
 from ringback.janitor.config import GIVE_UP_SECONDS_MAX, JanitorConfig, MaintenanceTask
 from ringback.janitor.erasing import ErasureTasks
 from ringback.janitor.recovery import RecoveryTasks
@@ -47,6 +48,7 @@ class Janitor:
         self._saved_scheduling_time: datetime | None = None
         self._was_confirmed = True
         self._tasks: Sequence[MaintenanceTask] = (
+            MaintenanceTask(self._try_to_write, {Upkeep.CALL_LEASES: 0.0}),
             *RecoveryTasks(recorder, config, self._suspensions).tasks,
             *WebhookTasks(recorder, measurements, config).tasks,
             *ErasureTasks(recorder).tasks,
@@ -152,6 +154,14 @@ class Janitor:
             return tasks
         finally:
             self._note_wait_since(asked_at)
+
+    async def _try_to_write(self, tx: Transaction) -> bool:
+        """Once a lease has run out: whether its holder is dead, or no holder can write, as on a full disk (`note_outage`).
+
+        A holder has until the end of the grace. The questions of an idle janitor write nothing, so they are answered.
+        """
+        await tx.scheduling_time.save(tx.confirmed_now())
+        return False
 
     async def _save_scheduling_time(self, tx: Transaction) -> bool:
         """Save it once a minute: an idle service writes nothing else. While it is unconfirmed, confirmed time is saved."""
