@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.middleware.gzip import GZipMiddleware
 
 from ringback.client.durable import CallFailed, CallNotStarted, DurableCaller
 from tests.support.durable_calls import calling, request_call
@@ -109,3 +110,15 @@ async def test_a_handshake_that_is_answered_with_another_id_starts_nothing(tmp_p
     async with calling(app, tmp_path) as (_, make_caller):
         with pytest.raises(CallNotStarted, match="The tool was not called"):
             await request_call(make_caller(), "echo")
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_proxy_that_compresses_responses_does_not_break_a_call(tmp_path: Path, era: str) -> None:
+    app = ControlledUpstream().app(json_response=True)
+    app = GZipMiddleware(app if era == "modern" else make_legacy_app(app), minimum_size=1)
+    async with calling(app, tmp_path) as (_, make_caller):
+        caller = make_caller()
+        result = await caller.join_call_tool(await request_call(caller, "echo", {"text": "hello"}))
+
+    assert result is not None
+    assert result["content"] == [{"type": "text", "text": '{"text": "hello"}'}]

@@ -112,9 +112,10 @@ def _make_http_client(
     server: McpServer, transport: httpx2.AsyncBaseTransport, rejoined: LegacySessionId | None
 ) -> httpx2.AsyncClient:
     session = {} if rejoined is None else {SESSION_HEADER: rejoined.session_id}
+    own = {**session, "accept-encoding": "identity"}  # `ConfiningTransport` reads the bytes as they come
     return httpx2.AsyncClient(
         transport=transport,
-        headers={"user-agent": f"ringback-client/{__version__}", **server.headers, **session},
+        headers={"user-agent": f"ringback-client/{__version__}", **server.headers, **own},
         # No read timeout, because closing the stream would cancel the tool.
         timeout=httpx2.Timeout(connect=CONNECT_TIMEOUT_SECONDS, write=WRITE_TIMEOUT_SECONDS, read=None, pool=None),
     )
