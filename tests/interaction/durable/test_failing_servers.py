@@ -16,8 +16,10 @@ from tests.support.task_upstream import TaskUpstream, text_result
 from tests.support.upstreams import (
     ControlledUpstream,
     OverriddenResponses,
+    Send,
     make_legacy_app,
     respond_with,
+    send_result,
     serving,
 )
 
@@ -122,3 +124,25 @@ async def test_a_proxy_that_compresses_responses_does_not_break_a_call(tmp_path:
 
     assert result is not None
     assert result["content"] == [{"type": "text", "text": '{"text": "hello"}'}]
+
+
+async def test_a_list_of_tools_that_goes_round_in_circles_is_read_once(tmp_path: Path) -> None:
+    cursors: list[str | None] = []
+
+    async def circle(message: dict[str, Any], send: Send) -> None:
+        cursors.append(message["params"].get("cursor"))
+        page: dict[str, Any] = {
+            "tools": [],
+            "nextCursor": "",
+            "ttlMs": 0,
+            "cacheScope": "private",
+            "resultType": "complete",
+        }
+        await send_result(message, page, send)
+
+    app = OverriddenResponses(ControlledUpstream().app(), {"tools/list": circle})
+    async with calling(app, tmp_path) as (_, make_caller):
+        caller = make_caller()
+        await caller.join_call_tool(await request_call(caller, "echo"))
+
+    assert cursors == [None, ""]

@@ -269,15 +269,18 @@ class DirectConnection:
 
     async def find_tool(self, name: str) -> Mapping[str, Any] | None:
         """The tool as the server lists it; None if it lists none of this name."""
-        cursor: str | None = None
+        cursors: set[str] = set()
+        params: dict[str, Any] = {}
         for _ in range(TOOL_PAGES_MAX):
-            page = await self.send_request("tools/list", {} if cursor is None else {"cursor": cursor})
+            page = await self.send_request("tools/list", params)
             for tool in _get_tools(page):
                 if tool.get("name") == name:
                     return tool
             cursor = page.get("nextCursor")
-            if not isinstance(cursor, str):
+            if not isinstance(cursor, str) or cursor in cursors:
                 break
+            cursors.add(cursor)
+            params = {"cursor": cursor}
         return None
 
 
