@@ -24,6 +24,7 @@ from ringback.client.durable.direct.server import McpCommand, McpServer
 from ringback.client.durable.handle import CallHandle
 from ringback.protocol.errors import InvalidUpstreamResponse, RequestNotSent, ResponseLost, UpstreamError
 from ringback.protocol.http_failures import CONNECT_TIMEOUT_SECONDS, WRITE_TIMEOUT_SECONDS
+from ringback.protocol.keepalive import keepalive_options
 from ringback.protocol.legacy_session_transport import LegacySessionTransport
 from ringback.protocol.request_envelope import add_envelope
 from ringback.protocol.resumable_requests import ResumableRequest, resume_options
@@ -102,8 +103,9 @@ async def _open_connection(
 
 
 def _make_transport(server: McpServer, rejoined: LegacySessionId | None) -> LegacySessionTransport:
+    inner = server.transport or httpx2.AsyncHTTPTransport(socket_options=keepalive_options())
     return LegacySessionTransport(
-        ConfiningTransport(server.transport or httpx2.AsyncHTTPTransport(), keeps_inner=server.transport is not None),
+        ConfiningTransport(inner, keeps_inner=server.transport is not None),
         rejoined=None if rejoined is None else rejoined.session_id,
     )
 
@@ -116,7 +118,7 @@ def _make_http_client(
     return httpx2.AsyncClient(
         transport=transport,
         headers={"user-agent": f"ringback-client/{__version__}", **server.headers, **own},
-        # No read timeout, because closing the stream would cancel the tool.
+        # No read timeout, because closing the stream would cancel the tool. The transport's probes detect a lost host.
         timeout=httpx2.Timeout(connect=CONNECT_TIMEOUT_SECONDS, write=WRITE_TIMEOUT_SECONDS, read=None, pool=None),
     )
 
