@@ -19,7 +19,7 @@ decides nothing: a rule that REST and MCP both need belongs to `ringback.service
     browser_forms       forms that browsers send: their origin, their size, the keys in them
     operator_access     what an operator does for other principals, with a line in the audit log
     context             the services and the settings that every request uses
-    middleware          the drawing above
+    middleware          the drawing above; cors: pages of allowed origins
     large_responses     limits the memory of large responses, and writes them in pieces
     http_spans          the span of each request, if the service makes traces
     request_context     the ids of a request, in log lines and in its response
