@@ -34,6 +34,8 @@ CURSOR_SAVE_SECONDS: Final = 60.0
 enough that a listener does not start at a place that the service has forgotten."""
 UNKNOWN_CALL_ID: Final = "call_00000000000000000000000000"
 """No call has this id, so the page of its events is empty and ends at the end of the log."""
+_CALL_PREFIX: Final = "call."
+"""Of the events of calls. No event of yours may have it."""
 
 Report = Callable[[str], None]
 
@@ -142,8 +144,8 @@ class EventReader:
 
     async def _fetch_resume_token(self, event: Event) -> str | None:
         """A resume token for the event's call; None if there is no call, it has expired, or the API key may not."""
-        call_id, failures = event.data.get("call_id"), 0
-        if not isinstance(call_id, str):
+        call_id, failures = _get_call_id(event), 0
+        if call_id is None:
             return None
         async with self._token_permits:
             while True:
@@ -168,6 +170,12 @@ async def find_first_cursor(client: RingbackClient, selection: EventSelection, *
     return None if from_start else cursor
 
 
+def _get_call_id(event: Event) -> str | None:
+    """The call that the event is about. The data of your own events may have a `call_id` that is anything."""
+    call_id = event.data.get("call_id") if event.name.startswith(_CALL_PREFIX) else None
+    return call_id if isinstance(call_id, str) else None
+
+
 def order_key(event: Event) -> str:
     """Events with the same key are handled one at a time: the events of a session, of a call without one, or of neither."""
     for name in ("client_session_id", "call_id"):
@@ -183,8 +191,7 @@ def build_callback_body(event: Event, *, service_url: str, resume_token: str | N
     callback, everything at or before `cursor` was handled or given up when the body was made.
     """
     data = dict(event.data)
-    call_id = data.get("call_id")
-    if call_id is not None:
+    if (call_id := _get_call_id(event)) is not None:
         data["resource_uri"] = f"ringback://calls/{call_id}"
         data["mcp_url"] = f"{service_url}/mcp"
     if resume_token is not None:

@@ -1,6 +1,7 @@
 """The reader of the event stream: what it stores without events, and how long it waits for a service that is busy."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from ringback.cli.durable_listener.event_reader import CURSOR_SAVE_SECONDS, EventReader
+from ringback.cli.durable_listener.event_reader import CURSOR_SAVE_SECONDS, EventReader, build_callback_body
 from ringback.cli.durable_listener.inbox import Inbox, open_inbox
 from ringback.cli.durable_listener.state_file import EventSelection
 from ringback.client import ConnectionFailed, Event, RingbackClient
@@ -17,7 +18,7 @@ from ringback.client.problems import build_problem
 from tests.support.clock import START, ManualClock
 from tests.support.limits import WAIT_SECONDS
 
-SELECTION = EventSelection(url="http://127.0.0.1:8090", names=("call.finished",))
+SELECTION = EventSelection(url="http://127.0.0.1:8090", names=("call.finished", "deploy.finished"))
 
 
 class QuietStream:
@@ -141,6 +142,19 @@ async def test_the_place_of_an_event_that_is_not_stored_yet_is_not_stored_either
         assert await inbox.read_setting("cursor") == "c0"
         may_store.set()
         await wait_for_cursor(inbox, "c1")
+
+
+@pytest.mark.parametrize("call_id", ["", "call_1", 7])
+async def test_an_event_of_yours_may_have_a_call_id_that_is_none_of_ringback_s(tmp_path: Path, call_id: Any) -> None:
+    """A resume token for it is not asked for: the client would refuse an empty id, and that would end the listener."""
+    client, clock = QuietClient(), RecordingClock()
+    event = make_event(1).model_copy(update={"name": "deploy.finished", "data": {"call_id": call_id}})
+    async with reading(tmp_path, client, clock) as inbox:
+        (await client.wait_for_stream()).items.put_nowait(event)
+        await wait_for_cursor(inbox, "c1")
+
+    body = json.loads(build_callback_body(event, service_url=SELECTION.url, resume_token=None, cursor=None))
+    assert body["data"] == {"call_id": call_id}
 
 
 async def test_a_stream_that_fails_is_opened_again_at_its_own_place_after_the_pause_of_the_service(
