@@ -13,7 +13,8 @@ quota_configuration  the quotas of single principals and API keys
 measured_store  times the commits of the store
 egress         how callbacks leave: the egress proxy and client certificates
 components     the objects that services and workers share
-services       the use cases
+service_parts  what the use cases are built from: of a service, or fakes of tests and simulations
+services       builds the use cases from it, for all of them
 children_folder  where this process records the upstreams' child processes
 workers        the background workers of this node's roles
 entrypoints    authentication, REST and the MCP endpoints
