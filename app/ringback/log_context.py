@@ -28,6 +28,11 @@ def log_facts(facts: Mapping[str, object] | None = None, /, **more: object) -> G
         _FACTS.reset(token)
 
 
+def add_log_facts(**facts: object) -> None:
+    """Log records of this task have these facts from now on, besides those around it: for a task that ends with its work."""
+    _FACTS.set({**_FACTS.get(), **facts})
+
+
 def leave_log_context() -> None:
     """This task, and each task that it starts, belongs to none of the work that started it."""
     _FACTS.set(_NO_FACTS)

@@ -48,6 +48,10 @@ class ScriptedStream(httpx2.AsyncByteStream):
         head = "" if event_id is None else f"id: {event_id}\n"
         self._chunks.put_nowait(f"{head}data: {json.dumps(message)}\n\n".encode())
 
+    def write_empty_event(self, event_id: str) -> None:
+        """The first event of a stream, which has an id and no data."""
+        self._chunks.put_nowait(f"id: {event_id}\ndata: \n\n".encode())
+
     def break_off(self) -> None:
         self._chunks.put_nowait(httpx2.ReadError("reset"))
 

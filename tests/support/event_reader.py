@@ -31,6 +31,12 @@ class EventReader:
         async with asyncio.timeout(WAIT_SECONDS):
             return await anext(self._events)
 
+    async def next_message(self) -> Event:
+        """The next event with data. The first one of a stream has none."""
+        while (event := await self.next()).data is None:
+            pass
+        return event
+
     async def read_response(self) -> Event:
         """The next event with a response."""
         while True:

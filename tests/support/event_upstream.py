@@ -52,6 +52,10 @@ class EventUpstream:
         """The params of each events/poll."""
         self.streams: list[Mapping[str, Any]] = []
         """The params of each events/stream."""
+        self.listen_count = 0
+        """The accepted subscriptions/listen requests for changed event types."""
+        self.listen_refusals = 0
+        """How many of the next ones are refused."""
         self.lost_before = 0
         """Cursors before this place have missed events."""
         self.sends_event_cursors = True
@@ -153,11 +157,15 @@ class EventUpstream:
             await self._wait()
 
     async def _listen(self, context: Context, _params: Any) -> dict[str, Any]:
-        params = cast("Mapping[str, Any]", context.params)
+        wanted = dict(cast("Mapping[str, Any]", context.params)["notifications"])
+        if "eventsListChanged" in wanted and self.listen_refusals:
+            self.listen_refusals -= 1
+            raise MCPError(-32603, "This server is restarting.")
         meta = {"_meta": {_SUBSCRIPTION_ID: context.request_id}}
-        acknowledged = {"notifications": dict(params["notifications"]), **meta}
+        acknowledged = {"notifications": wanted, **meta}
         await self._send(context, "notifications/subscriptions/acknowledged", acknowledged)
         known = list(self.names)
+        self.listen_count += "eventsListChanged" in wanted
         while True:
             await self._wait()
             if known != self.names:

@@ -30,6 +30,7 @@ def shorten_leases() -> None:
         }:
             defaults[name] /= SHORTENED_BY
     recovery.LEASE_GRACE_SECONDS /= SHORTENED_BY  # pyright: ignore[reportConstantRedefinition, reportAttributeAccessIssue]
+    recovery.RESUME_GRACE_SECONDS /= SHORTENED_BY  # pyright: ignore[reportConstantRedefinition, reportAttributeAccessIssue]
     dispatcher.ATTEMPT_SECONDS /= SHORTENED_BY  # pyright: ignore[reportConstantRedefinition, reportAttributeAccessIssue, reportPrivateImportUsage]
     notifications.CHECK_SECONDS /= SHORTENED_BY  # pyright: ignore[reportConstantRedefinition, reportAttributeAccessIssue]
     for name in ("answer_timeout_seconds", "transaction_seconds"):

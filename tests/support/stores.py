@@ -70,6 +70,7 @@ class FailingStore(StoreWrapper):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.refusals = 0
+        self.error: type[Exception] = StoreUnavailable
         self.refused = 0
         """The number of writes that it has refused."""
 
@@ -77,7 +78,7 @@ class FailingStore(StoreWrapper):
         if self.refusals > 0:
             self.refusals -= 1
             self.refused += 1
-            raise StoreUnavailable("The disk is full.")
+            raise self.error("The disk is full.")
         return await super().write(work)
 
 

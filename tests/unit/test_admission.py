@@ -5,9 +5,12 @@ import asyncio
 import pytest
 
 from ringback.admission import (
+    ATTEMPT_WEIGHT_BESIDE_STARTS,
     BACKGROUND_WAIT_SECONDS,
     IDLE_INTERVALS,
     RELEASE_BATCH_MAX,
+    STARTS_SECONDS,
+    TURN_WEIGHT,
     AdmissionGate,
     is_in_admission,
     leave_admission_context,
@@ -48,7 +51,7 @@ async def test_background_work_waits_for_the_end_of_the_admission_and_begins_in_
     assert begun == [0, 1, 2]
 
 
-async def test_one_piece_of_background_work_begins_in_each_turn_of_the_event_loop() -> None:
+async def test_one_execution_begins_in_each_turn_of_the_event_loop() -> None:
     gate, begun = AdmissionGate(), list[int]()
 
     async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as group:
@@ -58,6 +61,35 @@ async def test_one_piece_of_background_work_begins_in_each_turn_of_the_event_loo
         assert len(begun) == 1
 
     assert begun == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("seconds_since_start", "begun_count"),
+    [(STARTS_SECONDS / 2, TURN_WEIGHT // ATTEMPT_WEIGHT_BESIDE_STARTS), (2 * STARTS_SECONDS, TURN_WEIGHT)],
+    ids=["few after a start", "many when no calls are started"],
+)
+async def test_several_attempts_begin_in_one_turn_of_the_event_loop(
+    seconds_since_start: float, begun_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, now, begun = asyncio.get_running_loop(), [1e6], list[int]()
+    gate = AdmissionGate()
+
+    async def attempt(number: int) -> None:
+        await gate.wait_for_background_turn(ALICE, is_attempt=True)
+        begun.append(number)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "time", lambda: now[0])
+        with gate.admit_call():
+            pass
+        now[0] += seconds_since_start
+        async with asyncio.TaskGroup() as group:
+            for number in range(2 * TURN_WEIGHT):
+                group.create_task(attempt(number))
+            await run_loop_turns(1)
+            assert len(begun) == begun_count
+
+    assert begun == list(range(2 * TURN_WEIGHT))
 
 
 async def test_continuous_admissions_do_not_stop_background_work() -> None:

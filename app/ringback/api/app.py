@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
-from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from ringback import __version__
 from ringback.api import openapi_webhooks
 from ringback.api.context import ApiConfig
+from ringback.api.cors import McpCorsMiddleware
 from ringback.api.forwarded_clients import ForwardedClientMiddleware
 from ringback.api.http_spans import HttpSpanMiddleware
 from ringback.api.large_responses import LargeResponseMiddleware
@@ -70,7 +70,7 @@ _ALLOWED_HEADERS: Final = (
     *("if-none-match", "if-range", "range", "last-event-id"),
     *("mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"),
     *("ringback-client-session-id", "ringback-correlation-id", "ringback-idempotency-key", "ringback-callback-url"),
-    *("ringback-callback-secret", "ringback-cancel-key", "traceparent", REQUEST_ID_HEADER),
+    *("ringback-callback-secret", "ringback-cancel-key", "traceparent", "tracestate", REQUEST_ID_HEADER),
 )
 _EXPOSED_HEADERS: Final = (
     *("etag", "location", "retry-after", "idempotent-replayed", "content-range", "accept-ranges"),
@@ -189,7 +189,7 @@ def _connect_app(app: FastAPI, services: Services, config: ApiConfig, tracer: Tr
     app.add_middleware(BodyLimitMiddleware, bytes_max=config.request_bytes_max)
     if config.allowed_origins:
         app.add_middleware(
-            CORSMiddleware,
+            McpCorsMiddleware,
             allow_origins=list(config.allowed_origins),
             allow_methods=list(HTTP_METHODS),
             allow_headers=list(_ALLOWED_HEADERS),

@@ -40,6 +40,8 @@ class IdGenerator:
     def __init__(self, clock: Clock, *, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
         self._clock = clock
         self._random_bytes = random_bytes
+        self._last_instant: datetime | None = None
+        self._last_time_digits = ""
 
     def new_call_id(self) -> CallId:
         return CallId(self._new_id("call"))
@@ -80,14 +82,23 @@ class IdGenerator:
         return self._random_bytes(size)
 
     def _new_id(self, prefix: str) -> str:
-        instant = epoch_milliseconds(self._clock.now())
-        return f"{prefix}_{ulid(instant, self._random_bytes(_RANDOM_BYTES))}"
+        instant = self._clock.now()
+        if instant is not self._last_instant:  # a busy process makes several ids in one millisecond
+            self._last_instant, self._last_time_digits = instant, _time_digits(epoch_milliseconds(instant))
+        return f"{prefix}_{self._last_time_digits}{_random_digits(self._random_bytes(_RANDOM_BYTES))}"
 
 
 def ulid(milliseconds: int, randomness: bytes) -> str:
     """Crockford base32, 26 digits: 48 bits of time in ten of them, and the lowest five bits of 16 bytes of randomness."""
-    instant = "".join([_CROCKFORD_PAIRS[milliseconds >> shift & 1023] for shift in (40, 30, 20, 10, 0)])
-    return instant + randomness.translate(_DIGIT_BY_BYTE).decode("ascii")
+    return _time_digits(milliseconds) + _random_digits(randomness)
+
+
+def _time_digits(milliseconds: int) -> str:
+    return "".join([_CROCKFORD_PAIRS[milliseconds >> shift & 1023] for shift in (40, 30, 20, 10, 0)])
+
+
+def _random_digits(randomness: bytes) -> str:
+    return randomness.translate(_DIGIT_BY_BYTE).decode("ascii")
 
 
 def first_id_at(prefix: str, instant: datetime) -> str:

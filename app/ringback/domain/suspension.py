@@ -8,7 +8,8 @@ A frozen process finds that one of its sleeps ended late; both times count the f
 effect on leases as a freeze of each holder.
 
 After a resume every lease shorter than the suspension has run out, although its holder is alive and could not extend it. The
-janitor waits until the holders have had time to do so.
+janitor waits until the holders have had time to do so. So does a janitor that starts: its process may have waited for the end
+of an outage, too.
 """
 
 from datetime import datetime
@@ -34,6 +35,11 @@ class SuspensionWatch:
         """How far scheduling time was ahead of monotonic time at the last look."""
         self._resumed_at: float | None = None
         """By monotonic time; None until a suspension was noticed."""
+
+    def note_start(self) -> None:
+        """The process has started, and knows nothing of an outage that may have ended just now. A restart changes nothing."""
+        if self._resumed_at is None:
+            self._resumed_at = self._clock.monotonic()
 
     def note_freeze(self) -> None:
         """This process was frozen until now."""

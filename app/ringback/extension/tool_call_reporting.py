@@ -21,6 +21,7 @@ from starlette.types import Send as SendMessage
 
 from ringback.asyncio_tasks import end_tasks
 from ringback.client import CallbackOptions
+from ringback.client.arguments import list_texts
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.meta import CALLBACK_META_KEY, RINGBACK_META_PREFIX
 from ringback.extension.call_reporter import CallbackRefused, CallReporter, SdkContext, is_storable, pop_report_key
@@ -93,7 +94,7 @@ class ToolCallReporting:
     ) -> None:
         self._backend = ringback
         self._upstream = upstream
-        self._tools = None if tools is None else frozenset(tools)
+        self._tools = None if tools is None else frozenset(list_texts(tools, "tools"))
         self._callback = callback
         self._timeout_seconds = timeout_seconds
         self._drain_seconds = drain_seconds

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import datetime
+from functools import wraps
 from typing import Any, Final
 
 from ringback.asyncio_tasks import end_tasks
@@ -11,6 +12,7 @@ from ringback.domain.clock import Clock, format_iso, seconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.suspension import FREEZE_SECONDS, SuspensionWatch
+from ringback.domain.upkeep import Upkeep
 from ringback.janitor.config import GIVE_UP_SECONDS_MAX, JanitorConfig, MaintenanceTask
 from ringback.janitor.erasing import ErasureTasks
 from ringback.janitor.recovery import RecoveryTasks
@@ -46,6 +48,7 @@ class Janitor:
         self._saved_scheduling_time: datetime | None = None
         self._was_confirmed = True
         self._tasks: Sequence[MaintenanceTask] = (
+            MaintenanceTask(self._try_to_write, {Upkeep.CALL_LEASES: 0.0}),
             *RecoveryTasks(recorder, config, self._suspensions).tasks,
             *WebhookTasks(recorder, measurements, config).tasks,
             *ErasureTasks(recorder).tasks,
@@ -54,6 +57,7 @@ class Janitor:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
+        self._suspensions.note_start()
         stopping = asyncio.ensure_future(stop.wait())
         try:
             while not stop.is_set():
@@ -80,7 +84,7 @@ class Janitor:
             if now >= ends_at:
                 return True
             began_at = self._clock.monotonic()
-            busy = [task for task in busy if await self._store.write(task.run)]
+            busy = [task for task in busy if await self._run_task(task)]
         return False
 
     async def _pause(self, pause_seconds: float, stopping: asyncio.Future[Any]) -> None:
@@ -106,18 +110,36 @@ class Janitor:
         while due := await self._find_due(left):
             for task in due:
                 self._next_task = (self._tasks.index(task) + 1) % len(self._tasks)
-                if await self._store.write(task.run):
+                if await self._run_task(task):
                     busy.append(task)
             left = [task for task in left if task not in due and task.needs is not None]
             if all(task.needs is None for task in due):
                 break
         return busy
 
+    async def _run_task(self, task: MaintenanceTask) -> bool:
+        """Run one batch of the task. On SQLite its unit waits behind a commit for as long as the disk stands still."""
+        asked_at = self._clock.monotonic()
+
+        @wraps(task.run)  # the store names units after their function
+        async def run(tx: Transaction) -> bool:
+            self._note_wait_since(asked_at)
+            return await task.run(tx)
+
+        try:
+            return await self._store.write(run)
+        finally:
+            self._note_wait_since(asked_at)
+
+    def _note_wait_since(self, asked_at: float) -> None:
+        """If a unit takes long, no holder could extend its lease meanwhile, and the next unit may be the janitor's again."""
+        if self._clock.monotonic() - asked_at > FREEZE_SECONDS:
+            self._suspensions.note_outage()
+
     async def _find_due(self, tasks: Sequence[MaintenanceTask]) -> Sequence[MaintenanceTask]:
         """Those that may have work. One unit asks for all of them: an idle node needs no unit for each.
 
-        All of them, if that fails: a page that cannot be read stops the tasks that need it, and no others. If it takes long, no
-        holder could extend its lease meanwhile, and the tasks may be the first to use the store again.
+        All of them, if that fails: a page that cannot be read stops the tasks that need it, and no others.
         """
         asked_at = self._clock.monotonic()
 
@@ -131,8 +153,15 @@ class Janitor:
         except StoreUnavailable:
             return tasks
         finally:
-            if self._clock.monotonic() - asked_at > FREEZE_SECONDS:
-                self._suspensions.note_outage()
+            self._note_wait_since(asked_at)
+
+    async def _try_to_write(self, tx: Transaction) -> bool:
+        """Once a lease has run out: whether its holder is dead, or no holder can write, as on a full disk (`note_outage`).
+
+        A holder has until the end of the grace. The questions of an idle janitor write nothing, so they are answered.
+        """
+        await tx.scheduling_time.save(tx.confirmed_now())
+        return False
 
     async def _save_scheduling_time(self, tx: Transaction) -> bool:
         """Save it once a minute: an idle service writes nothing else. While it is unconfirmed, confirmed time is saved."""

@@ -86,6 +86,8 @@ class ProxiedMethods:
         if reference["type"] == "ref/prompt":
             upstream, name = await self._router.resolve_name(context, Listing.PROMPTS, reference["name"])
             reference = {**reference, "name": name}
+        elif is_ringback_uri(reference["uri"]):
+            return {"completion": {"values": []}}  # no upstream knows the ids of calls
         else:
             upstream = await self._find_template_upstream(context, reference["uri"])
         argument_params = {key: params[key] for key in ("argument", "context") if key in params}

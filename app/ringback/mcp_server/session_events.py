@@ -88,6 +88,12 @@ class SessionEventStore(EventStore):
         """The notifications that no stream has carried, oldest first."""
         return [entry for entry in self._log.values() if not entry.is_sent]
 
+    def create_priming_id(self) -> str:
+        """The id of the own stream's first event: a client that returns with it lacks what that stream was to carry."""
+        unsent = self.list_unsent()
+        number = unsent[0].number - 1 if unsent else self._last_number
+        return f"{self._log_prefix}.{number}"
+
     def send_again_after(self, stream: OwnStream, number: int) -> None:
         """The client has received the stream up to this event. Everything is sent again if another process sent the event."""
         last_number = number if stream.log_id == self._log_id else 0

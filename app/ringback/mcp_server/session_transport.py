@@ -9,6 +9,10 @@
                              of the session's own stream: the notifications after that event, and further ones
     GET                      the notifications that no stream has carried, and further ones
 
+The session's own stream begins with an event without data, as the streams of requests do (2025-11-25). Its id is what a client
+returns with before the first notification, and its `retry` brings the client back after a restart and not during it: clients
+soon give up.
+
 A repeated request has an internal id within the SDK, because the first handler may still run and respond, too. Its response has
 the client's id again.
 """
@@ -34,7 +38,15 @@ from mcp.server.streamable_http import (
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp.shared.message import SessionMessage
-from mcp_types import DEFAULT_NEGOTIATED_VERSION, JSONRPCError, JSONRPCRequest, JSONRPCResponse, RequestId
+from mcp_types import (
+    DEFAULT_NEGOTIATED_VERSION,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
+from mcp_types.version import is_version_at_least
 from pydantic import ValidationError
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -71,9 +83,15 @@ from ringback.waits import run_with_helper
 
 RETRY_MILLISECONDS: Final = 6_000
 """When a client reconnects. The Python SDK 1.x tries twice and then waits for ever; a restart takes 4 to 12 s."""
+OWN_STREAM_RETRY_MILLISECONDS: Final = 12_000
+"""The same for the session's own stream, which the Python SDK opens again only once after a loss. Its notifications wait."""
 _POST_HEADERS: Final = ((b"accept", b"application/json, text/event-stream"), (b"content-type", b"application/json"))
 _RANDOM_BYTES: Final = 16
 _OPENING_METHOD: Final = "initialize"
+_PRIMED_VERSION: Final = "2025-11-25"
+"""From this version on, clients accept events without data."""
+_PRIMING: Final = JSONRPCNotification(jsonrpc="2.0", method="ringback/priming")
+"""Stands for the first event of the session's own stream. It has no data on the wire."""
 
 
 StoreForeignAnswer = Callable[[Scope, Any], Awaitable[bool]]
@@ -148,6 +166,7 @@ class SessionTransport(StreamableHTTPServerTransport):
         self._deliveries: dict[str, DeliverResponse] = {}
         """By stream id, for requests that wait for their response (`ResponseShortcut`)."""
         self._own_response: _CancellableResponse | None = None
+        self._primes_own_stream = False
         self._sending: asyncio.Task[None] | None = None
         super().__init__(
             session_id, event_store=self.events, retry_interval=RETRY_MILLISECONDS, idle_timeout=idle_seconds
@@ -220,12 +239,14 @@ class SessionTransport(StreamableHTTPServerTransport):
             case _:
                 pass
         without_id = {**scope, "headers": _remove_headers(scope, LAST_EVENT_ID_HEADER.encode())}
-        await self._serve_own_stream(partial(super().handle_request, without_id, receive, send))
+        version = Headers(scope=scope).get(MCP_PROTOCOL_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
+        await self._serve_own_stream(partial(super().handle_request, without_id, receive, send), version)
 
-    async def _serve_own_stream(self, respond: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _serve_own_stream(self, respond: Callable[[], Coroutine[Any, Any, None]], version: str) -> None:
         if self._own_response is not None:
             await respond()  # refused: a session has one stream
             return
+        self._primes_own_stream = is_version_at_least(version, _PRIMED_VERSION)
         self._own_response = response = _CancellableResponse()
         try:
             await run_with_helper(response.run(respond), self._close_own_stream_after_limit())
@@ -239,7 +260,10 @@ class SessionTransport(StreamableHTTPServerTransport):
         self.close_standalone_sse_stream()
 
     def _start_sending_unsent(self) -> None:
-        self._sending = asyncio.create_task(self._send_unsent(self._request_streams[GET_STREAM_KEY][0]))
+        stream = self._request_streams[GET_STREAM_KEY][0]
+        if self._primes_own_stream:
+            stream.send_nowait(EventMessage(_PRIMING, self.events.create_priming_id()))
+        self._sending = asyncio.create_task(self._send_unsent(stream))
 
     async def _send_unsent(self, stream: MemoryObjectSendStream[EventMessage]) -> None:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the stream was lost again
@@ -325,6 +349,8 @@ class SessionTransport(StreamableHTTPServerTransport):
 
     def _create_event_data(self, event_message: EventMessage) -> SSEEvent:
         message = event_message.message
+        if message is _PRIMING:
+            return {"id": event_message.event_id or "", "data": "", "retry": OWN_STREAM_RETRY_MILLISECONDS}
         if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in self._client_request_ids:
             message = message.model_copy(update={"id": self._client_request_ids[str(message.id)]})
             event_message = EventMessage(message, event_message.event_id)

@@ -95,13 +95,14 @@ class Batcher(Generic[Item, Result]):
 
         try:
             result = await self._store.write(fill_and_write)
-        except StoreUnavailable as error:
-            if not batch:  # the store refused the transaction before its turn came
+        except Exception as error:  # a bug with one item must not affect the others of its batch
+            if not batch:  # the store failed before the turn of the transaction came
                 self._fill_batch(batch)
-            self._on_failed(batch, error)
-        except Exception:  # a bug with one item must not affect the others of its batch
-            log.exception("batch.not_written", extra={"count": len(batch)})
-            await self._write_individually(batch)
+            if isinstance(error, StoreUnavailable):
+                self._on_failed(batch, error)
+            else:
+                log.exception("batch.not_written", extra={"count": len(batch)})
+                await self._write_individually(batch)
         else:
             self._on_written(batch, result)
 

@@ -24,7 +24,7 @@ from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, Waiter
 from ringback.domain.webhook import Webhook, signing_secrets
-from ringback.log_context import log_facts
+from ringback.log_context import add_log_facts
 from ringback.measurements import Measurements
 from ringback.notifier.attempt_spans import AttemptTracer, end_attempt_span
 from ringback.notifier.attempts import (
@@ -244,13 +244,13 @@ class Dispatcher:
     async def _run_attempt(self, leased: LeasedDelivery) -> bool:
         """Whether an attempt was made. Its permit is then released after it is recorded."""
         delivery = leased.delivery
-        with log_facts(delivery_id=delivery.id, webhook_id=delivery.webhook_id, call_id=delivery.call_id):
-            await self._admission.wait_for_background_turn(delivery.principal)
-            if self._may_outlast_lease(leased):  # whichever process leases it after this lease expires sends it
-                log.warning("delivery.held_too_long", extra=delivery_facts(delivery))
-                return False
-            await self._make_attempt(leased)
-            return True
+        add_log_facts(delivery_id=delivery.id, webhook_id=delivery.webhook_id, call_id=delivery.call_id)
+        await self._admission.wait_for_background_turn(delivery.principal, is_attempt=True)
+        if self._may_outlast_lease(leased):  # whichever process leases it after this lease expires sends it
+            log.warning("delivery.held_too_long", extra=delivery_facts(delivery))
+            return False
+        await self._make_attempt(leased)
+        return True
 
     async def _make_attempt(self, leased: LeasedDelivery) -> None:
         started_at, started_monotonic = self._clock.wall_time(), self._clock.monotonic()

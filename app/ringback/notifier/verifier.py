@@ -105,7 +105,7 @@ class Verifier:
                     while not stop.is_set():
                         due = await self._lease_due_or_nothing()
                         for leased in due.leased:
-                            group.create_task(self._run_challenge(leased))
+                            self._start_challenge(group, leased)
                         if not due.due_count:
                             await self._wait_for_work(self._waiter, due.next_due_at)
 
@@ -114,7 +114,7 @@ class Verifier:
         due = await self._lease_due_or_nothing()
         async with asyncio.TaskGroup() as group:
             for leased in due.leased:
-                group.create_task(self._run_challenge(leased))
+                self._start_challenge(group, leased)
         return len(due.leased)
 
     # -- leasing --
@@ -127,7 +127,6 @@ class Verifier:
         except StoreUnavailable:
             log.debug("challenges.lease_failed")
             return _DueChallenges([], [], due_count=0)
-        self._in_flight += len(due.leased)
         for challenge in due.proven:
             await self._accept_earlier_proof(challenge)
         return due
@@ -193,6 +192,16 @@ class Verifier:
 
     # -- sending --
 
+    def _start_challenge(self, group: asyncio.TaskGroup, leased: _LeasedChallenge) -> None:
+        group.create_task(self._run_challenge(leased)).add_done_callback(self._end_challenge)
+        self._in_flight += 1
+
+    def _end_challenge(self, _challenge: asyncio.Task[None]) -> None:
+        """A callback, because a task that is cancelled before its first step runs no `finally`."""
+        self._in_flight -= 1
+        if self._waiter is not None:
+            self._waiter.notify()
+
     async def _run_challenge(self, leased: _LeasedChallenge) -> None:
         try:
             failure = await self._send_challenge(leased)
@@ -203,10 +212,6 @@ class Verifier:
             log.warning("challenge.not_recorded", extra={"webhook_id": leased.webhook.id})
         except Exception:  # a bug in the sender, which may be the user's own, must not affect other challenges
             log.exception("challenge.failed", extra={"webhook_id": leased.webhook.id})
-        finally:
-            self._in_flight -= 1
-            if self._waiter is not None:
-                self._waiter.notify()
 
     async def _send_challenge(self, leased: _LeasedChallenge) -> AttemptResult | None:
         """Why the URL is not proven; None if it is proven."""

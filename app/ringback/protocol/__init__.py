@@ -6,6 +6,7 @@
     legacy_session_transport   the HTTP transport of a session that outlives its connections
     request_envelope           the `_meta` and the headers of a modern request
     mcp_events                 MCP Events: the five methods, their values, checks and errors
+    keepalive                  TCP probes, for connections without a read timeout
     http_failures              HTTP failures as JSON-RPC errors, which do not end a session of the SDK
     transport_errors           those errors, and the size limits of messages
     cancel_keys                how a client of Ringback cancels a waiting tools/call over HTTP

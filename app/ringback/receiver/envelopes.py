@@ -1,7 +1,7 @@
 """Parses a verified body: a callback or a control envelope (mcp-events §8).
 
 A top-level `type` marks a control envelope; a body without it is an event. Unknown members are ignored, so that senders may add
-some. Known members must have the right type.
+some. Known members must have the right type, those of `data` in the events of calls.
 """
 
 import json
@@ -14,6 +14,8 @@ from ringback.receiver.outcomes import CallNotFinished, ResultNotIncluded, build
 
 CALL_FINISHED: Final = "call.finished"
 CALL_INPUT_REQUIRED: Final = "call.input_required"
+_CALL_PREFIX: Final = "call."
+"""Of Ringback's events of calls. In the data of any other event, members of the same names may have any type."""
 
 
 class MalformedBody(Exception):
@@ -121,21 +123,23 @@ def _how_to_fetch(callback: Callback) -> str:
 
 def _parse_callback(envelope: Mapping[str, Any], subscription_id: str | None) -> Callback:
     data = _require_object(envelope.get("data"), "data")
+    name = _require_text(envelope, "name")
+    read_text = _optional_text if name.startswith(_CALL_PREFIX) else _find_text
     return Callback(
-        subscription_id=_optional_text(data, "subscription_id") or subscription_id,
+        subscription_id=read_text(data, "subscription_id") or subscription_id,
         event_id=_require_text(envelope, "eventId"),
-        name=_require_text(envelope, "name"),
+        name=name,
         timestamp=_parse_instant(_require_text(envelope, "timestamp")),
         cursor=_optional_text(envelope, "cursor"),
-        call_id=_optional_text(data, "call_id"),
-        status=_optional_text(data, "status"),
-        outcome=_optional_text(data, "outcome"),
-        upstream=_optional_text(data, "upstream"),
-        tool=_optional_text(data, "tool"),
-        correlation_id=_optional_text(data, "correlation_id"),
-        client_session_id=_optional_text(data, "client_session_id"),
-        resume_token=_optional_text(data, "resume_token"),
-        resume_url=_optional_text(data, "resume_url"),
+        call_id=read_text(data, "call_id"),
+        status=read_text(data, "status"),
+        outcome=read_text(data, "outcome"),
+        upstream=read_text(data, "upstream"),
+        tool=read_text(data, "tool"),
+        correlation_id=read_text(data, "correlation_id"),
+        client_session_id=read_text(data, "client_session_id"),
+        resume_token=read_text(data, "resume_token"),
+        resume_url=read_text(data, "resume_url"),
         data=data,
     )
 
@@ -180,6 +184,12 @@ def _optional_text(members: Mapping[str, Any], name: str) -> str | None:
     if value is not None and not _is_unicode(value):
         raise MalformedBody(f"{name} must be Unicode text.")
     return value
+
+
+def _find_text(members: Mapping[str, Any], name: str) -> str | None:
+    """The member, if it is a text."""
+    value = members.get(name)
+    return value if isinstance(value, str) and _is_unicode(value) else None
 
 
 def _is_unicode(text: str) -> bool:

@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from ringback.protocol.mcp_events.errors import read_error_name
+
 if TYPE_CHECKING:
     from mcp import ClientSession
 
@@ -13,13 +15,15 @@ METHOD_NOT_FOUND: Final = -32601
 
 
 class EventRequestError(Exception):
-    """The server has refused the request. The message begins with the name of the error, such as `NotFound: `."""
+    """The server has refused the request."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(f"{message} ({code})")
         self.code = code
         self.message = message
         self.data = data
+        self.name: str | None = read_error_name(code, message)
+        """Of an error of MCP Events, such as `NotFound`; None for other errors."""
 
 
 def requests_of_session(session: "ClientSession") -> EventRequest:

@@ -22,6 +22,7 @@ from typing import Any, Final, Self
 
 from ringback.backoff import Backoff
 from ringback.key_locks import KeyLocks
+from ringback.protocol.mcp_events.errors import EventErrorName
 from ringback.receiver.envelopes import Gap, Terminated
 from ringback.receiver.event_requests import METHOD_NOT_FOUND, EventRequest, EventRequestError
 from ringback.receiver.subscription_registry import SubscriptionRegistry
@@ -39,6 +40,8 @@ IDLE_SECONDS: Final = 60.0
 POLL_EVENTS_MAX: Final = 100
 NEVER: Final = float("inf")
 """As `ttl_seconds`: ask for a subscription without expiry. A server may grant less."""
+_LASTING_ERRORS: Final = frozenset({EventErrorName.FORBIDDEN, EventErrorName.NOT_FOUND, EventErrorName.UNSUPPORTED})
+"""The same request is refused again: the event type, the right to it, or the mode of delivery is gone."""
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +148,7 @@ class EventSubscriber:
         try:
             await self._request("events/unsubscribe", params)
         except EventRequestError as error:
-            if not error.message.startswith("NotFound"):
+            if error.name != EventErrorName.NOT_FOUND:
                 raise
         self._forget(kept.subscription.id)
 
@@ -158,7 +161,8 @@ class EventSubscriber:
     async def recover(self, notice: Gap | Terminated) -> AsyncGenerator[PolledEvent]:
         """The events of the subscription after the gap's cursor, or, at its end, after the last one that was received.
 
-        Empty if the server has no polling or the subscription no replay. A terminated subscription is not refreshed any more.
+        Empty if the server has no polling, the subscription has no replay, or the poll is refused for good: the event type or
+        the right to it often ends with a subscription. A terminated subscription is not refreshed any more.
         """
         kept = self._kept.get(notice.subscription_id or "")
         if kept is None:
@@ -166,8 +170,13 @@ class EventSubscriber:
         cursor = notice.cursor if isinstance(notice, Gap) else self.registry.read_cursor(kept.subscription.id)
         if isinstance(notice, Terminated):
             kept.refresh_at = None
-        async for event in self.poll_since(kept.subscription, cursor or kept.subscription.cursor):
-            yield event
+        try:
+            async for event in self.poll_since(kept.subscription, cursor or kept.subscription.cursor):
+                yield event
+        except EventRequestError as error:
+            if error.name not in {*_LASTING_ERRORS, EventErrorName.INVALID_PARAMS}:
+                raise
+            log.warning("What %s missed stays missed, as its events cannot be polled: %s", kept.subscription.id, error)
         is_kept = self._kept.get(kept.subscription.id) is kept  # else the application has subscribed again meanwhile
         if isinstance(notice, Terminated) and is_kept:
             self._forget(
@@ -222,7 +231,7 @@ class EventSubscriber:
         try:
             await self.refresh(subscription_id)
         except EventRequestError as error:
-            if error.message.startswith(("Forbidden", "NotFound", "Unsupported")):
+            if error.name in _LASTING_ERRORS:
                 log.error("%s cannot be refreshed and ends: %s", subscription_id, error)  # noqa: TRY400 - the text says it all
                 self._forget(subscription_id)
                 return

@@ -70,9 +70,10 @@ def configure_logging(*, level: str, log_format: LogFormat, levels: Mapping[str,
     """Ringback's loggers at `level`; libraries from WARNING on, because below that they may log what they send.
 
     `levels` has the level of single areas, by the name of their module: `notifier`, `upstreams`. No record of this process has
-    its thread and process: no format shows them, and they take a tenth of the time of a line.
+    its thread, its process and its line of code: no format shows them, and they take a fifth of the time of a line.
     """
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - its manual says so, under "Optimization"
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     handler.addFilter(ContextFilter())

@@ -257,12 +257,12 @@ class UpstreamSession:
     async def follow_list_changes(self, clock: Clock, *, on_subscribed: Callable[[], Awaitable[None]]) -> bool:
         """Keep a stream for list changes open (2026-07-28). `handshake` forwards its notifications.
 
-        Calls `on_subscribed` whenever a stream starts, because earlier changes were not reported. Returns False if no stream
-        ever started.
+        Calls `on_subscribed` whenever a stream starts, because earlier changes were not reported. Returns False if the upstream
+        starts no stream.
         """
         wanted = self._supported_list_changes()
         has_subscribed = False
-        while self.protocol.is_modern and wanted:
+        while self.protocol.is_modern and wanted and not self.closed.is_set():
             try:
                 async with listen(
                     self._session,
@@ -275,7 +275,9 @@ class UpstreamSession:
                     async for _ in events:
                         pass
             except MCPError:
-                break  # rejected or disconnected: lists are fetched again by age
+                if not has_subscribed:
+                    break  # lists are fetched again by age
+                log.debug("upstream.subscription_failed")  # it restarts, for example
             except SubscriptionLost:
                 log.debug("upstream.subscription_lost")
             await clock.sleep(RELISTEN_SECONDS)

@@ -21,7 +21,7 @@ from ringback.client.models import Progress
 from tests.support.durable_calls import calling, join_until_progress, request_call
 from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.task_upstream import TaskUpstream, text_result
-from tests.support.upstreams import ControlledUpstream, make_legacy_app
+from tests.support.upstreams import App, ControlledUpstream, Message, Receive, Scope, Send, make_legacy_app
 
 DONE = {"type": "text", "text": "done"}
 
@@ -301,3 +301,30 @@ async def test_without_a_state_only_the_same_caller_joins(tmp_path: Path) -> Non
             with pytest.raises(UnknownHandle, match="another process cannot join"):
                 await other.join_call_tool(handle)
         assert await caller.join_call_tool(handle) == text_result("done")
+
+
+def behind_load_balancer(app: App, received: list[bytes | None]) -> App:
+    """Its cookies say which of its servers has the session. Collects the cookies that it receives."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_cookies(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"set-cookie", b"a=1"), (b"set-cookie", b"b=2; Path=/")]
+            await send(message)
+
+        if scope["type"] == "http":
+            received.append(dict(scope["headers"]).get(b"cookie"))
+        await app(scope, receive, send_with_cookies)
+
+    return serve
+
+
+async def test_a_session_keeps_to_the_server_that_a_load_balancer_has_chosen(tmp_path: Path) -> None:
+    received: list[bytes | None] = []
+    app = make_legacy_app(ControlledUpstream().app(json_response=True))
+    async with calling(behind_load_balancer(app, received), tmp_path) as (_, make_caller):
+        caller = make_caller()
+        await caller.join_call_tool(await request_call(caller, "echo"))
+
+    assert received[0] is None
+    assert {frozenset((each or b"").split(b"; ")) for each in received[1:]} == {frozenset({b"a=1", b"b=2"})}

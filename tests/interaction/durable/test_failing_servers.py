@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.middleware.gzip import GZipMiddleware
 
 from ringback.client.durable import CallFailed, CallNotStarted, DurableCaller
 from tests.support.durable_calls import calling, request_call
@@ -15,8 +16,10 @@ from tests.support.task_upstream import TaskUpstream, text_result
 from tests.support.upstreams import (
     ControlledUpstream,
     OverriddenResponses,
+    Send,
     make_legacy_app,
     respond_with,
+    send_result,
     serving,
 )
 
@@ -109,3 +112,37 @@ async def test_a_handshake_that_is_answered_with_another_id_starts_nothing(tmp_p
     async with calling(app, tmp_path) as (_, make_caller):
         with pytest.raises(CallNotStarted, match="The tool was not called"):
             await request_call(make_caller(), "echo")
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_proxy_that_compresses_responses_does_not_break_a_call(tmp_path: Path, era: str) -> None:
+    app = ControlledUpstream().app(json_response=True)
+    app = GZipMiddleware(app if era == "modern" else make_legacy_app(app), minimum_size=1)
+    async with calling(app, tmp_path) as (_, make_caller):
+        caller = make_caller()
+        result = await caller.join_call_tool(await request_call(caller, "echo", {"text": "hello"}))
+
+    assert result is not None
+    assert result["content"] == [{"type": "text", "text": '{"text": "hello"}'}]
+
+
+async def test_a_list_of_tools_that_goes_round_in_circles_is_read_once(tmp_path: Path) -> None:
+    cursors: list[str | None] = []
+
+    async def circle(message: dict[str, Any], send: Send) -> None:
+        cursors.append(message["params"].get("cursor"))
+        page: dict[str, Any] = {
+            "tools": [],
+            "nextCursor": "",
+            "ttlMs": 0,
+            "cacheScope": "private",
+            "resultType": "complete",
+        }
+        await send_result(message, page, send)
+
+    app = OverriddenResponses(ControlledUpstream().app(), {"tools/list": circle})
+    async with calling(app, tmp_path) as (_, make_caller):
+        caller = make_caller()
+        await caller.join_call_tool(await request_call(caller, "echo"))
+
+    assert cursors == [None, ""]

@@ -21,6 +21,7 @@ from tests.support.clock import START
 from tests.support.counting_store import CommitCountingStore
 from tests.support.engine import Engine
 from tests.support.examples import ALICE, BOB
+from tests.support.limits import WAIT_SECONDS
 from tests.support.stored_work import COMPLETED_RESULT
 from tests.support.stores import FOREVER, FailingStore
 
@@ -186,6 +187,24 @@ async def test_a_failing_store_fails_every_completion_and_writes_nothing(still: 
     unsteady.refusals = 0
     assert [await still.read_call(call) for call in calls] == calls
     retried = await asyncio.gather(*(ends.finish_call(complete(call)) for call in calls))
+    assert None not in retried
+
+
+async def test_a_store_that_fails_for_an_unknown_reason_before_their_turn_fails_no_later_completion(
+    still: Engine,
+) -> None:
+    """Nothing took the completions from the queue: they and all later ones waited for ever."""
+    calls = [make_leased_call() for _ in range(3)]
+    await still.insert_calls(*calls)
+    unsteady = still.store = FailingStore(still.store)
+    unsteady.refusals, unsteady.error = 1 + len(calls), LookupError
+    ends = still.make_completion_batcher()
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        outcomes = await asyncio.gather(*(ends.finish_call(complete(call)) for call in calls), return_exceptions=True)
+        retried = await asyncio.gather(*(ends.finish_call(complete(call)) for call in calls))
+
+    assert [type(outcome) for outcome in outcomes] == [LookupError] * 3
     assert None not in retried
 
 

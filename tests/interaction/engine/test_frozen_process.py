@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import CoroutineType
@@ -12,7 +13,10 @@ import pytest
 
 from ringback.domain.call import Call
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.errors import StoreUnavailable
 from ringback.janitor import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS, JanitorConfig
+from ringback.janitor.janitor import SCHEDULING_TIME_SAVE_SECONDS
+from ringback.storage.rows.operations import SqlSchedulingTime
 from tests.interaction.engine.test_janitor import insert_dispatched_call
 from tests.support.builders import make_call
 from tests.support.calls import make_calls
@@ -98,11 +102,14 @@ async def test_a_call_that_another_runner_took_meanwhile_is_left_to_it(engine: E
     assert await engine.read_call(call) == taken
 
 
-async def test_the_janitor_voids_no_lease_soon_after_the_store_was_away(engine: Engine, clock: RecordingClock) -> None:
+@pytest.mark.parametrize("refusals", [0, 1], ids=["before it started", "in its first round"])
+async def test_the_janitor_voids_no_lease_soon_after_the_store_may_have_been_away(
+    engine: Engine, clock: RecordingClock, refusals: int
+) -> None:
     """Its holder could not extend it either, and may do so now."""
     call, store = await insert_dispatched_call(engine, make_call()), FailingStore(engine.store)
     clock.advance(FREEZE)
-    store.refusals = 1
+    store.refusals = refusals
 
     async with running_janitor(Engine(store, clock)):
         rounds = round(RESUME_GRACE_SECONDS / JANITOR_PAUSE)
@@ -113,4 +120,33 @@ async def test_the_janitor_voids_no_lease_soon_after_the_store_was_away(engine: 
         (ended,) = await engine.wait_until_final(call)
 
     assert store.refusals == 0
+    assert ended.outcome is CallOutcome.UNKNOWN
+
+
+async def test_the_janitor_voids_no_lease_soon_after_the_store_took_no_writes(
+    engine: Engine, clock: RecordingClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk answers the janitor's questions. It had nothing to write, and took a holder that waited for a dead one."""
+
+    async def pass_rounds(count: int) -> None:
+        for _ in range(count):
+            rounds = clock.sleeps.count(JANITOR_PAUSE)
+            clock.advance(JANITOR_PAUSE)
+            await wait_until(partial(clock.has_slept, JANITOR_PAUSE, rounds + 1))
+
+    async def refuse(_rows: SqlSchedulingTime, _now: datetime) -> None:
+        raise StoreUnavailable("The disk is full.")
+
+    async with running_janitor(engine):
+        await wait_until(partial(clock.has_slept, JANITOR_PAUSE, 1))
+        await pass_rounds(round(SCHEDULING_TIME_SAVE_SECONDS / JANITOR_PAUSE))  # it has just saved the time
+        call = await insert_dispatched_call(engine, make_call())
+        with monkeypatch.context() as full_disk:
+            full_disk.setattr(SqlSchedulingTime, "save", refuse)
+            await pass_rounds(round(FREEZE / JANITOR_PAUSE) - 1)
+        await pass_rounds(round(RESUME_GRACE_SECONDS / JANITOR_PAUSE) - 1)
+        assert not (await engine.read_call(call)).is_final
+        await pass_rounds(1)
+        (ended,) = await engine.wait_until_final(call)
+
     assert ended.outcome is CallOutcome.UNKNOWN

@@ -427,6 +427,48 @@ async def test_an_outage_that_ends_before_the_tasks_run_ends_no_lease(
     assert (await still.read_call(call)).is_final  # its holder has not extended it since
 
 
+class DiskThatStoodStill(StoreWrapper):
+    """Its first writing unit takes a minute, in which nobody could extend a lease: before its turn, or in its commit."""
+
+    def __init__(self, inner: Store, clock: FakeClock, *, in_commit: bool) -> None:
+        super().__init__(inner)
+        self._clock = clock
+        self._in_commit = in_commit
+        self._stalls = 1
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        stalls, self._stalls = self._stalls, 0
+        if stalls and not self._in_commit:
+            self._clock.advance(DEAD_AFTER_SECONDS)
+        written = await super().write(work)
+        if stalls and self._in_commit:
+            self._clock.advance(DEAD_AFTER_SECONDS)
+        return written
+
+
+@pytest.mark.parametrize("has_earlier", [True, False])
+@pytest.mark.parametrize("in_commit", [True, False])
+async def test_a_disk_that_stands_still_while_a_task_runs_ends_no_lease(
+    still: Engine, fake_clock: FakeClock, *, in_commit: bool, has_earlier: bool
+) -> None:
+    """With an earlier call, whose holder is dead, the unit that stands still is the one that recovers calls."""
+    if has_earlier:
+        await insert_dispatched_call(still, make_call())
+        fake_clock.advance(DEAD_AFTER_SECONDS)
+    call = await insert_dispatched_call(still, make_call())
+    store = DiskThatStoodStill(still.store, fake_clock, in_commit=in_commit)
+    janitor = Engine(store, fake_clock).make_janitor()
+
+    await janitor.run_once()
+    await janitor.run_once()
+    has_waited = (await still.read_call(call)).phase is CallPhase.RUNNING
+    fake_clock.advance(RESUME_GRACE_SECONDS)
+    await janitor.run_once()
+
+    assert has_waited
+    assert (await still.read_call(call)).is_final  # its holder has not extended it since
+
+
 # -- at the start -----------------------------------------------------------------------------------------------------------
 
 

@@ -7,10 +7,12 @@ import httpx
 import pytest
 
 from ringback.domain.errors import QuotaExceeded
+from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.verification import CHALLENGES_PER_ORIGIN_AND_PRINCIPAL_MAX as SHARE
 from ringback.domain.verification import CHALLENGES_PER_ORIGIN_MAX, CHALLENGES_PER_PRINCIPAL_MAX
 from ringback.domain.webhook import Webhook, WebhookState
+from ringback.notifier import verifier
 from ringback.notifier.verifier import CHALLENGE_SCHEDULE, CHALLENGES_IN_FLIGHT_MAX, SAME_URL_DELAY_SECONDS
 from tests.support.builders import make_call
 from tests.support.clock import FakeClock
@@ -42,6 +44,31 @@ async def test_registrations_aimed_at_one_victim_reach_it_with_few_challenges_an
     assert await dispatch_all_due(still) == []
     times = sorted(float(request.headers["webhook-timestamp"]) for request in stage.sent_requests())
     assert all(later - first >= 60 for first, later in zip(times, times[CHALLENGES_PER_ORIGIN_MAX:], strict=False))
+
+
+async def test_an_unknown_error_of_the_store_uses_up_no_challenges(
+    still: Engine, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = VerificationHarness(still)
+    monkeypatch.setattr(verifier, "CHALLENGES_IN_FLIGHT_MAX", 2)
+    proven = await stage.register_webhook("https://one.example/hook")
+    await stage.register_webhook("https://two.example/hook")
+    is_recorded = False
+
+    async def fail_to_record_proof(_tx: Transaction, webhook: Webhook) -> bool:
+        nonlocal is_recorded
+        if webhook.id == proven.id and is_recorded:
+            raise RuntimeError("a bug")
+        is_recorded |= webhook.id == proven.id
+        return webhook.id == proven.id
+
+    with monkeypatch.context() as patched:
+        patched.setattr(verifier, "is_proven", fail_to_record_proof)
+        with pytest.raises(RuntimeError, match="a bug"):
+            await stage.send_due_challenges()
+    fake_clock.advance(3600.0)
+
+    assert await stage.send_due_challenges() == 2
 
 
 async def test_registrations_whose_challenges_are_not_sent_yet_are_limited_too(still: Engine) -> None:

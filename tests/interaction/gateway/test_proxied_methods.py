@@ -73,6 +73,21 @@ async def test_resources_prompts_and_completions_are_proxied(gate: GatewayHarnes
     assert completed["completion"]["values"]
 
 
+@pytest.mark.parametrize("upstream", ["library", None])
+async def test_the_template_of_calls_has_no_completions_and_is_no_error(
+    gate: GatewayHarness, upstream: str | None
+) -> None:
+    """A client asks for the completions of each listed template, once an upstream offers some."""
+    listed = await request_in_both_eras(gate, upstream, "resources/templates/list", {})
+    reference = {"type": "ref/resource", "uri": listed["resourceTemplates"][-1]["uriTemplate"]}
+    requested = {"ref": reference, "argument": {"name": "call_id", "value": "call"}}
+
+    completed = await request_in_both_eras(gate, upstream, "completion/complete", requested)
+
+    assert reference["uri"] == "ringback://calls/{call_id}"
+    assert completed == {"completion": {"values": []}}
+
+
 async def test_an_upstreams_error_is_passed_on_unchanged(gate: GatewayHarness) -> None:
     with pytest.raises(JsonRpcErrorResponse) as refused:
         await (await gate.make_modern_client("library")).request("resources/read", {"uri": "book://99"})

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ringback.mcp_server.session_transport import OWN_STREAM_RETRY_MILLISECONDS
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session
 from tests.support.event_reader import resume_stream
 from tests.support.resource_upstream import NOTE_URI
@@ -17,7 +18,7 @@ async def test_a_notification_that_no_stream_carried_comes_with_the_next_one(fil
         await files.notes.publish_resource_change()
         await running.wait_for_unsent(session)
         async with resume_stream(session, None) as stream:
-            event = await stream.next()
+            event = await stream.next_message()
             assert (event.data["method"], event.data["params"]["uri"]) == ("notifications/resources/updated", NOTE_URI)
 
 
@@ -29,12 +30,53 @@ async def test_a_client_whose_own_stream_broke_unnoticed_opens_it_again(files: R
         await files.notes.wait_until(lambda: files.notes.subscribed)
         async with resume_stream(session, None) as broken:
             await files.notes.publish_resource_change()
-            event_id = (await broken.next()).id
+            event_id = (await broken.next_message()).id
             async with resume_stream(session, None) as second:
                 assert second.response.status_code == 409
             async with resume_stream(session, event_id) as stream:
                 await files.notes.publish_resource_change()
-                assert (await stream.next()).data["params"]["uri"] == NOTE_URI
+                assert (await stream.next_message()).data["params"]["uri"] == NOTE_URI
+
+
+async def test_a_client_whose_own_stream_broke_before_its_first_notification_opens_it_again(
+    files: RestartableRingback,
+) -> None:
+    async with files.running() as running:
+        session = await open_session(running, "/mcp/notes")
+        await session.request("resources/subscribe", {"uri": NOTE_URI})
+        await files.notes.wait_until(lambda: files.notes.subscribed)
+        async with resume_stream(session, None) as broken:
+            first = await broken.next()
+            await files.notes.publish_resource_change()
+            async with resume_stream(session, first.id) as stream:
+                assert (await stream.next_message()).data["params"]["uri"] == NOTE_URI
+    assert (first.data, first.retry) == (None, OWN_STREAM_RETRY_MILLISECONDS)
+
+
+async def test_what_was_to_follow_the_first_event_of_a_stream_comes_with_the_next_one(
+    files: RestartableRingback,
+) -> None:
+    async with files.running() as running:
+        session = await open_session(running, "/mcp/notes")
+        await session.request("resources/subscribe", {"uri": NOTE_URI})
+        await files.notes.wait_until(lambda: files.notes.subscribed)
+        await files.notes.publish_resource_change()
+        await running.wait_for_unsent(session)
+        async with resume_stream(session, None) as stream:
+            first_id = (await stream.next()).id
+        async with resume_stream(session, first_id) as stream:
+            assert (await stream.next_message()).data["params"]["uri"] == NOTE_URI
+
+
+async def test_a_client_that_knows_no_events_without_data_gets_none(files: RestartableRingback) -> None:
+    """A client of before 2025-11-25 would take it for a message that is no JSON."""
+    async with files.running() as running:
+        session = await open_session(running, "/mcp/notes", version="2025-06-18")
+        await session.request("resources/subscribe", {"uri": NOTE_URI})
+        await files.notes.wait_until(lambda: files.notes.subscribed)
+        async with resume_stream(session, None) as stream:
+            await files.notes.publish_resource_change()
+            assert (await stream.next()).data["params"]["uri"] == NOTE_URI
 
 
 async def test_notifications_after_the_last_event_come_again_and_earlier_ones_do_not(
@@ -46,9 +88,9 @@ async def test_notifications_after_the_last_event_come_again_and_earlier_ones_do
         await files.notes.wait_until(lambda: files.notes.subscribed)
         async with resume_stream(session, None) as stream:
             await files.notes.publish_resource_change()
-            first_id = (await stream.next()).id
+            first_id = (await stream.next_message()).id
             await files.notes.publish_list_changes()
-            methods = {(await stream.next()).data["method"] for _ in range(2)}
+            methods = {(await stream.next_message()).data["method"] for _ in range(2)}
         async with resume_stream(session, first_id) as stream:
-            again = {(await stream.next()).data["method"] for _ in range(2)}
+            again = {(await stream.next_message()).data["method"] for _ in range(2)}
     assert again == methods == {"notifications/tools/list_changed", "notifications/resources/list_changed"}

@@ -95,12 +95,41 @@ async def test_a_page_of_an_allowed_origin_may_send_every_option_header_of_an_mc
         preflight = {
             "Origin": PAGE,
             "Access-Control-Request-Method": "POST",
-            "Access-Control-Request-Headers": ", ".join([*names, "traceparent"]),
+            "Access-Control-Request-Headers": ", ".join([*names, "traceparent", "tracestate"]),
         }
 
         preflighted = await alice.options("/mcp", headers=preflight)
 
         assert preflighted.status_code == 200, preflighted.text
+
+
+@pytest.mark.parametrize(
+    ("names", "expected_status"),
+    [
+        ("Mcp-Param-Region", 200),
+        ("authorization, mcp-param-region,mcp-param-TenantId", 200),
+        ("mcp-param-region, x-other", 400),
+        ("mcp-param-", 400),
+        ("x-mcp-param-region", 400),
+    ],
+)
+async def test_a_page_of_an_allowed_origin_may_repeat_arguments_in_headers(
+    tmp_path: Path, names: str, expected_status: int
+) -> None:
+    """The tools choose the names (`x-mcp-header`), and a client of 2026-07-28 must send them."""
+    async with running_service(tmp_path, allowed_origins=[PAGE]) as service:
+        alice = await service.create_client("alice")
+        preflight = {
+            "Origin": PAGE,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": names,
+        }
+
+        preflighted = await alice.options("/mcp", headers=preflight)
+
+        allowed = {name.strip() for name in preflighted.headers["access-control-allow-headers"].split(",")}
+        assert preflighted.status_code == expected_status, preflighted.text
+        assert expected_status != 200 or {name.strip() for name in names.split(",")} <= allowed
 
 
 async def test_a_client_that_hangs_up_within_its_body_is_no_failure(

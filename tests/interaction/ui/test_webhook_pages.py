@@ -80,13 +80,12 @@ async def test_a_failing_webhook_says_how_near_its_suspension_is(service: Servic
     assert "70 % of the way: a webhook without a success for 4 d is suspended" in page
 
 
-async def test_an_own_schedule_of_one_step_is_counted_as_one(service: ServiceUnderTest) -> None:
+async def test_the_page_names_the_pauses_of_an_own_schedule(service: ServiceUnderTest) -> None:
     alice = await service.create_client("alice")
-    one, two = [await register(alice, retries={"schedule": steps}) for steps in ([1], [1, 2])]
+    webhook_id = await register(alice, retries={"schedule": [1, 90, 7_200]})
     browser = await sign_in(service, "alice")
 
-    assert "own schedule, 1 step<" in (await browser.open(f"/webhooks/{one}")).text
-    assert "own schedule, 2 steps<" in (await browser.open(f"/webhooks/{two}")).text
+    assert "own schedule: after 1 s, 1 min 30 s, 2 h<" in (await browser.open(f"/webhooks/{webhook_id}")).text
 
 
 async def test_the_page_says_how_the_challenge_of_the_url_stands(service: ServiceUnderTest) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Final
 
 import mcp_types as types
 import pytest
@@ -11,7 +11,9 @@ from ringback.domain.errors import QuotaExceeded, Unavailable
 from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamErrorResponse
 from ringback.upstreams import proxy as passage_module
 from ringback.upstreams import session as link_module
+from ringback.upstreams.catalog import catalog_refresher as refresher_module
 from ringback.upstreams.subscriptions import resource_subscriptions
+from tests.support.event_upstream import EventUpstream
 from tests.support.examples import ALICE, BOB
 from tests.support.library_upstream import BOOK_URI, UPSTREAM_NAME, LibraryUpstream
 from tests.support.ports import free_port
@@ -19,13 +21,18 @@ from tests.support.proxies import list_when_connected, next_change, parametrize_
 from tests.support.upstreams import (
     WAIT_SECONDS,
     OverriddenResponses,
+    ResponseOverride,
     Send,
     make_http_config,
     open_upstreams,
     respond_with,
     send_json,
+    send_response,
     serving,
+    wait_until_true,
 )
+
+LISTEN_METHOD: Final = "subscriptions/listen"
 
 pytestmark = pytest.mark.usefixtures("in_a_hurry")
 
@@ -194,6 +201,46 @@ async def test_changes_without_an_open_stream_are_found_by_polling(era: str, mon
             assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, listing=Listing.RESOURCES)
 
 
+async def test_lists_are_followed_again_after_a_stream_for_their_changes_was_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(link_module, "RELISTEN_SECONDS", 0.01)
+    library, overrides = LibraryUpstream(), dict[str, ResponseOverride]()
+
+    async def refuse_once(_: dict[str, Any], send: Send) -> None:
+        del overrides[LISTEN_METHOD]
+        library.books.append("book://new")
+        await send_response(send, 503, "text/plain", b"restarting")
+
+    app = OverriddenResponses(library.app("modern"), overrides)
+    async with serving(app) as server, open_upstreams(make_http_config(server.url, name=UPSTREAM_NAME)) as upstreams:
+        with upstreams.proxy.subscribe_changes(UPSTREAM_NAME, principal=ALICE) as changes:
+            await wait_until_true(lambda: "prompts/list" in library.list_requests)  # fetched once the stream is open
+            overrides[LISTEN_METHOD] = refuse_once
+            library.close_listen_streams()
+
+            assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, listing=Listing.RESOURCES)
+
+
+async def test_event_types_are_followed_again_after_a_stream_for_their_changes_was_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(refresher_module, "RELISTEN_SECONDS", 0.01)
+    upstream = EventUpstream()
+    async with (
+        serving(upstream.app("modern")) as server,
+        open_upstreams(make_http_config(server.url, name=UPSTREAM_NAME)) as upstreams,
+    ):
+        with upstreams.proxy.subscribe_changes(UPSTREAM_NAME, principal=ALICE) as changes:
+            await wait_until_true(lambda: upstream.listen_count == 1)
+            upstream.add_event_type("pr.closed")
+            await next_change(changes)  # the stream is open at both ends
+            upstream.listen_refusals = 1
+            server.drop_connections()
+
+            await wait_until_true(lambda: upstream.listen_count == 2)
+
+
 @parametrize_eras
 async def test_a_subscriber_gets_the_upstreams_rejection_of_its_subscription(era: str) -> None:
     async def refuse(message: dict[str, Any], send: Send) -> None:
@@ -201,7 +248,7 @@ async def test_a_subscriber_gets_the_upstreams_rejection_of_its_subscription(era
         await send_json(send, refusal)
 
     app = OverriddenResponses(
-        LibraryUpstream().app(era), {"subscriptions/listen" if era == "modern" else "resources/subscribe": refuse}
+        LibraryUpstream().app(era), {LISTEN_METHOD if era == "modern" else "resources/subscribe": refuse}
     )
     async with serving(app) as server, open_upstreams(make_http_config(server.url, name=UPSTREAM_NAME)) as upstreams:
         with pytest.raises(UpstreamErrorResponse) as refused:

@@ -126,6 +126,18 @@ async def test_the_session_s_stream_is_opened_again_where_it_broke() -> None:
     assert len(stage.select("notifications/message")) == 1
 
 
+async def test_the_session_s_stream_is_opened_again_after_an_event_without_data() -> None:
+    first = ScriptedStream()
+    first.write_empty_event("7")
+    first.break_off()
+    async with running_bridge() as stage:
+        stage.service.script("GET", first)
+        await stage.begin_session()
+        await stage.service.wait_until(lambda: len(stage.service.select("GET")) == 2)
+
+        assert [each.headers.get("last-event-id") for each in stage.service.select("GET")] == [None, "7"]
+
+
 async def test_the_session_s_stream_alone_finds_that_the_session_is_lost() -> None:
     stream = ScriptedStream()
     async with running_bridge() as stage:

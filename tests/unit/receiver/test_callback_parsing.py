@@ -82,6 +82,24 @@ def test_members_that_a_later_sender_adds_are_kept_in_the_data_and_else_ignored(
     assert callback.data["mood"] == "good"
 
 
+def test_the_data_of_an_event_of_others_may_have_members_of_the_same_names_and_any_type() -> None:
+    data: dict[str, Any] = {
+        "status": 200,
+        "tool": {"name": "hammer"},
+        "call_id": 7,
+        "correlation_id": ["c1"],
+        "client_session_id": "\ud800",
+        "subscription_id": True,
+        "upstream": "git",
+    }
+    callback = parsed({**EVENT_BODY, "name": "deploy.finished", "data": data})
+
+    assert isinstance(callback, Callback)
+    assert (callback.status, callback.tool, callback.call_id, callback.correlation_id) == (None,) * 4
+    assert (callback.client_session_id, callback.subscription_id, callback.upstream) == (None, "wh_1", "git")
+    assert callback.data == data
+
+
 def test_a_type_marks_a_control_envelope() -> None:
     error = {"code": -32011, "message": "NotFound", "data": {"kind": "event"}}
 

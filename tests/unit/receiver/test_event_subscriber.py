@@ -202,12 +202,14 @@ async def test_a_refresh_that_fails_is_repeated_until_it_succeeds(
     assert len(subscriber.subscriptions()) == 1
 
 
+@pytest.mark.parametrize("message", ["Forbidden: revoked", "Your access was revoked."])
 async def test_a_subscription_that_may_not_be_refreshed_is_given_up(
-    server: EventServer, subscriber: EventSubscriber, clock: ManualClock
+    server: EventServer, subscriber: EventSubscriber, clock: ManualClock, message: str
 ) -> None:
+    """Servers agree on the names of errors and not on their codes, and some send only a code."""
     async with subscriber:
         subscription = await subscriber.subscribe("call.finished")
-        server.failures = [EventRequestError(-32012, "Forbidden: revoked")]
+        server.failures = [EventRequestError(-32012, message)]
         clock.advance(TTL / 2 + 1)
         await server.wait_for("events/subscribe", 2)
         await _let_run()
@@ -252,7 +254,16 @@ async def test_refreshes_with_a_new_secret_that_fail_leave_the_secret_with_which
     assert list(subscriber.registry(subscription.id)) == [newest, granted, first]
 
 
-@pytest.mark.parametrize("failure", [None, EventRequestError(-32011, "NotFound: no such subscription")])
+@pytest.mark.parametrize(
+    "failure",
+    [
+        None,
+        EventRequestError(-32011, "NotFound: no such subscription"),
+        EventRequestError(-32000, "NotFound: no such subscription"),
+        EventRequestError(-32011, "Subscription unknown"),
+        EventRequestError(-32023, "Subscription unknown"),
+    ],
+)
 async def test_an_unsubscribed_subscription_is_forgotten(
     server: EventServer, subscriber: EventSubscriber, failure: EventRequestError | None
 ) -> None:
@@ -365,6 +376,30 @@ async def test_a_terminated_subscription_is_recovered_although_the_first_poll_fa
 
     assert found == ["evt_0"]
     assert subscriber.subscriptions() == []
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        EventRequestError(-32011, "NotFound: There is no event type 'call.finished'.", {"kind": "event"}),
+        EventRequestError(-32012, "Forbidden: revoked"),
+        EventRequestError(-32014, "Unsupported: no poll"),
+        EventRequestError(-32602, "InvalidParams: the arguments do not match the schema"),
+    ],
+)
+async def test_a_subscription_whose_event_type_is_gone_ends_although_it_cannot_be_polled(
+    server: EventServer, subscriber: EventSubscriber, refusal: EventRequestError
+) -> None:
+    """Otherwise its sender would repeat the notice until it gives up, and the handler would run each time."""
+    subscription = await subscriber.subscribe("call.finished")
+    server.failures = [refusal]
+    notice = Terminated(subscription_id=subscription.id, code=refusal.code, message=refusal.message)
+
+    found = [event async for event in subscriber.recover(notice)]
+
+    assert found == []
+    assert subscriber.subscriptions() == []
+    assert not subscriber.registry.is_bound(subscription.id)
 
 
 async def test_a_subscription_that_was_made_again_while_its_end_is_recovered_stays(

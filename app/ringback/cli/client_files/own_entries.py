@@ -64,7 +64,8 @@ def find_own_upstream(settings: Any, *, url: str) -> str | None:
 
 
 def _find_in_command(entry: Mapping[str, Any]) -> str | None:
-    words = [entry["command"], *(each for each in cast("list[Any]", entry.get("args") or []) if isinstance(each, str))]
+    arguments = cast("list[Any]", entry["args"]) if isinstance(entry.get("args"), list) else []
+    words = [entry["command"], *(each for each in arguments if isinstance(each, str))]
     names = [PurePath(word.replace("\\", "/")).name.removesuffix(".exe") for word in words]
     if "ringback" not in names or "mcp" not in words[names.index("ringback") :]:
         return None

@@ -108,10 +108,10 @@ class ServiceEndpoint:
         """The response to a request of the bridge's own, and the session id that came with it."""
         async with self.post(request, headers, query=query) as response, aclosing(response.read_messages()) as received:
             async for each in received:
-                if isinstance(each.message, JSONRPCError):
-                    raise RequestRefused(each.message.error)
-                if isinstance(each.message, JSONRPCResponse):
-                    return each.message, response.session_id
+                if isinstance(each, JSONRPCError):
+                    raise RequestRefused(each.error)
+                if isinstance(each, JSONRPCResponse):
+                    return each, response.session_id
         raise response_ended_early()
 
     @asynccontextmanager

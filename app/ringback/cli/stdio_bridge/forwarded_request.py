@@ -103,9 +103,9 @@ class ForwardedRequest:
             ):
                 self._retries.record_response()
                 async for each in received:
-                    if isinstance(each.message, JSONRPCResponse | JSONRPCError):
-                        return self._read_response(each.message, response.session_id)
-                    await self._forward(each.message)
+                    if isinstance(each, JSONRPCResponse | JSONRPCError):
+                        return self._read_response(each, response.session_id)
+                    await self._forward(each)
             raise response_ended_early()
         finally:
             self.is_sending = False

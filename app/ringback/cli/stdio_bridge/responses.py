@@ -8,7 +8,6 @@ What a failure says about its request:
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, cast
 
@@ -55,28 +54,25 @@ class RequestRefused(Exception):
         self.error = error
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedMessage:
-    message: JSONRPCMessage
-    event_id: str
-
-
 class EndpointResponse:
     """A successful response."""
 
     def __init__(self, response: httpx2.Response) -> None:
         self._response = response
         self.session_id: str | None = response.headers.get(MCP_SESSION_ID_HEADER)
+        self.last_event_id = ""
+        """The id of the latest event, also of one without data; empty before the first."""
 
-    async def read_messages(self) -> AsyncGenerator[ReceivedMessage]:
+    async def read_messages(self) -> AsyncGenerator[JSONRPCMessage]:
         """The messages of the body until it ends; raises `NoResponse` or `RequestRefused`."""
         try:
             if _content_type(self._response) == "text/event-stream":
                 async for event in httpx2.EventSource(self._response, max_event_size=RESPONSE_BYTES_MAX):
+                    self.last_event_id = event.id
                     if event.event == "message" and event.data:
-                        yield ReceivedMessage(_parse_message(event.data), event.id)
+                        yield _parse_message(event.data)
             elif body := await _read_body(self._response):
-                yield ReceivedMessage(_parse_message(body), "")
+                yield _parse_message(body)
         except httpx2.SSEError as error:
             raise RequestRefused(_error(f"The response of Ringback cannot be read: {error}")) from None
         except httpx2.HTTPError as error:

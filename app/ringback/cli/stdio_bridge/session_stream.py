@@ -73,9 +73,11 @@ class SessionStream:
         ):
             self._retries.record_response()
             await self._report_changes()
-            async for each in received:
-                self._last_event_id = each.event_id or self._last_event_id
-                await self._output.forward(each.message, stream=self)
+            try:
+                async for each in received:
+                    await self._output.forward(each, stream=self)
+            finally:
+                self._last_event_id = response.last_event_id or self._last_event_id
 
     async def _report_changes(self) -> None:
         if self._was_open:

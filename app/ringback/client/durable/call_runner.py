@@ -87,6 +87,7 @@ class CallRunner:
             asyncio.create_task(self._target.run_call(self.call)),
             asyncio.create_task(self.call.save_periodically()),
             asyncio.create_task(self.call.renew_lease()),
+            asyncio.create_task(self._release_when_kept()),
         ]
         try:
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -107,6 +108,14 @@ class CallRunner:
                 self.call.started.set()
                 self.call.notify_joins()
                 self._release_if_idle()
+
+    async def _release_when_kept(self) -> None:
+        """Stop following once the target keeps the call, if nothing needs it: its request may have given up before."""
+        with self.call.join() as changes:
+            while not self.call.is_kept:
+                await changes.wait_for_change()
+        self._release_if_idle()
+        await asyncio.Event().wait()  # from now on, the end of its last user releases it
 
     async def _stop_following(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         """Save the newest progress for the next join, which may be elsewhere, and end the lease of this process."""

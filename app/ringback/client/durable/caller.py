@@ -135,10 +135,15 @@ class DurableCaller:
         self._target.check_request(request)
         record, is_new = await self._create_record(request, is_repeatable=idempotency_key is not None)
         with self._runners.use(record) as runner:
-            runner.call.is_first_start = is_new
-            if is_new or await self._may_start(runner):
+            is_starting = runner.is_running and runner.call.record.position is None
+            if not is_starting and (is_new or await self._may_start(runner)):
+                runner.call.is_first_start = is_new
                 runner.call.requires_rejoin = cancel_if_not_resumable
                 await self._start(runner, start_timeout_seconds)
+            elif is_starting:  # by another request of the same key, whose start may be refused
+                await self._wait_for_start(runner, start_timeout_seconds)
+                if runner.failure is not None:
+                    raise runner.failure
         return runner.call.handle
 
     async def _may_start(self, runner: CallRunner) -> bool:
@@ -189,16 +194,7 @@ class DurableCaller:
     async def _start(self, runner: CallRunner, start_timeout_seconds: float) -> None:
         call = runner.call
         runner.ensure_running()
-        try:
-            async with asyncio.timeout(start_timeout_seconds):
-                await call.started.wait()
-        except TimeoutError:
-            if self._target.may_repeat_start and call.record.position is None:
-                raise StartUnknown(
-                    f"The service did not confirm the start within {start_timeout_seconds:g} s. Join the handle: that "
-                    "repeats the start, which runs the tool once.",
-                    call.handle,
-                ) from None
+        await self._wait_for_start(runner, start_timeout_seconds)
         if isinstance(runner.failure, CallNotStarted | NotRejoinable):
             await self._delete_unsent(call)
         if runner.failure is not None:
@@ -209,6 +205,20 @@ class DurableCaller:
             raise NotRejoinable(
                 f"The server does not keep calls of {call.handle.tool!r} for another connection, so the call was cancelled."
             )
+
+    async def _wait_for_start(self, runner: CallRunner, start_timeout_seconds: float) -> None:
+        """Wait until the start has been confirmed or has failed. Raises `StartUnknown`."""
+        call = runner.call
+        try:
+            async with asyncio.timeout(start_timeout_seconds):
+                await call.started.wait()
+        except TimeoutError:
+            if self._target.may_repeat_start and call.record.position is None:
+                raise StartUnknown(
+                    f"The service did not confirm the start within {start_timeout_seconds:g} s. Join the handle: that "
+                    "repeats the start, which runs the tool once.",
+                    call.handle,
+                ) from None
 
     async def _delete_unsent(self, call: LocalCall) -> None:
         """Delete the state of a call that has no effect, unless another process has taken over its start."""

@@ -111,6 +111,12 @@ class LocalCall:
         self._has_unsaved.set()
 
     @property
+    def is_kept(self) -> bool:
+        """Whether the target runs the call to its end, also if no process follows it."""
+        position = self.record.position
+        return position is not None and position.kind not in {"plain", "mrtr"}
+
+    @property
     def has_lease(self) -> bool:
         return self.record.lease_holder == self._holder
 

@@ -80,6 +80,12 @@ def error_code(profile: ErrorProfile, name: EventErrorName) -> int:
     return sep if profile is ErrorProfile.SEP else sketch
 
 
+def read_error_name(code: int, message: str) -> EventErrorName | None:
+    """The name of a server's error: at the beginning of its message, or else by its code in either specification."""
+    named = next((name for name in EventErrorName if message.startswith(name)), None)
+    return named or next((name for name, codes in _CODES.items() if code in codes), None)
+
+
 def to_error_object(error: EventError, profile: ErrorProfile) -> dict[str, Any]:
     """The JSON-RPC error object `{code, message, data?}`."""
     data = {} if error.data is None else {"data": error.data}

@@ -81,6 +81,15 @@ class NodeConnections:
         if not connection.is_closed():
             self._hand_over(connection)
 
+    def drop_idle(self) -> None:
+        """Close the idle connections without a word to the server: a unit of work got no answer on another one.
+
+        The network may have dropped them all, as a router does that loses its state. Each would cost a unit the same timeout,
+        and the one lane for heartbeats would try one after the other until the leases have run out.
+        """
+        while self._idle:
+            self._idle.pop().terminate()
+
     async def close_one(self) -> None:
         """Close a connection that is idle or given back soon, if there is one, so that the server has room for another."""
         connection = self._take_idle() or await self.wait_for_returned()

@@ -77,7 +77,11 @@ class PostgresStore:
             make_room=self._connections.close_one,
         )
         self._runner = UnitRunner(
-            clock=clock, sealer=sealer, notify=self._notifications.publish, random_fraction=random_fraction
+            clock=clock,
+            sealer=sealer,
+            notify=self._notifications.publish,
+            on_silence=self._connections.drop_idle,
+            random_fraction=random_fraction,
         )
         self._availability = Availability(clock)
         self._lanes: _Lanes | None = None

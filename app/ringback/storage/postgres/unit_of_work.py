@@ -58,12 +58,14 @@ class UnitRunner:
         clock: Clock,
         sealer: Sealer,
         notify: Callable[[Iterable[str]], None],
+        on_silence: Callable[[], None],
         random_fraction: Callable[[], float],
     ) -> None:
-        """`random_fraction` is uniform in [0, 1)."""
+        """`on_silence` is called when a unit got no answer in time. `random_fraction` is uniform in [0, 1)."""
         self._clock = clock
         self._sealer = sealer
         self._notify = notify
+        self._on_silence = on_silence
         self._random_fraction = random_fraction
         self._webhook_reader = CachingWebhookReader(sealer, is_shared=True)
 
@@ -118,6 +120,8 @@ class UnitRunner:
         except Exception as error:  # boundary: the error is its caller's  # noqa: BLE001
             unit.error = error
             await _roll_back(connection, error)
+            if isinstance(error.__cause__ or error, TimeoutError):
+                self._on_silence()
 
 
 async def commit_transaction(connection: Connection) -> None:

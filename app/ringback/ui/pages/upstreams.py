@@ -1,6 +1,6 @@
 """The upstreams: the list, the page of one with its tools, and what an operator decides about its calls."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
@@ -29,6 +29,13 @@ _HINTS: Final = (
     ("idempotentHint", "repeatable"),
     ("openWorldHint", "open world"),
 )
+DRIVER_MEANINGS: Final[Mapping[str, str]] = {
+    "task": "the server runs the call as a task, which Ringback polls",
+    "legacy_task": "the server runs the call as a task of protocol 2025-11-25, which Ringback polls",
+    "mrtr": "one request, which Ringback sends again with the answers if the tool asks for input",
+    "stream": "one request, whose response Ringback resumes after a disconnect",
+    "plain": "one request, which cannot be resumed after a disconnect",
+}
 _INTAKES: Final = {
     "pause": (UpstreamIntake.PAUSED, "upstream-paused"),
     "drain": (UpstreamIntake.DRAINING, "upstream-draining"),
@@ -75,6 +82,7 @@ class UpstreamPages:
             title=listed.info.name,
             section="Upstreams",
             listed=listed,
+            driver_meaning=DRIVER_MEANINGS.get(listed.info.driver or ""),
             tools=[describe_tool(tool) for tool in tools[:TOOLS_SHOWN_MAX]],
             tools_count=len(tools),
             tools_problem=tools_problem,

@@ -86,12 +86,15 @@ class CatalogRefresher:
         A legacy upstream needs no stream (`handshake`).
         """
         announces = announces_event_changes(session.profile.capabilities)
+        has_followed = False
         while session.protocol.is_modern and announces:
             async with session.open_listen_stream({LIST_CHANGED_FLAG: True}, client_capabilities={}) as stream:
-                if not (await stream.wait_acknowledged() or {}).get(LIST_CHANGED_FLAG):
+                if (await stream.wait_acknowledged() or {}).get(LIST_CHANGED_FLAG):
+                    has_followed = True
+                    while await stream.next_notification() is not None:
+                        self._cache.handle_change(UpstreamChange(upstream=self._upstream, listing=Listing.EVENTS))
+                elif not has_followed:
                     return
-                while await stream.next_notification() is not None:
-                    self._cache.handle_change(UpstreamChange(upstream=self._upstream, listing=Listing.EVENTS))
             await self._clock.sleep(RELISTEN_SECONDS)
             await self.refresh_listing(
                 Listing.EVENTS, age_seconds_max=RELISTEN_SECONDS

@@ -20,6 +20,7 @@ import httpx2
 
 from ringback.notifier.configured_hosts import LookUp
 from ringback.notifier.http.authorities import USUAL_AUTHORITIES, TrustedAuthorities
+from ringback.protocol.keepalive import keepalive_options
 from ringback.upstreams.dispatch_records import DISPATCH_RECORD, DispatchRecord, recording_slow_wait
 from ringback.upstreams.transports.http_connection import ResponseHead, UpstreamHttpConnection
 
@@ -230,13 +231,5 @@ def set_ascii_encoding(headers: httpx2.Headers, raw: Iterable[tuple[bytes, bytes
 def _enable_keepalive(connected: socket.socket | None) -> None:
     if connected is not None:
         with suppress(OSError):  # the connection is already lost: the request will fail
-            for level, name, value in _keepalive_options():
+            for level, name, value in keepalive_options():
                 connected.setsockopt(level, name, value)
-
-
-def _keepalive_options() -> Iterable[tuple[int, int, int]]:
-    """TCP probes after a minute of silence. Without a read timeout, nothing else detects a lost host."""
-    yield socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
-    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
-        if hasattr(socket, name):
-            yield socket.IPPROTO_TCP, getattr(socket, name), value

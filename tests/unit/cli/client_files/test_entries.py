@@ -97,6 +97,7 @@ def test_a_server_of_a_project_runs_in_its_folder(cwd: str | None, expected: str
         ({"command": "C:\\bin\\ringback.exe", "args": ["mcp"]}, ""),
         ({"command": "ringback", "args": ["serve"]}, None),
         ({"command": "uvx", "args": ["mcp-server-git"]}, None),
+        ({"command": "ringback", "args": True}, None),
         ({"url": "http://localhost:8090/mcp/git?wait=5"}, "git"),
         ({"serverUrl": "http://127.0.0.1:8090/mcp"}, ""),
         ({"url": "http://127.0.0.1:8091/mcp"}, None),

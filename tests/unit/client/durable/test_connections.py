@@ -1,16 +1,19 @@
 """A connection to an MCP server ends with the cancellation of its caller, whatever breaks meanwhile."""
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 
 from ringback.client.durable.direct import connection
 from ringback.client.durable.direct.server import McpServer
 from tests.support.limits import WAIT_SECONDS
+from tests.support.upstreams import ControlledUpstream, serving
 
 SERVER = McpServer(url="http://127.0.0.1:1/mcp")
 
@@ -53,3 +56,13 @@ async def test_a_cancelled_caller_of_a_connection_that_breaks_meanwhile_is_cance
     await asyncio.wait({using}, timeout=WAIT_SECONDS)
 
     assert using.cancelled()
+
+
+async def test_a_connection_notices_that_its_server_s_host_is_lost() -> None:
+    """It has no read timeout, and a plain call sends nothing while its tool runs."""
+    async with serving(ControlledUpstream().app()) as server:
+        transport = connection._make_transport(McpServer(url=server.url), None)  # pyright: ignore[reportPrivateUsage]
+        async with httpx2.AsyncClient(transport=transport) as http, http.stream("GET", server.url) as response:
+            connected = response.extensions["network_stream"].get_extra_info("socket")
+
+            assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

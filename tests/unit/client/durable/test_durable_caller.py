@@ -12,6 +12,7 @@ import respx
 from ringback.client import ConnectionFailed, RingbackClient
 from ringback.client.durable import (
     CallHandle,
+    CallNotStarted,
     DurableCaller,
     McpTarget,
     MemoryRequestState,
@@ -24,6 +25,7 @@ from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.record import Completion, PlainPosition
 from ringback.client.models import Progress
 from ringback.schemas import examples
+from tests.support.engine import wait_until
 from tests.support.limits import WAIT_SECONDS
 
 CALL: dict[str, Any] = examples.WORKING_CALL
@@ -200,6 +202,56 @@ async def test_a_call_whose_start_is_not_confirmed_yet_is_cancelled_at_the_servi
 
         assert await caller.cancel_call_tool(unknown.value.handle)
     assert paths == ["/v1/calls", "/v1/calls", f"/v1/calls/{CALL['id']}/cancel"]
+
+
+async def test_two_requests_of_one_key_at_once_both_learn_that_the_call_was_not_started() -> None:
+    """The second one got the handle of a call whose state the first one then deleted."""
+    both_requested = asyncio.Barrier(2)
+
+    async def refuse(_: httpx.Request) -> httpx.Response:
+        await both_requested.wait()
+        problem = {"type": "/problems/unknown-tool", "title": "Unknown tool", "status": 422, "detail": "No such tool."}
+        return httpx.Response(422, json=problem, headers={"content-type": "application/problem+json"})
+
+    client = RingbackClient("http://ringback.example", transport=httpx.MockTransport(refuse), clock=FastClock())
+    async with asyncio.timeout(WAIT_SECONDS), DurableCaller(client, clock=FastClock()) as caller:
+        requests = [
+            asyncio.create_task(caller.request_call_tool("echo", upstream="demo", idempotency_key="k1"))
+            for _ in range(2)
+        ]
+        await both_requested.wait()
+        outcomes = await asyncio.gather(*requests, return_exceptions=True)
+
+        assert [type(outcome) for outcome in outcomes] == [CallNotStarted, CallNotStarted]
+        assert count_runners(caller) == 0
+        assert await caller.list_calls() == []
+
+
+async def test_a_call_whose_start_is_confirmed_late_is_not_followed_without_a_join() -> None:
+    """Its request has given up: nobody here would read what a follower finds out, for as long as the call runs."""
+    confirmed = asyncio.Event()
+
+    async def confirm_late(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            await confirmed.wait()
+            return STARTED
+        if request.url.path == "/v1/events":
+            await asyncio.Event().wait()
+        return httpx.Response(200, json=CALL)
+
+    client = RingbackClient("http://ringback.example", transport=httpx.MockTransport(confirm_late), clock=FastClock())
+    async with asyncio.timeout(WAIT_SECONDS), DurableCaller(client, clock=FastClock()) as caller:
+
+        async def has_no_runner() -> bool:
+            return count_runners(caller) == 0
+
+        with pytest.raises(StartUnknown):
+            await caller.request_call_tool("echo", upstream="demo", start_timeout_seconds=0.01)
+
+        confirmed.set()
+        await wait_until(has_no_runner)
+
+        assert [each.status for each in await caller.list_calls()] == ["working"]
 
 
 async def test_progress_that_is_none_does_not_end_the_joins_of_other_calls() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from ringback.domain.errors import InvalidRequest, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Principal
 from ringback.storage.open import open_store
 from ringback.storage.postgres import driver
 from ringback.storage.postgres.errors import is_connection_lost, to_caller_error
@@ -227,7 +228,7 @@ async def test_a_node_that_is_cut_off_within_a_message_loses_its_transaction_and
     url: str, admin: "asyncpg.Connection[asyncpg.Record]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by chaos: a proxy kept the session of a dead node, which held its locks for as long as the proxy lived."""
-    monkeypatch.setattr(driver, "TRANSACTION_SECONDS", 1.0)
+    monkeypatch.setitem(driver.connect.__kwdefaults__ or {}, "transaction_seconds", 1.0)
     lock = "SELECT pg_advisory_xact_lock($1)"
     address = database_pool().address
     async with running_tcp_proxy(urlsplit(address.network_url).port or 5432) as proxy:
@@ -245,3 +246,29 @@ async def test_a_node_that_is_cut_off_within_a_message_loses_its_transaction_and
         assert isinstance(error, Exception)
         assert is_connection_lost(error)
         node.terminate()
+
+
+async def append_beside_others(tx: Transaction) -> None:
+    """Long enough that each of them needs a connection of its own."""
+    await append(tx)
+    for _ in range(1000):
+        await tx.pause()
+
+
+async def test_a_network_that_drops_all_connections_costs_one_timeout_and_not_one_for_each(
+    url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A router that lost its state resets nothing: an idle connection looks open until a unit has waited on it in vain."""
+    monkeypatch.setitem(driver.connect.__kwdefaults__ or {}, "answer_timeout_seconds", 1.0)
+    address = database_pool().address
+    async with asyncio.timeout(WAIT_SECONDS), running_tcp_proxy(urlsplit(address.network_url).port or 5432) as proxy:
+        node_url = address.tcp_url(urlsplit(url).path.lstrip("/"), port=proxy.port)
+        async with open_store(node_url, clock=clock, sealer=make_sealer(), exclusive=True) as node:
+            principals = [Principal(f"agent-{number}") for number in range(4)]
+            await asyncio.gather(*(node.write_for(each, append_beside_others) for each in principals))
+            proxy.strand_clients()
+
+            with pytest.raises(StoreUnavailable, match="did not answer in time"):
+                await node.write_heartbeat(append)
+            assert await node.write_heartbeat(append) == len(principals) + 1
+            assert await node.read(read_head) == len(principals) + 1

@@ -24,6 +24,7 @@ from ringback.client.durable.direct.server import McpCommand, McpServer
 from ringback.client.durable.handle import CallHandle
 from ringback.protocol.errors import InvalidUpstreamResponse, RequestNotSent, ResponseLost, UpstreamError
 from ringback.protocol.http_failures import CONNECT_TIMEOUT_SECONDS, WRITE_TIMEOUT_SECONDS
+from ringback.protocol.keepalive import keepalive_options
 from ringback.protocol.legacy_session_transport import LegacySessionTransport
 from ringback.protocol.request_envelope import add_envelope
 from ringback.protocol.resumable_requests import ResumableRequest, resume_options
@@ -102,8 +103,9 @@ async def _open_connection(
 
 
 def _make_transport(server: McpServer, rejoined: LegacySessionId | None) -> LegacySessionTransport:
+    inner = server.transport or httpx2.AsyncHTTPTransport(socket_options=keepalive_options())
     return LegacySessionTransport(
-        ConfiningTransport(server.transport or httpx2.AsyncHTTPTransport(), keeps_inner=server.transport is not None),
+        ConfiningTransport(inner, keeps_inner=server.transport is not None),
         rejoined=None if rejoined is None else rejoined.session_id,
     )
 
@@ -112,10 +114,11 @@ def _make_http_client(
     server: McpServer, transport: httpx2.AsyncBaseTransport, rejoined: LegacySessionId | None
 ) -> httpx2.AsyncClient:
     session = {} if rejoined is None else {SESSION_HEADER: rejoined.session_id}
+    own = {**session, "accept-encoding": "identity"}  # `ConfiningTransport` reads the bytes as they come
     return httpx2.AsyncClient(
         transport=transport,
-        headers={"user-agent": f"ringback-client/{__version__}", **server.headers, **session},
-        # No read timeout, because closing the stream would cancel the tool.
+        headers={"user-agent": f"ringback-client/{__version__}", **server.headers, **own},
+        # No read timeout, because closing the stream would cancel the tool. The transport's probes detect a lost host.
         timeout=httpx2.Timeout(connect=CONNECT_TIMEOUT_SECONDS, write=WRITE_TIMEOUT_SECONDS, read=None, pool=None),
     )
 
@@ -268,15 +271,18 @@ class DirectConnection:
 
     async def find_tool(self, name: str) -> Mapping[str, Any] | None:
         """The tool as the server lists it; None if it lists none of this name."""
-        cursor: str | None = None
+        cursors: set[str] = set()
+        params: dict[str, Any] = {}
         for _ in range(TOOL_PAGES_MAX):
-            page = await self.send_request("tools/list", {} if cursor is None else {"cursor": cursor})
+            page = await self.send_request("tools/list", params)
             for tool in _get_tools(page):
                 if tool.get("name") == name:
                     return tool
             cursor = page.get("nextCursor")
-            if not isinstance(cursor, str):
+            if not isinstance(cursor, str) or cursor in cursors:
                 break
+            cursors.add(cursor)
+            params = {"cursor": cursor}
         return None
 
 

@@ -95,6 +95,6 @@ def _names_unknown_session(request: httpx2.Request, response: httpx2.Response, b
 def _kept_headers(response: httpx2.Response) -> list[tuple[str, str]]:
     return [
         (name, value)
-        for name, value in response.headers.items()
-        if name in {"content-type", "location", SESSION_HEADER}
+        for name, value in response.headers.multi_items()
+        if name in {"content-type", "location", "set-cookie", SESSION_HEADER}
     ]
