@@ -28,7 +28,7 @@ from scripts.simulate_runs.clock import STARTED_AT
 from scripts.simulate_runs.cluster import ConnectionLost
 from scripts.simulate_runs.history import CallObservations, History, ObservedStatus, ProducedEnd, Subject
 from scripts.simulate_runs.loop import SimulationLoop
-from scripts.simulate_runs.node_services import NodeServices
+from scripts.simulate_runs.node import Node
 from scripts.simulate_runs.plan import PUBLISHED_EVENT, Plan, PlannedCall, PlannedWebhook, UpstreamKind
 from scripts.simulate_runs.receivers import SECRET, receiver_url
 from scripts.simulate_runs.requester import (
@@ -73,12 +73,12 @@ class Clients:
             cursor=encode_log_position(LogPosition(0)) if planned.hears_past else None,
         )
 
-        async def register(services: NodeServices) -> str:
+        async def register(node: Node) -> str:
             if planned.hears_published:
-                await services.event_types.declare_event_type(caller, EventTypeDeclaration(name=PUBLISHED_EVENT))
+                await node.services.event_types.declare_event_type(caller, EventTypeDeclaration(name=PUBLISHED_EVENT))
             if planned.is_verified:
-                return (await services.registrations.register_once(caller, registration)).id
-            registered: RegisteredWebhook = await services.registrations.register_named(
+                return (await node.services.registrations.register_once(caller, registration)).id
+            registered: RegisteredWebhook = await node.services.registrations.register_named(
                 caller, planned.name, registration
             )
             return registered.webhook.id
@@ -93,7 +93,7 @@ class Clients:
             await asyncio.sleep(max(0.0, planned.removed_at_seconds - self._loop.time()))
             self._history.removed_webhooks.add(webhook_id)
             try:
-                await self._requester.repeat(lambda services: services.webhooks.remove_webhook(caller, webhook_id))
+                await self._requester.repeat(lambda node: node.services.webhooks.remove_webhook(caller, webhook_id))
             except (Unreachable, NotFound):
                 return
             self._note(f"removed {planned.name}")
@@ -146,7 +146,7 @@ class Clients:
         caller = make_caller(planned.principal)
         if planned.upstream is UpstreamKind.REPORTED:
             report = self._make_report(planned)
-            return lambda services: services.reports.record_report(caller, report)
+            return lambda node: node.services.reports.record_report(caller, report)
         not_before = None
         if planned.start_delay_seconds:
             begins_at = self._loop.time() + planned.start_delay_seconds
@@ -166,10 +166,10 @@ class Clients:
             not_before=not_before,
         )
 
-        async def start_and_wait(services: NodeServices) -> StartedCall:
-            started = await services.calls.start_call(caller, start)
+        async def start_and_wait(node: Node) -> StartedCall:
+            started = await node.services.calls.start_call(caller, start)
             if planned.wait_seconds:
-                await services.calls.wait_for_call(caller, started.call, wait_seconds=planned.wait_seconds)
+                await node.services.calls.wait_for_call(caller, started.call, wait_seconds=planned.wait_seconds)
             return started
 
         return start_and_wait
@@ -199,12 +199,14 @@ class Clients:
         for step in range(planned.progress_steps):
             await asyncio.sleep(planned.work_seconds / (planned.progress_steps + 1))
             progress = self._make_report(planned, progress=step + 1)
-            await self._repeat_quietly(lambda services, report=progress: services.reports.record_report(caller, report))
+            await self._repeat_quietly(
+                lambda node, report=progress: node.services.reports.record_report(caller, report)
+            )
         await asyncio.sleep(planned.work_seconds / (planned.progress_steps + 1))
         seen.reported_end = True
         self._history.ends.append(ProducedEnd(planned.key, "result", reported_text(planned)))
         end = self._make_report(planned, ended=True)
-        await self._repeat_quietly(lambda services: services.reports.record_report(caller, end))
+        await self._repeat_quietly(lambda node: node.services.reports.record_report(caller, end))
 
     async def _repeat_start(self, planned: PlannedCall, seen: CallObservations) -> None:
         for _ in range(planned.repeats):
@@ -225,10 +227,10 @@ class Clients:
         caller = make_caller(planned.principal)
         cancel = planned.cancels_at_once
         await self._repeat_quietly(
-            lambda services: (
-                services.calls.cancel_immediately(caller, call.id)
+            lambda node: (
+                node.services.calls.cancel_immediately(caller, call.id)
                 if cancel
-                else services.calls.cancel_call(caller, call.id)
+                else node.services.calls.cancel_call(caller, call.id)
             )
         )
 
@@ -239,7 +241,7 @@ class Clients:
         while self._loop.time() < give_up_at:
             try:
                 call = await self._requester.send(
-                    lambda services: services.calls.get_call(caller, call_id, wait_seconds=POLL_SECONDS),
+                    lambda node: node.services.calls.get_call(caller, call_id, wait_seconds=POLL_SECONDS),
                     timeout_seconds=POLL_SECONDS + REQUEST_TIMEOUT_SECONDS,
                 )
             except (ConnectionLost, Unavailable):
@@ -269,7 +271,7 @@ class Clients:
         await asyncio.sleep(planned.answer_seconds)
         responses: dict[str, Any] = {key: {"action": "accept", "content": {}} for key in call.input_requests}
         self._note(f"answers {planned.key}: {', '.join(responses)}")
-        await self._repeat_quietly(lambda services: services.input_answers.answer_input(caller, call.id, responses))
+        await self._repeat_quietly(lambda node: node.services.input_answers.answer_input(caller, call.id, responses))
 
     # -- readers --
 
@@ -305,11 +307,11 @@ class Clients:
             return
         token = seen.tokens[-1]
         own, foreign = make_caller(planned.principal), make_caller(f"not-{planned.principal}")
-        resumed = await self._requester.repeat(lambda services: services.resumption.resume_call(own, token))
+        resumed = await self._requester.repeat(lambda node: node.services.call_resumption.resume_call(own, token))
         if resumed.call.id != seen.call_ids[-1] or any(each.call_id != resumed.call.id for each in resumed.events):
             self._history.wide_tokens.append(f"the token of {planned.key} opens {resumed.call.id}")
         with suppress(NotFound):
-            await self._requester.repeat(lambda services: services.resumption.resume_call(foreign, token))
+            await self._requester.repeat(lambda node: node.services.call_resumption.resume_call(foreign, token))
             self._history.wide_tokens.append(f"the token of {planned.key} works for somebody else")
 
     # -- requests --
@@ -328,10 +330,8 @@ class Clients:
         self._history.note(Subject.CLIENT, text)
 
 
-async def _read_log_page(
-    services: NodeServices, *, caller: Caller, cursor: str | None, wait_seconds: float
-) -> EventPage:
-    return await services.events.poll_events(
+async def _read_log_page(node: Node, *, caller: Caller, cursor: str | None, wait_seconds: float) -> EventPage:
+    return await node.services.events.poll_events(
         caller, EventFilter(), cursor=cursor, limit=LOG_PAGE_SIZE, wait_seconds=wait_seconds
     )
 

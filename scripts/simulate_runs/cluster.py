@@ -12,7 +12,6 @@ from scripts.simulate_runs.database import FIRST_SEALING_KEY, SharedDatabase
 from scripts.simulate_runs.history import History, Subject
 from scripts.simulate_runs.loop import SimulationLoop
 from scripts.simulate_runs.node import Node, make_node_clock
-from scripts.simulate_runs.node_services import NodeServices
 from scripts.simulate_runs.node_store import NodeStore, StoreFaults
 from scripts.simulate_runs.plan import Plan, UpstreamKind
 from scripts.simulate_runs.processes import ProcessState, SimulatedProcess, SimulatedTask
@@ -230,7 +229,7 @@ class Cluster:
         return Connection(self._loop, self._chance, world=self._world, on_message=on_message)
 
     async def request(
-        self, work: Callable[[NodeServices], Awaitable[T]], *, timeout_seconds: float, place: int | None = None
+        self, work: Callable[[Node], Awaitable[T]], *, timeout_seconds: float, place: int | None = None
     ) -> T:
         """Let a node carry out a request, as an HTTP server would. Raises `ConnectionLost`."""
         running = self._choose_node(place)
@@ -255,14 +254,14 @@ class Cluster:
     def _begin_request(
         self,
         running: RunningNode,
-        work: Callable[[NodeServices], Awaitable[T]],
+        work: Callable[[Node], Awaitable[T]],
         response: "asyncio.Future[T]",
     ) -> None:
         """In the process of the node."""
 
         async def respond() -> None:
             try:
-                value = await work(running.node.services)
+                value = await work(running.node)
             except Exception as error:  # noqa: BLE001 - boundary: the client gets every error
                 self._answer(response, None, error)
             else:

@@ -6,12 +6,15 @@ from typing import Final
 
 from ringback.admission import AdmissionGate
 from ringback.attended_calls import AttendedCalls
+from ringback.bootstrap.service_parts import ServiceParts
+from ringback.bootstrap.services import build_services
 from ringback.domain.ids import IdGenerator
 from ringback.janitor import Janitor, JanitorConfig, Retention
 from ringback.measurements import Measurements
 from ringback.notifier.catch_up import CatchUps, CatchUpWorker
 from ringback.notifier.dispatcher import Dispatcher, DispatcherConfig
 from ringback.notifier.fan_out import FanOut
+from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.payload import PayloadBuilder
 from ringback.notifier.recorder import Recorder
 from ringback.notifier.resume_tokens import CallResumeTokens
@@ -21,15 +24,25 @@ from ringback.resealing import Resealer
 from ringback.runner.drivers import BoundDriverProvider
 from ringback.runner.leasing import RunnerConfig
 from ringback.runner.runner import Runner
-from ringback.services.lifecycle import Lifecycle
+from ringback.services.calls.resume_recorder import CallResumeRecorder
 from ringback.services.limits.quotas import QuotaEnforcer, Quotas
 from ringback.services.logins.login_waits import LoginWaits
 from ringback.signing.resume_token import ResumeTokenCodec
 from ringback.supervisor import Supervisor, Worker
+from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
 from ringback.upstreams.notification_hub import NotificationHub
 from scripts.simulate_runs.clock import NodeClock
 from scripts.simulate_runs.loop import SimulationLoop
-from scripts.simulate_runs.node_services import POLICY, PUBLIC_URL, NodeParts, NodeServices, build_node_services
+from scripts.simulate_runs.node_services import (
+    NO_CONFIGURATION,
+    NO_LOGINS,
+    NO_TASKS,
+    POLICY,
+    PUBLIC_URL,
+    SERVICES_CONFIG,
+    NamesOfNothing,
+    OpenCatalog,
+)
 from scripts.simulate_runs.node_store import NodeStore
 from scripts.simulate_runs.plan import Plan
 from scripts.simulate_runs.receivers import NodeSender
@@ -94,12 +107,11 @@ class Node:
         self._call_handoff = CallHandoff()
         self._admission = AdmissionGate(cpu_time=clock.monotonic)
         self._quotas = QuotaEnforcer(Quotas(open_calls=plan.open_calls_max), clock=clock)
-        self._lifecycle = Lifecycle()
-        self._login_waits = LoginWaits(recorder=self._recorder, public_url=PUBLIC_URL)
+        self.login_waits = LoginWaits(recorder=self._recorder, public_url=PUBLIC_URL)
         self._stop = asyncio.Event()
         self.dispatcher = self._build_dispatcher()
         self.runner = self._build_runner()
-        self.services = self._build_services()
+        self.services = build_services(self._collect_parts(), SERVICES_CONFIG)
 
     async def run(self) -> None:
         """Run the workers until `request_stop`."""
@@ -107,7 +119,7 @@ class Node:
 
     def request_stop(self) -> None:
         """A graceful shutdown: nothing new begins, and what runs may end for `DRAIN_SECONDS`."""
-        self._lifecycle.begin_shutdown()
+        self.services.lifecycle.begin_shutdown()
         self._stop.set()
 
     def count_permits(self) -> int:
@@ -141,7 +153,7 @@ class Node:
             notification_hub=NotificationHub(),
             call_handoff=self._call_handoff,
             admission=self._admission,
-            login_waits=self._login_waits,
+            login_waits=self.login_waits,
             config=RunnerConfig(owner=self.owner, poll_seconds=POLL_SECONDS, drain_seconds=DRAIN_SECONDS),
         )
 
@@ -183,23 +195,28 @@ class Node:
             config=JanitorConfig(retention=RETENTION, interval_seconds=JANITOR_SECONDS),
         )
 
-    def _build_services(self) -> NodeServices:
-        return build_node_services(
-            NodeParts(
-                store=self.store,
-                clock=self._clock,
-                ids=self._ids,
-                sender=self._sender,
-                recorder=self._recorder,
-                catch_ups=self._catch_ups,
-                attended_calls=self._attended_calls,
-                tokens=self._tokens,
-                call_handoff=self._call_handoff,
-                admission=self._admission,
-                quotas=self._quotas,
-                lifecycle=self._lifecycle,
-                login_waits=self._login_waits,
-            )
+    def _collect_parts(self) -> ServiceParts:
+        return ServiceParts(
+            store=self.store,
+            clock=self._clock,
+            ids=self._ids,
+            recorder=self._recorder,
+            catch_ups=self._catch_ups,
+            attended_calls=self._attended_calls,
+            measurements=self._measurements,
+            resume_tokens=self._tokens,
+            call_resumes=CallResumeRecorder(store=self.store, clock=self._clock),
+            call_handoff=self._call_handoff,
+            admission=self._admission,
+            quotas=self._quotas,
+            target_guard=TargetGuard(POLICY, resolver=NamesOfNothing()),
+            requester=self._sender,
+            tool_catalog=OpenCatalog(),
+            event_catalog=UpstreamEventCatalog({}),
+            task_lookup=NO_TASKS,
+            configuration=NO_CONFIGURATION,
+            login_flow=NO_LOGINS,
+            login_waits=self.login_waits,
         )
 
 

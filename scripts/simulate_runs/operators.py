@@ -17,7 +17,7 @@ from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.services.logins.login_waits import write_for_owner
 from scripts.simulate_runs.history import History, ObservedAction, Subject
 from scripts.simulate_runs.loop import SimulationLoop
-from scripts.simulate_runs.node_services import NodeServices
+from scripts.simulate_runs.node import Node
 from scripts.simulate_runs.plan import ActionKind, Plan, PlannedAction, PlannedLogin, UpstreamKind
 from scripts.simulate_runs.receivers import ROTATED_SECRET
 from scripts.simulate_runs.requester import RETRY_SECONDS, Requester, Unreachable, make_caller
@@ -67,7 +67,7 @@ class Operators:
         caller = make_caller("operator")
         self._note(f"resumes {upstream}")
         await self._requester.repeat(
-            lambda services: services.upstream_controls.set_intake(caller, upstream, UpstreamIntake.OPEN)
+            lambda node: node.services.upstream_controls.set_intake(caller, upstream, UpstreamIntake.OPEN)
         )
 
     async def _request(self, action: ObservedAction) -> None:
@@ -89,7 +89,7 @@ class Operators:
         intake = UpstreamIntake.PAUSED if planned.kind is ActionKind.PAUSE else UpstreamIntake.DRAINING
         caller = make_caller("operator")
         await self._requester.repeat(
-            lambda services: services.upstream_controls.set_intake(caller, planned.upstream, intake)
+            lambda node: node.services.upstream_controls.set_intake(caller, planned.upstream, intake)
         )
 
     async def _cancel_session(self, planned: PlannedAction, caller: Caller) -> None:
@@ -100,7 +100,7 @@ class Operators:
         while True:
             try:
                 await self._requester.repeat(
-                    lambda services: services.bulk_cancellations.cancel_calls(caller, where, dry_run=False)
+                    lambda node: node.services.bulk_cancellations.cancel_calls(caller, where, dry_run=False)
                 )
             except QuotaExceeded:  # an earlier try still runs on this node
                 await asyncio.sleep(RETRY_SECONDS)
@@ -112,7 +112,7 @@ class Operators:
         while True:
             try:
                 redelivery = await self._requester.repeat(
-                    lambda services: services.bulk_redeliveries.redeliver(caller, where, position=None, dry_run=False)
+                    lambda node: node.services.bulk_redeliveries.redeliver(caller, where, position=None, dry_run=False)
                 )
             except QuotaExceeded:
                 await asyncio.sleep(RETRY_SECONDS)
@@ -126,7 +126,7 @@ class Operators:
             raise NotFound("The webhook is not registered yet.")
         action.target_id = webhook_id
         await self._requester.repeat(
-            lambda services: services.webhooks.rotate_secret(
+            lambda node: node.services.webhooks.rotate_secret(
                 caller, webhook_id, secret=ROTATED_SECRET, overlap_seconds=OVERLAP_SECONDS
             )
         )
@@ -136,12 +136,12 @@ class Operators:
         if planned.kind is ActionKind.ERASE_CALL and not seen.call_ids:
             raise NotFound("The call has not been acknowledged yet.")
 
-        async def erase(services: NodeServices) -> Erasure:
+        async def erase(node: Node) -> Erasure:
             if planned.kind is ActionKind.ERASE_CALL:
-                return await services.erasures.erase_call(caller, seen.call_ids[0], cancel=True)
+                return await node.services.erasures.erase_call(caller, seen.call_ids[0], cancel=True)
             if planned.kind is ActionKind.ERASE_SESSION:
-                return await services.erasures.erase_session(caller, planned.session, cancel=True)
-            return await services.erasures.erase_principal(make_caller("operator"), planned.principal, cancel=True)
+                return await node.services.erasures.erase_session(caller, planned.session, cancel=True)
+            return await node.services.erasures.erase_principal(make_caller("operator"), planned.principal, cancel=True)
 
         action.target_id = (await self._requester.repeat(erase)).id
 
@@ -165,14 +165,14 @@ class Operators:
         for owner in dict.fromkeys(owners):
             self._note(f"signs in to {login.upstream} for {owner or 'all'} ({make_token(number)})")
             await self._requester.repeat(
-                lambda services, owner=owner: _save_login(services, login.upstream, owner, number=number)
+                lambda node, owner=owner: _save_login(node, login.upstream, owner, number=number)
             )
 
     def _note(self, text: str) -> None:
         self._history.note(Subject.CLIENT, text)
 
 
-async def _save_login(services: NodeServices, upstream: str, owner: Principal, *, number: int) -> None:
+async def _save_login(node: Node, upstream: str, owner: Principal, *, number: int) -> None:
     """What `UpstreamLogins` does at the end of a login. A login is completed once, so a late repetition changes nothing."""
 
     async def save(tx: Transaction) -> None:
@@ -197,9 +197,9 @@ async def _save_login(services: NodeServices, upstream: str, owner: Principal, *
         expected = None if stored is None else stored.version
         if not await tx.upstream_tokens.save(tokens, expected_version=expected):
             raise AssertionError("The tokens changed within a transaction that has locked them.")
-        await services.login_waits.resume_calls(tx, tokens)
+        await node.login_waits.resume_calls(tx, tokens)
 
-    await write_for_owner(services.store, owner, save)
+    await write_for_owner(node.store, owner, save)
 
 
 def make_token(number: int) -> str:

@@ -8,7 +8,7 @@ from ringback.domain.principal import ALL_SCOPES
 from ringback.services.events.event_publishing import PublishedEvent, PublishedResult
 from scripts.simulate_runs.history import AcknowledgedEvent, History, Subject
 from scripts.simulate_runs.loop import SimulationLoop
-from scripts.simulate_runs.node_services import NodeServices
+from scripts.simulate_runs.node import Node
 from scripts.simulate_runs.plan import PUBLISHED_EVENT, Plan, PlannedPublisher
 from scripts.simulate_runs.requester import RETRY_SECONDS, Requester, Unreachable
 
@@ -53,9 +53,9 @@ class Publishers:
         """Publish until a response arrives. The id makes that safe: the response of an earlier try may have been lost."""
         event = PublishedEvent(name=PUBLISHED_EVENT, id=f"{planned.name}-{number}", data={"number": number})
 
-        async def publish(services: NodeServices) -> PublishedResult:
-            caller = await services.api_keys.authenticate_key(text)
-            return (await services.event_publishing.publish_events(caller, [event]))[0]
+        async def publish(node: Node) -> PublishedResult:
+            caller = await node.services.api_keys.authenticate_key(text)
+            return (await node.services.event_publishing.publish_events(caller, [event]))[0]
 
         while True:
             try:
@@ -74,8 +74,8 @@ class Publishers:
     async def _create_key(self, planned: PlannedPublisher) -> tuple[str, str]:
         """A lost response leaves a key that nobody has."""
 
-        async def create(services: NodeServices) -> tuple[str, str]:
-            key, text = await services.api_keys.create_key(
+        async def create(node: Node) -> tuple[str, str]:
+            key, text = await node.services.api_keys.create_key(
                 planned.principal, name=planned.name, scopes=ALL_SCOPES, upstreams=None
             )
             return key.id, text
@@ -85,8 +85,8 @@ class Publishers:
     async def _rotate_key(self, planned: PlannedPublisher, key_id: str, text: str) -> tuple[str, str]:
         """Rotate the key, and look at both until the overlap has ended."""
 
-        async def rotate(services: NodeServices) -> tuple[str, str]:
-            rotated = await services.api_keys.rotate_key(key_id, overlap_seconds=OVERLAP_SECONDS)
+        async def rotate(node: Node) -> tuple[str, str]:
+            rotated = await node.services.api_keys.rotate_key(key_id, overlap_seconds=OVERLAP_SECONDS)
             return rotated.key.id, rotated.text
 
         requested_at = self._loop.time()
@@ -109,7 +109,7 @@ class Publishers:
 
     async def _revoke_key(self, planned: PlannedPublisher, key_id: str, text: str) -> None:
         try:
-            await self._requester.repeat(lambda services: services.api_keys.revoke_key(key_id))
+            await self._requester.repeat(lambda node: node.services.api_keys.revoke_key(key_id))
         except NotFound:
             self._note(f"an earlier try has revoked {key_id}")
         await self._expect_refusal(planned, key_id, text, "revoked")
@@ -120,7 +120,7 @@ class Publishers:
 
     async def _is_accepted(self, text: str) -> bool:
         try:
-            await self._requester.repeat(lambda services: services.api_keys.authenticate_key(text))
+            await self._requester.repeat(lambda node: node.services.api_keys.authenticate_key(text))
         except Unauthenticated:
             return False
         return True

@@ -16,7 +16,7 @@ from ringback.services.events.log_tails import REREAD_SECONDS
 from scripts.simulate_runs.cluster import Connection, ConnectionLost
 from scripts.simulate_runs.history import History, ObservedReads, Subject
 from scripts.simulate_runs.loop import SimulationLoop
-from scripts.simulate_runs.node_services import NodeServices
+from scripts.simulate_runs.node import Node
 from scripts.simulate_runs.plan import PUBLISHED_EVENT, PlannedReader, ReaderKind
 from scripts.simulate_runs.requester import (
     REQUEST_TIMEOUT_SECONDS,
@@ -163,14 +163,14 @@ class _StreamClient:
         self._cursor = page.cursor
 
 
-async def _poll_page(services: NodeServices, *, caller: Caller, cursor: str, wait_seconds: float) -> EventPage:
+async def _poll_page(node: Node, *, caller: Caller, cursor: str, wait_seconds: float) -> EventPage:
     request = EventRequest(event_filter=EventFilter(name=PUBLISHED_EVENT), cursor=cursor)
-    return await services.event_polls.poll_events(caller, request, limit=PAGE_SIZE, wait_seconds=wait_seconds)
+    return await node.services.event_polls.poll_events(caller, request, limit=PAGE_SIZE, wait_seconds=wait_seconds)
 
 
-async def _send_stream(services: NodeServices, *, caller: Caller, cursor: str | None, connection: Connection) -> None:
+async def _send_stream(node: Node, *, caller: Caller, cursor: str | None, connection: Connection) -> None:
     """In the process of the node, which notices a closed connection when it sends."""
-    async with aclosing(services.event_streams.follow_log(caller, EventFilter(), cursor=cursor)) as pages:
+    async with aclosing(node.services.event_streams.follow_log(caller, EventFilter(), cursor=cursor)) as pages:
         async for page in pages:
             if not connection.is_open:
                 return

@@ -7,10 +7,10 @@ from typing import Any, Final, TypeVar
 from ringback.domain.errors import Unavailable
 from ringback.domain.principal import ALL_SCOPES, Caller, Principal
 from scripts.simulate_runs.cluster import Cluster, Connection, ConnectionLost
-from scripts.simulate_runs.node_services import NodeServices
+from scripts.simulate_runs.node import Node
 
 T = TypeVar("T")
-Request = Callable[[NodeServices], Awaitable[T]]
+Request = Callable[[Node], Awaitable[T]]
 
 RETRY_SECONDS: Final = 2.0
 """The pause of a client after a failure that it may repeat."""

@@ -54,7 +54,7 @@ class Subscribers:
     async def _send(self, planned: PlannedWebhook) -> SubscriptionGrant:
         request = self._make_request(planned)
         caller = make_caller(planned.principal)
-        return await self._requester.repeat(lambda services: services.event_subscriptions.subscribe(caller, request))
+        return await self._requester.repeat(lambda node: node.services.event_subscriptions.subscribe(caller, request))
 
     def _make_request(self, planned: PlannedWebhook) -> SubscriptionRequest:
         arguments = {} if planned.upstream is None else {"upstream": str(planned.upstream)}
@@ -90,7 +90,7 @@ class Subscribers:
         self._note(f"unsubscribes {planned.name}")
         for _ in range(REFUSALS_MAX):
             try:
-                await self._requester.repeat(lambda services: services.event_subscriptions.unsubscribe(caller, key))
+                await self._requester.repeat(lambda node: node.services.event_subscriptions.unsubscribe(caller, key))
             except (EventError, Unreachable) as error:
                 self._note(f"the end of {planned.name} is refused: {error}")
                 await asyncio.sleep(RETRY_SECONDS)

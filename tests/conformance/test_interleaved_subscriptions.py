@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.api.context import Services
 from ringback.domain.call import Call
 from ringback.domain.call_outcome import completion_from_result
 from ringback.domain.cursor import LogPosition, encode_log_position
@@ -29,6 +28,7 @@ from ringback.services.calls.reports import CallReport
 from ringback.services.events.event_polls import EventRequest, read_log_start
 from ringback.services.events.event_publishing import PublishedEvent
 from ringback.services.events.event_types import EventTypeDeclaration
+from ringback.services.services import Services
 from ringback.services.webhooks.subscription_ends import (
     ABANDONED_SECONDS,
     KEY_ENDED,

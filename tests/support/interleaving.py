@@ -12,11 +12,11 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ringback.api.context import Services
 from ringback.bootstrap import Environment, open_application
 from ringback.domain.clock import Clock
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
+from ringback.services.services import Services
 from ringback.settings import Settings
 from ringback.signing.sealing import KEY_BYTES, generate_key_ring_entry
 from tests.support.databases import TEST_DATABASES, StoreKind, database_url, query_rows

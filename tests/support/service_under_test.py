@@ -9,7 +9,6 @@ from typing import Any, Final
 import httpx
 from fastapi import FastAPI
 
-from ringback.api.app import Services
 from ringback.domain import inputs
 from ringback.domain.call import MRTR_DRIVER, Call, CallPhase, Handle, Progress, enter_phase
 from ringback.domain.call_outcome import CallCompletion, completion_from_result
@@ -28,6 +27,7 @@ from ringback.measurements import Measurements
 from ringback.notifier.catch_up import CatchUps
 from ringback.notifier.recorder import Recorder
 from ringback.services.limits.quotas import QuotaEnforcer
+from ringback.services.services import Services
 from tests.support.clock import OffsetClock
 from tests.support.databases import count_rows
 from tests.support.declared_headers import require_declared_headers

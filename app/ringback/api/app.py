@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from ringback import __version__
 from ringback.api import openapi_webhooks
-from ringback.api.context import ApiConfig, Services
+from ringback.api.context import ApiConfig
 from ringback.api.cors import McpCorsMiddleware
 from ringback.api.forwarded_clients import ForwardedClientMiddleware
 from ringback.api.http_spans import HttpSpanMiddleware
@@ -52,9 +52,10 @@ from ringback.api.routes import (
     webhooks,
 )
 from ringback.schemas.schema_examples import EXAMPLES_BY_SCHEMA
+from ringback.services.services import Services
 from ringback.telemetry.spans import Tracer
 
-__all__ = ["ApiConfig", "Services", "create_app", "create_documented_app", "create_operations_app"]
+__all__ = ["ApiConfig", "create_app", "create_documented_app", "create_operations_app"]
 
 CORS_MAX_AGE_SECONDS: Final = 600
 """How long a browser may cache a preflight: the smallest maximum of the common browsers."""

@@ -8,13 +8,14 @@ from fastapi import Depends, Request, Response, Security
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from ringback.api.context import Services, get_config
+from ringback.api.context import get_config
 from ringback.api.http_errors import MalformedJson, UnsupportedMediaType
 from ringback.api.strict_queries import find_query_rules, require_strict_query, require_utf8_url
 from ringback.domain import jsontext
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import Caller
 from ringback.domain.protected_resource import REST_RESOURCE, parse_bearer_token
+from ringback.services.services import Services
 
 _BEARER: Final = HTTPBearer(
     scheme_name="apiKey",

@@ -30,7 +30,7 @@ from ringback.api.browser_forms import (
     is_own_form,
     read_form_fields,
 )
-from ringback.api.context import ApiConfig, Services
+from ringback.api.context import ApiConfig
 from ringback.api.http_errors import OriginNotAllowed, UnknownPath
 from ringback.api.login_cookies import LoginCookies
 from ringback.api.problems import problem_response, status_for
@@ -50,6 +50,7 @@ from ringback.domain.protected_resource import REST_RESOURCE
 from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.protocol.upstream_logins import UPSTREAM_NAME_PATTERN, login_command
 from ringback.services.logins.upstream_logins import StartedLogin
+from ringback.services.services import Services
 
 METADATA_MAX_AGE_SECONDS: Final = 3600
 """How long authorization servers may cache the document. It changes only with the settings."""

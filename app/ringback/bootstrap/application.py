@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fastapi import FastAPI
 
-from ringback.api.app import ApiConfig, Services, create_app, create_operations_app
+from ringback.api.app import ApiConfig, create_app, create_operations_app
 from ringback.bootstrap.components import Components, open_components
 from ringback.bootstrap.configuration import names_itself_in_callbacks, require_callback_url, require_complete_roles
 from ringback.bootstrap.entrypoints import (
@@ -20,18 +20,21 @@ from ringback.bootstrap.entrypoints import (
     open_mcp_server,
 )
 from ringback.bootstrap.environment import Environment, ReadConfigs
-from ringback.bootstrap.policies import build_retention
+from ringback.bootstrap.policies import build_retention, build_services_config
+from ringback.bootstrap.service_parts import ServiceParts
 from ringback.bootstrap.services import build_services
 from ringback.bootstrap.workers import build_workers
-from ringback.domain.errors import StoreUnavailable
+from ringback.domain.errors import InvalidCallbackUrl, StoreUnavailable
 from ringback.domain.ports import Store
 from ringback.domain.roles import Role
 from ringback.identity.issuer_sign_in import IssuerSignIn
 from ringback.janitor import hand_back_leases
 from ringback.mcp_server.server import McpServer
 from ringback.notifier.recorder import Recorder
+from ringback.runner.task_lookup import UpstreamTaskLookup
 from ringback.services.lifecycle import Lifecycle
-from ringback.settings import Settings
+from ringback.services.services import Services
+from ringback.settings import Settings, SettingsError
 from ringback.supervisor import Supervisor
 from ringback.upstreams.registry import UpstreamEntry
 
@@ -85,7 +88,7 @@ async def open_application(
         workers = build_workers(components, settings, retention)
         clock = components.environment.clock
         supervisor = Supervisor([each for of_role in workers.values() for each in of_role], clock=clock)
-        services = build_services(components, settings)
+        services = _build_services(components, settings)
         await _resume_waiting_calls(services)
         async with (
             _handing_back_leases(components),
@@ -110,6 +113,38 @@ def _check_settings(settings: Settings) -> None:
     require_callback_url(settings)
     if names_itself_in_callbacks(settings):
         log.warning("service.public_url_missing", extra={"callbacks_name": settings.base_url})
+
+
+def _build_services(components: Components, settings: Settings) -> Services:
+    try:
+        return build_services(_collect_parts(components), build_services_config(settings))
+    except InvalidCallbackUrl as problem:
+        raise SettingsError(f"RINGBACK_CALLBACK_ALLOWLIST: {problem}") from None
+
+
+def _collect_parts(components: Components) -> ServiceParts:
+    return ServiceParts(
+        store=components.store,
+        clock=components.environment.clock,
+        ids=components.ids,
+        recorder=components.recorder,
+        catch_ups=components.catch_ups,
+        attended_calls=components.attended_calls,
+        measurements=components.measurements,
+        resume_tokens=components.resume_tokens,
+        call_resumes=components.call_resumes,
+        call_handoff=components.call_handoff,
+        admission=components.admission,
+        quotas=components.quotas,
+        target_guard=components.target_guard,
+        requester=components.sender,
+        tool_catalog=components.upstreams.tool_catalog,
+        event_catalog=components.upstreams.event_catalog,
+        task_lookup=UpstreamTaskLookup(components.upstreams.connections),
+        configuration=components.configuration,
+        login_flow=components.login_flow,
+        login_waits=components.login_waits,
+    )
 
 
 def _build_api(

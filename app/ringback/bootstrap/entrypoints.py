@@ -6,7 +6,7 @@ from functools import partial
 
 from starlette.routing import BaseRoute
 
-from ringback.api.app import ApiConfig, Services
+from ringback.api.app import ApiConfig
 from ringback.api.login_pages import LoginPageConfig
 from ringback.bootstrap.components import Components
 from ringback.bootstrap.configuration import build_protected_resource, build_target_policy
@@ -28,10 +28,10 @@ from ringback.notifier.configured_hosts import ConfiguredHosts
 from ringback.notifier.http.guard import find_target_error
 from ringback.services.events.change_demands import ChangeDemands
 from ringback.services.events.event_lookups import EventLookups
-from ringback.services.events.event_polls import EventPolls
 from ringback.services.logins.login_states import LoginStates
 from ringback.services.mcp_sessions import McpSessions
 from ringback.services.node_signals import NodeSignals
+from ringback.services.services import Services
 from ringback.services.upstreams.tool_aliases import ToolAliases
 from ringback.settings import Settings
 from ringback.supervisor import Supervisor, Worker
@@ -111,7 +111,7 @@ def _build_gateway(
             store=components.store, clock=components.environment.clock, catalog=components.upstreams.tool_catalog
         ),
         event_lookups=EventLookups(store=components.store),
-        event_polls=_build_event_polls(components, services, settings),
+        event_polls=services.event_polls,
         event_streams=services.event_streams,
         event_types=services.event_types,
         event_subscriptions=services.event_subscriptions,
@@ -137,15 +137,6 @@ def _build_gateway(
         ids=components.ids,
         clock=components.environment.clock,
         background_tasks=background_tasks,
-    )
-
-
-def _build_event_polls(components: Components, services: Services, settings: Settings) -> EventPolls:
-    return EventPolls(
-        store=components.store,
-        clock=components.environment.clock,
-        lifecycle=services.lifecycle,
-        wait_seconds_max=settings.wait_seconds_max,
     )
 
 

@@ -1,10 +1,14 @@
 """Converts the settings to the limits and policies that components of the service take."""
 
+from ringback.bootstrap.service_parts import ServicesConfig
+from ringback.domain.webhook import MessageIds
 from ringback.identity.access_tokens import AccessTokenPolicy
 from ringback.janitor import Retention
+from ringback.keyring import load_signing_keys
 from ringback.mcp_server.gateway import GatewayConfig
 from ringback.protocol.mcp_events.grants import TtlPolicy
 from ringback.services.limits.quotas import Quotas
+from ringback.services.webhooks.verification import VerificationPolicy
 from ringback.settings import Settings, SettingsError
 
 
@@ -42,6 +46,19 @@ def build_ttl_policy(settings: Settings) -> TtlPolicy:
         raise SettingsError(
             "RINGBACK_SUBSCRIPTION_TTL_SECONDS must lie between RINGBACK_SUBSCRIPTION_TTL_SECONDS_MIN and _MAX."
         ) from None
+
+
+def build_services_config(settings: Settings) -> ServicesConfig:
+    return ServicesConfig(
+        public_url=settings.base_url,
+        wait_seconds_max=settings.wait_seconds_max,
+        verification=VerificationPolicy(mode=settings.verify_callbacks, allowlist=settings.callback_allowlist),
+        ttl_policy=build_ttl_policy(settings),
+        message_ids=MessageIds(settings.subscription_message_ids),
+        signing_keys=load_signing_keys(settings),
+        login_redirect_urls=settings.login_redirect_urls,
+        has_dashboard=settings.ui,
+    )
 
 
 def build_token_policy(settings: Settings) -> AccessTokenPolicy:

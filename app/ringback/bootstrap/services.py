@@ -1,15 +1,10 @@
-"""Builds the use cases."""
+"""Builds the use cases from their parts: those of a service, or those of a test or a simulation, which has fakes of some."""
 
-from ringback.api.app import Services
-from ringback.bootstrap.components import Components
-from ringback.bootstrap.configuration import build_target_policy
-from ringback.bootstrap.policies import build_ttl_policy
-from ringback.domain.errors import InvalidCallbackUrl
-from ringback.domain.webhook import MessageIds
-from ringback.keyring import load_signing_keys
+from dataclasses import dataclass
+
+from ringback.bootstrap.service_parts import ServiceParts, ServicesConfig
 from ringback.notifier.challenge_sender import ChallengeSender
 from ringback.notifier.requested_deliveries import RequestedDeliveries
-from ringback.runner.task_lookup import UpstreamTaskLookup
 from ringback.services.access.api_keys import ApiKeys
 from ringback.services.access.operators import Operators
 from ringback.services.access.portal_links import PortalLinks
@@ -28,6 +23,7 @@ from ringback.services.deliveries.bulk_redelivery import BulkRedeliveries
 from ringback.services.deliveries.deliveries import Deliveries
 from ringback.services.deliveries.replays import DeliveryReplays
 from ringback.services.erasures import Erasures
+from ringback.services.events.event_polls import EventPolls
 from ringback.services.events.event_publishing import EventPublishing
 from ringback.services.events.event_streams import EventStreams
 from ringback.services.events.event_types import EventTypes
@@ -40,306 +36,245 @@ from ringback.services.live import LiveLists
 from ringback.services.logins.login_tokens import LoginRevocations
 from ringback.services.logins.upstream_logins import LoginConfig, UpstreamLogins
 from ringback.services.lookups import Lookups
+from ringback.services.services import Services
 from ringback.services.upstreams.upstream_controls import UpstreamControls
 from ringback.services.upstreams.upstream_reloads import UpstreamReloads
 from ringback.services.webhooks.attempt_scheduling import AttemptScheduler
 from ringback.services.webhooks.callback_proofs import CallbackProofs
 from ringback.services.webhooks.event_subscriptions import EventSubscriptions
 from ringback.services.webhooks.registrations import WebhookRegistrations
-from ringback.services.webhooks.verification import VerificationPolicy, WebhookVerification
+from ringback.services.webhooks.verification import WebhookVerification
 from ringback.services.webhooks.webhooks import Webhooks
-from ringback.settings import Settings, SettingsError
 from ringback.ui.redirects import PORTAL_PATH
 from ringback.upstreams.catalog.payload_schemas import JsonPayloadSchemas
 from ringback.upstreams.catalog.requested_schemas import RequestedSchemas
 
 
-def _build_verification(components: Components, settings: Settings, lifecycle: Lifecycle) -> WebhookVerification:
-    try:
-        return WebhookVerification(
-            store=components.store,
-            clock=components.environment.clock,
-            lifecycle=lifecycle,
-            targets=build_target_policy(settings),
-            policy=VerificationPolicy(mode=settings.verify_callbacks, allowlist=settings.callback_allowlist),
-        )
-    except InvalidCallbackUrl as problem:
-        raise SettingsError(f"RINGBACK_CALLBACK_ALLOWLIST: {problem}") from None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SharedServices:
+    """What several use cases build on."""
+
+    lifecycle: Lifecycle
+    payload_schemas: JsonPayloadSchemas
+    requested_deliveries: RequestedDeliveries
+    attempts: AttemptScheduler
+    verification: WebhookVerification
+    upstream_controls: UpstreamControls
+    event_types: EventTypes
 
 
-def _build_registrations(
-    components: Components,
-    lifecycle: Lifecycle,
-    verification: WebhookVerification,
-    attempts: AttemptScheduler,
-    event_types: EventTypes,
-) -> WebhookRegistrations:
-    return WebhookRegistrations(
-        store=components.store,
-        clock=components.environment.clock,
-        ids=components.ids,
-        recorder=components.recorder,
-        catch_ups=components.catch_ups,
-        guard=components.target_guard,
-        quotas=components.quotas,
-        lifecycle=lifecycle,
-        verification=verification,
-        attempts=attempts,
-        catalog=components.upstreams.tool_catalog,
-        event_types=event_types,
-    )
-
-
-def _build_webhooks(
-    components: Components,
-    lifecycle: Lifecycle,
-    verification: WebhookVerification,
-    attempts: AttemptScheduler,
-    event_types: EventTypes,
-) -> Webhooks:
-    return Webhooks(
-        store=components.store,
-        ids=components.ids,
-        recorder=components.recorder,
-        requested_deliveries=RequestedDeliveries(ids=components.ids),
-        attempts=attempts,
-        guard=components.target_guard,
-        quotas=components.quotas,
-        lifecycle=lifecycle,
-        verification=verification,
-        catalog=components.upstreams.tool_catalog,
-        event_types=event_types,
-    )
-
-
-def _build_event_subscriptions(
-    components: Components,
-    settings: Settings,
-    lifecycle: Lifecycle,
-    verification: WebhookVerification,
-    attempts: AttemptScheduler,
-    event_types: EventTypes,
-) -> EventSubscriptions:
-    targets = build_target_policy(settings)
-    sender = ChallengeSender(
-        clock=components.environment.clock,
-        ids=components.ids,
-        requester=components.sender,
-        policy=targets,
-        signing_keys=load_signing_keys(settings),
-    )
-    return EventSubscriptions(
-        store=components.store,
-        clock=components.environment.clock,
-        catch_ups=components.catch_ups,
-        verification=verification,
-        proofs=CallbackProofs(
-            store=components.store, ids=components.ids, sender=sender, verification=verification, targets=targets
+def build_services(parts: ServiceParts, config: ServicesConfig) -> Services:
+    """All use cases of one service. Raises `InvalidCallbackUrl` if `config` has an invalid allowlist."""
+    shared = _build_shared(parts, config)
+    store, clock, ids, recorder, quotas = parts.store, parts.clock, parts.ids, parts.recorder, parts.quotas
+    lifecycle, attempts, requested = shared.lifecycle, shared.attempts, shared.requested_deliveries
+    wait_seconds_max = config.wait_seconds_max
+    registrations = _build_registrations(parts, shared)
+    new_calls = NewCallWriter(ids=ids, tokens=parts.resume_tokens, registrations=registrations)
+    return Services(
+        body_admission=BodyAdmission(clock=clock),
+        calls=_build_calls(parts, config, shared, new_calls),
+        bulk_cancellations=BulkCancellations(store=store, recorder=recorder, quotas=quotas),
+        input_answers=InputAnswers(store, recorder, RequestedSchemas()),
+        task_adoption=TaskAdoption(
+            store=store, tasks=parts.task_lookup, new_calls=new_calls, quotas=quotas, lifecycle=lifecycle
         ),
-        attempts=attempts,
-        quotas=components.quotas,
+        reports=CallReports(store=store, recorder=recorder, new_calls=new_calls, quotas=quotas, lifecycle=lifecycle),
+        registrations=registrations,
+        webhooks=_build_webhooks(parts, shared),
+        events=Events(store=store, clock=clock, lifecycle=lifecycle, wait_seconds_max=wait_seconds_max),
+        event_polls=EventPolls(store=store, clock=clock, lifecycle=lifecycle, wait_seconds_max=wait_seconds_max),
+        event_streams=EventStreams(store=store, clock=clock, quotas=quotas, lifecycle=lifecycle, tails=LogTails(store)),
+        event_types=shared.event_types,
+        event_subscriptions=_build_event_subscriptions(parts, config, shared),
+        event_publishing=EventPublishing(
+            store=store, recorder=recorder, quotas=quotas, lifecycle=lifecycle, payload_schemas=shared.payload_schemas
+        ),
+        deliveries=Deliveries(store=store),
+        replays=DeliveryReplays(
+            store=store, requested_deliveries=requested, attempts=attempts, quotas=quotas, lifecycle=lifecycle
+        ),
+        bulk_redeliveries=BulkRedeliveries(
+            store=store, requested_deliveries=requested, attempts=attempts, quotas=quotas, lifecycle=lifecycle
+        ),
+        call_resumes=parts.call_resumes,
+        call_histories=CallHistories(store=store),
+        lookups=Lookups(store=store, catalog=parts.tool_catalog),
+        live_lists=LiveLists(store=store, clock=clock, quotas=quotas, lifecycle=lifecycle),
+        call_resumption=_build_call_resumption(parts, config, lifecycle),
+        api_keys=ApiKeys(store=store, ids=ids),
+        sign_ins=SignIns(store=store, ids=ids),
+        portal_links=_build_portal_links(parts, config),
+        audit_log=AuditLog(store=store),
+        insights=_build_insights(parts, config, shared),
+        upstream_controls=shared.upstream_controls,
+        upstream_logins=_build_upstream_logins(parts, config, lifecycle),
+        erasures=_build_erasures(parts, lifecycle),
+        upstream_reloads=UpstreamReloads(store=store, configuration=parts.configuration, catalog=parts.tool_catalog),
+        operators=Operators(store=store, clock=clock),
         lifecycle=lifecycle,
-        catalog=components.upstreams.tool_catalog,
-        event_types=event_types,
-        ttl_policy=build_ttl_policy(settings),
-        message_ids=MessageIds(settings.subscription_message_ids),
+    )
+
+
+def _build_shared(parts: ServiceParts, config: ServicesConfig) -> _SharedServices:
+    store, clock, targets = parts.store, parts.clock, parts.target_guard.policy
+    lifecycle, payload_schemas = Lifecycle(), JsonPayloadSchemas()
+    return _SharedServices(
+        lifecycle=lifecycle,
+        payload_schemas=payload_schemas,
+        requested_deliveries=RequestedDeliveries(ids=parts.ids),
+        attempts=AttemptScheduler(store=store, clock=clock, targets=targets),
+        verification=WebhookVerification(
+            store=store, clock=clock, lifecycle=lifecycle, targets=targets, policy=config.verification
+        ),
+        upstream_controls=UpstreamControls(store=store, clock=clock, catalog=parts.tool_catalog),
+        event_types=EventTypes(
+            store=store,
+            clock=clock,
+            lifecycle=lifecycle,
+            catalog=parts.event_catalog,
+            payload_schemas=payload_schemas,
+        ),
     )
 
 
 def _build_calls(
-    components: Components,
-    settings: Settings,
-    lifecycle: Lifecycle,
-    new_calls: NewCallWriter,
-    upstream_controls: UpstreamControls,
+    parts: ServiceParts, config: ServicesConfig, shared: _SharedServices, new_calls: NewCallWriter
 ) -> Calls:
     starter = CallStarter(
-        catalog=components.upstreams.tool_catalog,
+        catalog=parts.tool_catalog,
         new_calls=new_calls,
-        quotas=components.quotas,
-        attended_calls=components.attended_calls,
-        upstream_controls=upstream_controls,
-        wait_seconds_max=settings.wait_seconds_max,
+        quotas=parts.quotas,
+        attended_calls=parts.attended_calls,
+        upstream_controls=shared.upstream_controls,
+        wait_seconds_max=config.wait_seconds_max,
     )
     return Calls(
-        store=components.store,
-        clock=components.environment.clock,
-        recorder=components.recorder,
-        attended_calls=components.attended_calls,
+        store=parts.store,
+        clock=parts.clock,
+        recorder=parts.recorder,
+        attended_calls=parts.attended_calls,
         starter=starter,
-        quotas=components.quotas,
-        lifecycle=lifecycle,
-        call_handoff=components.call_handoff,
-        admission=components.admission,
-        wait_seconds_max=settings.wait_seconds_max,
+        quotas=parts.quotas,
+        lifecycle=shared.lifecycle,
+        call_handoff=parts.call_handoff,
+        admission=parts.admission,
+        wait_seconds_max=config.wait_seconds_max,
     )
 
 
-def _build_replays(components: Components, lifecycle: Lifecycle, attempts: AttemptScheduler) -> DeliveryReplays:
-    return DeliveryReplays(
-        store=components.store,
-        requested_deliveries=RequestedDeliveries(ids=components.ids),
-        attempts=attempts,
-        quotas=components.quotas,
-        lifecycle=lifecycle,
+def _build_registrations(parts: ServiceParts, shared: _SharedServices) -> WebhookRegistrations:
+    return WebhookRegistrations(
+        store=parts.store,
+        clock=parts.clock,
+        ids=parts.ids,
+        recorder=parts.recorder,
+        catch_ups=parts.catch_ups,
+        guard=parts.target_guard,
+        quotas=parts.quotas,
+        lifecycle=shared.lifecycle,
+        verification=shared.verification,
+        attempts=shared.attempts,
+        catalog=parts.tool_catalog,
+        event_types=shared.event_types,
     )
 
 
-def _build_bulk_redeliveries(
-    components: Components, lifecycle: Lifecycle, attempts: AttemptScheduler
-) -> BulkRedeliveries:
-    return BulkRedeliveries(
-        store=components.store,
-        requested_deliveries=RequestedDeliveries(ids=components.ids),
-        attempts=attempts,
-        quotas=components.quotas,
-        lifecycle=lifecycle,
+def _build_webhooks(parts: ServiceParts, shared: _SharedServices) -> Webhooks:
+    return Webhooks(
+        store=parts.store,
+        ids=parts.ids,
+        recorder=parts.recorder,
+        requested_deliveries=shared.requested_deliveries,
+        attempts=shared.attempts,
+        guard=parts.target_guard,
+        quotas=parts.quotas,
+        lifecycle=shared.lifecycle,
+        verification=shared.verification,
+        catalog=parts.tool_catalog,
+        event_types=shared.event_types,
     )
 
 
-def _build_upstream_logins(components: Components, settings: Settings, lifecycle: Lifecycle) -> UpstreamLogins:
-    return UpstreamLogins(
-        store=components.store,
-        clock=components.environment.clock,
-        ids=components.ids,
-        catalog=components.upstreams.tool_catalog,
-        flow=components.login_flow,
-        waits=components.login_waits,
-        lifecycle=lifecycle,
-        config=LoginConfig(public_url=settings.base_url, redirect_urls=frozenset(settings.login_redirect_urls)),
+def _build_event_subscriptions(
+    parts: ServiceParts, config: ServicesConfig, shared: _SharedServices
+) -> EventSubscriptions:
+    return EventSubscriptions(
+        store=parts.store,
+        clock=parts.clock,
+        catch_ups=parts.catch_ups,
+        verification=shared.verification,
+        proofs=_build_callback_proofs(parts, config, shared.verification),
+        attempts=shared.attempts,
+        quotas=parts.quotas,
+        lifecycle=shared.lifecycle,
+        catalog=parts.tool_catalog,
+        event_types=shared.event_types,
+        ttl_policy=config.ttl_policy,
+        message_ids=config.message_ids,
     )
 
 
-def _build_erasures(components: Components, lifecycle: Lifecycle) -> Erasures:
-    return Erasures(
-        store=components.store,
-        ids=components.ids,
-        recorder=components.recorder,
-        lifecycle=lifecycle,
-        revocations=LoginRevocations(components.login_flow),
+def _build_callback_proofs(
+    parts: ServiceParts, config: ServicesConfig, verification: WebhookVerification
+) -> CallbackProofs:
+    targets = parts.target_guard.policy
+    sender = ChallengeSender(
+        clock=parts.clock,
+        ids=parts.ids,
+        requester=parts.requester,
+        policy=targets,
+        signing_keys=config.signing_keys,
     )
+    return CallbackProofs(store=parts.store, ids=parts.ids, sender=sender, verification=verification, targets=targets)
 
 
-def _build_insights(
-    components: Components, settings: Settings, lifecycle: Lifecycle, upstream_controls: UpstreamControls
-) -> Insights:
-    return Insights(
-        store=components.store,
-        clock=components.environment.clock,
-        catalog=components.upstreams.tool_catalog,
-        upstream_controls=upstream_controls,
-        quotas=components.quotas,
-        lifecycle=lifecycle,
-        measurements=components.measurements,
-        public_url=settings.base_url,
-    )
-
-
-def _build_task_adoption(components: Components, lifecycle: Lifecycle, new_calls: NewCallWriter) -> TaskAdoption:
-    return TaskAdoption(
-        store=components.store,
-        tasks=UpstreamTaskLookup(components.upstreams.connections),
-        new_calls=new_calls,
-        quotas=components.quotas,
-        lifecycle=lifecycle,
-    )
-
-
-def _build_reports(components: Components, lifecycle: Lifecycle, new_calls: NewCallWriter) -> CallReports:
-    return CallReports(
-        store=components.store,
-        recorder=components.recorder,
-        new_calls=new_calls,
-        quotas=components.quotas,
-        lifecycle=lifecycle,
-    )
-
-
-def _build_event_types(components: Components, lifecycle: Lifecycle, payload_schemas: JsonPayloadSchemas) -> EventTypes:
-    return EventTypes(
-        store=components.store,
-        clock=components.environment.clock,
-        lifecycle=lifecycle,
-        catalog=components.upstreams.event_catalog,
-        payload_schemas=payload_schemas,
-    )
-
-
-def _build_event_publishing(
-    components: Components, lifecycle: Lifecycle, payload_schemas: JsonPayloadSchemas
-) -> EventPublishing:
-    return EventPublishing(
-        store=components.store,
-        recorder=components.recorder,
-        quotas=components.quotas,
-        lifecycle=lifecycle,
-        payload_schemas=payload_schemas,
-    )
-
-
-def _build_call_resumption(components: Components, settings: Settings, lifecycle: Lifecycle) -> CallResumption:
+def _build_call_resumption(parts: ServiceParts, config: ServicesConfig, lifecycle: Lifecycle) -> CallResumption:
     return CallResumption(
-        store=components.store,
-        clock=components.environment.clock,
-        tokens=components.resume_tokens,
+        store=parts.store,
+        clock=parts.clock,
+        tokens=parts.resume_tokens,
         lifecycle=lifecycle,
-        wait_seconds_max=settings.wait_seconds_max,
+        wait_seconds_max=config.wait_seconds_max,
     )
 
 
-def _build_portal_links(components: Components, settings: Settings) -> PortalLinks:
-    portal_url = f"{settings.base_url}{PORTAL_PATH}"
-    return PortalLinks(store=components.store, ids=components.ids, portal_url=portal_url, has_dashboard=settings.ui)
+def _build_portal_links(parts: ServiceParts, config: ServicesConfig) -> PortalLinks:
+    portal_url = f"{config.public_url}{PORTAL_PATH}"
+    return PortalLinks(store=parts.store, ids=parts.ids, portal_url=portal_url, has_dashboard=config.has_dashboard)
 
 
-def _build_upstream_reloads(components: Components) -> UpstreamReloads:
-    catalog = components.upstreams.tool_catalog
-    return UpstreamReloads(store=components.store, configuration=components.configuration, catalog=catalog)
+def _build_insights(parts: ServiceParts, config: ServicesConfig, shared: _SharedServices) -> Insights:
+    return Insights(
+        store=parts.store,
+        clock=parts.clock,
+        catalog=parts.tool_catalog,
+        upstream_controls=shared.upstream_controls,
+        quotas=parts.quotas,
+        lifecycle=shared.lifecycle,
+        measurements=parts.measurements,
+        public_url=config.public_url,
+    )
 
 
-def build_services(components: Components, settings: Settings) -> Services:
-    store, clock, lifecycle = components.store, components.environment.clock, Lifecycle()
-    quotas = components.quotas
-    verification = _build_verification(components, settings, lifecycle)
-    attempts = AttemptScheduler(store=store, clock=clock, targets=build_target_policy(settings))
-    payload_schemas = JsonPayloadSchemas()
-    event_types = _build_event_types(components, lifecycle, payload_schemas)
-    registrations = _build_registrations(components, lifecycle, verification, attempts, event_types)
-    new_calls = NewCallWriter(ids=components.ids, tokens=components.resume_tokens, registrations=registrations)
-    upstream_controls = UpstreamControls(store=store, clock=clock, catalog=components.upstreams.tool_catalog)
-    return Services(
-        body_admission=BodyAdmission(clock=clock),
-        calls=_build_calls(components, settings, lifecycle, new_calls, upstream_controls),
-        bulk_cancellations=BulkCancellations(store=store, recorder=components.recorder, quotas=quotas),
-        input_answers=InputAnswers(store, components.recorder, RequestedSchemas()),
-        task_adoption=_build_task_adoption(components, lifecycle, new_calls),
-        reports=_build_reports(components, lifecycle, new_calls),
-        registrations=registrations,
-        webhooks=_build_webhooks(components, lifecycle, verification, attempts, event_types),
-        events=Events(store=store, clock=clock, lifecycle=lifecycle, wait_seconds_max=settings.wait_seconds_max),
-        event_streams=EventStreams(store=store, clock=clock, quotas=quotas, lifecycle=lifecycle, tails=LogTails(store)),
-        event_types=event_types,
-        event_subscriptions=_build_event_subscriptions(
-            components, settings, lifecycle, verification, attempts, event_types
-        ),
-        event_publishing=_build_event_publishing(components, lifecycle, payload_schemas),
-        deliveries=Deliveries(store=store),
-        replays=_build_replays(components, lifecycle, attempts),
-        bulk_redeliveries=_build_bulk_redeliveries(components, lifecycle, attempts),
-        call_resumes=components.call_resumes,
-        call_histories=CallHistories(store=store),
-        lookups=Lookups(store=store, catalog=components.upstreams.tool_catalog),
-        live_lists=LiveLists(store=store, clock=clock, quotas=quotas, lifecycle=lifecycle),
-        call_resumption=_build_call_resumption(components, settings, lifecycle),
-        api_keys=ApiKeys(store=store, ids=components.ids),
-        sign_ins=SignIns(store=store, ids=components.ids),
-        portal_links=_build_portal_links(components, settings),
-        audit_log=AuditLog(store=store),
-        insights=_build_insights(components, settings, lifecycle, upstream_controls),
-        upstream_controls=upstream_controls,
-        upstream_logins=_build_upstream_logins(components, settings, lifecycle),
-        erasures=_build_erasures(components, lifecycle),
-        upstream_reloads=_build_upstream_reloads(components),
-        operators=Operators(store=store, clock=clock),
+def _build_upstream_logins(parts: ServiceParts, config: ServicesConfig, lifecycle: Lifecycle) -> UpstreamLogins:
+    return UpstreamLogins(
+        store=parts.store,
+        clock=parts.clock,
+        ids=parts.ids,
+        catalog=parts.tool_catalog,
+        flow=parts.login_flow,
+        waits=parts.login_waits,
         lifecycle=lifecycle,
+        config=LoginConfig(public_url=config.public_url, redirect_urls=frozenset(config.login_redirect_urls)),
+    )
+
+
+def _build_erasures(parts: ServiceParts, lifecycle: Lifecycle) -> Erasures:
+    return Erasures(
+        store=parts.store,
+        ids=parts.ids,
+        recorder=parts.recorder,
+        lifecycle=lifecycle,
+        revocations=LoginRevocations(parts.login_flow),
     )

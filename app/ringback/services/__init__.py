@@ -20,6 +20,7 @@ Packages:
 
 Modules:
 
+    services        all use cases of one service, as its entry points use them
     erasures        erase a call, a session or a principal; erasure_batches: one transaction each
     lookups         find what an id or a key names
     mcp_sessions    keep legacy MCP sessions

@@ -3,10 +3,11 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ringback.api.context import ApiConfig, Services
+from ringback.api.context import ApiConfig
 from ringback.domain.clock import Clock
 from ringback.domain.encryption import Sealer
 from ringback.identity.issuer_sign_in import IssuerSignIn
+from ringback.services.services import Services
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from ringback.bootstrap import Environment
 from ringback.client import Problem
 from ringback.domain.verification import CHALLENGES_PER_ORIGIN_AND_PRINCIPAL_MAX
+from ringback.settings import SettingsError
 from ringback.signing import ed25519
 from ringback.signing.secrets import generate_secret
 from tests.support.application import SECRET, running_application, running_with_upstream, serving_callbacks
@@ -130,3 +131,9 @@ async def test_a_receiver_with_the_published_key_needs_no_secret(tmp_path: Path)
 async def test_without_a_signing_key_nothing_is_published(tmp_path: Path) -> None:
     async with running_application(tmp_path) as ringback:
         assert (await ringback.get("/.well-known/mcp-webhook-jwks.json")).json() == {"keys": []}
+
+
+async def test_an_invalid_allowlist_refuses_the_start_and_names_its_setting(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="RINGBACK_CALLBACK_ALLOWLIST: "):
+        async with running_application(tmp_path, callback_allowlist=("hooks.example/in",)):
+            raise NotImplementedError

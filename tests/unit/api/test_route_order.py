@@ -8,8 +8,9 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Match
 
 from ringback.api.app import create_app, create_documented_app
-from ringback.api.context import ApiConfig, Services
+from ringback.api.context import ApiConfig
 from ringback.api.routes import calls
+from ringback.services.services import Services
 
 
 def find_operations(route: BaseRoute) -> Sequence[APIRoute]:

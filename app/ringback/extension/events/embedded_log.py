@@ -22,7 +22,6 @@ from ringback.extension.events.subscription_index import SubscriptionIndex
 from ringback.notifier.http.guard import find_target_error
 from ringback.protocol.mcp_events.descriptors import EventDescriptor
 from ringback.protocol.mcp_events.endpoint import EndpointPolicy, EventEndpoint
-from ringback.services.events.event_polls import EventPolls
 from ringback.services.events.event_streams import EventStreams
 from ringback.services.events.log_tails import LogTails
 from ringback.services.limits.quotas import QuotaEnforcer, Quotas
@@ -67,7 +66,7 @@ class EmbeddedLog:
         with self._database() as database_url:
             settings = load_settings(**self._settings, database_url=database_url)
             async with open_application(settings, (), environment=environment) as app:
-                backend = _build_backend(app, settings, types, audience, clock=environment.clock, dev=self._dev)
+                backend = _build_backend(app, types, audience, clock=environment.clock, dev=self._dev)
                 stop = asyncio.Event()
                 await _end_removed_types(app, types)
                 worker = asyncio.create_task(app.run(stop))
@@ -87,17 +86,16 @@ class EmbeddedLog:
 
 
 def _build_backend(
-    app: Application, settings: Settings, types: DeclaredEventTypes, audience: Audience, *, clock: Clock, dev: bool
+    app: Application, types: DeclaredEventTypes, audience: Audience, *, clock: Clock, dev: bool
 ) -> LogBackend:
-    lifecycle = app.services.lifecycle
     return LogBackend(
         publishing=app.services.event_publishing,
-        polls=EventPolls(store=app.store, clock=clock, lifecycle=lifecycle, wait_seconds_max=settings.wait_seconds_max),
+        polls=app.services.event_polls,
         streams=EventStreams(
             store=app.store,
             clock=clock,
             quotas=QuotaEnforcer(Quotas(streams=STREAMS_MAX), clock=clock),
-            lifecycle=lifecycle,
+            lifecycle=app.services.lifecycle,
             tails=LogTails(app.store),
         ),
         subscriptions=app.services.event_subscriptions,

@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ringback.api.context import Services
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
 from ringback.domain.delivery import OPEN_STATES, DeliveryState
 from ringback.domain.errors import CallExpired, InvalidRequest, NotFound
 from ringback.domain.principal import Caller
 from ringback.schemas.deliveries import DeliveryListQuery
+from ringback.services.services import Services
 from ringback.ui.access import act_for_owner, shows_owner, view_rows
 from ringback.ui.context import UiContext
 from ringback.ui.notices import find_notice
