@@ -156,7 +156,9 @@ class AdmissionGate:
     def _begin_admission(self) -> None:
         self._last_admission_at = asyncio.get_running_loop().time()
         if not self._admissions:
-            self._released_at_cpu_time = self._cpu_time()  # read only here and beside admissions: reading it takes microseconds
+            self._released_at_cpu_time = (
+                self._cpu_time()
+            )  # read only here and beside admissions: reading it takes microseconds
         self._admissions += 1
 
     @property
