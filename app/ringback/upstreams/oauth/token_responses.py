@@ -1,6 +1,7 @@
 """What is read of a token response (RFC 6749 §5), whatever the grant. Pure; a server may have written anything."""
 
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, TypeGuard
 
@@ -17,6 +18,12 @@ OAUTH_ERROR_CODES: Final = frozenset(
 REFUSING_STATUSES: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 ACCESS_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750 §2.1
 REFRESH_TOKEN: Final = re.compile(r"[\x20-\x7e]+")  # RFC 6749 appendix A.17
+
+
+def find_error_code(document: Mapping[str, Any]) -> str | None:
+    """The known code of an error response. Some servers answer an object instead."""
+    code = document.get("error")
+    return code if isinstance(code, str) and code in OAUTH_ERROR_CODES else None
 
 
 def is_token(value: Any, pattern: re.Pattern[str]) -> TypeGuard[str]:
