@@ -10,7 +10,7 @@ from starlette.requests import Request
 from ringback.api.middleware import is_same_loopback_origin, read_origin
 from ringback.domain.client_address import identify_peer
 from ringback.domain.clock import Clock
-from ringback.domain.errors import InvalidRequest, QuotaExceeded
+from ringback.domain.errors import InvalidRequest, QuotaExceeded, Unauthenticated
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.protected_resource import REST_RESOURCE
 from ringback.domain.rate_limiter import RateLimit, RateLimiter
@@ -60,7 +60,10 @@ class KeyGuesses:
         self._guesses: RateLimiter[str] = RateLimiter()
 
     async def authenticate(self, request: Request, key: str | None) -> Caller:
-        """The caller with this key. Raises `Unauthenticated`, or `QuotaExceeded` after too many wrong keys."""
+        """The caller with this key. Raises `Unauthenticated`, or `QuotaExceeded` after too many wrong keys.
+
+        A key that nobody can judge now is not a wrong one: an outage of the store or of the issuer counts no guess.
+        """
         now, peer = self._clock.monotonic(), identify_browser(request)
         bucket = self._guesses.get_bucket(peer, GUESS_RATE, now=now)
         if not bucket.try_acquire(now):
@@ -68,9 +71,15 @@ class KeyGuesses:
                 "Many wrong keys came from your address, so no key is looked at for a moment. Wait a minute.",
                 retry_after_seconds=1 + int(bucket.wait_seconds(now)),
             )
-        caller = await self._authenticator.authenticate(key, resource=REST_RESOURCE)
-        self._guesses.refund_permit(peer)
-        return caller
+        is_wrong = False
+        try:
+            return await self._authenticator.authenticate(key, resource=REST_RESOURCE)
+        except Unauthenticated:
+            is_wrong = True
+            raise
+        finally:
+            if not is_wrong:
+                self._guesses.refund_permit(peer)
 
 
 def identify_browser(request: Request) -> str:

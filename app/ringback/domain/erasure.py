@@ -146,11 +146,14 @@ class ErasedRows(Protocol):
         ...
 
     async def is_any_newer(self, erasure: Erasure) -> bool:
-        """Whether the session or the principal has a call or a webhook, or the principal an API key, newer than the request."""
+        """Whether the session has a call or a webhook that is newer than the request, or the principal anything.
+
+        The ends of its calls are no news: the erasure itself cancels them.
+        """
         ...
 
     async def newest_row_at(self, erasure: Erasure) -> datetime | None:
-        """When the newest call or webhook of the session or the principal was created; None without one."""
+        """When the newest call, webhook or token of the session or the principal was written; None without one."""
         ...
 
     async def list_webhooks(self, erasure: Erasure, *, limit: int) -> Sequence[WebhookId]:
@@ -206,7 +209,7 @@ class ErasedDeliveries(Protocol):
     async def delete_identity(self, erasure: Erasure, *, limit: int) -> int:
         """Delete the principal's keys, MCP sessions, event types, proven URLs and logins that are not newer than the request.
 
-        Tokens are deleted whenever they were refreshed. At most `limit` of each. Return the largest number.
+        Tokens count from their last refresh. At most `limit` of each. Return the largest number.
         """
         ...
 

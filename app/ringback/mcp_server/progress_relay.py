@@ -39,7 +39,7 @@ class SessionLogLevels:
 
     def get_level(self, context: RequestContext) -> str | None:
         level = context.meta.get(LOG_LEVEL_META_KEY) if context.is_modern else self._levels.get(context.mcp_session_id)
-        return level if level in _LEVELS else None
+        return level if isinstance(level, str) and level in _LEVELS else None
 
 
 def _do_nothing() -> None:

@@ -126,7 +126,11 @@ def declares_legacy_tasks(capabilities: Mapping[str, Any]) -> bool:
 
 def supports_legacy_task(tool: Mapping[str, Any]) -> bool:
     """Whether calls of this listed tool may run as tasks."""
-    return _get_object(tool, "execution").get("taskSupport") in {"required", "optional"}
+    match tool:
+        case {"execution": {"taskSupport": "required" | "optional"}}:
+            return True
+        case _:
+            return False
 
 
 class TaskPolling:

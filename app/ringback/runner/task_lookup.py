@@ -83,7 +83,8 @@ async def _find_in_session(session: CallSessionPort, task_id: str) -> Handle | N
         if error.error.get("code") == METHOD_NOT_FOUND:
             raise
         return None
-    is_known = task.get("taskId") == task_id and task.get("status") in _TASK_STATUSES
+    status = task.get("status")
+    is_known = task.get("taskId") == task_id and isinstance(status, str) and status in _TASK_STATUSES
     return handle if is_known else None
 
 

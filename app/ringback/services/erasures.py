@@ -91,17 +91,19 @@ class Erasures:
             raise Forbidden("Your key may use only some upstreams, and a principal's data belongs to all of them.")
         _require_name(principal, PRINCIPAL_LENGTH_MAX, "principal")
         owner = Principal(principal)
-        logins: Sequence[UpstreamTokens] = ()
 
         async def request(tx: Transaction) -> Erasure:
-            nonlocal logins
             logins = await tx.upstream_tokens.list_all_owned(owner, limit=REVOCATIONS_MAX)
-            return await self._request_many(tx, caller, owner, ErasureKind.PRINCIPAL, principal, cancel=cancel)
+            erasure = await self._request_many(tx, caller, owner, ErasureKind.PRINCIPAL, principal, cancel=cancel)
+            # Nothing has the tokens once this is committed, also if a batch of this request fails after it.
+            tx.on_commit(partial(self._revoke_logins, logins))
+            return erasure
 
-        erasure = await self._request(owner, request)
+        return await self._request(owner, request)
+
+    def _revoke_logins(self, logins: Sequence[UpstreamTokens]) -> None:
         for tokens in logins:
             self._revocations.revoke_later(tokens)
-        return erasure
 
     async def get_erasure(self, caller: Caller, erasure_id: str) -> Erasure:
         """An erasure of the caller's own data, or for an admin any other."""

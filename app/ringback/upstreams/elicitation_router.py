@@ -250,7 +250,7 @@ class ElicitationRouter:
             } if method == "tools/call":
                 self._remember_task(new_task_id, source)
             case {"status": status} if task_id is not None and method != "tasks/result":
-                if status in _FINAL_TASK_STATUSES:
+                if isinstance(status, str) and status in _FINAL_TASK_STATUSES:
                     self._tasks.pop(task_id, None)
             case _ if task_id is not None:
                 self._tasks.pop(task_id, None)

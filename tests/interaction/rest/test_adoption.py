@@ -117,6 +117,15 @@ async def test_a_foreign_task_gets_the_error_of_an_unknown_one(tmp_path: Path, *
     assert seen == []
 
 
+async def test_a_task_whose_status_is_none_of_mcp_is_not_adopted(tmp_path: Path) -> None:
+    async with serving_task_upstream(tmp_path) as (upstream, ringback):
+        alice, task = await make_adopter_client(ringback, "alice"), start_upstream_task(upstream)
+        statuses: list[Any] = ["sleeping", ["working"], {}]
+        for status in statuses:
+            task.set_state(status=status)
+            await adoption_error(alice, task.id)
+
+
 async def adoption_error(client: RingbackClient, task_id: str) -> NotFound:
     with pytest.raises(NotFound) as refusal:
         await client.adopt("stage", task_id)

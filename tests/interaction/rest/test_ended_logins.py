@@ -1,5 +1,6 @@
 """How logins to upstreams end: signed out, replaced, erased, expired. Their traces hold no secret."""
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -7,10 +8,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.login_waits import NO_TOKENS_VERSION
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Scope
 from ringback.domain.upstream_logins import SHARED_OWNER
+from ringback.services import erasures
 from tests.support import login_flow
 from tests.support.builders import make_call
 from tests.support.examples import ALICE
@@ -24,7 +27,7 @@ from tests.support.rest_logins import (
     running_login_service,
     start_login,
 )
-from tests.support.service import ServiceUnderTest
+from tests.support.service import CALL_BODY, ServiceUnderTest
 
 
 @pytest.fixture
@@ -89,6 +92,42 @@ async def test_the_erasure_of_a_principal_revokes_its_logins_and_no_others(
 
     assert erased.status_code == 200
     assert [tokens.owner for tokens in service.login_flow.revoked] == ["alice"]
+
+
+async def test_an_erasure_revokes_logins_also_if_the_store_fails_after_it_has_deleted_them(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, operator: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise StoreUnavailable("The disk is full.")
+
+    await complete_login(alice, build_redirect(await start_login(alice)))
+    monkeypatch.setattr(erasures, "erase_batch", fail)
+    failed = await operator.delete("/v1/principals/alice")
+
+    assert failed.status_code == 503
+    assert await read_stored_tokens(service, "mine", "alice") is None
+    async with asyncio.timeout(5):
+        await service.login_flow.revocation_began.wait()
+
+
+async def test_an_erasure_that_waits_for_a_call_leaves_a_login_that_came_after_it(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    """The call may wait for days, and the principal goes on meanwhile with a new key."""
+    await complete_login(alice, build_redirect(await start_login(alice)))
+    started = await alice.post("/v1/calls", json=CALL_BODY)
+    await service.mark_dispatched(started.json()["call"]["id"])
+    erasing = await operator.delete("/v1/principals/alice?cancel=true")
+    service.clock.advance(60)
+    again = await service.create_client("alice")
+    await complete_login(again, build_redirect(await start_login(again)))
+    await service.run_janitor()
+
+    assert erasing.json()["state"] == "waiting"
+    assert (await read_login_state(again, "mine"))["state"] == "signed_in"
+    repeated = await operator.delete("/v1/principals/alice?cancel=true")
+    assert repeated.json()["id"] != erasing.json()["id"]
+    assert await read_stored_tokens(service, "mine", "alice") is None
 
 
 async def test_a_login_asks_for_the_scope_that_the_upstream_asked_for_last(

@@ -5,6 +5,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+from mcp_types import LOG_LEVEL_META_KEY
+
 from ringback.domain.call import Progress
 from ringback.domain.upstreams import UpstreamNotification
 from ringback.mcp_server.progress_relay import LOG_LEVEL_SESSIONS_MAX, ProgressRelay, SessionLogLevels
@@ -15,13 +18,13 @@ from tests.support.examples import CALL
 class FakeClientSession:
     """A request context whose client records the notifications that it receives."""
 
-    def __init__(self, *, meta: dict[str, Any] | None = None, session_id: str = "") -> None:
+    def __init__(self, *, meta: dict[str, Any] | None = None, session_id: str = "", is_modern: bool = False) -> None:
         self.sent_notifications: list[tuple[str, dict[str, Any]]] = []
         self.context = cast(
             "RequestContext",
             SimpleNamespace(
                 meta=meta or {},
-                is_modern=False,
+                is_modern=is_modern,
                 mcp_session_id=session_id,
                 stream_request=None,
                 sdk_context=SimpleNamespace(session=self, request_id=1),
@@ -69,3 +72,9 @@ def test_log_levels_of_a_bounded_number_of_sessions_are_kept() -> None:
         levels.set_level(f"session-{number}", "error")
     assert levels.get_level(FakeClientSession(session_id="session-0").context) is None
     assert levels.get_level(FakeClientSession(session_id="session-1").context) == "error"
+
+
+@pytest.mark.parametrize(("level", "known"), [("error", "error"), ("loud", None), ({}, None), (["error"], None)])
+def test_a_log_level_of_a_request_counts_if_it_is_one(level: Any, known: str | None) -> None:
+    client = FakeClientSession(meta={LOG_LEVEL_META_KEY: level}, is_modern=True)
+    assert SessionLogLevels().get_level(client.context) == known

@@ -52,6 +52,7 @@ class SessionWithTool(ScriptedSession):
         (TASKS, {"execution": {"taskSupport": "required"}}, True),
         (TASKS, {"execution": {"taskSupport": "optional"}}, True),
         (TASKS, {"execution": {"taskSupport": "forbidden"}}, False),
+        (TASKS, {"execution": {"taskSupport": ["optional"]}}, False),
         (TASKS, {"execution": "required"}, False),
         (TASKS, {}, False),
         (TASKS, None, False),

@@ -258,6 +258,7 @@ async def test_the_only_task_is_asked_without_its_name(session: OpenCalls) -> No
     ("method", "result", "is_open"),
     [
         ("tasks/get", {"status": "working"}, True),
+        ("tasks/get", {"status": ["completed"]}, True),
         ("tasks/get", {"status": "completed"}, False),
         ("tasks/cancel", {"status": "cancelled"}, False),
         ("tasks/result", {"content": []}, False),
@@ -267,9 +268,11 @@ async def test_a_task_may_ask_until_it_has_ended(
     session: OpenCalls, method: str, result: Mapping[str, Any], *, is_open: bool
 ) -> None:
     await session.create_task("t-1", BOB)
-    await (await session.open(BOB, method, taskId="t-1")).end(result)
+    request = await session.open(BOB, method, taskId="t-1")
+    await request.end(result)
     following = await session.open(ALICE)
 
+    assert request.task.exception() is None
     if is_open:
         assert "cannot tell" in refusal(session.router)
     else:

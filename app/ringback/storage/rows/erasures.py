@@ -80,7 +80,7 @@ class SqlErasedRows(SqlRows, noun="erased_rows"):
 
     async def is_any_newer(self, erasure: Erasure) -> bool:
         if erasure.client_session_id is None:
-            row = await self._sql.fetch_one("newer_of_principal", **_scope(erasure))
+            row = await self._sql.fetch_one("newer_of_principal", head=erasure.head, **_scope(erasure))
         else:
             scope = _scope(erasure) | {"client_session_id": erasure.client_session_id}
             row = await self._sql.fetch_one("newer_of_session", **scope)
@@ -88,7 +88,7 @@ class SqlErasedRows(SqlRows, noun="erased_rows"):
 
     async def newest_row_at(self, erasure: Erasure) -> datetime | None:
         scope: dict[str, Any] = {"principal": erasure.principal, "limit": LAST_ROWS_VISITED}
-        names = ("last_calls", "last_webhooks", "last_subscriptions")
+        names = ("last_calls", "last_webhooks", "last_subscriptions", "last_tokens")
         if erasure.client_session_id is not None:
             scope["client_session_id"] = erasure.client_session_id
             names = ("last_calls_of_session", "last_webhooks_of_session", "last_subscriptions_of_session")

@@ -30,22 +30,20 @@ from ringback.upstreams.oauth.discovery import (
     DiscoveredServer,
     discover_server,
     is_resource_of,
-    read_server_metadata,
 )
 from ringback.upstreams.oauth.endpoints import UnsafeUrl
 from ringback.upstreams.oauth.metadata import PKCE_METHOD
-from ringback.upstreams.oauth.metadata_http import MetadataClients, MetadataHttp
+from ringback.upstreams.oauth.metadata_http import MetadataClients
 from ringback.upstreams.oauth.registration import ClientIdentification, ClientRequest, forget_client
+from ringback.upstreams.oauth.revocation import log_not_revoked, revoke_at_server
 from ringback.upstreams.oauth.scopes import OFFLINE_ACCESS, parse_scope, split_scope, unite_scopes
-from ringback.upstreams.oauth.token_requests import TokenRefused, request_tokens, revoke_token
+from ringback.upstreams.oauth.token_requests import TokenRefused, request_tokens
 from ringback.upstreams.oauth.token_responses import CLIENT_UNKNOWN
 
 log = logging.getLogger(__name__)
 
 BEGIN_SECONDS: Final = 40.0
 """For the whole discovery and registration, some six requests. A person waits for the URL."""
-REVOKE_SECONDS: Final = 10.0
-"""For the whole revocation: the time of one request. Who signs out waits for it, and the tokens are deleted before."""
 STATE_BYTES: Final = 32
 """256 bits, as for every secret that may be guessed at over the network."""
 VERIFIER_BYTES: Final = 32
@@ -132,25 +130,10 @@ class OAuthLoginFlow:
     async def revoke_tokens(self, tokens: UpstreamTokens) -> None:
         try:
             config = self._find_config(lambda each: each.name == tokens.upstream)
-            with anyio.fail_after(REVOKE_SECONDS):
-                await self._revoke(self._metadata_clients.get_client(config), tokens)
         except LoginFailed as failure:
-            _log_not_revoked(tokens, failure.failure)
-        except TimeoutError:
-            _log_not_revoked(tokens, LoginFailure.UNREACHABLE)
-
-    async def _revoke(self, http: MetadataHttp, tokens: UpstreamTokens) -> None:
-        """The refresh token first: most servers then revoke the whole grant (RFC 7009 §2.1)."""
-        server = await read_server_metadata(tokens.issuer, http)
-        if server.revocation_endpoint is None:
+            log_not_revoked(tokens, failure.failure)
             return
-        for token, hint in ((tokens.refresh_token, "refresh_token"), (tokens.access_token, "access_token")):
-            if token is None:
-                continue
-            try:
-                await revoke_token(http, server.revocation_endpoint, tokens.client, token=token, hint=hint)
-            except LoginFailed as failure:
-                _log_not_revoked(tokens, failure.failure)
+        await revoke_at_server(self._metadata_clients.get_client(config), tokens)
 
     def _find_config(self, matches: Callable[[UpstreamConfig], bool]) -> UpstreamConfig:
         for config in self._get_configs():
@@ -194,10 +177,6 @@ def make_authorization_url(endpoint: str, request: AuthorizationRequest, *, stat
         raise UnsafeUrl
     query = "&".join(each for each in (parts.query, urlencode(parameters)) if each)
     return urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))
-
-
-def _log_not_revoked(tokens: UpstreamTokens, failure: LoginFailure) -> None:
-    log.info("login.not_revoked", extra={"upstream": tokens.upstream, "failure": str(failure)})
 
 
 def _encode(random: bytes) -> str:

@@ -25,8 +25,8 @@ from ringback.upstreams.oauth.challenge import Refusal
 from ringback.upstreams.oauth.followed_login import FollowedLogin
 from ringback.upstreams.oauth.token_responses import (
     ACCESS_TOKEN,
-    OAUTH_ERROR_CODES,
     REFUSING_STATUSES,
+    find_error_code,
     is_bearer,
     is_token,
     parse_lifetime,
@@ -134,8 +134,8 @@ class ClientCredentialsTokens:
                 f"The authorization server could not be asked for a token ({type(error).__name__})."
             ) from None
         if status in REFUSING_STATUSES:
-            reason = _parse_object(body).get("error")
-            reason_text = f": {reason}" if reason in OAUTH_ERROR_CODES else ""
+            reason = find_error_code(_parse_object(body))
+            reason_text = "" if reason is None else f": {reason}"
             raise CredentialsRejected(f"The authorization server refuses the configured client{reason_text}.")
         if status != HTTPStatus.OK or body is None:
             raise TokenUnavailable(

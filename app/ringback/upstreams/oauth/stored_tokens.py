@@ -263,6 +263,7 @@ class StoredTokenSource:
         self._remember(renewed)  # requests go on with the new tokens, even if the store fails now
         if not await self._renewal.save(renewed, claimed=claimed):
             await self._read_tokens()  # another write came in between
+            await self._renewal.revoke_unstored(renewed, claimed=claimed)
 
     # -- refused requests --
 

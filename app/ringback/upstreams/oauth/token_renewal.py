@@ -2,7 +2,7 @@
 
 Between the claim and the write, another write may raise the version: a demand for a scope, or the end of the login that the old
 access token caused. The result of the refresh is then written over it, because the old refresh token may be used up. A login, a
-logout and the refresh of another node win: their tokens are of another grant.
+logout and the refresh of another node win: their tokens are of another grant. After a logout the new tokens are revoked.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from ringback.domain.upstream_logins import LoginFailed, UpstreamTokens
 from ringback.upstreams.oauth.client_store import ClientStore
 from ringback.upstreams.oauth.metadata_http import MetadataHttp
 from ringback.upstreams.oauth.registration import forget_client
+from ringback.upstreams.oauth.revocation import revoke_at_server
 from ringback.upstreams.oauth.token_requests import TokenRefused, apply_grant, refresh_tokens
 from ringback.upstreams.oauth.token_responses import CLIENT_UNKNOWN
 from ringback.upstreams.oauth.token_store import TokenStore
@@ -68,6 +69,16 @@ class TokenRenewal:
             if await self._save_over(stored, renewed, claimed):
                 break
         return False
+
+    async def revoke_unstored(self, renewed: UpstreamTokens, *, claimed: UpstreamTokens) -> None:
+        """Revoke new tokens if their login has ended during the refresh: its end revoked only the claimed ones.
+
+        Not if another login has replaced it: an authorization server may keep one grant for a user and a client.
+        """
+        if renewed.access_token in {None, claimed.access_token}:
+            return
+        if await self._persist(lambda: self._store.load(claimed.upstream, claimed.owner), claimed) is None:
+            await revoke_at_server(self._http, renewed)
 
     async def _save_over(self, stored: UpstreamTokens, renewed: UpstreamTokens, claimed: UpstreamTokens) -> bool:
         merged = _merge(stored, renewed, claimed)

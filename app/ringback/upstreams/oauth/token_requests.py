@@ -20,9 +20,9 @@ from ringback.upstreams.oauth.metadata_http import JsonResponse, MetadataHttp
 from ringback.upstreams.oauth.scopes import parse_scope
 from ringback.upstreams.oauth.token_responses import (
     ACCESS_TOKEN,
-    OAUTH_ERROR_CODES,
     REFRESH_TOKEN,
     REFUSING_STATUSES,
+    find_error_code,
     is_bearer,
     is_token,
     parse_lifetime,
@@ -84,8 +84,8 @@ def _authenticate(client: OAuthClient, form: Mapping[str, str]) -> tuple[dict[st
 
 def _parse_grant(response: JsonResponse, *, requested_scope: str | None) -> GrantedTokens:
     document = response.document
-    if response.status_code in REFUSING_STATUSES and (code := document.get("error")) in OAUTH_ERROR_CODES:
-        raise TokenRefused(str(code))
+    if _is_refusal(response) and (code := find_error_code(document)) is not None:
+        raise TokenRefused(code)
     if response.status_code not in {HTTPStatus.OK, HTTPStatus.CREATED}:
         raise LoginFailed(
             LoginFailure.UNREACHABLE
@@ -104,6 +104,12 @@ def _parse_grant(response: JsonResponse, *, requested_scope: str | None) -> Gran
         scope=parse_scope(document.get("scope")) or requested_scope,  # omitted if identical (RFC 6749 §5.1)
         lifetime_seconds=parse_lifetime(document.get("expires_in")),
     )
+
+
+def _is_refusal(response: JsonResponse) -> bool:
+    """GitHub refuses with 200, and the error in place of the token."""
+    is_empty = response.status_code == HTTPStatus.OK and "access_token" not in response.document
+    return is_empty or response.status_code in REFUSING_STATUSES
 
 
 def apply_grant(tokens: UpstreamTokens, granted: GrantedTokens, requested_at: datetime) -> UpstreamTokens:

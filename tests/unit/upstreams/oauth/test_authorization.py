@@ -32,7 +32,9 @@ def answer_html(_: httpx2.Request) -> httpx2.Response:
 
 HOSTILE_TOKENS: dict[str, tuple[Any, LoginFailure]] = {
     "refused": (answer_json({"error": "invalid_grant"}, 400), LoginFailure.REFUSED),
+    "refused with 200": (answer_json({"error": "bad_verification_code"}), LoginFailure.REFUSED),
     "an unknown error": (answer_json({"error": "<script>"}, 400), LoginFailure.INVALID_RESPONSE),
+    "an object as the error": (answer_json({"error": {"code": 400}}, 400), LoginFailure.INVALID_RESPONSE),
     "a crash": (answer_json({}, 500), LoginFailure.UNREACHABLE),
     "a redirect": (answer_json({}, 302, {"location": "https://evil.example/"}), LoginFailure.INVALID_RESPONSE),
     "HTML": (answer_html, LoginFailure.INVALID_RESPONSE),

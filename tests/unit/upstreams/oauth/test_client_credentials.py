@@ -2,9 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
+
+import pytest
 
 from ringback.domain import jsontext
 from ringback.domain.client_address import Address
+from ringback.protocol.errors import CredentialsRejected
 from ringback.upstreams.config import ClientCredentials
 from ringback.upstreams.oauth.client_credentials import ClientCredentialsTokens
 from tests.support.clock import FakeClock
@@ -23,6 +27,7 @@ class ScriptedCredentials(ClientCredentialsTokens):
         self.steps: list[str] = []
         self.is_asked, self.may_answer = asyncio.Event(), asyncio.Event()
         self.may_answer.set()
+        self.refusal: Any = None
 
     async def note_wait(self) -> None:
         self.steps.append("wait")
@@ -31,6 +36,8 @@ class ScriptedCredentials(ClientCredentialsTokens):
         self.steps.append("request")
         self.is_asked.set()
         await self.may_answer.wait()
+        if self.refusal is not None:
+            return 401, jsontext.dumps({"error": self.refusal})
         token = f"token-{self.steps.count('request')}"
         return 200, jsontext.dumps({"access_token": token, "token_type": "Bearer", "expires_in": 3600})
 
@@ -58,3 +65,23 @@ async def test_a_caller_is_notified_before_it_waits_for_the_fetch_of_another_tho
 
     assert await asyncio.gather(refused, waiting) == ["token-2", "token-2"]
     assert tokens.steps == ["request", "request", "wait"]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "shown"),
+    [
+        ("invalid_client", ": invalid_client."),
+        ("hostile words", "client."),
+        ({"code": 401}, "client."),
+        ([], "client."),
+    ],
+)
+async def test_a_refused_client_is_rejected_whatever_the_error_is_and_only_known_codes_are_shown(
+    refusal: Any, shown: str
+) -> None:
+    tokens = ScriptedCredentials()
+    tokens.refusal = refusal
+    with pytest.raises(CredentialsRejected) as raised:
+        await tokens.get_token()
+
+    assert str(raised.value).endswith(shown)

@@ -3,7 +3,7 @@
 import httpx2
 import pytest
 
-from ringback.upstreams.oauth import authorization
+from ringback.upstreams.oauth import revocation
 from tests.support.authorization_flow import LoginFlowStage
 from tests.support.logins import make_tokens
 from tests.support.scripted_authorization import (
@@ -60,7 +60,7 @@ async def test_an_access_token_is_revoked_also_if_the_revocation_of_the_refresh_
 
 @pytest.mark.parametrize("url", [SERVER_METADATA, REVOKE])
 async def test_a_revocation_that_hangs_ends_in_time(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authorization, "REVOKE_SECONDS", 0.01)
+    monkeypatch.setattr(revocation, "REVOKE_SECONDS", 0.01)
     flow = LoginFlowStage()
     hang(flow.servers, url)
     await flow.flow.revoke_tokens(make_tokens(resource=UPSTREAM))

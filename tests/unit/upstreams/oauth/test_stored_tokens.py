@@ -208,9 +208,19 @@ async def test_the_end_of_the_service_waits_for_a_refresh() -> None:
 # -- failures of a refresh -----------------------------------------------------------------------------------------------
 
 
-async def test_a_refused_refresh_requires_a_login_and_is_not_repeated() -> None:
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, "invalid_grant"),
+        (400, "interaction_required"),  # Microsoft Entra ID: the user has to sign in again
+        (400, "consent_required"),
+        (400, "login_required"),
+        (200, "bad_refresh_token"),  # GitHub refuses with 200
+    ],
+)
+async def test_a_refused_refresh_requires_a_login_and_is_not_repeated(status: int, code: str) -> None:
     stage = TokenStage(replace(LOGGED_IN, required_scope="tools write"), node_count=2)
-    stage.servers.answers[TOKEN] = answer_json({"error": "invalid_grant"}, 400)
+    stage.servers.answers[TOKEN] = answer_json({"error": code}, status)
     stage.clock.advance(3601)
     for node in stage.nodes * 2:
         with pytest.raises(LoginRequired) as raised:

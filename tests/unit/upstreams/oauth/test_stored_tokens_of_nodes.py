@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 
 from ringback.domain.clock import seconds
+from ringback.domain.ids import LoginId
 from ringback.protocol.errors import LoginRequired
 from tests.support.clock import START
 from tests.support.scripted_authorization import (
+    REVOKE,
     TOKEN,
 )
 from tests.support.token_stage import (
@@ -138,3 +140,32 @@ async def test_new_tokens_are_saved_although_the_store_fails_for_a_moment() -> N
     assert await first == "access-2"
     assert stage.store.tokens is not None
     assert stage.store.tokens.refresh_token == "refresh-2"
+
+
+async def test_new_tokens_are_revoked_if_their_login_has_ended_during_the_refresh() -> None:
+    """The end of the login revoked the tokens that it found, and the refresh token of these was used up by then."""
+    stage = TokenStage()
+    stage.clock.advance(3601)
+    arrived, released = stage.hold_token_requests()
+    refresh = asyncio.create_task(stage.node.get_token())
+    await arrived.wait()
+    stage.store.tokens = None
+    released.set()
+    with pytest.raises(LoginRequired):
+        await refresh
+
+    assert [form["token"] for form in stage.servers.list_forms(REVOKE)] == ["refresh-2", "access-2"]
+
+
+async def test_new_tokens_are_not_revoked_if_another_login_has_come_during_the_refresh() -> None:
+    """An authorization server may keep one grant for a user and a client."""
+    stage = TokenStage()
+    stage.clock.advance(3601)
+    arrived, released = stage.hold_token_requests()
+    refresh = asyncio.create_task(stage.node.get_token())
+    await arrived.wait()
+    stage.store.tokens = replace(LOGGED_IN, version=9, login_id=LoginId("login_2"), access_token="access-9")
+    released.set()
+    await asyncio.gather(refresh, return_exceptions=True)
+
+    assert stage.servers.list_forms(REVOKE) == []

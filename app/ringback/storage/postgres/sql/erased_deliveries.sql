@@ -69,7 +69,7 @@ SELECT 1 AS found WHERE EXISTS (SELECT 1 FROM api_keys WHERE principal = :princi
     OR EXISTS (SELECT 1 FROM proofs WHERE principal = :principal AND proven_at <= :until)
     OR EXISTS (SELECT 1 FROM event_types WHERE principal = :principal AND created_at <= :until)
     OR EXISTS (SELECT 1 FROM upstream_logins WHERE principal = :principal AND created_at <= :until)
-    OR EXISTS (SELECT 1 FROM upstream_tokens WHERE owner = :principal)
+    OR EXISTS (SELECT 1 FROM upstream_tokens WHERE owner = :principal AND obtained_at <= :until)
     OR EXISTS (SELECT 1 FROM owned_catalog WHERE owner = :principal)
     OR EXISTS (SELECT 1 FROM upstream_tokens WHERE owner = '' AND logged_in_by = :principal)
     OR EXISTS (SELECT 1 FROM insight_hours WHERE principal = :principal AND hour <= :until);
@@ -102,7 +102,7 @@ WHERE mcp_sessions.id = erased.id;
 DELETE FROM upstream_logins WHERE id IN (SELECT id FROM upstream_logins WHERE principal = :principal AND created_at <= :until LIMIT :limit);
 
 -- name: delete_tokens
-DELETE FROM upstream_tokens WHERE owner = :principal;
+DELETE FROM upstream_tokens WHERE owner = :principal AND obtained_at <= :until;
 
 -- name: delete_catalogs
 DELETE FROM owned_catalog WHERE owner = :principal AND (upstream, part) IN (

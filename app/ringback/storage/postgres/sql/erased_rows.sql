@@ -61,7 +61,12 @@ SELECT 1 AS found WHERE :until < (
     SELECT max(created_at) FROM subscriptions WHERE principal = :principal
 ) OR :until < (
     SELECT created_at FROM api_keys WHERE principal = :principal ORDER BY id DESC LIMIT 1
-);
+) OR EXISTS (SELECT 1 FROM upstream_tokens WHERE owner = :principal AND obtained_at > :until)
+    OR EXISTS (SELECT 1 FROM sign_ins WHERE principal = :principal AND created_at > :until)
+    OR EXISTS (SELECT 1 FROM portal_links WHERE principal = :principal AND created_at > :until)
+    OR EXISTS (SELECT 1 FROM mcp_sessions WHERE principal = :principal AND created_at > :until)
+    OR EXISTS (SELECT 1 FROM event_types WHERE principal = :principal AND created_at > :until)
+    OR EXISTS (SELECT 1 FROM events WHERE principal = :principal AND seq > :head AND call_id IS NULL);
 
 -- An id is made some milliseconds before its row is written, so the newest row is among the last ids.
 -- name: last_calls
@@ -73,6 +78,10 @@ SELECT created_at FROM webhooks WHERE principal = :principal ORDER BY id DESC LI
 -- Ids of subscriptions are hashes; their index has the time.
 -- name: last_subscriptions
 SELECT created_at FROM subscriptions WHERE principal = :principal ORDER BY created_at DESC LIMIT :limit;
+
+-- A refresh of tokens is dated by the clock of its node, too.
+-- name: last_tokens
+SELECT obtained_at AS created_at FROM upstream_tokens WHERE owner = :principal ORDER BY obtained_at DESC LIMIT :limit;
 
 -- name: last_calls_of_session
 SELECT created_at FROM calls WHERE principal = :principal AND client_session_id = :client_session_id ORDER BY id DESC LIMIT :limit;
