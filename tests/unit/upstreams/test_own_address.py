@@ -96,6 +96,14 @@ def test_a_service_names_itself_and_what_is_behind_it_while_that_is_connected() 
     assert ids.list_ids(None) == [A]
 
 
+def test_sessions_of_an_upstream_that_names_no_ringback_end_one_after_the_other() -> None:
+    ids = InstanceIds(A)
+    with ids.session_to("b", {}), ids.session_to("b", {}), ids.session_to("b", make_result(B)):
+        assert ids.list_ids("b") == [A, B]
+
+    assert ids.list_ids("b") == [A]
+
+
 def test_a_service_that_finds_itself_refuses_the_session_and_counts_nothing() -> None:
     ids = InstanceIds(A)
     with pytest.raises(LeadsBackHere), ids.session_to("b", make_result(B, A)):
