@@ -202,8 +202,9 @@ class UpstreamConnection:
             while (session := self._shared_session) is None or session.closed.is_set():
                 if self.replaced.is_set() and not started_here:
                     raise ConnectionReplaced("its configuration has changed.")
-                await self._login_gate.require_open()
-                await self._status.wait_changed()
+                changed = self._status.changed
+                await self._login_gate.require_open()  # may find another login, which replaces this connection
+                await changed.wait()
             return session
         raise self._status.make_error(effective_timeout_seconds)
 
