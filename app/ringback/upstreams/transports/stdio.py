@@ -195,6 +195,7 @@ class _StdioTransport:
             case JSONRPCRequest(id=request_id):
                 await self._handle_child_request(request_id, read.message)
             case _:
+                self._forget_withdrawn_request(read.message)
                 await self._limit_rate()
                 await self._forward_message(read.message)
 
@@ -220,6 +221,16 @@ class _StdioTransport:
             return
         self._child_requests.add(request_id)
         await self._forward_message(message)
+
+    def _forget_withdrawn_request(self, notification: JSONRPCMessage) -> None:
+        """A request that the child has cancelled gets no response."""
+        match notification:
+            case JSONRPCNotification(
+                method="notifications/cancelled", params={"requestId": str() | int() as withdrawn}
+            ):
+                self._child_requests.discard(withdrawn)
+            case _:
+                pass
 
     async def _fail_request(
         self, request_id: RequestId, why: str, code: TransportErrorCode = TransportErrorCode.INVALID_RESPONSE
