@@ -299,13 +299,15 @@ class UpstreamConnection:
                 if not self.replaced.is_set():
                     await self.catalog_cache.put_profile(session.profile)
                 await self.lists.refresher.fetch_tools(session)
-                tasks.start_soon(self.lists.refresher.follow_session, session)
-                tasks.start_soon(self.lists.refresher.refresh_changed_listings)
                 if session.child is not None:
                     tasks.start_soon(self._make_child_monitor(session, session.child).run)
                 started = True
-                task_status.started(session)
-                await session.closed.wait()
+                async with anyio.create_task_group() as followers:
+                    followers.start_soon(self.lists.refresher.follow_session, session)
+                    followers.start_soon(self.lists.refresher.refresh_changed_listings)
+                    task_status.started(session)
+                    await session.closed.wait()
+                    followers.cancel_scope.cancel()  # a stream that stays open would never let the session drain
                 await session.wait_drained()
                 tasks.cancel_scope.cancel()
         except Exception as error:
