@@ -19,7 +19,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Collection, Coroutine, Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -282,8 +282,12 @@ async def _reload_when_requested(reload_requested: asyncio.Event, app: Applicati
     while True:
         await reload_requested.wait()
         reload_requested.clear()
-        with suppress(RingbackError):  # the reload has logged the reason
+        try:
             await app.services.upstream_reloads.reload_upstreams()
+        except RingbackError:
+            pass  # the reload has logged the reason
+        except Exception:  # a bug in a reload must not end the service and the calls that run
+            log.exception("configuration.reload_failed")
 
 
 def build_http_limits(settings: Settings, *, open_files_max: int) -> HttpLimits:

@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -43,3 +44,25 @@ def test_a_reload_that_is_requested_while_the_database_is_opened_does_not_end_th
     asyncio.run(server._serve(settings, [], None, None, unused, unused, None, None))  # pyright: ignore[reportPrivateUsage] - `serve` also changes the process
 
     assert (reloads, unhandled) == ([True], [])
+
+
+async def test_a_bug_in_a_reload_ends_no_service(caplog: pytest.LogCaptureFixture) -> None:
+    reload_requested, reloads = asyncio.Event(), list[int]()
+
+    class Reloads:
+        async def reload_upstreams(self) -> None:
+            reloads.append(len(reloads))
+            if len(reloads) == 1:
+                reload_requested.set()
+                raise ValueError("a bug")
+            is_repeated.set_result(None)
+
+    is_repeated = asyncio.get_running_loop().create_future()
+    app = cast("Any", SimpleNamespace(services=SimpleNamespace(upstream_reloads=Reloads())))
+    reload_requested.set()
+    reloading = asyncio.create_task(server._reload_when_requested(reload_requested, app))  # pyright: ignore[reportPrivateUsage] - only it is tested
+    await asyncio.wait({reloading, is_repeated}, timeout=WAIT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    reloading.cancel()
+
+    assert reloads == [0, 1]
+    assert "configuration.reload_failed" in caplog.messages

@@ -202,8 +202,9 @@ class UpstreamConnection:
             while (session := self._shared_session) is None or session.closed.is_set():
                 if self.replaced.is_set() and not started_here:
                     raise ConnectionReplaced("its configuration has changed.")
-                await self._login_gate.require_open()
-                await self._status.wait_changed()
+                changed = self._status.changed
+                await self._login_gate.require_open()  # may find another login, which replaces this connection
+                await changed.wait()
             return session
         raise self._status.make_error(effective_timeout_seconds)
 
@@ -298,13 +299,15 @@ class UpstreamConnection:
                 if not self.replaced.is_set():
                     await self.catalog_cache.put_profile(session.profile)
                 await self.lists.refresher.fetch_tools(session)
-                tasks.start_soon(self.lists.refresher.follow_session, session)
-                tasks.start_soon(self.lists.refresher.refresh_changed_listings)
                 if session.child is not None:
                     tasks.start_soon(self._make_child_monitor(session, session.child).run)
                 started = True
-                task_status.started(session)
-                await session.closed.wait()
+                async with anyio.create_task_group() as followers:
+                    followers.start_soon(self.lists.refresher.follow_session, session)
+                    followers.start_soon(self.lists.refresher.refresh_changed_listings)
+                    task_status.started(session)
+                    await session.closed.wait()
+                    followers.cancel_scope.cancel()  # a stream that stays open would never let the session drain
                 await session.wait_drained()
                 tasks.cancel_scope.cancel()
         except Exception as error:

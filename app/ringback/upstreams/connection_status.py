@@ -59,10 +59,12 @@ class ConnectionStatus:
         """Wait until the first connection attempt has succeeded or failed, but no longer than the timeout."""
         with anyio.move_on_after(timeout_seconds):
             while self.state in {ConnectionState.IDLE, ConnectionState.CONNECTING}:
-                await self.wait_changed()
+                await self.changed.wait()
 
-    async def wait_changed(self) -> None:
-        await self._changed.wait()
+    @property
+    def changed(self) -> anyio.Event:
+        """Set at the next change. Who awaits something else first takes it before that, and misses no change."""
+        return self._changed
 
     def notify_waiters(self) -> None:
         self._changed.set()

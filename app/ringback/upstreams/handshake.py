@@ -12,6 +12,7 @@ import mcp_types
 from mcp import ClientSession, MCPError
 from mcp.client.session import ClientRequestContext, IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import RequestId
 from pydantic import ValidationError
 
 from ringback.domain.upstreams import Listing, UpstreamChange, UpstreamProfile
@@ -87,10 +88,16 @@ async def open_session(
 ) -> AsyncGenerator[UpstreamSession]:
     """Connect and negotiate. Enter and leave it in one task, as the cancel scopes of anyio require."""
     async with AsyncExitStack() as stack:
-        large_results, paced_streams = LargeResults(), PacedStreams()
-        streams, transport, child, direct = await _enter_transport(stack, config, options, large_results, paced_streams)
+        large_results, paced_streams, child_requests = LargeResults(), PacedStreams(), set[RequestId]()
+        streams, transport, child, direct = await _enter_transport(
+            stack, config, options, large_results, paced_streams, child_requests
+        )
         dispatcher = SessionDispatcher(
-            *streams, large_results=large_results, paced_streams=paced_streams, direct=direct
+            *streams,
+            large_results=large_results,
+            paced_streams=paced_streams,
+            direct=direct,
+            child_requests=child_requests,
         )
         dispatcher.on_event_types_changed = lambda: on_change(
             UpstreamChange(upstream=config.name, listing=Listing.EVENTS)
@@ -123,10 +130,13 @@ async def _enter_transport(
     options: SessionOptions,
     large_results: LargeResults,
     paced_streams: PacedStreams,
+    child_requests: set[RequestId],
 ) -> tuple[tuple[Any, Any], LegacySessionTransport | None, ChildProcess | None, DirectPosts | None]:
     if config.transport is UpstreamTransport.STDIO:
         streams, child = await stack.enter_async_context(
-            open_stdio(config, faults=options.faults, child_records=options.child_records)
+            open_stdio(
+                config, faults=options.faults, child_records=options.child_records, child_requests=child_requests
+            )
         )
         return streams, None, child, None
     session_id = None if options.rejoined_session is None else options.rejoined_session.session_id

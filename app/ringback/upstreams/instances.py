@@ -51,7 +51,7 @@ class InstanceIds:
         try:
             yield
         finally:
-            remaining = self._behind.pop(upstream)
+            remaining = self._behind.pop(upstream, Counter[str]())  # none, if an earlier end has left no ids
             remaining.subtract(ids)
             if kept := +remaining:
                 self._behind[upstream] = kept

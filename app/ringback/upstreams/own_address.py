@@ -50,7 +50,10 @@ class OwnAddress:
         return not url or self._is_own_url(f"{url.rstrip('/')}/mcp")
 
     def _is_own_url(self, url: str) -> bool:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:  # that of an option is any text
+            return False
         return any(_is_same_server(parts, own) and _is_endpoint(parts, own) for own in self._urls)
 
 

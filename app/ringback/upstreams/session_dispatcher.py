@@ -84,11 +84,13 @@ class SessionDispatcher(JSONRPCDispatcher):
         large_results: LargeResults | None = None,
         paced_streams: PacedStreams | None = None,
         direct: DirectPosts | None = None,
+        child_requests: set[RequestId] | None = None,
     ) -> None:
-        """`direct` is for HTTP only."""
+        """`direct` is for HTTP only, `child_requests` for a pipe only (`open_stdio`)."""
         super().__init__(*streams)
         self._large_results = large_results or LargeResults()
         self._direct = direct
+        self._child_requests = set[RequestId]() if child_requests is None else child_requests
         self.paced_streams = paced_streams or PacedStreams()
         """The requests whose responses wait for their readers, over HTTP."""
         self._unawaited_responses = UnawaitedResponses()
@@ -216,8 +218,10 @@ class SessionDispatcher(JSONRPCDispatcher):
 
         A driver that resumes the call in the same session answers instead; else the upstream sees the end of the session.
         """
-        if error.code != CONNECTION_CLOSED:
-            await super()._write_error(request_id, error)
+        if error.code == CONNECTION_CLOSED:
+            self._child_requests.discard(request_id)
+            return
+        await super()._write_error(request_id, error)
 
     def _is_on_stream(self, params: Mapping[str, Any] | None) -> bool:
         return self._find_stream(EventNotification.LIST_CHANGED, params) is not None

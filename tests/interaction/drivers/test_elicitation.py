@@ -13,6 +13,7 @@ from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.principal import Principal
 from ringback.upstreams import session_dispatcher
 from ringback.upstreams.config import UpstreamConfig
+from ringback.upstreams.transports import stdio
 from tests.support.asking_upstream import AskingUpstream
 from tests.support.calls import (
     answer_call,
@@ -190,6 +191,25 @@ async def test_a_question_that_its_tool_withdraws_is_closed(engine: Engine) -> N
 
     assert working.input_requests == {}
     assert response == "withdrawn"
+
+
+async def test_a_question_whose_call_was_cancelled_leaves_room_for_that_of_the_next_call(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers on the SDK for Python 1.x do not withdraw it."""
+    monkeypatch.setattr(stdio, "CHILD_REQUESTS_MAX", 1)
+    cancelled, following = ask(engine, "Which colour?"), ask(engine, "Which size?")
+    await engine.insert_calls(cancelled)
+
+    async with running_runner(engine, STDIO):
+        await wait_for_input_request(engine, cancelled)
+        await request_cancel(engine, cancelled)
+        await engine.wait_until_final(cancelled)
+        await engine.insert_calls(following)
+        await answer_with_own_question(engine, following)
+        response = await read_response(engine, following)
+
+    assert response == accept("Which size?")
 
 
 async def test_too_many_open_questions_of_a_principal_are_refused_and_no_question_of_others(

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 import uvloop
 
+from ringback.domain.upstreams import Listing
 from ringback.upstreams.registry import UpstreamRegistry
 from ringback.upstreams.transports import child_process as child
 from ringback.upstreams.transports.child_records import (
@@ -26,7 +27,14 @@ from ringback.upstreams.transports.child_records import (
     signal_processes,
 )
 from tests.support.application import running_application
-from tests.support.upstreams import WAIT_SECONDS, make_raw_config, open_upstreams, run_upstream_call, wait_until_true
+from tests.support.upstreams import (
+    WAIT_SECONDS,
+    make_python_config,
+    make_raw_config,
+    open_upstreams,
+    run_upstream_call,
+    wait_until_true,
+)
 
 ROOT: Final = Path(__file__).parents[3]
 STUBBORN_CHILD: Final = {"RAW_STUBBORN": "1", "RAW_GRANDCHILD": "1"}
@@ -97,6 +105,20 @@ async def test_a_child_that_ends_by_itself_leaves_nothing_behind(
 
 
 @pytest.mark.sqlite_only("a database that is no file has nothing beside it")
+async def test_a_child_whose_session_was_replaced_ends_although_it_keeps_a_stream_of_its_changes_open() -> None:
+    config = make_python_config("-m", "tests.support.event_upstream")
+    async with open_upstreams(config) as upstreams:
+        connection = upstreams.connections.shared[config.name]
+        replaced = await connection.get_shared_session()
+        await wait_until_true(lambda: connection.catalog_cache.get_entries(Listing.EVENTS) is not None)
+        replaced.close_to_new_requests()
+
+        await wait_until_true(lambda: replaced.child is not None and not replaced.child.is_alive)
+        following = await connection.get_shared_session()
+        assert following.child is not None
+        assert following.child.is_alive
+
+
 async def test_the_service_writes_its_children_down_beside_its_database(tmp_path: Path) -> None:
     async with running_application(tmp_path, make_raw_config()):
         await wait_until_true(lambda: [file.parent.name for file in records_in(tmp_path)] == ["ringback.db-children"])

@@ -135,3 +135,37 @@ async def test_a_call_that_waits_long_for_its_connection_is_recorded_as_unsent_u
             assert (await http.post(server.url, extensions={DISPATCH_RECORD: server})).text == "ok"
 
     assert server.steps == [("unsent", 0), ("dispatch", 0), ("dispatch", 1)]
+
+
+async def test_a_connection_that_is_there_when_its_call_is_cancelled_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cancellation comes while the call is still recorded as unsent, because its connection took long."""
+    monkeypatch.setattr(dispatch_records, "SLOW_SECONDS", 0.0)
+    server, is_accepted, is_closed = StallingServer(), asyncio.Event(), asyncio.Event()
+
+    async def look_up_slowly(host: str) -> Sequence[Address]:
+        await server.is_unsent.wait()
+        return await ON_THIS_MACHINE(host)
+
+    async def wait_for_end(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        is_accepted.set()
+        await reader.read()
+        is_closed.set()
+
+    async with (
+        asyncio.timeout(WAIT_SECONDS),
+        serving_raw(wait_for_end, server),
+        client(look_up=look_up_slowly) as http,
+    ):
+        call = asyncio.create_task(http.post(server.url, extensions={DISPATCH_RECORD: server}))
+        await is_accepted.wait()
+        call.cancel()
+        await asyncio.wait([call])
+        await is_closed.wait()
+
+
+class StallingServer(NotingServer):
+    """A store that does not respond."""
+
+    async def record_unsent(self) -> None:
+        await super().record_unsent()
+        await asyncio.Event().wait()

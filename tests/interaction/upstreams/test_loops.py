@@ -11,12 +11,24 @@ from typing import Any
 import httpx
 import pytest
 
+from ringback.domain.clock import SystemClock
+from ringback.domain.meta import INSTANCES_META_KEY
+from ringback.runner.drivers import predict_driver_name
 from ringback.upstreams import proxy
 from ringback.upstreams.config import UpstreamConfig
+from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.api_server import serving_api
 from tests.support.application import RunningApplication, running_application
 from tests.support.limits import WAIT_SECONDS
-from tests.support.upstreams import ControlledUpstream, make_http_config, serving
+from tests.support.upstreams import (
+    ControlledUpstream,
+    OverriddenResponses,
+    Send,
+    make_http_config,
+    send_result,
+    serving,
+    wait_until_true,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -118,3 +130,31 @@ async def test_two_that_connect_to_each_other_at_once_do_not_form_a_circle(tmp_p
         async with asyncio.timeout(WAIT_SECONDS):
             while not await is_settled():
                 pass
+
+
+async def test_a_list_of_a_running_session_that_leads_back_ends_the_session_and_not_the_request_that_asks_for_it() -> (
+    None
+):
+    own_id = "a" * 32
+    meta: dict[str, Any] = {}
+
+    async def list_tools(message: dict[str, Any], send: Send) -> None:
+        await send_result(message, {"tools": [], "_meta": meta, "resultType": "complete"}, send)
+
+    app = OverriddenResponses(ControlledUpstream().app(), {"tools/list": list_tools})
+    async with (
+        serving(app) as stage,
+        UpstreamRegistry(
+            [make_http_config(stage.url, name="next")],
+            clock=SystemClock(),
+            random_fraction=lambda: 0.5,
+            predict_driver_name=predict_driver_name,
+            own_id=own_id,
+        ) as upstreams,
+    ):
+        connection = upstreams.connections.shared["next"]
+        await connection.get_shared_session()
+        meta[INSTANCES_META_KEY] = [own_id]
+
+        assert await connection.get_fresh_tools(age_seconds_max=0) is None
+        await wait_until_true(lambda: connection.get_info().last_error == "ringback_itself")

@@ -1,6 +1,7 @@
 """Change notifications that a gateway forwards: changed lists and subscribed resources."""
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
@@ -256,6 +257,28 @@ async def test_a_subscriber_gets_the_upstreams_rejection_of_its_subscription(era
                 pass
 
     assert refused.value.error["message"] == "not this one"
+
+
+@pytest.mark.parametrize("accepted", [None, True, 1])
+async def test_a_malformed_acknowledgement_accepts_no_resource(accepted: object) -> None:
+    async def acknowledge(message: dict[str, Any], send: Send) -> None:
+        meta = {"io.modelcontextprotocol/subscriptionId": message["id"]}
+        params = {"notifications": {"resourceSubscriptions": accepted}, "_meta": meta}
+        method = "notifications/subscriptions/acknowledged"
+        sent = [
+            {"jsonrpc": "2.0", "method": method, "params": params},
+            {"jsonrpc": "2.0", "id": message["id"], "result": {"resultType": "complete"}},
+        ]
+        body = b"".join(b"data: %b\n\n" % json.dumps(each).encode() for each in sent)
+        await respond_with(200, "text/event-stream", body)(message, send)
+
+    app = OverriddenResponses(LibraryUpstream().app("modern"), {"subscriptions/listen": acknowledge})
+    async with serving(app) as server, open_upstreams(make_http_config(server.url, name=UPSTREAM_NAME)) as upstreams:
+        with pytest.raises(UpstreamErrorResponse) as refused:
+            async with upstreams.proxy.subscribe_resource(UPSTREAM_NAME, BOOK_URI, principal=ALICE):
+                pass
+
+    assert "does not send updates" in refused.value.error["message"]
 
 
 async def test_a_resource_can_be_subscribed_again_after_an_interrupted_unsubscribe() -> None:

@@ -11,22 +11,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCRequest
 
 from ringback.domain.call import Progress
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.clock import SystemClock
 from ringback.protocol.transport_errors import EVENT_BYTES_MAX
 from ringback.upstreams.catalog import listing
+from ringback.upstreams.faults import FaultCounter
 from ringback.upstreams.message_flow import REQUEST_LIMIT
 from ringback.upstreams.registry import UpstreamRegistry
 from ringback.upstreams.transports import child_input
 from ringback.upstreams.transports import stdio as pipe
+from ringback.upstreams.transports.child_records import ChildRecords
 from tests.support.clock import FastForwardClock
 from tests.support.examples import ALICE, CALL
 from tests.support.malformed_messages import VALID_RESPONSE
 from tests.support.recording_call_context import RecordingCallContext
 from tests.support.upstreams import (
     WAIT_SECONDS,
+    make_python_config,
     make_raw_config,
     open_bound_driver,
     open_upstreams,
@@ -101,6 +106,22 @@ async def test_a_flood_of_questions_is_refused_beyond_the_limit_and_holds_up_no_
 
     assert [ending.outcome for ending in endings] == [CallOutcome.RESULT] * 2
     assert faults["slowed"] >= 3_000 - REQUEST_LIMIT.burst - REQUEST_LIMIT.per_second * WAIT_SECONDS
+
+
+async def test_questions_that_the_child_has_withdrawn_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipe, "CHILD_REQUESTS_MAX", 1)
+    question = b'{"jsonrpc":"2.0","id":%d,"method":"elicitation/create"}\n'
+    withdrawal = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}\n'
+    text = b"".join(question % number + withdrawal % number for number in range(3)) + question % 3
+    code = f"import sys; sys.stdout.buffer.write({text!r}); sys.stdout.flush(); sys.stdin.read()"
+    faults = FaultCounter("stage", clock=SystemClock())
+    opening = pipe.open_stdio(make_python_config("-c", code), faults=faults, child_records=ChildRecords(None))
+    async with asyncio.timeout(WAIT_SECONDS), opening as ((from_child, _), _):
+        received = [await from_child.receive() for _ in range(7)]
+
+    messages = [each.message for each in received if isinstance(each, SessionMessage)]
+    assert [each.id for each in messages if isinstance(each, JSONRPCRequest)] == [0, 1, 2, 3]
+    assert faults.counts == {}
 
 
 async def test_a_list_with_more_tools_than_are_kept_is_cut_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,18 @@
-"""The names that `ringback dev` derives from commands."""
+"""The names that `ringback dev` derives from commands, and how long it waits for a server."""
 
-from collections.abc import Callable
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, ClassVar, Self
 
 import pytest
 from typer.testing import Result
 
+from ringback import server
+from ringback.cli.commands import dev
 from ringback.cli.commands.dev import derive_upstream_name, describe_endpoints
+from ringback.client import Tool, Unavailable, Upstream
 
 
 @pytest.mark.parametrize(
@@ -50,3 +57,57 @@ def test_a_program_that_does_not_exist_ends_the_command_before_the_service_start
 
     assert (ended.exit_code, ended.stdout) == (2, "")
     assert ended.stderr.startswith("Error: 'no-such-server-7' is no program that can be run.")
+
+
+class StartingService:
+    """A client of a service whose upstream is in the next of these states each time that it is asked."""
+
+    states: ClassVar[list[str]] = []
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+    async def tools(self, upstream: str) -> Sequence[Tool]:
+        if self.states:
+            raise Unavailable(status=503, type_="about:blank", title="", detail=f"{upstream} is away.", extra={})
+        return [Tool(name="build_report", inputSchema={})]
+
+    async def upstreams(self) -> Sequence[Upstream]:
+        state = self.states.pop(0)
+        error = "connection_lost" if state == "failing" else None
+        return [Upstream(name="server", transport="stdio", state=state, last_error=error)]
+
+
+@pytest.mark.parametrize(
+    ("states", "ends_with"),
+    [
+        (["connecting", "connecting"], (0, "Tools      build_report")),
+        (["connecting", "ready"], (0, "Tools      build_report")),
+        (["connecting", "failing", "unread"], (2, "")),
+        (["ready", "ready", "unread"], (2, "")),
+    ],
+)
+def test_a_server_that_takes_long_to_start_is_waited_for_and_one_that_fails_is_not(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, states: list[str], ends_with: tuple[int, str]
+) -> None:
+    def serve(*_: Any, on_listening: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+        asyncio.run(on_listening("http://127.0.0.1:1"))
+
+    def keep_running(_: int) -> None:
+        """The command would end itself."""
+
+    monkeypatch.setattr(StartingService, "states", states)
+    monkeypatch.setattr(dev, "RingbackClient", StartingService)
+    monkeypatch.setattr(server, "serve", serve)
+    monkeypatch.setattr(signal, "raise_signal", keep_running)
+
+    ended = run("dev", "--name", "server", "--", sys.executable)
+
+    assert (ended.exit_code, ended.stdout.rpartition("\n")[0].rpartition("\n")[2]) == ends_with
+    assert ("server is away" in ended.stderr) == (ended.exit_code == 2)

@@ -149,6 +149,19 @@ async def test_an_event_stream_is_read_by_the_sdk_and_its_request_is_sent_once(
     assert len(upstream.requests) == 1
 
 
+async def test_an_answer_to_a_request_of_the_upstream_does_not_take_the_response_to_a_call_with_its_id(
+    direct: DirectPosts, upstream: Upstream
+) -> None:
+    response = httpx2.Response(200)
+    async with httpx2.AsyncClient(transport=direct, trust_env=False) as client, direct.hold_response(1, response):
+        answered = await client.post(URL, json={"jsonrpc": "2.0", "id": 1, "result": {}})
+        held = await client.post(URL, json={"jsonrpc": "2.0", "id": 1, "method": "tools/call"})
+
+    assert answered.status_code == 202
+    assert held is response
+    assert [message.get("method") for _, message in upstream.requests] == [None]
+
+
 async def test_other_requests_keep_their_place_in_the_sdk(alone: tuple[SessionDispatcher, Any]) -> None:
     dispatcher, written = alone
     asking = asyncio.create_task(dispatcher.send_raw_request("ping", {}, {}))

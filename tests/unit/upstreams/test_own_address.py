@@ -85,6 +85,11 @@ def test_the_bridge_to_another_ringback_is_not_refused(args: list[str], env: dic
     assert not is_refused({"command": "mcp-server-git", "args": ["mcp"]})
 
 
+@pytest.mark.parametrize("url", ["http://[bad", "http://\u2100.example", "http://h:99999999", "x"])
+def test_a_bridge_to_what_is_no_url_is_an_entry_like_any_other(url: str) -> None:
+    assert not is_refused({"command": "ringback", "args": ["mcp", "--url", url]})
+
+
 def test_a_service_names_itself_and_what_is_behind_it_while_that_is_connected() -> None:
     ids = InstanceIds(A)
     with ids.session_to("b", make_result(B, C)), ids.session_to("b", make_result(B)):
@@ -94,6 +99,14 @@ def test_a_service_names_itself_and_what_is_behind_it_while_that_is_connected() 
         assert ids.list_ids("b") == [A, B, C]
 
     assert ids.list_ids(None) == [A]
+
+
+def test_sessions_of_an_upstream_that_names_no_ringback_end_one_after_the_other() -> None:
+    ids = InstanceIds(A)
+    with ids.session_to("b", {}), ids.session_to("b", {}), ids.session_to("b", make_result(B)):
+        assert ids.list_ids("b") == [A, B]
+
+    assert ids.list_ids("b") == [A]
 
 
 def test_a_service_that_finds_itself_refuses_the_session_and_counts_nothing() -> None:

@@ -17,9 +17,9 @@ import typer
 from ringback import server
 from ringback.cli.client_options import URL_DEFAULT
 from ringback.cli.commands.serve import load_development_settings
-from ringback.cli.output import exit_on_errors, exit_with_error, print_output
+from ringback.cli.output import exit_on_errors, exit_with_error, print_message, print_output
 from ringback.cli.server_options import SERVICE_ERRORS, exit_code_of_start
-from ringback.client import ClientError, RingbackClient
+from ringback.client import ClientError, RingbackClient, Unavailable
 from ringback.upstreams.config import parse_upstream_option
 from ringback.upstreams.transports import child_process
 
@@ -132,7 +132,7 @@ class _FirstLook:
     async def announce(self, url: str) -> None:
         async with RingbackClient(url) as client:
             try:
-                tools = [tool.name for tool in await client.tools(self._name)]
+                tools = await self._list_tools(client)
             except ClientError as error:
                 self.problem = f"The server's tools cannot be listed: {error}"
                 signal.raise_signal(signal.SIGTERM)
@@ -140,6 +140,28 @@ class _FirstLook:
         print_output(describe_endpoints(url, self._name, has_dashboard=self._has_dashboard))
         shown = ", ".join(tools[:TOOLS_SHOWN_MAX])
         print_output(f"Tools      {shown}{', …' if len(tools) > TOOLS_SHOWN_MAX else ''}")
+
+    async def _list_tools(self, client: RingbackClient) -> Sequence[str]:
+        """The names of the tools. The service limits how long the server may take to start, and is waited for.
+
+        A launcher such as uvx may download the server first, which takes longer than a request for the list may.
+        """
+        before = ""
+        while True:
+            try:
+                return [tool.name for tool in await client.tools(self._name)]
+            except Unavailable:
+                state = await self._read_state(client)
+                if state not in {"connecting", "ready"} or before == "ready":
+                    raise
+            if not before:
+                print_message("The server takes long to start. Its launcher may download it first.")
+            before = state
+
+    async def _read_state(self, client: RingbackClient) -> str | None:
+        """None once an attempt to connect has failed."""
+        found = next((each for each in await client.upstreams() if each.name == self._name), None)
+        return None if found is None or found.last_error is not None else found.state
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from ringback.upstreams.catalog.catalog_cache import LISTINGS_BY_CHANGE, Catalog
 from ringback.upstreams.catalog.listing import fetch_listing
 from ringback.upstreams.connection_problems import classify_problem
 from ringback.upstreams.faults import Fault, FaultCounter
+from ringback.upstreams.instances import LeadsBackHere
 from ringback.upstreams.session import RELISTEN_SECONDS, UpstreamSession
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,11 @@ class CatalogRefresher:
             async with self._open_listing_session() as session:
                 if session is None:
                     return False
-                return await self._fetch_listing(session, listing)
+                try:
+                    return await self._fetch_listing(session, listing)
+                except LeadsBackHere:
+                    session.close_to_new_requests()  # the next handshake or its list says so again
+                    return False
 
     async def fetch_tools(self, session: UpstreamSession) -> None:
         """Fetch the tools of a session that does not serve calls yet."""

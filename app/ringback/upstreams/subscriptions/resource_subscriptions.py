@@ -225,7 +225,8 @@ class _ResourceSubscription:
                     if isinstance(stream.failure, RequestFailed)
                     else InvalidUpstreamResponse("No acknowledgement.")
                 )
-            if self._uri not in acknowledged_filter.get("resourceSubscriptions", ()):
+            accepted = acknowledged_filter.get("resourceSubscriptions")
+            if not isinstance(accepted, list) or self._uri not in accepted:
                 raise UpstreamError(
                     {"code": INVALID_PARAMS, "message": "The upstream does not send updates of this resource."}
                 )

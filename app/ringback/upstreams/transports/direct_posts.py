@@ -93,8 +93,9 @@ class DirectPosts(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if self._held and request.method == "POST":
-            request_id = jsontext.loads(await request.aread()).get("id")
-            if (held := self._held.pop(request_id, None)) is not None:
+            message = jsontext.loads(await request.aread())
+            # An answer to a request of the upstream has an id of the upstream's, which may be the same.
+            if "method" in message and (held := self._held.pop(message.get("id"), None)) is not None:
                 return held
         return await self._inner.handle_async_request(request)
 

@@ -66,10 +66,10 @@ class PooledHttpTransport(httpx2.AsyncBaseTransport):
         origin = _parse_origin(request.url)
         record: DispatchRecord | None = request.extensions.get(DISPATCH_RECORD)
         connection = self._pop_idle(origin)
-        if connection is None:
-            async with recording_slow_wait(record):
-                connection = await self._connect(origin, timeout.get("connect"))
         try:
+            if connection is None:
+                async with recording_slow_wait(record):  # its end may raise, after the connection is there
+                    connection = await self._connect(origin, timeout.get("connect"))
             if record is not None:
                 await record.record_dispatch()
             head = await connection.send_request(
@@ -78,8 +78,9 @@ class PooledHttpTransport(httpx2.AsyncBaseTransport):
             body = _ResponseBody(self, origin, connection, read_seconds=timeout.get("read"))
             return _make_response(head, body)
         except BaseException:
-            connection.close()
-            self._open.discard(connection)
+            if connection is not None:
+                connection.close()
+                self._open.discard(connection)
             raise
 
     async def aclose(self) -> None:

@@ -64,14 +64,21 @@ Streams = tuple[MemoryObjectReceiveStream[_Inbound], MemoryObjectSendStream[Sess
 
 @asynccontextmanager
 async def open_stdio(
-    config: UpstreamConfig, *, faults: FaultCounter, child_records: ChildRecords
+    config: UpstreamConfig,
+    *,
+    faults: FaultCounter,
+    child_records: ChildRecords,
+    child_requests: set[RequestId] | None = None,
 ) -> AsyncGenerator[tuple[Streams, ChildProcess]]:
-    """Start the child and stop it when the context ends. Raises OSError if it cannot be started."""
+    """Start the child and stop it when the context ends. Raises OSError if it cannot be started.
+
+    `child_requests` has the requests of the child that get a response. The session takes out one that it leaves unanswered.
+    """
     async with log_stderr(config.name) as errlog:
         child = await start_child_process(
             config.command, config.args, env=config.env, cwd=config.cwd, errlog=errlog, child_records=child_records
         )
-        pipe = _StdioTransport(child, faults)
+        pipe = _StdioTransport(child, faults, set() if child_requests is None else child_requests)
         async with anyio.create_task_group() as tasks:
             for task in (pipe.read_output, pipe.accept_messages, pipe.write_input, pipe.close_on_exit):
                 tasks.start_soon(task)
@@ -85,7 +92,7 @@ async def open_stdio(
 
 
 class _StdioTransport:
-    def __init__(self, child: ChildProcess, faults: FaultCounter) -> None:
+    def __init__(self, child: ChildProcess, faults: FaultCounter, child_requests: set[RequestId]) -> None:
         self._child = child
         self._faults = faults
         self._to_session, from_child = anyio.create_memory_object_stream[_Inbound](0)
@@ -97,7 +104,7 @@ class _StdioTransport:
         self._open_requests: dict[RequestId, str] = {}
         """The methods of open requests, by id."""
         self._late_responses: dict[RequestId, None] = {}
-        self._child_requests: set[RequestId] = set()
+        self._child_requests = child_requests
         self._input = ChildInput(child, faults, refuse_request=self._refuse_request)
 
     async def close(self) -> None:
@@ -195,6 +202,7 @@ class _StdioTransport:
             case JSONRPCRequest(id=request_id):
                 await self._handle_child_request(request_id, read.message)
             case _:
+                self._forget_withdrawn_request(read.message)
                 await self._limit_rate()
                 await self._forward_message(read.message)
 
@@ -220,6 +228,16 @@ class _StdioTransport:
             return
         self._child_requests.add(request_id)
         await self._forward_message(message)
+
+    def _forget_withdrawn_request(self, notification: JSONRPCMessage) -> None:
+        """A request that the child has cancelled gets no response."""
+        match notification:
+            case JSONRPCNotification(
+                method="notifications/cancelled", params={"requestId": str() | int() as withdrawn}
+            ):
+                self._child_requests.discard(withdrawn)
+            case _:
+                pass
 
     async def _fail_request(
         self, request_id: RequestId, why: str, code: TransportErrorCode = TransportErrorCode.INVALID_RESPONSE
