@@ -85,3 +85,19 @@ async def test_a_second_gap_is_recorded_after_the_interval_although_later_pages_
         await events.wait_until_asked(6)
 
     assert [event.name for event in await still.read_events()] == ["upstream.gap"] * 2
+
+
+async def test_a_gap_that_waits_for_its_interval_is_recorded_by_the_process_after_a_crash(still: Engine) -> None:
+    await demand_events(still, ALICE)
+    lost: dict[str, Any] = {"events": [], "cursor": "1", "truncated": True, "nextPollMs": 1000}
+    lost_again = lost | {"events": make_occurrences(1), "cursor": "2"}
+    events, later = ScriptedEvents(lost, lost_again), ScriptedEvents(lost_again)
+
+    async with recording(still, events, still.store):
+        await events.wait_until_asked(3)
+    async with recording(still, later, still.store):
+        await later.wait_until_asked(2)
+
+    assert later.params[0]["cursor"] == "1"  # the place before the gap: from there the upstream reports it again
+    names = [event.name for event in await still.read_events()]
+    assert names == ["upstream.gap", FOLLOWED.event_name, "upstream.gap"]
