@@ -118,7 +118,9 @@ async def list_current(store: Store, now: datetime = LATER) -> list[tuple[str, s
 
 @pytest.mark.parametrize("outcome", ["a\0b", {"nested": "\0"}, ["rejected"], "rejected", 7])
 async def test_an_event_finds_its_webhooks_whatever_its_data_has_as_outcome(store: Store, outcome: Any) -> None:
-    webhook = make_webhook(events=frozenset({PUSHED, EventName.CALL_FINISHED}), outcomes=frozenset({CallOutcome.RESULT}))
+    webhook = make_webhook(
+        events=frozenset({PUSHED, EventName.CALL_FINISHED}), outcomes=frozenset({CallOutcome.RESULT})
+    )
     await store.write(lambda tx: tx.webhooks.insert(webhook))
     event = replace(EXTERNAL, topic=None, data={"outcome": outcome}, seq=1)
 
