@@ -85,6 +85,7 @@ class UpstreamEventRecorder:
 
     async def _follow_demands(self) -> None:
         """Runs until it is cancelled."""
+        self._forget_followings()
         tasks: dict[FollowedEvents, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as group:
             with self._store.signals.listen(DEMANDS_TOPIC) as waiter:
@@ -101,6 +102,12 @@ class UpstreamEventRecorder:
                     except StoreUnavailable:
                         log.debug("upstream.events_not_followed")
                     await waiter.wait(REREAD_SECONDS)
+
+    def _forget_followings(self) -> None:
+        """Those of an earlier time as the leader: another node has stored or removed their cursors since."""
+        self._saved.clear()
+        self._gap_recorded_at.clear()
+        self._pending_gaps.clear()
 
     async def _make_following(self, followed: FollowedEvents) -> Following:
         known = await self._store.read(lambda tx: tx.event_followings.get(followed.event_name, followed.topic or ""))
