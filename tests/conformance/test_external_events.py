@@ -2,14 +2,18 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import pytest
+
+from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.event import Event, EventName, ExternalEvent, build_external_event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.event_types import EventDemand, EventFollowing, PublishedEventType
 from ringback.domain.ids import EventId, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
-from ringback.domain.webhook import Webhook, WebhookState
+from ringback.domain.webhook import Webhook, WebhookState, matches_event
 from tests.support.builders import make_webhook
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB, EVENT
@@ -110,6 +114,22 @@ async def insert(store: Store, *webhooks: Webhook) -> None:
 async def list_current(store: Store, now: datetime = LATER) -> list[tuple[str, str]]:
     current = await store.read(lambda tx: tx.event_demands.list_current(now=now))
     return [(demand.principal, demand.topic) for demand in current]
+
+
+@pytest.mark.parametrize("outcome", ["a\0b", {"nested": "\0"}, ["rejected"], "rejected", 7])
+async def test_an_event_finds_its_webhooks_whatever_its_data_has_as_outcome(store: Store, outcome: Any) -> None:
+    webhook = make_webhook(
+        events=frozenset({PUSHED, EventName.CALL_FINISHED}), outcomes=frozenset({CallOutcome.RESULT})
+    )
+    await store.write(lambda tx: tx.webhooks.insert(webhook))
+    event = replace(EXTERNAL, topic=None, data={"outcome": outcome}, seq=1)
+
+    (found,) = await store.write(lambda tx: tx.webhooks.find_candidates([event], catching_up=False))
+    receivers = await store.write(lambda tx: tx.log_appends.find_receivers([event]))
+
+    assert [each.id for each in found] == [webhook.id]
+    assert [each.id for each in receivers.webhooks[ALICE, 1]] == [webhook.id]
+    assert matches_event(webhook, event, now=START)
 
 
 async def test_a_pollers_demand_ends_at_its_time_and_never_ends_earlier(store: Store) -> None:

@@ -4,6 +4,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from ringback.domain.change_subscriptions import ChangeSubscription
 from ringback.domain.event import EventName
 from ringback.domain.event_types import EventDemand
@@ -154,6 +156,24 @@ async def test_webhooks_without_upstream_change_events_have_no_change_subscripti
     assert [watch.principal for watch in await list_change_subscriptions(store, clock)] == [ALICE, BOB]
     clock.advance(5)
     assert [watch.principal for watch in await list_change_subscriptions(store, clock)] == [BOB]
+
+
+@pytest.mark.parametrize("odd", ["book://\0", "book://\0\0", "\\\0", "\\\\\0"])
+async def test_a_demand_for_a_uri_with_u_0000_hides_no_other_one(store: Store, clock: FakeClock, odd: str) -> None:
+    plain = ["book://1", r"book://\u0000", "book://\\\\u0000"]
+    for uri in (odd, *plain):
+        demand = EventDemand(
+            principal=BOB,
+            event_name=EventName.UPSTREAM_CHANGED,
+            topic=uri.replace("\0", "zero"),
+            arguments={"upstream": "git", "uri": uri},
+            polled_until=START + timedelta(seconds=5),
+        )
+        await store.write(lambda tx, demand=demand: tx.event_demands.save(demand))
+
+    listed = {each.resource_uri for each in await list_change_subscriptions(store, clock)}
+
+    assert listed >= set(plain)
 
 
 async def test_a_demand_of_a_poller_is_a_change_subscription_until_its_end(store: Store, clock: FakeClock) -> None:

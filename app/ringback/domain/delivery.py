@@ -126,17 +126,28 @@ class Delivery:
 
 
 def next_generation(
-    delivery: Delivery, *, delivery_id: DeliveryId, is_held: bool, schedule: RetrySchedule, now: datetime
+    delivery: Delivery,
+    *,
+    delivery_id: DeliveryId,
+    is_held: bool,
+    schedule: RetrySchedule,
+    now: datetime,
+    stopped: timedelta = timedelta(0),
 ) -> Delivery:
-    """The next generation of an ended delivery: the same body and webhook-id, with all attempts available again."""
+    """The next generation of an ended delivery: the same body and webhook-id, with all attempts available again.
+
+    `stopped` is how far the retry window of a held one moves (`suspended_window`).
+    """
     return replace(
         delivery,
         id=delivery_id,
         generation=delivery.generation + 1,
         state=DeliveryState.HELD if is_held else DeliveryState.PENDING,
         attempts=0,
-        due_at=now,
-        give_up_at=now + seconds(give_up_seconds(delivery.kind, schedule, ordered=delivery.order_key is not None)),
+        due_at=now + stopped,
+        give_up_at=now
+        + stopped
+        + seconds(give_up_seconds(delivery.kind, schedule, ordered=delivery.order_key is not None)),
         last_category=None,
         created_at=now,
         finished_at=None,

@@ -54,7 +54,7 @@ def new_delivery(
     is_ordered = webhook.ordered and kind not in CONTROL_ENVELOPES
     is_held = webhook.holds_deliveries() and kind is not DeliveryKind.TERMINATED
     held_or_pending = DeliveryState.HELD if is_held else DeliveryState.PENDING
-    stopped = suspended_window(created_at=now, now=now) if is_held and _stops_window(webhook) else timedelta(0)
+    stopped = new_window_stop(webhook, now=now) if is_held else timedelta(0)
     return Delivery(
         id=delivery_id,
         principal=webhook.principal,
@@ -77,9 +77,10 @@ def new_delivery(
     )
 
 
-def _stops_window(webhook: Webhook) -> bool:
-    """Whether time does not count against the retry windows of the webhook's deliveries."""
-    return webhook.is_subscription and webhook.state is WebhookState.SUSPENDED
+def new_window_stop(webhook: Webhook, *, now: datetime) -> timedelta:
+    """How far the retry window of a delivery moves that is held from the beginning: time in suspension does not count."""
+    stops = webhook.is_subscription and webhook.state is WebhookState.SUSPENDED
+    return suspended_window(created_at=now, now=now) if stops else timedelta(0)
 
 
 class PayloadBuilder:

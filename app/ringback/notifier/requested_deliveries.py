@@ -10,7 +10,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook
 from ringback.notifier.log_positions import read_log_position
-from ringback.notifier.payload import build_test_body, new_delivery
+from ringback.notifier.payload import build_test_body, new_delivery, new_window_stop
 
 BEFORE_OTHERS: Final = timedelta(milliseconds=1)
 """The store's smallest unit of time. Deliveries of one webhook are sent in the order of their due times."""
@@ -63,6 +63,7 @@ class RequestedDeliveries:
                 is_held=webhook.holds_deliveries(),
                 schedule=webhook.retry_schedule,
                 now=tx.now(),
+                stopped=new_window_stop(webhook, now=tx.now()),
             )
             for delivery in deliveries
         ]

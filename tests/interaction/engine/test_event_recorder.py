@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from typing import Any, cast
 
@@ -37,9 +37,8 @@ async def demand_events(engine: Engine, *principals: Principal) -> None:
         await engine.store.write(lambda tx, demand=demand: tx.event_demands.save(demand))
 
 
-@asynccontextmanager
-async def recording(engine: Engine, events: ScriptedEvents, store: Store) -> AsyncGenerator[None]:
-    recorder = UpstreamEventRecorder(
+def make_recorder(engine: Engine, events: ScriptedEvents, store: Store) -> UpstreamEventRecorder:
+    return UpstreamEventRecorder(
         store=store,
         clock=engine.clock,
         ids=engine.ids,
@@ -47,13 +46,21 @@ async def recording(engine: Engine, events: ScriptedEvents, store: Store) -> Asy
         connections={FOLLOWED.upstream: events},
         catalog=cast("UpstreamEventCatalog", PolledTypes()),
     )
+
+
+def recording(engine: Engine, events: ScriptedEvents, store: Store) -> AbstractAsyncContextManager[None]:
+    return running(make_recorder(engine, events, store))
+
+
+@asynccontextmanager
+async def running(recorder: UpstreamEventRecorder) -> AsyncGenerator[None]:
     stop = asyncio.Event()
-    running = asyncio.create_task(recorder.run(stop))
+    run = asyncio.create_task(recorder.run(stop))
     try:
         yield
     finally:
         stop.set()
-        await asyncio.wait_for(running, WAIT_SECONDS)
+        await asyncio.wait_for(run, WAIT_SECONDS)
 
 
 async def test_a_page_for_many_principals_is_written_in_several_units_and_repeats_make_no_event(engine: Engine) -> None:
@@ -85,3 +92,38 @@ async def test_a_second_gap_is_recorded_after_the_interval_although_later_pages_
         await events.wait_until_asked(6)
 
     assert [event.name for event in await still.read_events()] == ["upstream.gap"] * 2
+
+
+async def test_a_gap_that_waits_for_its_interval_is_recorded_by_the_process_after_a_crash(still: Engine) -> None:
+    await demand_events(still, ALICE)
+    lost: dict[str, Any] = {"events": [], "cursor": "1", "truncated": True, "nextPollMs": 1000}
+    lost_again = lost | {"events": make_occurrences(1), "cursor": "2"}
+    events, later = ScriptedEvents(lost, lost_again), ScriptedEvents(lost_again)
+
+    async with recording(still, events, still.store):
+        await events.wait_until_asked(3)
+    async with recording(still, later, still.store):
+        await later.wait_until_asked(2)
+
+    assert later.params[0]["cursor"] == "1"  # the place before the gap: from there the upstream reports it again
+    names = [event.name for event in await still.read_events()]
+    assert names == ["upstream.gap", FOLLOWED.event_name, "upstream.gap"]
+
+
+async def test_a_leader_that_leads_again_stores_a_cursor_that_another_one_has_removed(still: Engine) -> None:
+    await demand_events(still, ALICE)
+    quiet: dict[str, Any] = {"events": [], "cursor": "1", "nextPollMs": 1000}
+    events = ScriptedEvents(quiet)
+    recorder = make_recorder(still, events, still.store)
+    async with running(recorder):
+        await events.wait_until_asked(2)
+    await still.store.write(lambda tx: tx.event_demands.remove_ended(now=still.clock.now() + timedelta(days=1)))
+    await demand_events(still, ALICE)
+
+    events.results.append(quiet)
+    async with running(recorder):
+        await events.wait_until_asked(4)
+
+    following = await still.store.read(lambda tx: tx.event_followings.get(FOLLOWED.event_name, ""))
+    assert following is not None
+    assert following.cursor == "1"

@@ -9,9 +9,11 @@ import pytest
 from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.delivery import SUSPENDED_HOLD_SECONDS_MAX, DeliveryKind, DeliveryState
 from ringback.domain.ids import WebhookId
+from ringback.domain.ports import Transaction
 from ringback.domain.retry import HOUR, RetryProfile
 from ringback.domain.webhook import MessageIds, Webhook, WebhookState, with_state
 from ringback.domain.webhook_rows import WebhookPart
+from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.receiver import verify
 from tests.support.builders import make_call, make_webhook
 from tests.support.clock import START, FakeClock
@@ -183,6 +185,30 @@ async def test_an_event_of_the_suspension_has_its_whole_retry_window_after_the_r
 
     (delivery,) = await still.read_deliveries()
     assert (delivery.state, delivery.give_up_at) == (DeliveryState.PENDING, fake_clock.now() + timedelta(hours=1))
+
+
+async def test_what_an_owner_replays_in_the_suspension_has_its_whole_retry_window_after_it(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    subscription, requested = make_subscription(), RequestedDeliveries(ids=still.ids)
+    await still.insert_webhooks(subscription)
+    await still.finish_call(make_call())
+    await still.make_dispatcher(ReceiversByHost(410)).run_once()
+    await _suspend(still, subscription)
+
+    suspended = await still.read_webhook(subscription.id)
+
+    async def replay(tx: Transaction) -> None:
+        dead = await tx.webhook_deliveries.list_dead(subscription.id, limit=10)
+        await requested.insert_replays(tx, suspended, dead)
+
+    await still.store.write(replay)
+    fake_clock.advance(5 * HOUR)
+    await still.make_janitor().run_once()
+    await _resume(still, subscription)
+
+    (replayed,) = [each for each in await still.read_deliveries() if each.generation == 2]
+    assert (replayed.state, replayed.give_up_at) == (DeliveryState.PENDING, fake_clock.now() + timedelta(hours=1))
 
 
 async def test_a_suspension_that_lasts_too_long_ends_its_deliveries(still: Engine, fake_clock: FakeClock) -> None:

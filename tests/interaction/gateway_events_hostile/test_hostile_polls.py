@@ -161,6 +161,17 @@ async def test_a_request_with_an_id_of_another_type_opens_no_stream(gate: Events
     assert await gate.count_streams() == 0
 
 
+async def test_a_watched_uri_with_u_0000_is_refused_and_stops_no_other_principal(gate: EventsGate) -> None:
+    def watch(uri: str) -> Json:
+        return {"name": "upstream.changed", "arguments": {"upstream": "stage", "uri": uri}, "cursor": None}
+
+    refused = await gate.send("events/poll", watch("book://\0"), principal="mallory")
+    answer = await gate.send("events/poll", watch("book://1"), principal="watcher")
+
+    assert refused["error"]["code"] == INVALID_PARAMS
+    assert "result" in answer
+
+
 async def test_a_name_with_a_hundred_thousand_characters_is_not_repeated(gate: EventsGate) -> None:
     answer = await gate.send("events/poll", poll(name=LONG))
 

@@ -19,7 +19,7 @@ from ringback.domain.delivery import (
     leaves_gap,
     retry_schedule_for,
 )
-from ringback.domain.event import EventName
+from ringback.domain.event import EventName, ExternalEvent, build_external_event
 from ringback.domain.ids import EventId
 from ringback.domain.retry import PROGRESS_SCHEDULE, RETRY_SCHEDULES, RetryProfile
 from ringback.domain.webhook import Webhook, WebhookState, matches_event, with_state, with_url
@@ -133,6 +133,15 @@ def test_no_webhook_gets_an_event_about_itself() -> None:
     assert not matches_event(listening, event, now=START)
     assert matches_event(replace(listening, id="wh_other"), event, now=START)
     assert not matches_event(replace(listening, id="wh_other", upstream="git"), event, now=START)
+
+
+def test_a_webhook_gets_a_published_event_whose_data_names_it() -> None:
+    name = "receivers.checked"
+    listening = replace(WEBHOOK, events=frozenset({name}))
+    published = ExternalEvent(name=name, id=None, data={"webhook_id": listening.id})
+    event = build_external_event(listening.principal, published, event_id=EventId("evt_1"), seq=1, now=START)
+
+    assert matches_event(listening, event, now=START)
 
 
 def test_the_first_place_missed_is_kept() -> None:

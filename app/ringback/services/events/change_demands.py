@@ -8,7 +8,7 @@ from datetime import datetime
 
 from ringback.domain.change_subscriptions import CHANGE_SUBSCRIPTIONS_TOPIC, find_reached_limit
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.errors import UnknownUpstream
+from ringback.domain.errors import InvalidRequest, UnknownUpstream
 from ringback.domain.event import EventName
 from ringback.domain.event_types import DEMAND_SECONDS, EventDemand, arguments_topic
 from ringback.domain.ports import Store, Transaction
@@ -27,11 +27,13 @@ class ChangeDemands:
     async def demand_changes(self, caller: Caller, upstream: str, uri: str | None) -> bool:
         """Make changes of the upstream's lists, or of the resource, arrive in the caller's log for `DEMAND_SECONDS`.
 
-        Return whether the demand is new: earlier changes are not in the log then. Raises `UnknownUpstream` and
-        `QuotaExceeded`.
+        Return whether the demand is new: earlier changes are not in the log then. Raises `UnknownUpstream`,
+        `InvalidRequest` and `QuotaExceeded`.
         """
         if not (self._catalog.has_upstream(upstream) and caller.may_use_upstream(upstream)):
             raise UnknownUpstream("arguments.upstream: there is no upstream of this name that you may use.")
+        if uri is not None and not uri.isprintable():  # as the resource_uri of a webhook
+            raise InvalidRequest("arguments.uri: it must have printable characters only.")
         now = self._clock.now()
         demand = _build_demand(caller, upstream, uri, polled_until=now + seconds(DEMAND_SECONDS))
         known = await renew_demand(

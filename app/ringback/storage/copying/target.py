@@ -6,6 +6,7 @@ from typing import Final
 
 import asyncpg
 
+from ringback.domain.clock import CONTINUED_AHEAD_SECONDS_MAX
 from ringback.domain.errors import StoreUnavailable
 from ringback.storage.copying.source import CopiedTable, Key, Row
 from ringback.storage.postgres.driver import SERVER_SETTINGS, connect_driver
@@ -25,6 +26,13 @@ _LOCK: Final = 2026112214
 
 _FINISHED: Final = "Finished copy of "
 """The comment of the table `calls` begins so, and the path of the source follows."""
+
+_CONTINUE_CLOCK: Final = """
+WITH clock AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now)
+UPDATE shared_clock SET ahead = instant - now, saved_at = now FROM scheduling_time, clock
+WHERE instant > now AND instant <= now + $1::bigint
+"""
+"""The first node continues from the last time of the SQLite service, as that itself would: leases and due dates refer to it."""
 
 
 @asynccontextmanager
@@ -88,6 +96,7 @@ class CopyTarget:
                 "SELECT setval(pg_get_serial_sequence('audit_entries', 'seq'),"
                 " 1 + (SELECT coalesce(max(seq), 0) FROM audit_entries))"
             )
+            await self._connection.execute(_CONTINUE_CLOCK, round(CONTINUED_AHEAD_SECONDS_MAX * 1000))
             comment = await self._connection.fetchval(
                 "SELECT format('COMMENT ON TABLE calls IS %L', $1 || source) FROM unfinished_copy", _FINISHED
             )

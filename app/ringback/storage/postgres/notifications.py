@@ -78,6 +78,8 @@ class NodeNotifications:
         self._channel = ""
         """That of this installation, once the connection listens."""
         self._task: asyncio.Task[None] | None = None
+        self._failures = 0
+        """Since something was sent last. To listen again is no success: a full queue of the server refuses each NOTIFY only."""
         self._is_closing = False
         self._warned_of_foreign = False
 
@@ -118,7 +120,6 @@ class NodeNotifications:
             self._has_work.set()
 
     async def _run(self) -> None:
-        failures = 0
         while not self._is_closing:
             try:
                 if self._connection is None:
@@ -127,16 +128,15 @@ class NodeNotifications:
                     self._signals.notify_all()  # what other nodes sent meanwhile is lost here
                     self._gathered = {EVERYTHING: None}  # … and what this node sent last may be lost there
                     self._has_work.set()
-                failures = 0
                 await self._send_until_lost(self._connection)
             except Exception as error:  # noqa: BLE001 - boundary: whatever it is, the node listens again
-                failures += 1
-                if failures == 1:
+                self._failures += 1
+                if self._failures == 1:
                     log.warning("store.not_listening", extra={"reason": str(error) or type(error).__name__})
                 if self._connection is not None:
                     self._connection.terminate()
                     self._connection = None
-                await self._clock.sleep(RECONNECT_BACKOFF.pause_seconds(failures))
+                await self._clock.sleep(RECONNECT_BACKOFF.pause_seconds(self._failures))
 
     async def _listen_again(self) -> ListeningConnection:
         try:
@@ -196,6 +196,7 @@ class NodeNotifications:
         gathered, self._gathered = list(self._gathered), {}
         for payload in build_payloads(gathered):
             await connection.execute(_SQL["notify"].writing, self._channel, payload)
+        self._failures = 0
 
 
 def parse_payload(payload: str) -> Sequence[str] | None:

@@ -49,7 +49,12 @@ def build_match_keys(event: Event, fields_in_use: Iterable[int]) -> Iterator[Mat
 
 
 def possible_outcomes(event: Event) -> Iterable[str]:
-    """The outcome of a call that has ended, or those that the call can have."""
+    """The outcome of a call that has ended, or those that the call can have; none of other events.
+
+    The data of an external event may have a member of this name, with any value.
+    """
+    if event.name != EventName.CALL_FINISHED:
+        return ()
     outcome = event.data.get("outcome")
     return CallOutcome if outcome is None else [outcome]
 

@@ -8,7 +8,7 @@ import logging
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -48,7 +48,8 @@ _EVENT_RATE: Final = RateLimit(per_second=EVENTS_PER_SECOND_MAX, burst=1)
 PRINCIPALS_PER_UNIT: Final = 20
 """Principals whose logs are locked in one transaction. A page of 100 events for each is written in less than a second."""
 GAP_INTERVAL_SECONDS: Final = 60.0
-"""Between two gaps of a following, because an upstream may report one with each page. A gap within it is recorded later."""
+"""Between two gaps of a following, because an upstream may report one with each page. A gap within it is recorded later; until
+then the stored cursor stays before it."""
 CURSOR_SAVE_SECONDS: Final = 30.0
 """Between two writes of a cursor that moved without an event."""
 
@@ -84,6 +85,7 @@ class UpstreamEventRecorder:
 
     async def _follow_demands(self) -> None:
         """Runs until it is cancelled."""
+        self._forget_followings()
         tasks: dict[FollowedEvents, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as group:
             with self._store.signals.listen(DEMANDS_TOPIC) as waiter:
@@ -100,6 +102,12 @@ class UpstreamEventRecorder:
                     except StoreUnavailable:
                         log.debug("upstream.events_not_followed")
                     await waiter.wait(REREAD_SECONDS)
+
+    def _forget_followings(self) -> None:
+        """Those of an earlier time as the leader: another node has stored or removed their cursors since."""
+        self._saved.clear()
+        self._gap_recorded_at.clear()
+        self._pending_gaps.clear()
 
     async def _make_following(self, followed: FollowedEvents) -> Following:
         known = await self._store.read(lambda tx: tx.event_followings.get(followed.event_name, followed.topic or ""))
@@ -135,6 +143,9 @@ class UpstreamEventRecorder:
             self._pending_gaps.add(followed)
         is_due = now >= self._gap_recorded_at.get(followed, -math.inf) + GAP_INTERVAL_SECONDS
         has_gap = followed in self._pending_gaps and is_due
+        if saved is not None and followed in self._pending_gaps and not has_gap:
+            # After a crash, a page from the cursor before the gap is truncated again, so the gap is recorded then.
+            page = replace(page, cursor=saved.cursor)
         is_recent = saved is not None and (saved.cursor == page.cursor or now < saved.at + CURSOR_SAVE_SECONDS)
         if is_recent and not page.events and not has_gap:
             return

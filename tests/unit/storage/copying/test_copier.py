@@ -3,12 +3,14 @@
 import sqlite3
 from collections.abc import AsyncGenerator, Generator
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
 import asyncpg
 import pytest
 
+from ringback.domain.clock import SystemClock, epoch_milliseconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.storage.copying import source as copy_source
 from ringback.storage.copying.copier import KEYS, LARGE, NOT_COPIED, CopyResult, TableProgress, copy_database
@@ -27,6 +29,10 @@ BATCH_ROWS = 40
 """So that each large table has several batches."""
 VALUES: Final = {"TEXT": "[]", "INTEGER": 1, "REAL": 0.5, "BLOB": b"\x00\xff"}
 """A value of each type of a column."""
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+EXACT = timedelta(seconds=5)
+"""How exact two clocks are compared: the time of a copy, on a machine with busy cores."""
 
 
 class Interrupted(Exception):
@@ -139,6 +145,23 @@ async def test_what_triggers_count_and_match_is_the_same_after_a_copy(
     assert calls["open"] == working
     ticket = await postgres.fetchval("SELECT nextval('turn_tickets')")
     assert ticket > sqlite.execute("SELECT max(ticket) FROM turns").fetchone()[0]
+
+
+@pytest.mark.parametrize(("ahead", "continued"), [(HOUR, HOUR), (-HOUR, timedelta()), (9 * DAY, timedelta())])
+async def test_the_first_node_continues_from_the_last_time_of_the_file_as_a_service_on_the_file_does(
+    path: Path, url: str, sqlite: sqlite3.Connection, postgres: Connection, ahead: timedelta, continued: timedelta
+) -> None:
+    began = await postgres.fetchval("SELECT clock_timestamp()")
+    sqlite.execute("UPDATE scheduling_time SET instant = ?", (epoch_milliseconds(began + ahead),))
+    await copy(path, url)
+
+    clock = SystemClock()
+    store = PostgresStore(url, clock=clock, sealer=make_sealer())
+    await store.open()
+
+    ended = await postgres.fetchval("SELECT clock_timestamp()")
+    assert began + continued - EXACT < clock.now() < ended + continued + EXACT
+    await store.close()
 
 
 @pytest.mark.parametrize("table", ["calls", "deliveries", "webhooks", "mcp_sessions"])

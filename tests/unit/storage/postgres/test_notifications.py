@@ -1,5 +1,6 @@
 """Notifications between nodes: a commit on one node wakes waiters of another, and a lost connection comes back."""
 
+import asyncio
 import json
 from contextlib import AsyncExitStack
 from urllib.parse import urlsplit
@@ -151,6 +152,51 @@ async def test_a_node_that_may_have_no_more_connections_closes_one_to_listen_aga
     assert await admin.fetchval(COUNT_LISTENERS) == 1
     await node.close()
     await admin.execute(f"DROP ROLE {role}")
+
+
+FULL_QUEUE = """
+CREATE SCHEMA full_queue;
+CREATE FUNCTION full_queue.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS
+    'BEGIN RAISE program_limit_exceeded USING MESSAGE = ''too many notifications in the NOTIFY queue''; END';
+"""
+"""A server whose queue is full, because a session that listens stays in a transaction. The function stands in the place of the
+real one by the search path."""
+
+
+class PausesClock(FakeClock):
+    """Remembers how long it slept, and stands still after some pauses."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.pauses: list[float] = []
+        self.has_slept = asyncio.Event()
+        self._count = count
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        if len(self.pauses) == self._count:
+            self.has_slept.set()
+            await asyncio.Event().wait()
+        await super().sleep(seconds)
+
+
+async def test_a_node_whose_every_notification_fails_listens_again_after_longer_and_longer_pauses(
+    url: str, admin: "asyncpg.Connection[asyncpg.Record]", caplog: pytest.LogCaptureFixture
+) -> None:
+    await admin.execute(FULL_QUEUE)
+    clock, separator = PausesClock(4), "&" if "?" in url else "?"
+    node = PostgresStore(
+        f"{url}{separator}options=-csearch_path%3Dfull_queue,public,pg_catalog", clock=clock, sealer=make_sealer()
+    )
+    await node.open()
+
+    await notify(node, "any")
+    await asyncio.wait_for(clock.has_slept.wait(), WAIT_SECONDS)
+
+    assert clock.pauses == [0.1, 0.2, 0.4, 0.8]
+    assert [record.getMessage() for record in caplog.records].count("store.not_listening") == 1
+    await node.close()
+    await admin.execute("DROP SCHEMA full_queue CASCADE")
 
 
 async def test_a_node_hears_nothing_of_another_installation_in_the_same_database() -> None:
