@@ -52,6 +52,8 @@ def describe_webhook_event(data: Mapping[str, Any]) -> str:
     if "webhook_id" not in data or "state" not in data:
         return ""
     percent, error, advice = (data.get(member) for member in ("percent", "last_error", "advice"))
+    if not isinstance(advice, str | None):
+        return ""  # a published event, whose data may have any types
     state = data["state"] if percent is None else f"{percent} % of the way to suspension at {data.get('suspends_at')}"
     return " ".join([f"{data['webhook_id']} {state}{f': {error}.' if error else ''}", *([advice] if advice else [])])
 

@@ -112,7 +112,8 @@ def is_storable(value: Any) -> bool:
 #
 #     tools/call ──▶ input_required, requestState: ours around the tool's ──▶ tools/call again, requestState ──▶ the result
 #
-# The client returns the requestState unchanged. The SDK seals it and verifies it, so its content can be trusted.
+# The client returns the requestState unchanged. The SDK seals it and verifies it, so its content can be trusted. A server can
+# switch that off; then a client may send anything.
 
 _REQUEST_STATE_PREFIX: Final = "ringback:"
 
@@ -120,13 +121,26 @@ _REQUEST_STATE_PREFIX: Final = "ringback:"
 def pop_report_key(params: CallToolRequestParams, ctx: SdkContext) -> tuple[str | None, SdkContext]:
     """The report key of the call that this request continues, and the request with the tool's own requestState.
 
-    The SDK's tools read the state from `params`, FastMCP's from the context.
+    The SDK's tools read the state from `params`, FastMCP's from the context. Raises -32602 for a state that begins as ours and
+    is not.
     """
     state = params.request_state
     if state is None or not state.startswith(_REQUEST_STATE_PREFIX):
         return None, ctx
-    key, params.request_state = json.loads(state.removeprefix(_REQUEST_STATE_PREFIX))
-    return str(key), replace(ctx, params={**(ctx.params or {}), "requestState": params.request_state})
+    key, params.request_state = _parse_request_state(state.removeprefix(_REQUEST_STATE_PREFIX))
+    return key, replace(ctx, params={**(ctx.params or {}), "requestState": params.request_state})
+
+
+def _parse_request_state(text: str) -> tuple[str, str | None]:
+    try:
+        match json.loads(text):
+            case [str() as key, str() | None as state]:
+                return key, state
+            case _:
+                pass
+    except (ValueError, RecursionError):
+        pass
+    raise MCPError(INVALID_PARAMS, "Unknown requestState. Send it unchanged, with the same request.")
 
 
 def with_report_key(result: InputRequiredResult, key: str) -> InputRequiredResult:

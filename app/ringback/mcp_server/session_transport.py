@@ -11,7 +11,7 @@
 
 The session's own stream begins with an event without data, as the streams of requests do (2025-11-25). Its id is what a client
 returns with before the first notification, and its `retry` brings the client back after a restart and not during it: clients
-soon give up.
+soon give up. A stream that Ringback itself ends has a shorter `retry` in its last event, because nothing is away then.
 
 A repeated request has an internal id within the SDK, because the first handler may still run and respond, too. Its response has
 the client's id again.
@@ -85,6 +85,8 @@ RETRY_MILLISECONDS: Final = 6_000
 """When a client reconnects. The Python SDK 1.x tries twice and then waits for ever; a restart takes 4 to 12 s."""
 OWN_STREAM_RETRY_MILLISECONDS: Final = 12_000
 """The same for the session's own stream, which the Python SDK opens again only once after a loss. Its notifications wait."""
+ENDED_STREAM_RETRY_MILLISECONDS: Final = 500
+"""The same after a regular end of the session's own stream: Ringback is there, and notifications wait for the client."""
 _POST_HEADERS: Final = ((b"accept", b"application/json, text/event-stream"), (b"content-type", b"application/json"))
 _RANDOM_BYTES: Final = 16
 _OPENING_METHOD: Final = "initialize"
@@ -92,6 +94,8 @@ _PRIMED_VERSION: Final = "2025-11-25"
 """From this version on, clients accept events without data."""
 _PRIMING: Final = JSONRPCNotification(jsonrpc="2.0", method="ringback/priming")
 """Stands for the first event of the session's own stream. It has no data on the wire."""
+_ENDING: Final = JSONRPCNotification(jsonrpc="2.0", method="ringback/ending")
+"""Stands for its last event, when Ringback ends it. That has no id: the client keeps the id of the last notification."""
 
 
 StoreForeignAnswer = Callable[[Scope, Any], Awaitable[bool]]
@@ -257,7 +261,12 @@ class SessionTransport(StreamableHTTPServerTransport):
     async def _close_own_stream_after_limit(self) -> None:
         """Close the stream after `FOLLOW_SECONDS_MAX`, so that a returning client is authenticated again."""
         await self._clock.sleep(FOLLOW_SECONDS_MAX)
-        self.close_standalone_sse_stream()
+        if (ends := self._request_streams.pop(GET_STREAM_KEY, None)) is None:
+            return
+        with suppress(anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            if self._primes_own_stream:
+                ends[0].send_nowait(EventMessage(_ENDING))
+        ends[0].close()  # only this end, so that what the stream holds is still sent
 
     def _start_sending_unsent(self) -> None:
         stream = self._request_streams[GET_STREAM_KEY][0]
@@ -351,6 +360,8 @@ class SessionTransport(StreamableHTTPServerTransport):
         message = event_message.message
         if message is _PRIMING:
             return {"id": event_message.event_id or "", "data": "", "retry": OWN_STREAM_RETRY_MILLISECONDS}
+        if message is _ENDING:
+            return {"data": "", "retry": ENDED_STREAM_RETRY_MILLISECONDS}
         if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in self._client_request_ids:
             message = message.model_copy(update={"id": self._client_request_ids[str(message.id)]})
             event_message = EventMessage(message, event_message.event_id)

@@ -14,8 +14,9 @@ from ringback.receiver.outcomes import CallNotFinished, ResultNotIncluded, build
 
 CALL_FINISHED: Final = "call.finished"
 CALL_INPUT_REQUIRED: Final = "call.input_required"
-_CALL_PREFIX: Final = "call."
-"""Of Ringback's events of calls. In the data of any other event, members of the same names may have any type."""
+_CALL_EVENTS: Final = frozenset({CALL_FINISHED, CALL_INPUT_REQUIRED, "call.progress"})
+"""Ringback's events of calls. In the data of any other event, also another server's `call.ended`, members of the same names may
+have any type."""
 
 
 class MalformedBody(Exception):
@@ -124,7 +125,7 @@ def _how_to_fetch(callback: Callback) -> str:
 def _parse_callback(envelope: Mapping[str, Any], subscription_id: str | None) -> Callback:
     data = _require_object(envelope.get("data"), "data")
     name = _require_text(envelope, "name")
-    read_text = _optional_text if name.startswith(_CALL_PREFIX) else _find_text
+    read_text = _optional_text if name in _CALL_EVENTS else _find_text
     return Callback(
         subscription_id=read_text(data, "subscription_id") or subscription_id,
         event_id=_require_text(envelope, "eventId"),

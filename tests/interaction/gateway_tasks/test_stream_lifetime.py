@@ -6,9 +6,11 @@ import pytest
 
 from ringback.domain.clock import SystemClock
 from ringback.domain.principal import DEFAULT_SCOPES
+from ringback.mcp_server.session_transport import ENDED_STREAM_RETRY_MILLISECONDS, OWN_STREAM_RETRY_MILLISECONDS
 from ringback.services.events.event_streams import FOLLOW_SECONDS_MAX
 from tests.interaction.gateway_tasks.conftest import TasksHarness
 from tests.support.engine import wait_until
+from tests.support.event_reader import resume_stream
 from tests.support.mcp_wire import WAIT_SECONDS, Json, LegacyClientSession, ModernClient
 
 pytestmark = [pytest.mark.requirement("R20"), pytest.mark.requirement("R25")]
@@ -59,6 +61,19 @@ async def test_a_sessions_own_stream_ends_without_ending_the_session(
             return again.status_code == 200
 
     await wait_until(free)
+
+
+async def test_a_sessions_own_stream_that_ends_in_time_brings_its_client_back_at_once(
+    session: LegacyClientSession, over: asyncio.Event
+) -> None:
+    """The `retry` of its first event is that after a restart, for which notifications would wait."""
+    async with resume_stream(session, None) as stream:
+        first = await stream.next()
+        over.set()
+        last = await stream.next()
+        assert await stream.has_ended()
+    assert (first.data, first.retry) == (None, OWN_STREAM_RETRY_MILLISECONDS)
+    assert (last.id, last.data, last.retry) == (None, None, ENDED_STREAM_RETRY_MILLISECONDS)
 
 
 async def test_a_client_that_reconnects_with_a_revoked_key_is_refused(

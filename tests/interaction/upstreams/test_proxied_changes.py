@@ -223,6 +223,23 @@ async def test_lists_are_followed_again_after_a_stream_for_their_changes_was_ref
             assert await next_change(changes) == UpstreamChange(upstream=UPSTREAM_NAME, listing=Listing.RESOURCES)
 
 
+async def test_the_lists_of_an_upstream_that_never_acknowledges_a_stream_for_changes_are_fetched_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A proxy that keeps responses until they are whole passes no acknowledgement on."""
+    monkeypatch.setattr(refresher_module, "ACKNOWLEDGE_TIMEOUT_SECONDS", 0.01)
+    library, over = LibraryUpstream(), asyncio.Event()
+
+    async def keep(_: dict[str, Any], send: Send) -> None:
+        await over.wait()
+        await send_response(send, 503, "text/plain", b"over")
+
+    app = OverriddenResponses(library.app("modern"), {LISTEN_METHOD: keep})
+    async with serving(app) as server, open_upstreams(make_http_config(server.url, name=UPSTREAM_NAME)):
+        await wait_until_true(lambda: "prompts/list" in library.list_requests)
+        over.set()
+
+
 async def test_event_types_are_followed_again_after_a_stream_for_their_changes_was_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

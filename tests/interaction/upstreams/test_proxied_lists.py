@@ -110,6 +110,21 @@ async def test_a_list_that_goes_round_in_circles_ends(era: str) -> None:
 
 
 @parametrize_eras
+async def test_a_list_that_ends_with_an_empty_cursor_is_whole_and_not_counted_as_cut(era: str) -> None:
+    async def end_with_empty_cursor(message: dict[str, Any], send: Send) -> None:
+        page = {"resources": [{"uri": BOOK_URI, "name": "one"}], "nextCursor": ""}
+        await send_result(message, {**page, "ttlMs": 0, "cacheScope": "private", "resultType": "complete"}, send)
+
+    app = OverriddenResponses(LibraryUpstream().app(era), {"resources/list": end_with_empty_cursor})
+    async with serving(app) as server, open_upstreams(make_http_config(server.url, name=UPSTREAM_NAME)) as upstreams:
+        books = await upstreams.proxy.list_entries(UPSTREAM_NAME, Listing.RESOURCES, principal=ALICE)
+        (info,) = upstreams.tool_catalog.list_upstreams()
+
+    assert [dict(book) for book in books] == [{"uri": BOOK_URI, "name": "one"}]
+    assert info.faults == {}
+
+
+@parametrize_eras
 async def test_a_list_of_endless_size_is_cut(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing_module, "LIST_BYTES_MAX", 600)
     async with serving_proxy(LibraryUpstream(books=20), era) as (proxy, _):

@@ -183,6 +183,19 @@ def test_an_event_about_a_webhook_says_how_the_webhook_fares(
         assert f"{example['name']} {example['data']['webhook_id']} {words}" in text
 
 
+def test_an_own_event_with_members_named_as_those_of_a_webhook_and_other_types_is_shown_with_its_data(
+    run: Run, service: respx.MockRouter
+) -> None:
+    data = {"webhook_id": "w", "state": "on", "advice": {"next": 1}}
+    event = {**examples.EVENT, "name": "deploy.done", "data": data}
+    service.get(EVENTS).mock(return_value=events("a", events=[event]))
+    callback = parse(json.dumps(event).encode())
+    assert isinstance(callback, Callback)
+
+    for text in (run("events").stdout, describe_callback(callback)):
+        assert f"deploy.done {json.dumps(data)}" in text
+
+
 def test_events_are_json_lines_in_the_form_of_the_rest_api(run: Run, service: respx.MockRouter) -> None:
     service.get(EVENTS).mock(return_value=events("a", "b"))
 

@@ -82,7 +82,8 @@ def test_members_that_a_later_sender_adds_are_kept_in_the_data_and_else_ignored(
     assert callback.data["mood"] == "good"
 
 
-def test_the_data_of_an_event_of_others_may_have_members_of_the_same_names_and_any_type() -> None:
+@pytest.mark.parametrize("name", ["deploy.finished", "call.ended"])
+def test_the_data_of_an_event_of_others_may_have_members_of_the_same_names_and_any_type(name: str) -> None:
     data: dict[str, Any] = {
         "status": 200,
         "tool": {"name": "hammer"},
@@ -92,7 +93,7 @@ def test_the_data_of_an_event_of_others_may_have_members_of_the_same_names_and_a
         "subscription_id": True,
         "upstream": "git",
     }
-    callback = parsed({**EVENT_BODY, "name": "deploy.finished", "data": data})
+    callback = parsed({**EVENT_BODY, "name": name, "data": data})
 
     assert isinstance(callback, Callback)
     assert (callback.status, callback.tool, callback.call_id, callback.correlation_id) == (None,) * 4

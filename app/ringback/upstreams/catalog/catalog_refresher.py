@@ -20,6 +20,7 @@ from ringback.upstreams.catalog.listing import fetch_listing
 from ringback.upstreams.connection_problems import classify_problem
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.instances import LeadsBackHere
+from ringback.upstreams.received_streams import ACKNOWLEDGE_TIMEOUT_SECONDS
 from ringback.upstreams.session import RELISTEN_SECONDS, UpstreamSession
 
 log = logging.getLogger(__name__)
@@ -106,9 +107,28 @@ class CatalogRefresher:
             )  # it may have changed meanwhile
 
     async def _follow_common_lists(self, session: UpstreamSession) -> None:
-        if not await session.follow_list_changes(
-            self._clock, on_subscribed=lambda: self._fetch_listings(session, Listing)
-        ):
+        """Fetch the lists when a stream for their changes starts, and without one if none starts in time."""
+        has_begun = anyio.Event()
+
+        async def fetch_all() -> None:
+            has_begun.set()
+            await self._fetch_listings(session, Listing)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._fetch_after_silence, session, has_begun)
+            if not await session.follow_list_changes(self._clock, on_subscribed=fetch_all):
+                await self._fetch_once(session, has_begun)
+
+    async def _fetch_after_silence(self, session: UpstreamSession, has_begun: anyio.Event) -> None:
+        """A proxy that keeps responses until they are whole passes on neither the start of a stream nor its refusal."""
+        with anyio.move_on_after(ACKNOWLEDGE_TIMEOUT_SECONDS):
+            await has_begun.wait()
+        await self._fetch_once(session, has_begun)
+
+    async def _fetch_once(self, session: UpstreamSession, has_begun: anyio.Event) -> None:
+        """Fetch what the start of the session did not fetch, unless that is done or being done."""
+        if not has_begun.is_set():
+            has_begun.set()
             await self._fetch_listings(session, [listing for listing in Listing if listing is not Listing.TOOLS])
 
     async def refresh_changed_listings(self) -> None:

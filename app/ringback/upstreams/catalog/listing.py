@@ -68,12 +68,13 @@ async def fetch_listing(
         page = await _fetch_page(session, listing, params, client_capabilities)
         if page is None:
             return []
+        known_count = len(entries)
         size_after = await _add_page(page[listing], listing, entries, size, modern=session.protocol.is_modern)
         if size_after is None:
             break
         size, cursor = size_after, page.get("nextCursor")
-        if not isinstance(cursor, str):
-            return list(entries.values())
+        if not isinstance(cursor, str) or (cursor in cursors and len(entries) == known_count):
+            return list(entries.values())  # some servers end with a cursor that leads to known entries, such as ""
         if cursor in cursors:
             break
         cursors.add(cursor)
