@@ -26,6 +26,11 @@ class RecordingService:
             raise ReportRejected("no")
         self.batches.append(ids)
 
+    async def refuse_odd_data(self, events: Sequence[NewEvent]) -> None:
+        if any(event["data"] == {"text": "odd"} for event in events):
+            raise ValueError("a bug")
+        await self.send_events(events)
+
     @property
     def arrived(self) -> list[str]:
         return [event_id for batch in self.batches for event_id in batch]
@@ -72,6 +77,28 @@ async def test_a_rejected_event_takes_no_other_along() -> None:
     submit(outbox, "1", "2", "3")
     await send_all(outbox)
     assert service.arrived == ["1", "3"]
+
+
+async def test_an_event_that_cannot_be_sent_by_a_bug_takes_no_other_along(caplog: pytest.LogCaptureFixture) -> None:
+    service = RecordingService()
+    outbox = EventOutbox(service.refuse_odd_data, clock=FastClock(), random_fraction=lambda: 0.5)
+    submit(outbox, "1")
+    submit(outbox, "2", data="odd")
+    submit(outbox, "3")
+    await send_all(outbox)
+    assert service.arrived == ["1", "3"]
+    assert "event.lost" in caplog.messages
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+async def test_a_number_that_json_does_not_have_is_refused_at_once(number: float) -> None:
+    service = RecordingService()
+    outbox = make_outbox(service)
+    with pytest.raises(ValueError, match="JSON"):
+        outbox.submit_event(NewEvent(name="a.b", data={"amount": number}, id="1"))
+    submit(outbox, "2")
+    await send_all(outbox)
+    assert service.arrived == ["2"]
 
 
 async def test_the_number_of_events_that_wait_is_bounded() -> None:

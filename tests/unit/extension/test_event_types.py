@@ -82,6 +82,12 @@ def test_a_dataclass_and_a_typed_dict_are_data_too() -> None:
         declare(Mapped).encode_data({"amount": "many"})
 
 
+@pytest.mark.parametrize("value", ["\ud800", 10**400], ids=["half a character", "too many digits"])
+def test_what_cannot_be_written_as_json_is_wrong_data(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"'order\.paid' cannot be written as JSON"):
+        declare().encode_data(Paid(amount=1, items=[{"value": value}]))
+
+
 @pytest.mark.parametrize(
     ("arguments", "matches"),
     [

@@ -42,8 +42,8 @@ class EventOutbox:
         self._emptied.set()
 
     def submit_event(self, event: NewEvent) -> None:
-        """Raises `OutboxFull`."""
-        size = len(json.dumps(event))
+        """Raises `OutboxFull`, and ValueError for NaN and infinity, which no request can have."""
+        size = len(json.dumps(event, allow_nan=False))
         if len(self._waiting) >= WAITING_MAX or self._waiting_bytes + size > WAITING_BYTES_MAX:
             raise OutboxFull(
                 f"{len(self._waiting)} events wait for the Ringback service, which cannot be reached. Emit this one later."
@@ -85,9 +85,18 @@ class EventOutbox:
         """Send the batch; if it is rejected, send its events one by one, so that one of them does not take others along."""
         try:
             await self._send(batch)
-        except ReportRejected as problem:
+        except ReportFailed:
+            raise
+        except Exception as problem:  # noqa: BLE001 - besides a rejection, a bug: it must not hold up the other events
             if len(batch) == 1:
-                log.error("event.rejected", extra={"event_id": batch[0].get("id"), "reason": str(problem)})  # noqa: TRY400 - no bug
+                _log_loss(batch[0], problem)
                 return
             for event in batch:
                 await self._send_batch([event])
+
+
+def _log_loss(event: NewEvent, problem: Exception) -> None:
+    if isinstance(problem, ReportRejected):
+        log.error("event.rejected", extra={"event_id": event.get("id"), "reason": str(problem)})
+    else:
+        log.error("event.lost", extra={"event_id": event.get("id")}, exc_info=problem)

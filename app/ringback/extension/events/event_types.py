@@ -47,12 +47,15 @@ class DeclaredEventType:
         return {"additionalProperties": False, **self.arguments.json_schema(mode="validation")}
 
     def encode_data(self, data: Any) -> dict[str, Any]:
-        """The event's `data` as JSON. Raises pydantic's ValidationError, or ValueError if it is no object or too large."""
+        """The event's `data` as JSON. Raises pydantic's ValidationError, or ValueError: no object, no JSON, or too large."""
         validated = self.payload.validate_python(data)
         encoded = self.payload.dump_python(validated, mode="json", by_alias=True)
         if not isinstance(encoded, dict):
             raise ValueError(f"The data of '{self.name}' must be a JSON object, not {type(encoded).__name__}.")  # noqa: TRY004 - its content is wrong
-        size = len(jsontext.dumps(encoded))
+        try:
+            size = len(jsontext.dumps(encoded))
+        except TypeError as problem:
+            raise ValueError(f"The data of '{self.name}' cannot be written as JSON: {problem}.") from None
         if size > DATA_BYTES_MAX:
             raise ValueError(
                 f"The data of '{self.name}' has {size} bytes of JSON. At most {DATA_BYTES_MAX} are allowed."
