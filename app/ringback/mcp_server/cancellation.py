@@ -26,7 +26,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final, Generic, Literal, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import anyio
 import mcp_types as types
@@ -53,6 +53,10 @@ their calls continue.
 EARLY_CANCELLATIONS_MAX: Final = 1_000
 """Cancellations of one principal that arrived before their request, which travels on another connection; beyond this its oldest
 are dropped.
+"""
+EARLY_CANCELLATION_SECONDS: Final = 10.0
+"""How long such a cancellation waits for its request. Most that find none come after its end instead, and would cancel the call
+of a later request with the same id: clients must not use an id again, but some do.
 """
 
 
@@ -120,7 +124,7 @@ class WaitingRequests:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._requests = EntriesByPrincipal[WaitingRequest](WAITING_REQUESTS_MAX)
-        self._early_cancellations = EntriesByPrincipal[Literal[True]](EARLY_CANCELLATIONS_MAX)
+        self._early_cancellations = EntriesByPrincipal[float](EARLY_CANCELLATIONS_MAX)
 
     @contextmanager
     def track_request(self, context: RequestContext) -> Generator[WaitingRequest]:
@@ -128,7 +132,7 @@ class WaitingRequests:
         if key is None:
             yield WaitingRequest()
             return
-        waiting = WaitingRequest(is_cancelled=self._early_cancellations.pop(key) is not None)
+        waiting = WaitingRequest(is_cancelled=self._pop_early_cancellation(key))
         self._requests.put(key, waiting)
 
         def cancel_for_other_node() -> None:
@@ -144,6 +148,11 @@ class WaitingRequests:
                 self._remove_request(key, waiting)
                 raise
             self._remove_request(key, waiting)
+
+    def _pop_early_cancellation(self, key: RequestKey) -> bool:
+        """Whether the request was cancelled shortly before it arrived."""
+        cancelled_at = self._early_cancellations.pop(key)
+        return cancelled_at is not None and self._gateway.clock.monotonic() - cancelled_at <= EARLY_CANCELLATION_SECONDS
 
     def _remove_request(self, key: RequestKey, waiting: WaitingRequest) -> None:
         """Remove the entry, unless the client has resumed the request meanwhile."""
@@ -168,7 +177,7 @@ class WaitingRequests:
     async def _cancel_request(self, context: RequestContext, key: RequestKey) -> None:
         if await self._cancel_waiting(context, key):
             return
-        self._early_cancellations.put(key, True)  # noqa: FBT003 - the value of a set's entry
+        self._early_cancellations.put(key, self._gateway.clock.monotonic())
         if self._gateway.node_signals.has_other_nodes:
             with suppress(RingbackError):  # the store is unavailable: the call continues
                 await self._gateway.node_signals.notify_nodes(request_cancelled_topic(*key))

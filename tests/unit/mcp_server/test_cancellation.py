@@ -1,7 +1,19 @@
 """What is remembered of requests is limited for each principal, and the requests of one displace no requests of another."""
 
+from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
 from ringback.domain.principal import Principal
-from ringback.mcp_server.cancellation import EntriesByPrincipal, RequestKey
+from ringback.mcp_server.cancellation import (
+    EARLY_CANCELLATION_SECONDS,
+    EntriesByPrincipal,
+    RequestKey,
+    WaitingRequests,
+)
+from tests.support.clock import FakeClock
 
 ALICE, BOB = Principal("alice"), Principal("bob")
 
@@ -25,3 +37,29 @@ def test_an_entry_is_taken_out_once() -> None:
     entries.put(make_key("a"), 1)
 
     assert [entries.pop(make_key("a")), entries.pop(make_key("a")), entries.pop(make_key("a", BOB))] == [1, None, None]
+
+
+def _subscribe(*_: Any, **__: Any) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+@pytest.mark.parametrize(("age_seconds", "is_cancelled"), [(1.0, True), (EARLY_CANCELLATION_SECONDS + 1, False)])
+async def test_a_cancellation_waits_only_a_moment_for_its_request(age_seconds: float, *, is_cancelled: bool) -> None:
+    """One that came after the end of its request would cancel a later one with the same id."""
+    clock = FakeClock()
+    signals = SimpleNamespace(has_other_nodes=False, subscribe=_subscribe)
+    requests = WaitingRequests(cast("Any", SimpleNamespace(clock=clock, node_signals=signals)))
+    context: Any = SimpleNamespace(
+        is_modern=False,
+        caller=SimpleNamespace(principal=ALICE),
+        mcp_session_id="s1",
+        request_id=7,
+        sdk_context=SimpleNamespace(params={"requestId": 7}),
+    )
+    with requests.track_request(context) as ended:
+        pass
+    await requests.handle_cancelled(context)
+    await clock.sleep(age_seconds)
+
+    with requests.track_request(context) as later:
+        assert (ended.is_cancelled, later.is_cancelled) == (False, is_cancelled)
