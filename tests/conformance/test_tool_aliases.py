@@ -38,6 +38,12 @@ async def test_a_cut_name_leads_back_also_for_another_process(store: Store) -> N
     assert await other.assign_aliases("tools", [("git", original)]) == [name]
 
 
+async def test_an_original_with_u_0000_gets_no_alias_and_leaves_the_others_theirs(store: Store) -> None:
+    given = await ToolAliases(store).assign_aliases("tools", [("git", "a\0b"), ("git", "a.b"), ("git", "a_b")])
+
+    assert given == [None, shorten_alias("git", "a.b"), "git__a_b"]
+
+
 async def test_a_name_that_another_thing_has_is_not_given_again(store: Store) -> None:
     taken = ToolAlias(kind="tools", name=shorten_alias("git", "a.b"), upstream="git", original="something else")
     await store.write(lambda tx: tx.tool_aliases.insert(taken))

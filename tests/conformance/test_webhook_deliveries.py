@@ -10,7 +10,8 @@ from ringback.domain.delivery import Delivery, DeliveryKind, DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter, UndeliveredCounts
 from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId
 from ringback.domain.ports import Store, Transaction
-from tests.support.builders import make_delivery
+from ringback.storage.rows import insights
+from tests.support.builders import make_delivery, make_webhook
 from tests.support.clock import START
 
 LATER = START + timedelta(minutes=1, milliseconds=7)
@@ -207,6 +208,21 @@ async def test_dead_deliveries_that_were_sent_again_are_neither_counted_nor_list
     assert await store.read(read) == [[unsent.id]] * 4
     assert counts[HOOK].dead == 1
     assert [each.dead_deliveries for each in work] == [1, 1]
+
+
+async def test_open_deliveries_of_a_principal_are_counted_in_each_state_up_to_the_limit(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(insights, "OPEN_COUNTED_MAX", 3)
+    webhook = make_webhook(id=HOOK)
+    await store.write(lambda tx: tx.webhooks.insert(webhook))
+    held = [make_numbered_delivery(number, DeliveryState.HELD) for number in range(5)]
+    pending = [make_numbered_delivery(number, DeliveryState.PENDING) for number in range(5, 7)]
+    await insert(store, *held, *pending, make_numbered_delivery(7, DeliveryState.LEASED))
+
+    work = await store.read(lambda tx: tx.open_work.count_open(webhook.principal, ()))
+
+    assert work.open_deliveries == {DeliveryState.HELD: 3, DeliveryState.PENDING: 2, DeliveryState.LEASED: 1}
 
 
 async def test_held_and_dead_deliveries_are_counted_for_each_webhook_up_to_the_limit(store: Store) -> None:

@@ -43,11 +43,12 @@ class ToolAliases:
     async def assign_aliases(self, kind: str, originals: Sequence[tuple[str, str]]) -> Sequence[str | None]:
         """Return the alias of each (upstream, original name).
 
-        None, with a log line, if another original has the alias already or too many aliases are stored.
+        None, with a log line, if another original has the alias already or too many aliases are stored, and for an original
+        that has U+0000: no store of several nodes can keep it, and it must not leave all other names without aliases.
         """
         aliases = [_build_alias(kind, upstream, original) for upstream, original in originals]
         stored = await self._load_aliases()
-        missing = [name for name in aliases if not _is_self_describing(name) and (kind, name.name) not in stored]
+        missing = [name for name in aliases if _is_stored(name) and (kind, name.name) not in stored]
         if missing:
             await self._store_aliases(missing[: max(0, STORED_ALIASES_MAX - len(stored))])
         return [self._assigned_alias(name, stored) for name in aliases]
@@ -110,6 +111,10 @@ def split_alias(name: str) -> tuple[str, str] | None:
 
 def _is_self_describing(name: ToolAlias) -> bool:
     return name.name == f"{name.upstream}{_SEPARATOR}{name.original}"
+
+
+def _is_stored(name: ToolAlias) -> bool:
+    return not _is_self_describing(name) and "\0" not in name.original
 
 
 def shorten_alias(upstream: str, original: str) -> str:

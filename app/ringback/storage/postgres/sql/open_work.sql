@@ -17,23 +17,35 @@ SELECT count(*) AS count FROM (
     LIMIT :limit
 ) AS counted;
 
--- Of the principal's registered webhooks, and of its newest ones, `scan` of each at most.
+-- Of the principal's registered webhooks, and of its newest ones, `scan` of each at most. Each state has a limit of its own: one
+-- webhook may hold as many as that.
 -- name: deliveries_of_principal
-SELECT state, count(*) AS count FROM (
-    SELECT deliveries.state FROM (
-        SELECT id FROM (
-            SELECT id FROM webhooks
-            WHERE principal = :principal AND id > 'wh_' AND (origin <> 'call' OR call_id IS NULL) LIMIT :scan
-        ) AS registered
-        UNION
-        SELECT id FROM (
-            SELECT id FROM webhooks WHERE principal = :principal ORDER BY id DESC LIMIT :scan
-        ) AS newest
-    ) AS wanted
-    JOIN deliveries ON deliveries.webhook_id = wanted.id AND deliveries.state IN ('held', 'pending', 'leased')
+WITH wanted AS MATERIALIZED (
+    SELECT id FROM (
+        SELECT id FROM webhooks
+        WHERE principal = :principal AND id > 'wh_' AND (origin <> 'call' OR call_id IS NULL) LIMIT :scan
+    ) AS registered
+    UNION
+    SELECT id FROM (
+        SELECT id FROM webhooks WHERE principal = :principal ORDER BY id DESC LIMIT :scan
+    ) AS newest
+)
+SELECT 'held' AS state, least(coalesce(sum(of_webhook.held), 0), :limit::bigint)::bigint AS count
+FROM wanted CROSS JOIN LATERAL (SELECT held FROM held_counts WHERE webhook_id = wanted.id OFFSET 0) AS of_webhook
+UNION ALL
+SELECT 'pending', count(*) FROM (
+    SELECT 1 FROM wanted CROSS JOIN LATERAL (
+        SELECT 1 FROM deliveries WHERE webhook_id = wanted.id AND state = 'pending' LIMIT :limit
+    ) AS of_webhook
     LIMIT :limit
 ) AS counted
-GROUP BY state;
+UNION ALL
+SELECT 'leased', count(*) FROM (
+    SELECT 1 FROM wanted CROSS JOIN LATERAL (
+        SELECT 1 FROM deliveries WHERE webhook_id = wanted.id AND state = 'leased' LIMIT :limit
+    ) AS of_webhook
+    LIMIT :limit
+) AS counted;
 
 -- Among the newest `limit` dead ones: those that were not sent again.
 -- name: dead_deliveries
