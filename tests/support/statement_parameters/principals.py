@@ -52,7 +52,7 @@ PRINCIPAL_PARAMETERS: Final[StatementParameters] = {
         "webhooks_of_calls": [{"call_ids": '["call_none", "call_rare"]'}],
         "events_of_calls": [{"call_ids": '["call_none", "call_rare"]', "seq": 0}],
         "newer_of_session": [{"client_session_id": "none", "until": NOW}],
-        "newer_of_principal": [{"principal": "dave", "until": NOW, "head": 0}, {"until": FUTURE, "head": 0}],
+        "newer_of_principal": [{"principal": "dave", "until": NOW, "head": 0}, {"until": FUTURE, "head": FUTURE}],
         "last_calls": [{"principal": "bob"}, {"principal": "dave"}],
         "last_webhooks": [{"principal": "bob"}, {"principal": "dave"}],
         "last_subscriptions": [{"principal": "bob"}, {"principal": "dave"}],

@@ -52,6 +52,7 @@ SELECT 1 AS found WHERE :until < (
     WHERE principal = :principal AND client_session_id = :client_session_id AND client_session_id IS NOT NULL AND id < 'wh_'
 );
 
+-- There may be many MCP sessions. Those of before are deleted before an erasure waits, so the first of them tell.
 -- name: newer_of_principal
 SELECT 1 AS found WHERE :until < (
     SELECT created_at FROM calls WHERE principal = :principal ORDER BY id DESC LIMIT 1
@@ -61,10 +62,13 @@ SELECT 1 AS found WHERE :until < (
     SELECT max(created_at) FROM subscriptions WHERE principal = :principal
 ) OR :until < (
     SELECT created_at FROM api_keys WHERE principal = :principal ORDER BY id DESC LIMIT 1
+) OR :until < (
+    SELECT created_at FROM sign_ins WHERE principal = :principal ORDER BY id DESC LIMIT 1
+) OR :until < (
+    SELECT created_at FROM portal_links WHERE principal = :principal ORDER BY id DESC LIMIT 1
+) OR :until < (
+    SELECT max(created_at) FROM (SELECT created_at FROM mcp_sessions WHERE principal = :principal LIMIT 200) AS first_sessions
 ) OR EXISTS (SELECT 1 FROM upstream_tokens WHERE owner = :principal AND obtained_at > :until)
-    OR EXISTS (SELECT 1 FROM sign_ins WHERE principal = :principal AND created_at > :until)
-    OR EXISTS (SELECT 1 FROM portal_links WHERE principal = :principal AND created_at > :until)
-    OR EXISTS (SELECT 1 FROM mcp_sessions WHERE principal = :principal AND created_at > :until)
     OR EXISTS (SELECT 1 FROM event_types WHERE principal = :principal AND created_at > :until)
     OR EXISTS (SELECT 1 FROM events WHERE principal = :principal AND seq > :head AND call_id IS NULL);
 
