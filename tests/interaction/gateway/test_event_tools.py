@@ -66,3 +66,13 @@ async def test_another_principals_event_is_unknown_and_the_error_is_a_result_tha
 
     assert foreign["isError"] is True
     assert foreign["content"] == unknown["content"]
+
+
+async def test_an_id_whose_time_is_beyond_the_calendar_is_an_unknown_id(gate: GatewayHarness) -> None:
+    client = await gate.make_modern_client("plain", principal="dreamer")
+
+    far = await call_tool(client, "ringback_get_event", event_id=f"evt_{'Z' * 26}")
+    unknown = await call_tool(client, "ringback_get_event", event_id="evt_01JD0000000000000000000000")
+
+    assert far["isError"] is True
+    assert far["content"] == unknown["content"]

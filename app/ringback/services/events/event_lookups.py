@@ -48,10 +48,14 @@ class EventLookups:
 async def _find_event(tx: Transaction, principal: Principal, event_id: str) -> Event | None:
     after_seq = until_seq = 0
     if is_well_formed_id("evt", event_id):
-        made_at = from_epoch_milliseconds(id_milliseconds(event_id))
         margin = timedelta(seconds=ID_CLOCK_SECONDS)
-        after_seq = await tx.event_log.last_seq_before(principal, made_at - margin)
-        until_seq = await tx.event_log.last_seq_before(principal, made_at + margin)
+        try:
+            made_at = from_epoch_milliseconds(id_milliseconds(event_id))
+            since, until = made_at - margin, made_at + margin
+        except OverflowError:  # ten digits reach far beyond the calendar, and models make up ids
+            return None
+        after_seq = await tx.event_log.last_seq_before(principal, since)
+        until_seq = await tx.event_log.last_seq_before(principal, until)
         after_seq = max(after_seq, until_seq - EVENTS_VISITED_MAX)
     return await tx.event_log.find_event(principal, event_id, after_seq=after_seq, until_seq=until_seq)
 
