@@ -29,6 +29,8 @@ _POSITION_PATTERN: Final = re.compile(
 
 _NUMBER_PATTERN: Final = re.compile(r"[0-9]{1,18}")
 _MILLISECONDS_PATTERN: Final = re.compile(r"[0-9]{1,15}")
+_MILLISECONDS_MAX: Final = 253_402_300_799_999
+"""The end of the calendar: the last millisecond of the year 9999."""
 _EVENT_TIME_PATTERN: Final = re.compile(
     r"([0-9]{1,15})\.([0-9]{1,18})\.([^\0]*)", re.DOTALL
 )  # PostgreSQL stores no NUL
@@ -165,7 +167,8 @@ def encode_redelivery_position(position: RedeliveryPosition) -> str:
 
 def decode_redelivery_position(cursor: str) -> RedeliveryPosition:
     milliseconds, _, delivery_id = decode_cursor(CursorList.REDELIVERIES, cursor).partition(".")
-    if _MILLISECONDS_PATTERN.fullmatch(milliseconds) is None or not is_well_formed_id("dlv", delivery_id):
+    is_time = _MILLISECONDS_PATTERN.fullmatch(milliseconds) is not None and int(milliseconds) <= _MILLISECONDS_MAX
+    if not is_time or not is_well_formed_id("dlv", delivery_id):
         raise InvalidCursor("This cursor names no place in a bulk redelivery. Start without one.")
     return RedeliveryPosition(int(milliseconds), delivery_id)
 

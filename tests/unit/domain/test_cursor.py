@@ -53,7 +53,15 @@ def test_a_place_in_the_log_is_a_plain_number_that_a_store_can_hold(position: st
 
 
 @pytest.mark.parametrize(
-    "position", ["dlv_01KAGZ8A000000000000000001", "1.", ".dlv_01KAGZ8A000000000000000001", "-1.dlv_1", "1.evt_1"]
+    "position",
+    [
+        "dlv_01KAGZ8A000000000000000001",
+        "1.",
+        ".dlv_01KAGZ8A000000000000000001",
+        "-1.dlv_1",
+        "1.evt_1",
+        "253402300800000.dlv_01KAGZ8A000000000000000001",  # the year 10000
+    ],
 )
 def test_a_place_in_a_bulk_redelivery_is_the_time_of_its_first_request_and_a_delivery(position: str) -> None:
     place = RedeliveryPosition(1_795_000_000_000, "dlv_01KAGZ8A000000000000000001")
