@@ -102,8 +102,11 @@ def _random_digits(randomness: bytes) -> str:
 
 
 def first_id_at(prefix: str, instant: datetime) -> str:
-    """A text that sorts before the ids that are made at this time or later, and after those that are made before."""
-    return f"{prefix}_{ulid(epoch_milliseconds(instant), b'')}"
+    """A text that sorts before the ids that are made at this time or later, and after those that are made before.
+
+    Before 1970 it is that of 1970: no id is older, and digits of a negative time would sort after all ids.
+    """
+    return f"{prefix}_{ulid(max(0, epoch_milliseconds(instant)), b'')}"
 
 
 def id_milliseconds(well_formed_id: str) -> int:

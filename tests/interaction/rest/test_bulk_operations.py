@@ -149,6 +149,7 @@ async def test_a_redelivery_takes_what_matches_all_its_filters(
     assert await count(category="timeout") == 0
     assert await count(state="cancelled") == 0
     assert await count(since="2020-01-01T00:00:00Z") == 3
+    assert await count(since="0001-01-01T00:00:00Z") == 3
     assert await count(until="2020-01-01T00:00:00Z") == 0
 
 

@@ -245,6 +245,22 @@ async def test_calls_are_found_by_the_ids_that_their_client_chose(
     assert await found(upstream="time") == []
 
 
+async def test_a_list_since_the_beginning_of_the_calendar_has_all_calls_and_one_until_then_has_none(
+    alice: httpx.AsyncClient,
+) -> None:
+    """Programs send 0001-01-01, the zero time of several languages, where they mean no limit."""
+    call_id = await start(alice)
+
+    async def list_ids(**times: str) -> list[str]:
+        return [each["id"] for each in (await alice.get("/v1/calls", params=times)).json()["calls"]]
+
+    for instant in ("0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999Z", "1970-01-01T00:00:00Z"):
+        assert await list_ids(since=instant) == [call_id]
+        assert await list_ids(until=instant) == []
+    assert await list_ids(since="9999-12-31T23:59:59Z") == []
+    assert await list_ids(until="9999-12-31T23:59:59Z") == [call_id]
+
+
 async def test_a_list_is_paged_without_gaps_or_repeats(alice: httpx.AsyncClient) -> None:
     started = {await start(alice) for _ in range(5)}
     pages: list[list[str]] = []
