@@ -12,7 +12,7 @@ from ringback.domain.clock import format_iso
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal, Scope
 from ringback.domain.upstreams import CheckWork
-from ringback.services.limits.quotas import Quotas
+from ringback.services.limits.quotas import QuotaOverrides, Quotas
 from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
 
@@ -146,6 +146,21 @@ async def test_the_quotas_of_a_batch_are_counted_before_anything_is_stored(tmp_p
         assert (too_many_starts.status_code, too_many_starts.json()["quota"]) == (429, "starts_per_minute")
         assert (await start_batch(alice, CALL_BODY | {"idempotency_key": "a"})).status_code == 202
         assert service.count_rows()["calls"] == 1
+
+
+async def test_a_batch_that_is_repeated_after_the_quota_was_lowered_returns_its_calls(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    batch = [CALL_BODY | {"idempotency_key": key} for key in ("a", "b")]
+    first = await start_batch(alice, *batch)
+    service.quotas.replace_overrides(QuotaOverrides(principals={Principal("alice"): Quotas(open_calls=1)}))
+
+    again = await start_batch(alice, *batch)
+    longer = await start_batch(alice, *batch, CALL_BODY)
+
+    assert again.status_code == 202, again.text
+    assert [each["call_id"] for each in again.json()["calls"]] == [each["call_id"] for each in first.json()["calls"]]
+    assert (longer.status_code, longer.json()["quota"]) == (429, "open_calls")
 
 
 async def test_each_call_of_a_batch_has_its_own_callback(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:

@@ -106,7 +106,7 @@ class QuotaEnforcer:
         self._note_open_calls(principal, used.open_calls, quotas.open_calls)
         if used.open_calls + count > quotas.open_calls - OPEN_CALLS_UNLOCKED:
             used = await tx.usage.get_usage(principal, lock=True)
-        if used.open_calls + count > quotas.open_calls:
+        if count and used.open_calls + count > quotas.open_calls:  # a lowered quota refuses no repeated request
             raise _quota_exceeded("open_calls", quotas.open_calls, "Wait until calls end, or cancel calls.")
         if count and used.result_bytes >= quotas.result_bytes:
             raise _quota_exceeded("result_bytes", quotas.result_bytes, "Stored results are deleted when they expire.")
