@@ -25,6 +25,7 @@ from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
+from ringback.domain.retry import DAY
 from ringback.domain.upstream_logins import SHARED_OWNER
 from ringback.domain.verification import Challenge
 from ringback.domain.webhook import Webhook, WebhookState
@@ -138,6 +139,22 @@ async def open_expiring_webhook(nodes: Nodes, clock: FakeClock) -> tuple[Webhook
         return node.store.write(lambda tx: tx.webhooks.remove_expired(now=expires_at, limit=10))
 
     return webhook, remove_expired
+
+
+async def test_of_two_calls_that_extend_a_shared_webhook_the_longer_one_decides(nodes: Nodes) -> None:
+    callback = WebhookRegistration(url=URL, client_session_id="session", secret=SECRET)
+
+    def report_for(node: Node, days: int) -> Awaitable[Call]:
+        values = {"timeout_seconds": days * DAY, "client_session_id": "session", "callback": callback}
+        return report(node, key=f"{days} days", **values)
+
+    await report_for(nodes.first, 1)
+
+    longer, _ = await nodes.interleave(lambda node: report_for(node, 30), lambda node: report_for(node, 10))
+
+    (webhook,) = await list_webhooks(nodes)
+    assert webhook.expires_at is not None
+    assert webhook.expires_at > longer.deadline_at
 
 
 async def test_a_webhook_whose_expiry_a_call_extends_is_not_removed(nodes: Nodes, clock: FakeClock) -> None:

@@ -56,8 +56,8 @@ async def extend_expiry(tx: Transaction, webhook: Webhook, needed_until: datetim
     if webhook.expires_at is None or webhook.expires_at >= needed_until:
         return webhook
     latest = await tx.webhooks.get(webhook.id)  # locked: its owner may be changing it
-    if latest is None:
-        return None
+    if latest is None or latest.expires_at is None or latest.expires_at >= needed_until:
+        return latest  # another call, which needs it longer, was first
     extended = replace(latest, expires_at=needed_until + EXPIRY_STEP, updated_at=tx.now())
     await tx.webhooks.update(extended, WebhookPart.SETTINGS)
     return extended
