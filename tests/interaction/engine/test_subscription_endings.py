@@ -97,6 +97,29 @@ async def test_a_subscription_without_expiry_whose_receiver_fails_for_a_week_is_
     assert await stage.count_live() == 0
 
 
+async def test_an_abandoned_subscription_with_more_deliveries_than_a_batch_is_ended_as_well(
+    still: Engine, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.services.webhooks.subscription_ends.CANCELLED_DELIVERIES_BATCH_SIZE", 2)
+    board, stage = ReceiversByHost(), SubscriptionStage(still)
+    grant = await stage.subscribe(ttl=TtlRequest.NO_EXPIRY)
+    fake_clock.advance(AFTER_GRACE_SECONDS)
+    await fail_for(still, grant, seconds=ABANDONED_SECONDS)
+    for _ in range(3):
+        await still.finish_call(make_call())
+
+    janitor = still.make_janitor()
+    for _ in range(3):
+        await janitor.run_once()
+    await still.make_dispatcher(board).run_once()
+
+    (body,) = board.bodies()
+    assert body["error"]["data"] == {"reason": "http_5xx"}
+    subscription = await stage.read_subscription(grant)
+    assert subscription is not None
+    assert subscription.end is SubscriptionEnd.TERMINATED
+
+
 @pytest.mark.parametrize(
     ("seconds", "state", "ttl"),
     [

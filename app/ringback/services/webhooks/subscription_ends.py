@@ -163,7 +163,9 @@ async def terminate_abandoned(tx: Transaction, recorder: Recorder, *, position: 
         tx,
         recorder,
         reasons,
-        still_ends=lambda webhook, _: webhook is not None and _is_abandoned(webhook, tx.confirmed_now()),
+        still_ends=lambda webhook, subscription: (
+            webhook is not None and subscription.ttl_ms is None and _is_abandoned(webhook, tx.confirmed_now())
+        ),
     ):
         return position
     if len(abandoned) == ENDED_BATCH_SIZE:
@@ -200,9 +202,10 @@ async def _may_subscribe(tx: Transaction, key_id: KeyId) -> bool:
 
 
 def _is_abandoned(webhook: Webhook, now: datetime) -> bool:
+    """Also one that an earlier batch has let expire, and whose deliveries were more than that batch cancels."""
     return (
         webhook.is_subscription
-        and webhook.expires_at is None
+        and (webhook.expires_at is None or webhook.expires_at <= now)
         and webhook.state is WebhookState.SUSPENDED
         and webhook.failing_since is not None
         and now - webhook.failing_since >= seconds(ABANDONED_SECONDS)
