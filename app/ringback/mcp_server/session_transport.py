@@ -66,7 +66,7 @@ from ringback.mcp_server.event_ids import (
     describe_request,
     unknown_event_id,
 )
-from ringback.mcp_server.incoming_messages import get_message, set_message
+from ringback.mcp_server.incoming_messages import get_message, set_message, without_message
 from ringback.mcp_server.message_queue import MessageQueue
 from ringback.mcp_server.request_context import (
     IS_REPLAYED_KEY,
@@ -156,7 +156,8 @@ class SessionTransport(StreamableHTTPServerTransport):
     ) -> None:
         self.session_id = session_id
         self.last_scope: Scope | None = None
-        """The latest request, with its caller: what other nodes report about the session is replayed with it."""
+        """The latest request, with its caller: what other nodes report about the session is replayed with it. A session may be
+        idle for long, so it has no message."""
         self._store_foreign_answer = store_foreign_answer
         self._clock = clock
         self._ids = ids
@@ -193,7 +194,7 @@ class SessionTransport(StreamableHTTPServerTransport):
         id in use.
         """
         scope["state"][MCP_SESSION_ID_KEY] = self.session_id
-        self.last_scope = scope
+        self.last_scope = without_message(scope)
         if scope["method"] == "POST":
             await self._handle_post(scope, receive, send)
         elif scope["method"] == "GET":
