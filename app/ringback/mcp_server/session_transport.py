@@ -191,7 +191,7 @@ class SessionTransport(StreamableHTTPServerTransport):
         """Handle a request.
 
         Raises `InvalidCursor` for an unknown Last-Event-ID, `StreamEnded` for that of a response, and `Conflict` for a request
-        id in use.
+        id in use, or reserved.
         """
         scope["state"][MCP_SESSION_ID_KEY] = self.session_id
         self.last_scope = without_message(scope)
@@ -221,7 +221,14 @@ class SessionTransport(StreamableHTTPServerTransport):
             await super().handle_request(scope, receive, send)
 
     def _require_unused_id(self, request_id: int | str) -> None:
-        """Raise `Conflict` for the id of a request that waits: streams are kept by id, and its response would go astray."""
+        """Raise `Conflict` for the id of a request that waits: streams are kept by id, and its response would go astray.
+
+        The same for the name under which the SDK keeps the session's own stream.
+        """
+        if request_id == GET_STREAM_KEY:
+            raise Conflict(
+                f"The id '{GET_STREAM_KEY}' is reserved. Nothing was started. Send the request with another id."
+            )
         if str(request_id) in self._request_streams:
             raise Conflict(
                 "A request of this session with the same id still waits for its response. Nothing was started. Give each "
