@@ -6,6 +6,7 @@ from mcp.server.streamable_http import GET_STREAM_KEY
 from ringback.mcp_server.session_transport import OWN_STREAM_RETRY_MILLISECONDS
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session
 from tests.support.event_reader import resume_stream
+from tests.support.mcp_wire import Json
 from tests.support.resource_upstream import NOTE_URI
 
 pytestmark = pytest.mark.requirement("R25")
@@ -103,7 +104,7 @@ async def test_a_request_id_that_is_the_sdks_name_of_the_own_stream_is_refused(f
         session = await open_session(running, "/mcp/notes")
         async with resume_stream(session, None) as stream:
             await stream.next()
-        message = {"jsonrpc": "2.0", "id": GET_STREAM_KEY, "method": "tools/list", "params": {}}
+        message: Json = {"jsonrpc": "2.0", "id": GET_STREAM_KEY, "method": "tools/list", "params": {}}
         answer = await session.http.post(session.url, json=message, headers=session.headers)
         assert (answer.status_code, answer.json()["id"]) == (409, GET_STREAM_KEY)
         assert (await session.request("tools/list", {}))["tools"]

@@ -15,7 +15,9 @@ from ringback.domain.principal import ALL_SCOPES, Caller, Principal
 from ringback.mcp_server import session_notifications, subscriptions
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.request_context import RequestContext
+from ringback.mcp_server.session_notifications import send_to_request
 from ringback.mcp_server.task_serializer import TaskSerializer
+from ringback.mcp_server.tasks import build_detailed_task
 from tests.interaction.gateway_tasks.conftest import TasksHarness
 from tests.support.api_server import serving_api
 from tests.support.application import running_application
@@ -66,17 +68,16 @@ async def test_a_stream_whose_client_reads_slowly_holds_one_task_in_memory(
     """Each of its tasks may have a result of the largest size."""
     task_ids = [(await harness.start_task())[0] for _ in range(3)]
     is_sending, may_read, built = asyncio.Event(), asyncio.Event(), list[str]()
-    build, send = subscriptions.build_detailed_task, subscriptions.send_to_request
 
     async def count_and_build(gateway: Gateway, serializer: TaskSerializer, caller: Caller, call: Call) -> Json:
         built.append(call.id)
-        return await build(gateway, serializer, caller, call)
+        return await build_detailed_task(gateway, serializer, caller, call)
 
     async def send_when_read(context: RequestContext, method: str, params: Mapping[str, Any]) -> None:
         if method != ACKNOWLEDGED:
             is_sending.set()
             await may_read.wait()
-        await send(context, method, params)
+        await send_to_request(context, method, params)
 
     monkeypatch.setattr(subscriptions, "build_detailed_task", count_and_build)
     monkeypatch.setattr(subscriptions, "send_to_request", send_when_read)
