@@ -1,6 +1,7 @@
 """A legacy session goes on after Ringback restarted: its client needs no new `initialize`."""
 
 import asyncio
+from contextlib import ExitStack
 from typing import Any, Final
 
 import pytest
@@ -62,6 +63,18 @@ async def test_a_session_that_is_idle_keeps_no_message_of_its_client_in_memory(f
         assert isinstance(transport, SessionTransport)
         assert transport.last_scope is not None
         assert (get_body(transport.last_scope), get_message(transport.last_scope)) == (b"", None)
+
+
+async def test_an_endpoint_that_ends_hears_no_more_of_its_sessions_from_other_nodes(files: RestartableRingback) -> None:
+    """The endpoint of an upstream that is removed ends, and the process goes on."""
+    is_closed = asyncio.Event()
+    async with files.running() as running:
+        session = await open_session(running)
+        manager = await running.find_manager("stage")
+        subscription = ExitStack()
+        subscription.callback(is_closed.set)
+        manager._subscriptions[session.headers["mcp-session-id"]] = subscription  # pyright: ignore[reportPrivateUsage]
+    assert is_closed.is_set()
 
 
 async def test_a_session_remembers_what_its_client_declared(files: RestartableRingback) -> None:
