@@ -69,7 +69,8 @@ class CallChanges:
             if call is not None and get_observable_state(call) != self._last_state:
                 self._last_state, self._is_ended = get_observable_state(call), call.is_final
                 return call
-            await self._waiter.wait(CALL_REREAD_SECONDS)
+            if not self._is_ended:
+                await self._waiter.wait(CALL_REREAD_SECONDS)
         return None
 
     async def _read_call(self) -> Call | None:

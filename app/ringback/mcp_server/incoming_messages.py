@@ -108,6 +108,12 @@ def get_message(scope: Scope) -> Any:
     return scope["state"].get(_MESSAGE_KEY)
 
 
+def without_message(scope: Scope) -> Scope:
+    """The scope without the message and the body, for what outlives the request: both can be large."""
+    state = {key: value for key, value in scope["state"].items() if key not in {_MESSAGE_KEY, _BODY_KEY}}
+    return {**scope, "state": state}
+
+
 def _parse(body: bytes) -> Any:
     try:
         return jsontext.loads_unique(body)

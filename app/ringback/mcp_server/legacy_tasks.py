@@ -86,7 +86,8 @@ class LegacyTasks:
     # -- tools/call --
 
     def get_grace_seconds(self, context: RequestContext) -> float | None:
-        return 0.0 if _supports_tasks(context) and "task" in (context.sdk_context.params or {}) else None
+        # null counts as absent, as in the SDK
+        return 0.0 if _supports_tasks(context) and context.raw_params.get("task") is not None else None
 
     async def create_task_result(self, context: RequestContext, call: Call) -> Result:
         self._start_status_notifications(context, call)

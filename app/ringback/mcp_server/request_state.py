@@ -19,8 +19,13 @@ def seal_request_state(gateway: Gateway, context: RequestContext, data: Any) -> 
     return encode_base64(gateway.sealer.seal(jsontext.dumps(data), associated_data=_get_associated_data(context)))
 
 
-def unseal_request_state(gateway: Gateway, context: RequestContext, state: str) -> Any:
-    """The sealed data; raises -32602 for a state that this principal did not get for this method."""
+def unseal_request_state(gateway: Gateway, context: RequestContext, state: object) -> Any:
+    """The sealed data; raises -32602 for a state that this principal did not get for this method.
+
+    The SDK checks the type of the state only for the methods that have one.
+    """
+    if not isinstance(state, str):
+        raise unknown_request_state()
     try:
         return jsontext.loads(
             gateway.sealer.unseal(decode_base64(state), associated_data=_get_associated_data(context))

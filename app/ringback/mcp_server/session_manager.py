@@ -289,13 +289,17 @@ class BoundedSessionManager(StreamableHTTPSessionManager):
             raise mcp_sessions.sessions_exceeded()
 
     async def extend_used_sessions(self) -> None:
-        """Record every `EXTEND_SECONDS` which sessions were used."""
-        while True:
-            await self._clock.sleep(EXTEND_SECONDS)
-            try:
-                await self.record_used_sessions()
-            except StoreUnavailable:
-                log.debug("session.store_unavailable")
+        """Record every `EXTEND_SECONDS` which sessions were used, until the manager ends and cancels this."""
+        try:
+            while True:
+                await self._clock.sleep(EXTEND_SECONDS)
+                try:
+                    await self.record_used_sessions()
+                except StoreUnavailable:
+                    log.debug("session.store_unavailable")
+        finally:
+            for session_id in list(self._subscriptions):
+                self._drop_subscription(session_id)
 
     async def record_used_sessions(self) -> None:
         """Move the expiry of the sessions that were used since the last record, and drop those that ended elsewhere."""

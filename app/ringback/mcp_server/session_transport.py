@@ -66,7 +66,7 @@ from ringback.mcp_server.event_ids import (
     describe_request,
     unknown_event_id,
 )
-from ringback.mcp_server.incoming_messages import get_message, set_message
+from ringback.mcp_server.incoming_messages import get_message, set_message, without_message
 from ringback.mcp_server.message_queue import MessageQueue
 from ringback.mcp_server.request_context import (
     IS_REPLAYED_KEY,
@@ -156,7 +156,8 @@ class SessionTransport(StreamableHTTPServerTransport):
     ) -> None:
         self.session_id = session_id
         self.last_scope: Scope | None = None
-        """The latest request, with its caller: what other nodes report about the session is replayed with it."""
+        """The latest request, with its caller: what other nodes report about the session is replayed with it. A session may be
+        idle for long, so it has no message."""
         self._store_foreign_answer = store_foreign_answer
         self._clock = clock
         self._ids = ids
@@ -190,10 +191,10 @@ class SessionTransport(StreamableHTTPServerTransport):
         """Handle a request.
 
         Raises `InvalidCursor` for an unknown Last-Event-ID, `StreamEnded` for that of a response, and `Conflict` for a request
-        id in use.
+        id in use, or reserved.
         """
         scope["state"][MCP_SESSION_ID_KEY] = self.session_id
-        self.last_scope = scope
+        self.last_scope = without_message(scope)
         if scope["method"] == "POST":
             await self._handle_post(scope, receive, send)
         elif scope["method"] == "GET":
@@ -220,7 +221,14 @@ class SessionTransport(StreamableHTTPServerTransport):
             await super().handle_request(scope, receive, send)
 
     def _require_unused_id(self, request_id: int | str) -> None:
-        """Raise `Conflict` for the id of a request that waits: streams are kept by id, and its response would go astray."""
+        """Raise `Conflict` for the id of a request that waits: streams are kept by id, and its response would go astray.
+
+        The same for the name under which the SDK keeps the session's own stream.
+        """
+        if request_id == GET_STREAM_KEY:
+            raise Conflict(
+                f"The id '{GET_STREAM_KEY}' is reserved. Nothing was started. Send the request with another id."
+            )
         if str(request_id) in self._request_streams:
             raise Conflict(
                 "A request of this session with the same id still waits for its response. Nothing was started. Give each "

@@ -122,6 +122,8 @@ class _SubscriptionStream:
         self._publisher = ChangePublisher(gateway)
         self._serializer = TaskSerializer(result_retention_seconds=gateway.config.result_retention_seconds)
         self._is_acknowledged = asyncio.Event()
+        self._task_turns = asyncio.Lock()
+        """A task may have a large result: only the one that is being sent is in memory."""
         self.meta = {SUBSCRIPTION_ID_META_KEY: context.sdk_context.request_id}
 
     async def run(self, task_ids: Sequence[str], uris: Sequence[str], lists: Sequence[str]) -> None:
@@ -179,8 +181,10 @@ class _SubscriptionStream:
             subscribe_call_changes(self._gateway, self._context.caller, call_id) as call_changes,
         ):
             while call := await call_changes.next_change():
-                task = await build_detailed_task(self._gateway, self._serializer, self._context.caller, call)
-                await self._send_notification("notifications/tasks", task)
+                async with self._task_turns:
+                    task = await build_detailed_task(self._gateway, self._serializer, self._context.caller, call)
+                    await self._send_notification("notifications/tasks", task)
+                    del task  # not kept until the next change
 
     async def _send_notification(self, method: str, params: Mapping[str, Any]) -> None:
         await self._is_acknowledged.wait()

@@ -29,7 +29,8 @@ PENDING_SCHEMA: Final[Mapping[str, Any]] = {
             "type": "object",
             "properties": {
                 "call_id": {"type": "string"},
-                "status": {"type": "string", "enum": ["working", "input_required"]},
+                # A completed call's, if its client has not read other large responses (`tool_call_responder`).
+                "status": {"type": "string", "enum": ["working", "input_required", "completed"]},
                 "resource_uri": {"type": "string"},
                 "next_step": {"type": "string", "description": "What to do now."},
             },

@@ -210,3 +210,19 @@ async def read_lists(url: str) -> Json:
             "capabilities": discovered["capabilities"],
             **{kind: (await client.request(f"{kind}/list", {}))[kind] for kind in ("tools", "resources", "prompts")},
         }
+
+
+@pytest.mark.parametrize("state", [5, ["x"], {"a": 1}, True])
+async def test_a_request_state_of_a_completion_that_is_no_string_is_unknown(
+    gate: GatewayHarness, state: object
+) -> None:
+    """The SDK checks the type for the methods that know a requestState, and completion/complete does not."""
+    params = {"ref": {"type": "ref/prompt", "name": "review"}, "argument": {"name": "style", "value": "b"}}
+    client = await gate.make_modern_client("library")
+    with pytest.raises(JsonRpcErrorResponse) as refused:
+        await client.request("completion/complete", {**params, "requestState": state})
+    assert refused.value.code == -32602
+    async with gate.open_legacy_session("library") as session:
+        with pytest.raises(JsonRpcErrorResponse) as refused:
+            await session.request("completion/complete", {**params, "requestState": state})
+    assert refused.value.code == -32602

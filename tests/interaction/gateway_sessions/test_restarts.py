@@ -1,12 +1,14 @@
 """A legacy session goes on after Ringback restarted: its client needs no new `initialize`."""
 
 import asyncio
+from contextlib import ExitStack
 from typing import Any, Final
 
 import pytest
 
 from ringback.bootstrap import Environment
 from ringback.domain.mcp_sessions import STATE_BYTES_MAX, SessionState
+from ringback.mcp_server.incoming_messages import get_body, get_message
 from ringback.mcp_server.session_manager import BoundedSessionManager
 from ringback.mcp_server.session_transport import SessionTransport
 from ringback.services import mcp_sessions
@@ -49,6 +51,30 @@ async def test_changes_of_another_node_that_are_replayed_at_once_are_all_handled
                 *(manager._replay_state(transport, state, scope) for _ in range(3))  # pyright: ignore[reportPrivateUsage]
             )
         assert transport._requests_in_flight == 0  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_session_that_is_idle_keeps_no_message_of_its_client_in_memory(files: RestartableRingback) -> None:
+    """A message may be as large as a request may be, and a principal has a thousand sessions."""
+    async with files.running() as running:
+        session = await open_session(running)
+        await session.request("tools/call", {"name": "echo", "arguments": {"text": "long" * 1000}})
+        manager = await running.find_manager("stage")
+        transport = manager._server_instances[session.headers["mcp-session-id"]]  # pyright: ignore[reportPrivateUsage]
+        assert isinstance(transport, SessionTransport)
+        assert transport.last_scope is not None
+        assert (get_body(transport.last_scope), get_message(transport.last_scope)) == (b"", None)
+
+
+async def test_an_endpoint_that_ends_hears_no_more_of_its_sessions_from_other_nodes(files: RestartableRingback) -> None:
+    """The endpoint of an upstream that is removed ends, and the process goes on."""
+    is_closed = asyncio.Event()
+    async with files.running() as running:
+        session = await open_session(running)
+        manager = await running.find_manager("stage")
+        subscription = ExitStack()
+        subscription.callback(is_closed.set)
+        manager._subscriptions[session.headers["mcp-session-id"]] = subscription  # pyright: ignore[reportPrivateUsage]
+    assert is_closed.is_set()
 
 
 async def test_a_session_remembers_what_its_client_declared(files: RestartableRingback) -> None:

@@ -1,10 +1,12 @@
 """The own stream of a legacy session, for messages outside requests: what comes again after it broke."""
 
 import pytest
+from mcp.server.streamable_http import GET_STREAM_KEY
 
 from ringback.mcp_server.session_transport import OWN_STREAM_RETRY_MILLISECONDS
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session
 from tests.support.event_reader import resume_stream
+from tests.support.mcp_wire import Json
 from tests.support.resource_upstream import NOTE_URI
 
 pytestmark = pytest.mark.requirement("R25")
@@ -94,3 +96,15 @@ async def test_notifications_after_the_last_event_come_again_and_earlier_ones_do
         async with resume_stream(session, first_id) as stream:
             again = {(await stream.next_message()).data["method"] for _ in range(2)}
     assert again == methods == {"notifications/tools/list_changed", "notifications/resources/list_changed"}
+
+
+async def test_a_request_id_that_is_the_sdks_name_of_the_own_stream_is_refused(files: RestartableRingback) -> None:
+    """Streams are kept by request id, and the own stream by a name that a client may choose as an id too."""
+    async with files.running() as running:
+        session = await open_session(running, "/mcp/notes")
+        async with resume_stream(session, None) as stream:
+            await stream.next()
+        message: Json = {"jsonrpc": "2.0", "id": GET_STREAM_KEY, "method": "tools/list", "params": {}}
+        answer = await session.http.post(session.url, json=message, headers=session.headers)
+        assert (answer.status_code, answer.json()["id"]) == (409, GET_STREAM_KEY)
+        assert (await session.request("tools/list", {}))["tools"]

@@ -76,6 +76,14 @@ async def test_a_call_with_params_task_is_a_task_at_once_even_if_it_is_fast(harn
         assert len(observed) == 3
 
 
+async def test_a_call_whose_task_is_null_gets_the_plain_result(harness: TasksHarness) -> None:
+    """Some clients write null for what they leave out."""
+    async with harness.open_legacy_session(upstream="plain") as session:
+        answer = await session.request("tools/call", {"name": "echo", "arguments": {}, "task": None})
+    assert "task" not in answer
+    assert answer["content"]
+
+
 @pytest.mark.must("L03")
 async def test_versions_without_tasks_have_no_task_methods(harness: TasksHarness) -> None:
     async with harness.open_legacy_session(upstream="plain", version="2025-06-18") as session:

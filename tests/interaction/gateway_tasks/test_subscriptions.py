@@ -1,14 +1,23 @@
 """Notifications on the stream of subscriptions/listen and in legacy sessions."""
 
+import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from ringback.domain.call import Call
 from ringback.domain.errors import Unavailable
 from ringback.domain.principal import ALL_SCOPES, Caller, Principal
 from ringback.mcp_server import session_notifications, subscriptions
+from ringback.mcp_server.gateway import Gateway
+from ringback.mcp_server.request_context import RequestContext
+from ringback.mcp_server.session_notifications import send_to_request
+from ringback.mcp_server.task_serializer import TaskSerializer
+from ringback.mcp_server.tasks import build_detailed_task
 from tests.interaction.gateway_tasks.conftest import TasksHarness
 from tests.support.api_server import serving_api
 from tests.support.application import running_application
@@ -51,6 +60,36 @@ async def test_a_task_notification_equals_the_tasks_get_result(harness: TasksHar
     assert about[SUBSCRIPTION] == first["params"]["_meta"][SUBSCRIPTION]
     assert about["ringback/callId"] == task_id
     assert ended["params"] == {key: value for key, value in answered.items() if key not in {"_meta", "resultType"}}
+
+
+async def test_a_stream_whose_client_reads_slowly_holds_one_task_in_memory(
+    harness: TasksHarness, modern: ModernClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of its tasks may have a result of the largest size."""
+    task_ids = [(await harness.start_task())[0] for _ in range(3)]
+    is_sending, may_read, built = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def count_and_build(gateway: Gateway, serializer: TaskSerializer, caller: Caller, call: Call) -> Json:
+        built.append(call.id)
+        return await build_detailed_task(gateway, serializer, caller, call)
+
+    async def send_when_read(context: RequestContext, method: str, params: Mapping[str, Any]) -> None:
+        if method != ACKNOWLEDGED:
+            is_sending.set()
+            await may_read.wait()
+        await send_to_request(context, method, params)
+
+    monkeypatch.setattr(subscriptions, "build_detailed_task", count_and_build)
+    monkeypatch.setattr(subscriptions, "send_to_request", send_when_read)
+    async with modern.open_subscription({"taskIds": task_ids}) as stream:
+        await stream.read_message(ACKNOWLEDGED)
+        await asyncio.wait_for(is_sending.wait(), WAIT_SECONDS)
+        for task_id in task_ids:
+            await modern.request("tasks/get", {"taskId": task_id})  # the publishers of the stream have their turns
+        assert len(built) == 1
+        may_read.set()
+        shown = {(await stream.read_message("notifications/tasks"))["params"]["taskId"] for _ in task_ids}
+    assert shown == set(task_ids)
 
 
 @pytest.mark.requirement("R30")

@@ -6,7 +6,11 @@ import pytest
 from jsonschema import Draft202012Validator
 from referencing import Registry
 
+from ringback.domain.call import CallStatus
+from ringback.domain.call_outcome import CallOutcome
+from ringback.mcp_server.pending_results import build_pending_result
 from ringback.mcp_server.tool_export import PENDING_KEY, export_tool
+from tests.support.builders import make_call
 
 NODE: Final[dict[str, Any]] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 SCHEMAS: Final[list[tuple[dict[str, Any], Any, Any]]] = [
@@ -79,6 +83,24 @@ def test_an_exported_schema_accepts_the_same_results_and_a_pending_result(
     assert accepts(good)
     assert not accepts(bad)
     assert accepts(PENDING_RESULT)
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        (CallStatus.WORKING, None),
+        (CallStatus.INPUT_REQUIRED, None),
+        (CallStatus.COMPLETED, CallOutcome.RESULT),
+        (CallStatus.COMPLETED, CallOutcome.TOOL_ERROR),
+    ],
+)
+def test_an_exported_schema_accepts_each_pending_result(status: CallStatus, outcome: CallOutcome | None) -> None:
+    """That of a call that has ended goes to a client that has not read its other large responses."""
+    shape = export_tool({"name": "tool", "outputSchema": NODE}, is_modern=True)["outputSchema"]
+    call = make_call(status=status, outcome=outcome)
+    pending = build_pending_result(call, None, has_resource_link=False, is_error=False)
+    validator: Any = Draft202012Validator(shape, registry=Registry())
+    assert validator.is_valid(pending["structuredContent"])
 
 
 def test_a_tool_without_an_output_schema_is_exported_unchanged() -> None:

@@ -95,7 +95,9 @@ def _bind_tool(gateway: Gateway, tools: "CallTools", name: BuiltinToolName, wait
         waits = name in WAITING_TOOLS
         if waits:
             note_wait(context.asgi_state)
-        with wait_windows.observe_wait(context) if waits else nullcontext():
+        if waits and context.is_resumed:
+            wait_windows.forget_give_up(context)
+        with wait_windows.observe_wait(context) if waits and not context.is_resumed else nullcontext():
             wait = PolledWait(gateway, context, wait_windows=wait_windows)
             reserve = partial(reserve_parsed_result, context.asgi_state, context.caller.principal)
             return await tools.call_tool(context.caller, name, arguments, wait=wait, reserve_result=reserve)
