@@ -13,8 +13,8 @@ clients (2025-11-25 and earlier) in sessions, modern clients (2026-07-28) reques
     session_manager ───────────────── the SDK's manager: HTTP, sessions, JSON-RPC, era. A legacy session is stored and goes on
          │                            after a restart
          │
-    session_transport ─────────────── one legacy session: repeats a request whose client lost its stream (`event_ids`), and
-         │                            keeps notifications while the session's own stream is away (`session_events`)
+    session_transport ─────────────── one legacy session: repeats a request whose client lost its stream (`event_ids`)
+         ├── own_stream               its notifications; `session_events` keeps them while that stream is away
          │
     session_recorder                  stores what `initialize` agreed on
          │

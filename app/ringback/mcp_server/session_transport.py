@@ -7,25 +7,20 @@
                              of its response: 405, and nothing is handled. The TypeScript SDK 1.x does not count an error
                              as a response: it resumes every 3 s until it gets a result or a 405
                              of the session's own stream: the notifications after that event, and further ones
-    GET                      the notifications that no stream has carried, and further ones
-
-The session's own stream begins with an event without data, as the streams of requests do (2025-11-25). Its id is what a client
-returns with before the first notification, and its `retry` brings the client back after a restart and not during it: clients
-soon give up. A stream that Ringback itself ends has a shorter `retry` in its last event, because nothing is away then.
+    GET                      the session's own stream (`own_stream`)
 
 A repeated request has an internal id within the SDK, because the first handler may still run and respond, too. Its response has
 the client's id again.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, cast
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server.streamable_http import (
     GET_STREAM_KEY,
     LAST_EVENT_ID_HEADER,
@@ -41,12 +36,9 @@ from mcp.shared.message import SessionMessage
 from mcp_types import (
     DEFAULT_NEGOTIATED_VERSION,
     JSONRPCError,
-    JSONRPCNotification,
     JSONRPCRequest,
     JSONRPCResponse,
-    RequestId,
 )
-from mcp_types.version import is_version_at_least
 from pydantic import ValidationError
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -68,6 +60,7 @@ from ringback.mcp_server.event_ids import (
 )
 from ringback.mcp_server.incoming_messages import get_message, set_message, without_message
 from ringback.mcp_server.message_queue import MessageQueue
+from ringback.mcp_server.own_stream import SessionOwnStream, StreamEnds, encode_dataless_event
 from ringback.mcp_server.request_context import (
     IS_REPLAYED_KEY,
     IS_RESUMED_KEY,
@@ -78,66 +71,19 @@ from ringback.mcp_server.request_context import (
 from ringback.mcp_server.request_events import RequestEvents
 from ringback.mcp_server.response_shortcut import DeliverResponse, ResponseShortcut
 from ringback.mcp_server.session_events import SessionEventStore
-from ringback.services.events.event_streams import FOLLOW_SECONDS_MAX
-from ringback.waits import run_with_helper
 
 RETRY_MILLISECONDS: Final = 6_000
 """When a client reconnects. The Python SDK 1.x tries twice and then waits for ever; a restart takes 4 to 12 s."""
-OWN_STREAM_RETRY_MILLISECONDS: Final = 12_000
-"""The same for the session's own stream, which the Python SDK opens again only once after a loss. Its notifications wait."""
-ENDED_STREAM_RETRY_MILLISECONDS: Final = 500
-"""The same after a regular end of the session's own stream: Ringback is there, and notifications wait for the client."""
 _POST_HEADERS: Final = ((b"accept", b"application/json, text/event-stream"), (b"content-type", b"application/json"))
 _RANDOM_BYTES: Final = 16
 _OPENING_METHOD: Final = "initialize"
-_PRIMED_VERSION: Final = "2025-11-25"
-"""From this version on, clients accept events without data."""
-_PRIMING: Final = JSONRPCNotification(jsonrpc="2.0", method="ringback/priming")
-"""Stands for the first event of the session's own stream. It has no data on the wire."""
-_ENDING: Final = JSONRPCNotification(jsonrpc="2.0", method="ringback/ending")
-"""Stands for its last event, when Ringback ends it. That has no id: the client keeps the id of the last notification."""
-
 
 StoreForeignAnswer = Callable[[Scope, Any], Awaitable[bool]]
 """Stores the message if it answers a question that another node asked; returns whether it does."""
-_StreamEnds = tuple[MemoryObjectSendStream[EventMessage], MemoryObjectReceiveStream[EventMessage]]
-
-
-class _CancellableResponse:
-    """A response that another request can end."""
-
-    def __init__(self) -> None:
-        self._scope = anyio.CancelScope()
-        self._ended = asyncio.Event()
-
-    async def run(self, respond: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        with self._scope:
-            await respond()
-
-    def set_ended(self) -> None:
-        self._ended.set()
-
-    async def cancel(self) -> None:
-        """Returns when the response has ended."""
-        self._scope.cancel()
-        await self._ended.wait()
-
-
-class _ObservedStreams(dict[RequestId, _StreamEnds]):
-    """The open streams, as the SDK's transport keeps them: nothing else says from when on a stream carries events."""
-
-    def __init__(self, on_own_stream_opened: Callable[[], None]) -> None:
-        super().__init__()
-        self._on_own_stream_opened = on_own_stream_opened
-
-    def __setitem__(self, key: RequestId, value: _StreamEnds) -> None:
-        super().__setitem__(key, value)
-        if key == GET_STREAM_KEY:
-            self._on_own_stream_opened()
 
 
 class SessionTransport(StreamableHTTPServerTransport):
-    """Repeats requests, and keeps what the session's own stream could not carry.
+    """Repeats requests.
 
     Uses private names of the SDK, because no public ones exist: `_handle_post_request`, which responds to a message,
     `_mint_priming_event`, `_create_session_message` and `_create_event_data`, which make parts of that response,
@@ -159,7 +105,6 @@ class SessionTransport(StreamableHTTPServerTransport):
         """The latest request, with its caller: what other nodes report about the session is replayed with it. A session may be
         idle for long, so it has no message."""
         self._store_foreign_answer = store_foreign_answer
-        self._clock = clock
         self._ids = ids
         self._event_ids = EventIds(sealer, session_id)
         self.events = SessionEventStore(
@@ -170,13 +115,11 @@ class SessionTransport(StreamableHTTPServerTransport):
         self._client_request_ids: dict[str, int | str] = {}
         self._deliveries: dict[str, DeliverResponse] = {}
         """By stream id, for requests that wait for their response (`ResponseShortcut`)."""
-        self._own_response: _CancellableResponse | None = None
-        self._primes_own_stream = False
-        self._sending: asyncio.Task[None] | None = None
+        self._own_stream = SessionOwnStream(self.events, clock)
         super().__init__(
             session_id, event_store=self.events, retry_interval=RETRY_MILLISECONDS, idle_timeout=idle_seconds
         )
-        self._request_streams = _ObservedStreams(self._start_sending_unsent)
+        self._request_streams = self._own_stream.streams
 
     @asynccontextmanager
     async def connect(
@@ -245,48 +188,13 @@ class SessionTransport(StreamableHTTPServerTransport):
                 await self._repeat_request(request, scope, receive, send)
                 return
             case EventPosition(OwnStream() as stream, number):
-                if self._own_response is not None:
-                    await self._own_response.cancel()  # its client has come back before the loss was noticed here
+                await self._own_stream.end_abandoned_response()
                 self.events.send_again_after(stream, number)
             case _:
                 pass
         without_id = {**scope, "headers": _remove_headers(scope, LAST_EVENT_ID_HEADER.encode())}
         version = Headers(scope=scope).get(MCP_PROTOCOL_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
-        await self._serve_own_stream(partial(super().handle_request, without_id, receive, send), version)
-
-    async def _serve_own_stream(self, respond: Callable[[], Coroutine[Any, Any, None]], version: str) -> None:
-        if self._own_response is not None:
-            await respond()  # refused: a session has one stream
-            return
-        self._primes_own_stream = is_version_at_least(version, _PRIMED_VERSION)
-        self._own_response = response = _CancellableResponse()
-        try:
-            await run_with_helper(response.run(respond), self._close_own_stream_after_limit())
-        finally:
-            self._own_response = None
-            response.set_ended()
-
-    async def _close_own_stream_after_limit(self) -> None:
-        """Close the stream after `FOLLOW_SECONDS_MAX`, so that a returning client is authenticated again."""
-        await self._clock.sleep(FOLLOW_SECONDS_MAX)
-        if (ends := self._request_streams.pop(GET_STREAM_KEY, None)) is None:
-            return
-        with suppress(anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            if self._primes_own_stream:
-                ends[0].send_nowait(EventMessage(_ENDING))
-        ends[0].close()  # only this end, so that what the stream holds is still sent
-
-    def _start_sending_unsent(self) -> None:
-        stream = self._request_streams[GET_STREAM_KEY][0]
-        if self._primes_own_stream:
-            stream.send_nowait(EventMessage(_PRIMING, self.events.create_priming_id()))
-        self._sending = asyncio.create_task(self._send_unsent(stream))
-
-    async def _send_unsent(self, stream: MemoryObjectSendStream[EventMessage]) -> None:
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the stream was lost again
-            for entry in self.events.list_unsent():
-                await stream.send(entry.event)
-                entry.is_sent = True
+        await self._own_stream.serve(partial(super().handle_request, without_id, receive, send), version)
 
     async def _repeat_request(self, request: StreamRequest, scope: Scope, receive: Receive, send: Send) -> None:
         if request.params is None:
@@ -340,7 +248,7 @@ class SessionTransport(StreamableHTTPServerTransport):
     async def _send_events(self, message: SessionMessage, stream_id: str, response: RequestEvents) -> None:
         """Pass the message to the session's dispatcher, and send what it puts on the stream, up to the response."""
         events = MessageQueue[EventMessage](waiting_max=REQUEST_STREAM_BUFFER_SIZE)
-        self._request_streams[stream_id] = ends = cast("_StreamEnds", (events, events))
+        self._request_streams[stream_id] = ends = cast("StreamEnds", (events, events))
         self._deliveries[stream_id] = deliver = partial(self._deliver_response, events)
         try:
             with suppress(anyio.ClosedResourceError):  # the session ended
@@ -365,11 +273,9 @@ class SessionTransport(StreamableHTTPServerTransport):
             await events.send(EventMessage(response, event_id))
 
     def _create_event_data(self, event_message: EventMessage) -> SSEEvent:
+        if (dataless := encode_dataless_event(event_message)) is not None:
+            return dataless
         message = event_message.message
-        if message is _PRIMING:
-            return {"id": event_message.event_id or "", "data": "", "retry": OWN_STREAM_RETRY_MILLISECONDS}
-        if message is _ENDING:
-            return {"data": "", "retry": ENDED_STREAM_RETRY_MILLISECONDS}
         if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in self._client_request_ids:
             message = message.model_copy(update={"id": self._client_request_ids[str(message.id)]})
             event_message = EventMessage(message, event_message.event_id)

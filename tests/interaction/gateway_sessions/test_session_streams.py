@@ -3,7 +3,7 @@
 import pytest
 from mcp.server.streamable_http import GET_STREAM_KEY
 
-from ringback.mcp_server.session_transport import OWN_STREAM_RETRY_MILLISECONDS
+from ringback.mcp_server.own_stream import OWN_STREAM_RETRY_MILLISECONDS
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session
 from tests.support.event_reader import resume_stream
 from tests.support.mcp_wire import Json

@@ -6,7 +6,7 @@ import pytest
 
 from ringback.domain.clock import SystemClock
 from ringback.domain.principal import DEFAULT_SCOPES
-from ringback.mcp_server.session_transport import ENDED_STREAM_RETRY_MILLISECONDS, OWN_STREAM_RETRY_MILLISECONDS
+from ringback.mcp_server.own_stream import ENDED_STREAM_RETRY_MILLISECONDS, OWN_STREAM_RETRY_MILLISECONDS
 from ringback.services.events.event_streams import FOLLOW_SECONDS_MAX
 from tests.interaction.gateway_tasks.conftest import TasksHarness
 from tests.support.engine import wait_until
