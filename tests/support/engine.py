@@ -10,6 +10,7 @@ async with engine.running_runner(ScriptedUpstreams(tool)):
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -19,6 +20,7 @@ from ringback.admission import AdmissionGate
 from ringback.attended_calls import AttendedCalls
 from ringback.domain.call import Call, Progress
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
+from ringback.domain.call_rows import CallChange
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.delivery import Delivery
 from ringback.domain.ids import IdGenerator
@@ -355,3 +357,13 @@ class Engine(StoredWork):
 
     def make_catch_up_worker(self) -> CatchUpWorker:
         return CatchUpWorker(store=self.store, catch_ups=self.catch_ups, clock=self.clock)
+
+
+async def insert_dispatched_call(engine: Engine, call: Call) -> Call:
+    """The call as its runner left it when it died: leased, and on its way."""
+    leased = await engine.lease_call(call)
+    running = replace(leased, dispatched_at=engine.clock.now(), runs=1)
+    await engine.store.write(
+        lambda tx: tx.calls.update(running, CallChange.DISPATCHED, expected=leased.status, lease_token=None)
+    )
+    return running

@@ -17,11 +17,10 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.janitor import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS, JanitorConfig
 from ringback.janitor.janitor import SCHEDULING_TIME_SAVE_SECONDS
 from ringback.storage.rows.operations import SqlSchedulingTime
-from tests.interaction.engine.test_janitor import insert_dispatched_call
 from tests.support.builders import make_call
 from tests.support.calls import make_calls
 from tests.support.clock import ManualClock
-from tests.support.engine import BlockingTool, Engine, ScriptedUpstreams, wait_until
+from tests.support.engine import BlockingTool, Engine, ScriptedUpstreams, insert_dispatched_call, wait_until
 from tests.support.executions import replace_lease
 from tests.support.stored_work import LEASE_SECONDS
 from tests.support.stores import FailingStore, open_test_store

@@ -1,51 +1,33 @@
 """The janitor recovers the work of dead processes and removes expired rows in the right order."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import pytest
 
-from ringback.domain.call import Call, CallPhase, CallStatus, Handle
+from ringback.domain.call import CallPhase, CallStatus, Handle
 from ringback.domain.call_outcome import CallOutcome
-from ringback.domain.call_rows import CallChange
 from ringback.domain.delivery import DeliveryState, RetryDecision, build_delivery_update
-from ringback.domain.errors import CallExpired, StoreUnavailable
-from ringback.domain.ports import Store, Transaction
+from ringback.domain.errors import CallExpired
+from ringback.domain.ports import Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC, DELIVERY_DUE_TOPIC
 from ringback.janitor import (
     GIVE_UP_SECONDS_MAX,
     LEASE_GRACE_SECONDS,
     OVERDUE_GRACE_SECONDS,
-    RESUME_GRACE_SECONDS,
-    ROUND_PAUSE_SECONDS,
-    Janitor,
-    JanitorConfig,
     Retention,
 )
 from ringback.services.calls.call_reads import get_own_call
 from tests.support.builders import make_attempt, make_call, make_delivery, make_webhook
 from tests.support.clock import START, FakeClock
-from tests.support.engine import WAIT_SECONDS, Engine
+from tests.support.engine import WAIT_SECONDS, Engine, insert_dispatched_call
 from tests.support.examples import ALICE
 from tests.support.stored_work import LEASE_SECONDS
-from tests.support.stores import FailingStore, StoreWrapper
 
 T = TypeVar("T")
 DAY = 86400.0
 DEAD_AFTER_SECONDS = LEASE_SECONDS + LEASE_GRACE_SECONDS
-
-
-async def insert_dispatched_call(engine: Engine, call: Call) -> Call:
-    """The call as its runner left it when it died: leased, and on its way."""
-    leased = await engine.lease_call(call)
-    running = replace(leased, dispatched_at=engine.clock.now(), runs=1)
-    await engine.store.write(
-        lambda tx: tx.calls.update(running, CallChange.DISPATCHED, expected=leased.status, lease_token=None)
-    )
-    return running
 
 
 # -- what the dead have left ------------------------------------------------------------------------------------------------
@@ -256,219 +238,6 @@ def test_equal_retention_periods_are_accepted() -> None:
     assert Retention(result_seconds=kept, event_seconds=kept, tombstone_seconds=kept)
 
 
-# -- rounds -----------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_large_backlog_is_processed_in_batches(still: Engine, fake_clock: FakeClock) -> None:
-    calls = [make_call() for _ in range(5)]
-    await still.insert_calls(*calls)
-    fake_clock.advance(3600)
-    janitor = still.make_janitor(batch_size=2)
-
-    more = [await janitor.run_once() for _ in range(3)]
-
-    assert more == [True, True, False]
-    assert {(await still.read_call(call)).outcome for call in calls} == {CallOutcome.REJECTED}
-
-
-async def test_the_pause_between_rounds_is_short_while_there_is_more_to_do(
-    still: Engine, still_unsteady: FailingStore, fake_clock: FakeClock
-) -> None:
-    calls = [make_call() for _ in range(5)]
-    await still.insert_calls(*calls)
-    fake_clock.advance(DAY)
-    rests: list[tuple[float, int]] = []
-    stop = asyncio.Event()
-
-    class Resting(FakeClock):
-        async def sleep(self, seconds: float) -> None:
-            rests.append((seconds, sum([(await still.read_call(call)).is_final for call in calls])))
-            if len(rests) == 1:
-                still_unsteady.refusals = 1
-            elif len(rests) == 4:
-                stop.set()
-                await asyncio.Event().wait()
-
-    clock = Resting()
-    janitor = Janitor(
-        store=still.store,
-        recorder=still.recorder,
-        measurements=still.measurements,
-        clock=clock,
-        config=JanitorConfig(batch_size=2),
-    )
-    await asyncio.wait_for(janitor.run(stop), WAIT_SECONDS)
-
-    assert rests == [(ROUND_PAUSE_SECONDS, 2), (5, 2), (ROUND_PAUSE_SECONDS, 4), (5, 5)]
-    assert still_unsteady.refusals == 0
-
-
-async def test_a_task_that_always_fills_its_batch_does_not_delay_the_others(
-    still: Engine, fake_clock: FakeClock
-) -> None:
-    old = make_delivery(state=DeliveryState.DELIVERED, finished_at=START)
-    calls = [make_call() for _ in range(50)]
-    await still.insert_calls(*calls)
-    await still.insert_deliveries(old)
-    fake_clock.advance(31 * DAY)
-
-    more = await still.make_janitor(batch_size=1).run_once()
-
-    assert more
-    assert sum([(await still.read_call(call)).is_final for call in calls]) == 1
-    assert await still.store.read(lambda tx: tx.deliveries.get(old.id)) is None
-
-
-class StoreFailingOnce(StoreWrapper):
-    """Refuses one chore of the janitor, as a corrupt page does."""
-
-    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        if work.__qualname__ == "RecoveryTasks._finish_overdue_calls":
-            raise StoreUnavailable("The database disk image is malformed.")
-        return await super().write(work)
-
-
-async def test_a_task_that_always_fails_delays_the_others_by_one_round_at_most(
-    still: Engine, fake_clock: FakeClock
-) -> None:
-    old = make_delivery(state=DeliveryState.DELIVERED, finished_at=START)
-    await still.insert_calls(make_call())
-    await still.insert_deliveries(old)
-    fake_clock.advance(31 * DAY)
-    broken = Engine(StoreFailingOnce(still.store), fake_clock).make_janitor()
-
-    with pytest.raises(StoreUnavailable):
-        await broken.run_once()
-    with pytest.raises(StoreUnavailable):
-        await broken.run_once()
-
-    assert await still.store.read(lambda tx: tx.deliveries.get(old.id)) is None
-
-
-class CountingStore(StoreWrapper):
-    """Counts the units of work, and refuses those that read if told so."""
-
-    def __init__(self, inner: Store) -> None:
-        super().__init__(inner)
-        self.writes: list[str] = []
-        self.reads = 0
-        self.refuses_reads = False
-
-    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        self.writes.append(work.__qualname__)
-        return await super().write(work)
-
-    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        self.reads += 1
-        if self.refuses_reads:
-            raise StoreUnavailable("The database disk image is malformed.")
-        return await super().read(work)
-
-
-async def test_a_round_without_work_is_one_unit_that_reads_and_the_saved_time(
-    still: Engine, fake_clock: FakeClock
-) -> None:
-    store = CountingStore(still.store)
-
-    more = await Engine(store, fake_clock).make_janitor().run_once()
-
-    assert not more
-    assert (store.reads, store.writes) == (1, ["Janitor._save_scheduling_time"])
-
-
-async def test_a_janitor_that_cannot_ask_what_there_is_to_do_runs_every_task(
-    still: Engine, fake_clock: FakeClock
-) -> None:
-    store = CountingStore(still.store)
-    call = make_call()
-    await still.insert_calls(call)
-    fake_clock.advance(31 * DAY)
-    store.refuses_reads = True
-
-    await Engine(store, fake_clock).make_janitor().run_once()
-
-    assert (await still.read_call(call)).is_final
-    assert len(store.writes) > 20
-
-
-class StoreBackAfterAnOutage(StoreWrapper):
-    """Its first reading takes a minute, in which nobody could extend a lease."""
-
-    def __init__(self, inner: Store, clock: FakeClock, *, fails: bool) -> None:
-        super().__init__(inner)
-        self._clock = clock
-        self._fails = fails
-        self._outages = 1
-
-    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        if self._outages:
-            self._outages -= 1
-            self._clock.advance(DEAD_AFTER_SECONDS)
-            if self._fails:
-                raise StoreUnavailable("The connection was lost.")
-        return await super().read(work)
-
-
-@pytest.mark.parametrize("fails", [True, False])
-async def test_an_outage_that_ends_before_the_tasks_run_ends_no_lease(
-    still: Engine, fake_clock: FakeClock, *, fails: bool
-) -> None:
-    call = await insert_dispatched_call(still, make_call())
-    await still.insert_webhooks(make_webhook())
-    store = StoreBackAfterAnOutage(still.store, fake_clock, fails=fails)
-    janitor = Engine(store, fake_clock).make_janitor()
-
-    await janitor.run_once()
-    has_waited = (await still.read_call(call)).phase is CallPhase.RUNNING
-    fake_clock.advance(RESUME_GRACE_SECONDS)
-    await janitor.run_once()
-
-    assert has_waited
-    assert (await still.read_call(call)).is_final  # its holder has not extended it since
-
-
-class DiskThatStoodStill(StoreWrapper):
-    """Its first writing unit takes a minute, in which nobody could extend a lease: before its turn, or in its commit."""
-
-    def __init__(self, inner: Store, clock: FakeClock, *, in_commit: bool) -> None:
-        super().__init__(inner)
-        self._clock = clock
-        self._in_commit = in_commit
-        self._stalls = 1
-
-    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        stalls, self._stalls = self._stalls, 0
-        if stalls and not self._in_commit:
-            self._clock.advance(DEAD_AFTER_SECONDS)
-        written = await super().write(work)
-        if stalls and self._in_commit:
-            self._clock.advance(DEAD_AFTER_SECONDS)
-        return written
-
-
-@pytest.mark.parametrize("has_earlier", [True, False])
-@pytest.mark.parametrize("in_commit", [True, False])
-async def test_a_disk_that_stands_still_while_a_task_runs_ends_no_lease(
-    still: Engine, fake_clock: FakeClock, *, in_commit: bool, has_earlier: bool
-) -> None:
-    """With an earlier call, whose holder is dead, the unit that stands still is the one that recovers calls."""
-    if has_earlier:
-        await insert_dispatched_call(still, make_call())
-        fake_clock.advance(DEAD_AFTER_SECONDS)
-    call = await insert_dispatched_call(still, make_call())
-    store = DiskThatStoodStill(still.store, fake_clock, in_commit=in_commit)
-    janitor = Engine(store, fake_clock).make_janitor()
-
-    await janitor.run_once()
-    await janitor.run_once()
-    has_waited = (await still.read_call(call)).phase is CallPhase.RUNNING
-    fake_clock.advance(RESUME_GRACE_SECONDS)
-    await janitor.run_once()
-
-    assert has_waited
-    assert (await still.read_call(call)).is_final  # its holder has not extended it since
-
-
 # -- at the start -----------------------------------------------------------------------------------------------------------
 
 
@@ -488,13 +257,3 @@ async def test_a_start_voids_earlier_leases_and_recovers_their_work(still: Engin
     assert await still.read_call(waiting) == waiting
     again = await still.read_delivery(sent)
     assert (again.state, again.attempts, again.lease_token) == (DeliveryState.PENDING, 1, None)
-
-
-async def test_a_stopped_janitor_does_not_begin_another_round(still: Engine) -> None:
-    call, stop = make_call(phase=CallPhase.RUNNING, cancel_requested=True), asyncio.Event()
-    await still.insert_calls(call)
-    stop.set()
-
-    await asyncio.wait_for(still.make_janitor().run(stop), WAIT_SECONDS)
-
-    assert await still.read_call(call) == call

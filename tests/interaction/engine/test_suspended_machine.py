@@ -14,11 +14,10 @@ from ringback.domain.delivery import DeliveryState
 from ringback.domain.suspension import SuspensionWatch
 from ringback.janitor import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS
 from ringback.runner.leasing import RunnerConfig
-from tests.interaction.engine.test_janitor import insert_dispatched_call
 from tests.support.builders import make_call, make_delivery, make_webhook
 from tests.support.calls import make_calls
 from tests.support.clock import ManualClock, WallClockSteps
-from tests.support.engine import BlockingTool, Engine, ScriptedUpstreams, wait_until
+from tests.support.engine import BlockingTool, Engine, ScriptedUpstreams, insert_dispatched_call, wait_until
 from tests.support.stored_work import LEASE_SECONDS, OWNER
 from tests.support.stores import open_test_store
 

@@ -1,0 +1,94 @@
+"""An outage that the janitor itself meets in its units: no holder could extend a lease meanwhile, so none is dead."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+
+from ringback.domain.call import Call, CallPhase
+from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Store, Transaction
+from ringback.janitor import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS, Janitor
+from tests.support.builders import make_call, make_webhook
+from tests.support.clock import FakeClock
+from tests.support.engine import Engine, insert_dispatched_call
+from tests.support.stored_work import LEASE_SECONDS
+from tests.support.stores import StoreWrapper
+
+T = TypeVar("T")
+DEAD_AFTER_SECONDS = LEASE_SECONDS + LEASE_GRACE_SECONDS
+
+
+async def assert_grace_before_end(janitor: Janitor, engine: Engine, clock: FakeClock, call: Call) -> None:
+    """The next round leaves the call to its holder. The first one after the grace ends it, as nobody has extended its lease."""
+    await janitor.run_once()
+    assert (await engine.read_call(call)).phase is CallPhase.RUNNING
+    clock.advance(RESUME_GRACE_SECONDS)
+    await janitor.run_once()
+    assert (await engine.read_call(call)).is_final
+
+
+class StoreBackAfterAnOutage(StoreWrapper):
+    """Its first reading takes a minute, in which nobody could extend a lease."""
+
+    def __init__(self, inner: Store, clock: FakeClock, *, fails: bool) -> None:
+        super().__init__(inner)
+        self._clock = clock
+        self._fails = fails
+        self._outages = 1
+
+    async def read(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        if self._outages:
+            self._outages -= 1
+            self._clock.advance(DEAD_AFTER_SECONDS)
+            if self._fails:
+                raise StoreUnavailable("The connection was lost.")
+        return await super().read(work)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_an_outage_that_ends_before_the_tasks_run_ends_no_lease(
+    still: Engine, fake_clock: FakeClock, *, fails: bool
+) -> None:
+    call = await insert_dispatched_call(still, make_call())
+    await still.insert_webhooks(make_webhook())
+    store = StoreBackAfterAnOutage(still.store, fake_clock, fails=fails)
+    janitor = Engine(store, fake_clock).make_janitor()
+
+    await assert_grace_before_end(janitor, still, fake_clock, call)
+
+
+class DiskThatStoodStill(StoreWrapper):
+    """Its first writing unit takes a minute, in which nobody could extend a lease: before its turn, or in its commit."""
+
+    def __init__(self, inner: Store, clock: FakeClock, *, in_commit: bool) -> None:
+        super().__init__(inner)
+        self._clock = clock
+        self._in_commit = in_commit
+        self._stalls = 1
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        stalls, self._stalls = self._stalls, 0
+        if stalls and not self._in_commit:
+            self._clock.advance(DEAD_AFTER_SECONDS)
+        written = await super().write(work)
+        if stalls and self._in_commit:
+            self._clock.advance(DEAD_AFTER_SECONDS)
+        return written
+
+
+@pytest.mark.parametrize("has_earlier", [True, False])
+@pytest.mark.parametrize("in_commit", [True, False])
+async def test_a_disk_that_stands_still_while_a_task_runs_ends_no_lease(
+    still: Engine, fake_clock: FakeClock, *, in_commit: bool, has_earlier: bool
+) -> None:
+    """With an earlier call, whose holder is dead, the unit that stands still is the one that recovers calls."""
+    if has_earlier:
+        await insert_dispatched_call(still, make_call())
+        fake_clock.advance(DEAD_AFTER_SECONDS)
+    call = await insert_dispatched_call(still, make_call())
+    store = DiskThatStoodStill(still.store, fake_clock, in_commit=in_commit)
+    janitor = Engine(store, fake_clock).make_janitor()
+
+    await janitor.run_once()
+    await assert_grace_before_end(janitor, still, fake_clock, call)
