@@ -62,7 +62,7 @@ class KeyGuesses:
     async def authenticate(self, request: Request, key: str | None) -> Caller:
         """The caller with this key. Raises `Unauthenticated`, or `QuotaExceeded` after too many wrong keys.
 
-        A key that nobody can judge now is not a wrong one: an outage of the store or of the issuer counts no guess.
+        A key that the store or the issuer cannot judge during an outage counts as no guess.
         """
         now, peer = self._clock.monotonic(), identify_browser(request)
         bucket = self._guesses.get_bucket(peer, GUESS_RATE, now=now)

@@ -19,7 +19,7 @@ from tests.support.application import RunningApplication, running_application
 from tests.support.engine import wait_until
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import LEGACY, Json, LegacyClientSession, legacy_session
-from tests.support.resource_upstream import ResourceUpstream
+from tests.support.resource_upstream import NOTE_URI, ResourceUpstream
 from tests.support.upstreams import ControlledUpstream, make_http_config, serving
 
 
@@ -118,6 +118,14 @@ async def open_session(
     )
     running.files.opened.append(opened)
     return await opened.__aenter__()
+
+
+async def open_subscribed_session(running: RunningRingback, *, version: str = LEGACY) -> LegacyClientSession:
+    """A session whose subscription to the note has reached the upstream."""
+    session, notes = await open_session(running, "/mcp/notes", version=version), running.files.notes
+    await session.request("resources/subscribe", {"uri": NOTE_URI})
+    await notes.wait_until(lambda: notes.subscribed)
+    return session
 
 
 async def send(session: LegacyClientSession, *, http_method: str = "POST", request_id: int = 99) -> httpx.Response:

@@ -4,7 +4,7 @@ import pytest
 from mcp.server.streamable_http import GET_STREAM_KEY
 
 from ringback.mcp_server.own_stream import OWN_STREAM_RETRY_MILLISECONDS
-from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session
+from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session, open_subscribed_session
 from tests.support.event_reader import resume_stream
 from tests.support.mcp_wire import Json
 from tests.support.resource_upstream import NOTE_URI
@@ -14,9 +14,7 @@ pytestmark = pytest.mark.requirement("R25")
 
 async def test_a_notification_that_no_stream_carried_comes_with_the_next_one(files: RestartableRingback) -> None:
     async with files.running() as running:
-        session = await open_session(running, "/mcp/notes")
-        await session.request("resources/subscribe", {"uri": NOTE_URI})
-        await files.notes.wait_until(lambda: files.notes.subscribed)
+        session = await open_subscribed_session(running)
         await files.notes.publish_resource_change()
         await running.wait_for_unsent(session)
         async with resume_stream(session, None) as stream:
@@ -27,9 +25,7 @@ async def test_a_notification_that_no_stream_carried_comes_with_the_next_one(fil
 async def test_a_client_whose_own_stream_broke_unnoticed_opens_it_again(files: RestartableRingback) -> None:
     """The first response is never closed by the client; Last-Event-ID shows that its client has left it."""
     async with files.running() as running:
-        session = await open_session(running, "/mcp/notes")
-        await session.request("resources/subscribe", {"uri": NOTE_URI})
-        await files.notes.wait_until(lambda: files.notes.subscribed)
+        session = await open_subscribed_session(running)
         async with resume_stream(session, None) as broken:
             await files.notes.publish_resource_change()
             event_id = (await broken.next_message()).id
@@ -44,9 +40,7 @@ async def test_a_client_whose_own_stream_broke_before_its_first_notification_ope
     files: RestartableRingback,
 ) -> None:
     async with files.running() as running:
-        session = await open_session(running, "/mcp/notes")
-        await session.request("resources/subscribe", {"uri": NOTE_URI})
-        await files.notes.wait_until(lambda: files.notes.subscribed)
+        session = await open_subscribed_session(running)
         async with resume_stream(session, None) as broken:
             first = await broken.next()
             await files.notes.publish_resource_change()
@@ -59,9 +53,7 @@ async def test_what_was_to_follow_the_first_event_of_a_stream_comes_with_the_nex
     files: RestartableRingback,
 ) -> None:
     async with files.running() as running:
-        session = await open_session(running, "/mcp/notes")
-        await session.request("resources/subscribe", {"uri": NOTE_URI})
-        await files.notes.wait_until(lambda: files.notes.subscribed)
+        session = await open_subscribed_session(running)
         await files.notes.publish_resource_change()
         await running.wait_for_unsent(session)
         async with resume_stream(session, None) as stream:
@@ -73,9 +65,7 @@ async def test_what_was_to_follow_the_first_event_of_a_stream_comes_with_the_nex
 async def test_a_client_that_knows_no_events_without_data_gets_none(files: RestartableRingback) -> None:
     """A client of before 2025-11-25 would take it for a message that is no JSON."""
     async with files.running() as running:
-        session = await open_session(running, "/mcp/notes", version="2025-06-18")
-        await session.request("resources/subscribe", {"uri": NOTE_URI})
-        await files.notes.wait_until(lambda: files.notes.subscribed)
+        session = await open_subscribed_session(running, version="2025-06-18")
         async with resume_stream(session, None) as stream:
             await files.notes.publish_resource_change()
             assert (await stream.next()).data["params"]["uri"] == NOTE_URI
@@ -85,9 +75,7 @@ async def test_notifications_after_the_last_event_come_again_and_earlier_ones_do
     files: RestartableRingback,
 ) -> None:
     async with files.running() as running:
-        session = await open_session(running, "/mcp/notes")
-        await session.request("resources/subscribe", {"uri": NOTE_URI})
-        await files.notes.wait_until(lambda: files.notes.subscribed)
+        session = await open_subscribed_session(running)
         async with resume_stream(session, None) as stream:
             await files.notes.publish_resource_change()
             first_id = (await stream.next_message()).id

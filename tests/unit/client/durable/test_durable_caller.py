@@ -1,9 +1,8 @@
 """DurableCaller with a mocked service, or with a target of the test: starts, idempotency keys, failing states, and the end."""
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pytest
@@ -22,89 +21,21 @@ from ringback.client.durable import (
     UnknownHandle,
 )
 from ringback.client.durable.local_call import LocalCall
-from ringback.client.durable.record import Completion, PlainPosition
-from ringback.client.models import Progress
 from ringback.schemas import examples
 from tests.support.engine import wait_until
 from tests.support.limits import WAIT_SECONDS
+from tests.support.plain_durable_callers import FastClock, count_runners, create_plain_caller
 
 CALL: dict[str, Any] = examples.WORKING_CALL
 STARTED = httpx.Response(202, json={"call": CALL, "resume_token": "token", "webhooks": []})
 SHUTTING_DOWN = httpx.Response(503, json={}, headers={"content-type": "application/problem+json"})
 RESULT = {"content": [{"type": "text", "text": "done"}]}
-DONE = Completion(outcome="result", result=RESULT)
-PROGRESS = '"progress":{'
 Respond = Callable[[httpx.Request], httpx.Response]
-
-
-class FastClock:
-    """Sleeps take one turn of the event loop."""
-
-    def now(self) -> float:
-        return time.time()  # noqa: TID251 - the clock of this test
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        assert seconds >= 0
-        await asyncio.sleep(0)
-
-
-class PlainTarget:
-    """Stands for an MCP server that keeps no call: `run_call` waits for the response on its connection."""
-
-    url = "http://mcp.example/mcp"
-    may_repeat_start = False
-
-    def __init__(self, respond: Callable[[LocalCall], Awaitable[None]]) -> None:
-        self._respond = respond
-
-    def check_request(self, request: Any) -> None: ...
-
-    async def run_call(self, call: LocalCall) -> None:
-        await call.acquire_lease(position=PlainPosition())
-        call.started.set()
-        await self._respond(call)
-
-    async def aclose(self) -> None: ...
-
-
-class BrieflyBrokenState(MemoryRequestState):
-    """Fails one write: the first after `count` writes whose text contains `text`."""
-
-    def __init__(self, text: str, *, count: int = 0) -> None:
-        super().__init__()
-        self.has_failed = False
-        self.is_repaired = asyncio.Event()
-        """Set by the first write after the failed one."""
-        self._text = text
-        self._remaining = count
-
-    async def write(self, state: StoredState, *, replaces: str | None) -> bool:
-        self._remaining -= 1
-        if not self.has_failed and self._remaining < 0 and self._text in state.text:
-            self.has_failed = True
-            raise ConnectionError("the state cannot be reached for a moment")
-        is_written = await super().write(state, replaces=replaces)
-        if self.has_failed and is_written:
-            self.is_repaired.set()
-        return is_written
 
 
 def create_caller(respond: Respond, state: RequestStateManager | None = None) -> DurableCaller:
     client = RingbackClient("http://ringback.example", transport=httpx.MockTransport(respond), clock=FastClock())
     return DurableCaller(client, state=state, clock=FastClock())
-
-
-def create_plain_caller(
-    respond: Callable[[LocalCall], Awaitable[None]], state: RequestStateManager | None = None
-) -> DurableCaller:
-    return DurableCaller(cast("McpTarget", PlainTarget(respond)), state=state, clock=FastClock())
-
-
-def count_runners(caller: DurableCaller) -> int:
-    return len(cast("Any", caller)._runners)
 
 
 def start_or_read(request: httpx.Request) -> httpx.Response:
@@ -281,7 +212,7 @@ async def test_progress_that_is_none_does_not_end_the_joins_of_other_calls() -> 
     assert [each.result for each in joined] == [RESULT, RESULT]
 
 
-# -- a state that fails --
+# -- what is stored --
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf"), "\ud800", object(), {1, 2}])
@@ -311,59 +242,6 @@ async def test_a_state_that_cannot_be_read_hides_no_other(caplog: pytest.LogCapt
         assert await state.write(newer, replaces=None)
         assert [call.handle.id for call in await caller.list_calls()] == [handle.id]
     assert "The state req_0 is not one of this version" in caplog.text
-
-
-async def test_a_failed_renewal_of_the_lease_does_not_end_a_running_tool() -> None:
-    state = BrieflyBrokenState("", count=2)  # the record and its lease are written
-
-    async def respond(call: LocalCall) -> None:
-        await state.is_repaired.wait()
-        await call.complete(DONE)
-
-    await assert_joined(respond, state)
-
-
-async def test_a_failed_write_of_progress_does_not_end_a_running_tool_and_the_next_write_has_it() -> None:
-    state = BrieflyBrokenState(PROGRESS)
-
-    async def respond(call: LocalCall) -> None:
-        call.report_progress(Progress(progress=7))
-        await state.is_repaired.wait()
-        (stored,) = await state.list_states()
-        assert PROGRESS in stored.text
-        await call.complete(DONE)
-
-    await assert_joined(respond, state)
-
-
-async def test_progress_only_rises_even_if_the_target_sends_earlier_progress_again() -> None:
-    joined, seen = asyncio.Event(), list[float]()
-
-    async def respond(call: LocalCall) -> None:
-        call.report_progress(Progress(progress=3))
-        await joined.wait()
-        for number in (1, 2, 3, 4):
-            call.report_progress(Progress(progress=number))
-        await call.complete(DONE)
-
-    def see(progress: Progress) -> None:
-        seen.append(progress.progress)
-        joined.set()
-
-    async with asyncio.timeout(WAIT_SECONDS), create_plain_caller(respond, MemoryRequestState()) as caller:
-        await caller.join_call_tool(await caller.request_call_tool("work"), on_progress=see)
-
-    assert seen == [3, 4]
-
-
-async def test_a_result_that_cannot_be_written_for_a_moment_is_not_lost() -> None:
-    await assert_joined(lambda call: call.complete(DONE), BrieflyBrokenState('"outcome"'))
-
-
-async def assert_joined(respond: Callable[[LocalCall], Awaitable[None]], state: BrieflyBrokenState) -> None:
-    async with asyncio.timeout(WAIT_SECONDS), create_plain_caller(respond, state) as caller:
-        assert await caller.join_call_tool(await caller.request_call_tool("work")) == RESULT
-    assert state.has_failed
 
 
 # -- runners --

@@ -52,12 +52,18 @@ async def test_a_valid_token_is_used_while_another_node_refreshes_it() -> None:
     assert stage.servers.requests == []
 
 
+async def begin_refresh(stage: TokenStage, *, after_seconds: float) -> tuple[asyncio.Task[str | None], asyncio.Event]:
+    """A refresh whose request has arrived at the authorization server, and what lets the server answer it."""
+    stage.clock.advance(after_seconds)
+    arrived, released = stage.hold_token_requests()
+    refresh = asyncio.create_task(stage.node.get_token())
+    await arrived.wait()
+    return refresh, released
+
+
 async def test_a_login_during_a_refresh_wins() -> None:
     stage = TokenStage()
-    stage.clock.advance(3601)
-    arrived, released = stage.hold_token_requests()
-    first = asyncio.create_task(stage.node.get_token())
-    await arrived.wait()
+    first, released = await begin_refresh(stage, after_seconds=3601)
     stage.store.tokens = replace(LOGGED_IN, version=9, access_token="access-of-the-login", expires_at=None)
     released.set()
 
@@ -67,10 +73,7 @@ async def test_a_login_during_a_refresh_wins() -> None:
 
 async def test_a_logout_during_a_refresh_wins() -> None:
     stage = TokenStage()
-    stage.clock.advance(3601)
-    arrived, released = stage.hold_token_requests()
-    first = asyncio.create_task(stage.node.get_token())
-    await arrived.wait()
+    first, released = await begin_refresh(stage, after_seconds=3601)
     stage.store.tokens = None
     released.set()
 
@@ -83,10 +86,7 @@ async def test_a_demand_for_a_scope_during_a_refresh_loses_no_rotated_refresh_to
     stage = TokenStage(node_count=2)
     for node in stage.nodes:
         await node.get_token()
-    stage.clock.advance(3600 - 30)
-    arrived, released = stage.hold_token_requests()
-    refresh = asyncio.create_task(stage.node.get_token())
-    await arrived.wait()
+    refresh, released = await begin_refresh(stage, after_seconds=3600 - 30)
     failure = await explain(stage.nodes[node_number], require_scope("write"), "access-1")
     released.set()
 
@@ -100,10 +100,7 @@ async def test_a_demand_for_a_scope_during_a_refresh_loses_no_rotated_refresh_to
 
 async def test_a_token_that_is_refused_while_its_refresh_runs_is_replaced() -> None:
     stage = TokenStage()
-    stage.clock.advance(3600 - 30)
-    arrived, released = stage.hold_token_requests()
-    refresh = asyncio.create_task(stage.node.get_token())
-    await arrived.wait()
+    refresh, released = await begin_refresh(stage, after_seconds=3600 - 30)
     await explain(stage.node, INVALID_TOKEN, "access-1")
     released.set()
     await refresh
@@ -116,10 +113,7 @@ async def test_a_token_that_is_refused_while_its_refresh_runs_is_replaced() -> N
 async def test_a_token_that_is_refused_while_its_refresh_fails_is_not_used_again() -> None:
     stage = TokenStage()
     stage.servers.answers[TOKEN] = fail_to_connect
-    stage.clock.advance(3600 - 30)
-    arrived, released = stage.hold_token_requests()
-    refresh = asyncio.create_task(stage.node.get_token())
-    await arrived.wait()
+    refresh, released = await begin_refresh(stage, after_seconds=3600 - 30)
     await explain(stage.node, INVALID_TOKEN, "access-1")
     released.set()
     await asyncio.gather(refresh, return_exceptions=True)
@@ -130,10 +124,7 @@ async def test_a_token_that_is_refused_while_its_refresh_fails_is_not_used_again
 
 async def test_new_tokens_are_saved_although_the_store_fails_for_a_moment() -> None:
     stage = TokenStage()
-    stage.clock.advance(3601)
-    arrived, released = stage.hold_token_requests()
-    first = asyncio.create_task(stage.node.get_token())
-    await arrived.wait()
+    first, released = await begin_refresh(stage, after_seconds=3601)
     stage.store.failures = 2
     released.set()
 
@@ -145,10 +136,7 @@ async def test_new_tokens_are_saved_although_the_store_fails_for_a_moment() -> N
 async def test_new_tokens_are_revoked_if_their_login_has_ended_during_the_refresh() -> None:
     """The end of the login revoked the tokens that it found, and the refresh token of these was used up by then."""
     stage = TokenStage()
-    stage.clock.advance(3601)
-    arrived, released = stage.hold_token_requests()
-    refresh = asyncio.create_task(stage.node.get_token())
-    await arrived.wait()
+    refresh, released = await begin_refresh(stage, after_seconds=3601)
     stage.store.tokens = None
     released.set()
     with pytest.raises(LoginRequired):
@@ -160,10 +148,7 @@ async def test_new_tokens_are_revoked_if_their_login_has_ended_during_the_refres
 async def test_new_tokens_are_not_revoked_if_another_login_has_come_during_the_refresh() -> None:
     """An authorization server may keep one grant for a user and a client."""
     stage = TokenStage()
-    stage.clock.advance(3601)
-    arrived, released = stage.hold_token_requests()
-    refresh = asyncio.create_task(stage.node.get_token())
-    await arrived.wait()
+    refresh, released = await begin_refresh(stage, after_seconds=3601)
     stage.store.tokens = replace(LOGGED_IN, version=9, login_id=LoginId("login_2"), access_token="access-9")
     released.set()
     await asyncio.gather(refresh, return_exceptions=True)

@@ -1,0 +1,91 @@
+"""A state that fails for a moment ends no running tool, and no result or progress is lost."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ringback.client.durable import MemoryRequestState, StoredState
+from ringback.client.durable.local_call import LocalCall
+from ringback.client.durable.record import Completion
+from ringback.client.models import Progress
+from tests.support.limits import WAIT_SECONDS
+from tests.support.plain_durable_callers import create_plain_caller
+
+RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
+DONE = Completion(outcome="result", result=RESULT)
+PROGRESS = '"progress":{'
+
+
+class BrieflyBrokenState(MemoryRequestState):
+    """Fails one write: the first after `count` writes whose text contains `text`."""
+
+    def __init__(self, text: str, *, count: int = 0) -> None:
+        super().__init__()
+        self.has_failed = False
+        self.is_repaired = asyncio.Event()
+        """Set by the first write after the failed one."""
+        self._text = text
+        self._remaining = count
+
+    async def write(self, state: StoredState, *, replaces: str | None) -> bool:
+        self._remaining -= 1
+        if not self.has_failed and self._remaining < 0 and self._text in state.text:
+            self.has_failed = True
+            raise ConnectionError("the state cannot be reached for a moment")
+        is_written = await super().write(state, replaces=replaces)
+        if self.has_failed and is_written:
+            self.is_repaired.set()
+        return is_written
+
+
+async def test_a_failed_renewal_of_the_lease_does_not_end_a_running_tool() -> None:
+    state = BrieflyBrokenState("", count=2)  # the record and its lease are written
+
+    async def respond(call: LocalCall) -> None:
+        await state.is_repaired.wait()
+        await call.complete(DONE)
+
+    await assert_joined(respond, state)
+
+
+async def test_a_failed_write_of_progress_does_not_end_a_running_tool_and_the_next_write_has_it() -> None:
+    state = BrieflyBrokenState(PROGRESS)
+
+    async def respond(call: LocalCall) -> None:
+        call.report_progress(Progress(progress=7))
+        await state.is_repaired.wait()
+        (stored,) = await state.list_states()
+        assert PROGRESS in stored.text
+        await call.complete(DONE)
+
+    await assert_joined(respond, state)
+
+
+async def test_progress_only_rises_even_if_the_target_sends_earlier_progress_again() -> None:
+    joined, seen = asyncio.Event(), list[float]()
+
+    async def respond(call: LocalCall) -> None:
+        call.report_progress(Progress(progress=3))
+        await joined.wait()
+        for number in (1, 2, 3, 4):
+            call.report_progress(Progress(progress=number))
+        await call.complete(DONE)
+
+    def see(progress: Progress) -> None:
+        seen.append(progress.progress)
+        joined.set()
+
+    async with asyncio.timeout(WAIT_SECONDS), create_plain_caller(respond, MemoryRequestState()) as caller:
+        await caller.join_call_tool(await caller.request_call_tool("work"), on_progress=see)
+
+    assert seen == [3, 4]
+
+
+async def test_a_result_that_cannot_be_written_for_a_moment_is_not_lost() -> None:
+    await assert_joined(lambda call: call.complete(DONE), BrieflyBrokenState('"outcome"'))
+
+
+async def assert_joined(respond: Callable[[LocalCall], Awaitable[None]], state: BrieflyBrokenState) -> None:
+    async with asyncio.timeout(WAIT_SECONDS), create_plain_caller(respond, state) as caller:
+        assert await caller.join_call_tool(await caller.request_call_tool("work")) == RESULT
+    assert state.has_failed

@@ -1,0 +1,124 @@
+"""What a subscription has missed is polled, also at its end."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from ringback.receiver import Callback, EventRequestError, EventSubscriber, Gap, ReceiverApp, Terminated
+from tests.support.clock import ManualClock
+from tests.support.signed_posts import make_event_body, post_signed
+from tests.support.subscription_server import URL, EventServer
+
+
+@pytest.mark.parametrize("notice", ["gap", "terminated"])
+async def test_what_was_missed_is_polled_and_handled_once(
+    server: EventServer, subscriber: EventSubscriber, clock: ManualClock, notice: str
+) -> None:
+    handled: list[Callback] = []
+    notices: list[Gap | Terminated] = []
+
+    async def handle(callback: Callback) -> None:
+        handled.append(callback)
+
+    async def note(notice: Gap | Terminated) -> None:
+        notices.append(notice)
+
+    app = ReceiverApp(
+        subscriber.registry, on_callback=handle, on_notice=note, recover=subscriber.recover, clock=clock.now
+    )
+    subscription = await subscriber.subscribe("call.finished")
+    secret = subscriber.registry(subscription.id)[0]
+    server.log = [make_event_body(f"evt_{number}") for number in range(5)]
+
+    async def post(body: Mapping[str, Any], message_id: str) -> int:
+        answer = await post_signed(
+            app, body, message_id=message_id, secret=secret, subscription_id=subscription.id, at=clock.now()
+        )
+        return answer.status_code
+
+    assert await post({**server.log[0], "cursor": "0"}, "evt_0") == 204
+    error: dict[str, Any] = {"code": -32012, "message": "Forbidden: revoked", "data": {}}
+    body: dict[str, Any] = {"type": "gap", "cursor": "1"} if notice == "gap" else {"type": "terminated", "error": error}
+    assert await post(body, "msg_notice_1") == 204
+
+    assert [callback.event_id for callback in handled] == [f"evt_{number}" for number in range(5)]
+    assert len(notices) == 1
+    assert len(subscriber.subscriptions()) == (1 if notice == "gap" else 0)
+
+
+async def test_a_terminated_subscription_is_recovered_although_the_first_poll_fails(
+    server: EventServer, subscriber: EventSubscriber
+) -> None:
+    subscription = await subscriber.subscribe("call.finished")
+    server.log = [make_event_body("evt_0")]
+    server.failures = [ConnectionError("down")]
+    notice = Terminated(subscription_id=subscription.id, code=-32012, message="Forbidden: revoked")
+
+    with pytest.raises(ConnectionError):
+        [event async for event in subscriber.recover(notice)]
+    assert subscriber.registry.is_bound(subscription.id), "the sender repeats the notice, and its signature is verified"
+    found = [event.event_id async for event in subscriber.recover(notice)]
+
+    assert found == ["evt_0"]
+    assert subscriber.subscriptions() == []
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        EventRequestError(-32011, "NotFound: There is no event type 'call.finished'.", {"kind": "event"}),
+        EventRequestError(-32012, "Forbidden: revoked"),
+        EventRequestError(-32014, "Unsupported: no poll"),
+        EventRequestError(-32602, "InvalidParams: the arguments do not match the schema"),
+    ],
+)
+async def test_a_subscription_whose_event_type_is_gone_ends_although_it_cannot_be_polled(
+    server: EventServer, subscriber: EventSubscriber, refusal: EventRequestError
+) -> None:
+    """Otherwise its sender would repeat the notice until it gives up, and the handler would run each time."""
+    subscription = await subscriber.subscribe("call.finished")
+    server.failures = [refusal]
+    notice = Terminated(subscription_id=subscription.id, code=refusal.code, message=refusal.message)
+
+    found = [event async for event in subscriber.recover(notice)]
+
+    assert found == []
+    assert subscriber.subscriptions() == []
+    assert not subscriber.registry.is_bound(subscription.id)
+
+
+async def test_a_subscription_that_was_made_again_while_its_end_is_recovered_stays(
+    server: EventServer, subscriber: EventSubscriber
+) -> None:
+    """The server answers with the same id."""
+    subscription = await subscriber.subscribe("call.finished")
+    server.log = [make_event_body("evt_0")]
+    notice = Terminated(subscription_id=subscription.id, code=-32012, message="Forbidden: revoked")
+
+    async for _ in subscriber.recover(notice):
+        await subscriber.subscribe("call.finished")
+
+    assert [each.id for each in subscriber.subscriptions()] == [subscription.id]
+    assert subscriber.registry.is_bound(subscription.id)
+
+
+async def test_a_server_without_polling_leaves_the_gap(server: EventServer, subscriber: EventSubscriber) -> None:
+    subscription = await subscriber.subscribe("call.finished")
+    server.failures = [EventRequestError(-32601, "Method not found")]
+
+    found = [event async for event in subscriber.recover(Gap(subscription_id=subscription.id, cursor="0"))]
+
+    assert found == []
+
+
+async def test_a_server_that_promises_more_without_end_is_not_polled_for_ever(clock: ManualClock) -> None:
+    async def request(method: str, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        if method == "events/poll":
+            return {"events": [], "cursor": "same", "hasMore": True}
+        return {"id": "sub_1", "refreshBefore": None, "cursor": "same", "truncated": False}
+
+    subscriber = EventSubscriber(request, url=URL, clock=clock.now)
+    subscription = await subscriber.subscribe("call.finished")
+
+    assert [event async for event in subscriber.poll_since(subscription, "same")] == []
