@@ -100,7 +100,8 @@ BOTH_STORES: Final = (
         f"tests/interaction/engine/test_{name}.py"
         for name in (
             *("runner_leases", "execution_leases", "dispatcher_leases", "dispatched_by_lease", "frozen_process"),
-            *("runner_fairness", "scheduled_calls", "janitor", "post_commit_calls", "post_commit_deliveries"),
+            *("janitor", "janitor_rounds", "janitor_outages", "post_commit_calls", "post_commit_deliveries"),
+            *("runner_fairness", "scheduled_calls"),
             *("completion_batcher", "recorder", "fan_out_steps", "ordered_webhooks", "catch_up_order"),
             *("cancelled_while_running", "verification_races", "encryption_key_rotation", "suspension"),
             *("event_subscriptions", "event_subscription_challenges", "event_subscription_refreshes"),
