@@ -1,6 +1,7 @@
 """Admissions have priority over background work that has not begun, and never stop it."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -8,11 +9,14 @@ from ringback.admission import (
     ATTEMPT_WEIGHT_BESIDE_STARTS,
     BACKGROUND_WAIT_SECONDS,
     IDLE_INTERVALS,
+    PROBE_DELAY_MAX,
+    PROBE_INTERVALS,
     RELEASE_BATCH_MAX,
     STARTS_SECONDS,
     TURN_WEIGHT,
+    Admission,
     AdmissionGate,
-    is_in_admission,
+    find_admission,
     leave_admission_context,
 )
 from ringback.domain.principal import Principal
@@ -122,15 +126,15 @@ async def test_a_cancelled_waiter_blocks_no_other() -> None:
 
 async def test_the_context_of_an_admission_is_marked() -> None:
     gate = AdmissionGate()
-    assert not is_in_admission()
+    assert find_admission() is None
 
     with gate.admit_call():
-        assert is_in_admission()
+        outer = find_admission()
         with gate.admit_call():
-            assert is_in_admission()
-        assert is_in_admission()
+            assert find_admission() not in {outer, None}
+        assert find_admission() is outer is not None
 
-    assert not is_in_admission()
+    assert find_admission() is None
 
 
 async def test_missed_background_work_begins_after_a_turn_that_used_much_cpu_time() -> None:
@@ -183,6 +187,92 @@ async def test_without_cpu_time_one_piece_begins_after_four_intervals_and_all_af
                 assert len(begun) == begun_count
 
 
+async def test_an_admission_has_priority_until_its_commit_begins() -> None:
+    gate, begun = AdmissionGate(interval_seconds=FOR_EVER), list[int]()
+    with gate.admit_call():
+        held = asyncio.create_task(enter_gate(gate, begun, 1))
+        await run_loop_turns(2)
+        assert begun == []
+        admission = find_admission()
+        assert admission is not None
+        admission.end()
+        admission.end()
+        await asyncio.wait_for(held, WAIT_SECONDS)
+
+    assert begun == [1]
+    assert gate.is_quiet
+
+
+class ProbedGate:
+    """A gate with an admission and a piece that waits, whose timers ring when the test says so. Times are in probes."""
+
+    PROBE_SECONDS = 0.01
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun: list[int] = []
+        self._now, self._cpu_time = 1e6, 0.0
+        self._timers: list[tuple[float, Callable[[], None]]] = []
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "time", lambda: self._now)
+        monkeypatch.setattr(loop, "call_later", self._set_timer)
+        self.gate = AdmissionGate(
+            interval_seconds=self.PROBE_SECONDS / PROBE_INTERVALS, cpu_time=lambda: self._cpu_time
+        )
+
+    def _set_timer(self, delay: float, callback: Callable[[], None]) -> None:
+        self._timers.append((delay, callback))
+
+    async def ring(self, *, after: float, cpu_time: float) -> float:
+        """Let the only timer ring; return for when it was set."""
+        self._now += after * self.PROBE_SECONDS
+        self._cpu_time += cpu_time * self.PROBE_SECONDS
+        [(delay, callback)] = self._timers
+        self._timers.clear()
+        callback()
+        await run_loop_turns(3)
+        return delay / self.PROBE_SECONDS
+
+    async def hold_piece(self) -> None:
+        await self.gate.wait_for_background_turn(ALICE)
+        await run_loop_turns(1)
+        self.piece = asyncio.create_task(enter_gate(self.gate, self.begun, 1))
+        await run_loop_turns(2)
+        assert self.begun == []
+
+
+@pytest.mark.parametrize(
+    ("after", "cpu_time", "begun"),
+    [(1.0, 0.1, [1]), (2.0, 0.9, [1]), (1.0, 0.6, []), (PROBE_DELAY_MAX + 0.1, 0.1, [])],
+    ids=["idle", "idle for half of the time", "busy", "kept from a core"],
+)
+async def test_background_work_begins_beside_an_admission_while_the_event_loop_is_idle(
+    after: float, cpu_time: float, begun: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        probed = ProbedGate(patched)
+        with probed.gate.admit_call():
+            await probed.hold_piece()
+            await probed.ring(after=after, cpu_time=cpu_time)
+            assert probed.begun == begun
+
+    await asyncio.wait_for(probed.piece, WAIT_SECONDS)
+
+
+async def test_no_probe_is_shorter_than_another_however_little_of_the_interval_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Timers for what was left of the interval of CPU time rang hundreds of times for one piece."""
+    with monkeypatch.context() as patched:
+        probed = ProbedGate(patched)
+        with probed.gate.admit_call():
+            await probed.hold_piece()
+            delays = [await probed.ring(after=1.0, cpu_time=0.99) for _ in range(5)]
+            assert delays == pytest.approx([1.0] * 5)
+            assert probed.begun == []
+            await probed.ring(after=1.0, cpu_time=0.99)
+            assert probed.begun == [1]
+
+
 async def release_again(gate: AdmissionGate) -> None:
     """What a timer of the gate does, or the end of another admission."""
     with gate.admit_call():
@@ -191,16 +281,16 @@ async def release_again(gate: AdmissionGate) -> None:
 
 
 async def test_a_background_task_does_not_belong_to_the_admission_that_started_it() -> None:
-    async def look() -> bool:
-        return is_in_admission()
+    async def look() -> Admission | None:
+        return find_admission()
 
-    async def background() -> bool:
+    async def background() -> Admission | None:
         leave_admission_context()
         return await asyncio.create_task(look())
 
     with AdmissionGate().admit_call():
-        assert not await asyncio.create_task(background())
-        assert is_in_admission()
+        assert await asyncio.create_task(background()) is None
+        assert find_admission() is not None
 
 
 @pytest.mark.parametrize(

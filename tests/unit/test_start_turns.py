@@ -6,7 +6,7 @@ from contextvars import copy_context
 
 import pytest
 
-from ringback.admission import AdmissionGate, is_in_admission
+from ringback.admission import AdmissionGate, find_admission
 from ringback.domain.principal import Principal
 from ringback.start_turns import EARNED_STARTS_MAX, START_WAIT_SECONDS, STARTS_FOR_END, StartTurns
 from tests.support.limits import WAIT_SECONDS
@@ -126,12 +126,12 @@ async def test_the_start_of_a_principal_with_many_calls_is_no_admission_and_wait
 
     async def start() -> None:
         with await gate.wait_for_admission(ALICE, is_background=True):
-            assert not is_in_admission()
+            assert find_admission() is None
             begun.append(ALICE)
 
     own_context = copy_context()
     with await gate.wait_for_admission(BOB, is_background=False):
-        assert is_in_admission()
+        assert find_admission() is not None
         background = asyncio.create_task(start(), context=own_context)
         await run_loop_turns()
         assert begun == []
@@ -151,7 +151,7 @@ class GatedStart:
 
     async def _start(self) -> None:
         with await self._gate.wait_for_admission(ALICE, is_background=True):
-            self.has_priority = is_in_admission()
+            self.has_priority = find_admission() is not None
             await self._may_end.wait()
 
     async def end(self) -> None:

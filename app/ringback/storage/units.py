@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ringback.admission import is_in_admission
+from ringback.admission import Admission, find_admission
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 
@@ -28,14 +28,18 @@ class UnitOfWork:
     done: asyncio.Future[Any]
     principal: Principal | None = None
     """Whose rows it locks; None for a unit of the service itself."""
-    is_admission: bool = field(default_factory=is_in_admission)
-    """Whether it starts calls, so that a client waits for its commit (`ringback.admission`). Its caller's context says so."""
+    admission: Admission | None = field(default_factory=find_admission)
+    """Of its caller's context. It starts calls, and a client waits for its commit (`ringback.admission`)."""
     value: Any = None
     error: Exception | None = None
     topics: Sequence[str] = ()
     committing_actions: Sequence[Callable[[], None]] = ()
     commit_actions: Sequence[Callable[[], None]] = ()
     rollback_actions: Sequence[Callable[[], None]] = ()
+
+    @property
+    def is_admission(self) -> bool:
+        return self.admission is not None
 
     @property
     def work_name(self) -> str:
@@ -63,6 +67,11 @@ class UnitOfWork:
             self.done.set_result(self.value)
         else:
             self.done.set_exception(self.error)
+
+    def end_admission(self) -> None:
+        """Call it when the commit begins: background work does not wait for the disk."""
+        if self.admission is not None:
+            self.admission.end()
 
     def run_committing_actions(self) -> None:
         """Run what the work registered for the time of the commit. Call it once, unless the work has raised."""

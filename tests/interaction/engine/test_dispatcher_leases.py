@@ -1,6 +1,7 @@
 """An attempt counts only under the lease it was made with, and one that was not written down is made again."""
 
 import asyncio
+from contextvars import copy_context
 
 import httpx
 import pytest
@@ -62,9 +63,9 @@ async def test_an_attempt_that_was_held_until_it_might_outlast_its_lease_is_left
     still: Engine, fake_clock: FakeClock
 ) -> None:
     delivery, mailman, gate = await make_due_delivery(still), ScriptedReceiver(204), AdmissionGate(interval_seconds=1e9)
-    dispatcher = still.make_dispatcher(mailman, admission=gate)
+    dispatcher, own_context = still.make_dispatcher(mailman, admission=gate), copy_context()
     with gate.admit_call():
-        held = asyncio.create_task(dispatcher.run_once())
+        held = asyncio.create_task(dispatcher.run_once(), context=own_context)
         async with asyncio.timeout(WAIT_SECONDS):
             while (await still.read_delivery(delivery)).state is not DeliveryState.LEASED:  # noqa: ASYNC110 - nothing rings
                 await asyncio.sleep(0)

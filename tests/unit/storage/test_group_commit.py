@@ -2,16 +2,20 @@
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from ringback.admission import AdmissionGate, is_in_admission
+from ringback.admission import AdmissionGate, find_admission
 from ringback.domain.ports import Transaction
+from ringback.domain.principal import Principal
+from ringback.storage.sqlite.commit_counter import CommitCounter
 from ringback.storage.sqlite.group_commit import GroupCommit
 from ringback.storage.sqlite.group_queue import UNITS_IN_GROUP_MAX
 from tests.support.group_commits import add_end_actions, full_disk, head, reserve
+from tests.support.limits import WAIT_SECONDS
 
 
 async def test_units_that_arrive_together_share_one_commit(writer: GroupCommit, commits: list[str]) -> None:
@@ -144,12 +148,41 @@ async def test_work_started_at_the_end_of_an_admission_is_background_work(writer
     begun = asyncio.get_running_loop().create_future()
 
     async def begin(tx: Transaction) -> None:
-        tx.on_commit(lambda: begun.set_result(is_in_admission()))
+        tx.on_commit(lambda: begun.set_result(find_admission()))
 
     with AdmissionGate().admit_call():
         await writer.write(begin)
 
-    assert await begun is False
+    assert await begun is None
+
+
+async def test_background_work_begins_while_an_admission_waits_for_the_disk(
+    writer: GroupCommit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit ends only after the background work has begun."""
+    gate, has_begun = AdmissionGate(interval_seconds=1e9), threading.Event()
+    commit = CommitCounter.commit_transaction
+
+    def commit_later(commits: CommitCounter, *, wrote: bool) -> None:
+        assert not wrote or has_begun.wait(WAIT_SECONDS)
+        commit(commits, wrote=wrote)
+
+    monkeypatch.setattr(CommitCounter, "commit_transaction", commit_later)
+
+    async def begin_work() -> None:
+        await gate.wait_for_background_turn(Principal("alice"))
+        has_begun.set()
+
+    async def admit() -> None:
+        with gate.admit_call():
+            background = asyncio.create_task(begin_work())
+            await asyncio.sleep(0)
+            assert not has_begun.is_set()
+            await writer.write(reserve)
+            await background
+
+    await admit()
+    assert gate.is_quiet
 
 
 async def test_admissions_are_committed_before_the_other_units_and_without_them(

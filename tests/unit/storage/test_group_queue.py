@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from ringback.admission import Admission
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.storage.sqlite.group_queue import (
@@ -26,7 +27,8 @@ def add_units(
     queue: GroupQueue, count: int, *, are_admissions: bool, principal: Principal | None = None
 ) -> list[UnitOfWork]:
     loop = asyncio.get_running_loop()
-    units = [UnitOfWork(do_nothing, loop.create_future(), principal, are_admissions) for _ in range(count)]
+    admission = Admission(lambda: None) if are_admissions else None
+    units = [UnitOfWork(do_nothing, loop.create_future(), principal, admission) for _ in range(count)]
     for unit in units:
         queue.add_unit(unit)
     return units

@@ -113,7 +113,9 @@ class UnitRunner:
             )
             unit.begin_run(transaction)
             unit.value = await _Steps(unit.work(transaction), unit_connection)
-            if not takes_locks:
+            if takes_locks:
+                unit.end_admission()
+            else:
                 unit.resolve()  # what was read is read, whatever the end of its transaction is
             unit.run_committing_actions()
             await commit_transaction(connection)

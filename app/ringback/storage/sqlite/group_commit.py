@@ -150,6 +150,8 @@ class GroupCommit:
             loop.call_soon_threadsafe(_resolve, done, error)
 
         self._thread.submit(commit)
+        for unit in group:
+            unit.end_admission()
         await done
 
     async def _begin_transaction(self) -> None:
