@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 
 from ringback.cli.stdio_bridge.session_stream import REFUSED_PAUSE_SECONDS
-from tests.support.bridge_stage import BridgeStage, ScriptedStream, running_bridge
+from tests.support.bridge_stage import INITIALIZE_PARAMS, BridgeStage, ScriptedStream, running_bridge
 
 
 async def subscribe(stage: BridgeStage, *uris: str) -> None:
@@ -34,6 +34,18 @@ async def test_a_lost_session_begins_again_and_the_request_gets_its_response() -
     assert [each.session_id for each in listed] == ["session-1", "session-2"]
     assert stage.select("initialize") == []
     assert listed[1].headers["mcp-protocol-version"] == "2025-11-25"
+
+
+async def test_messages_that_do_not_wait_for_the_handshake_are_sent_after_it() -> None:
+    """`printf '…' | ringback mcp`, as everybody tries an MCP server in a shell."""
+    async with running_bridge() as stage:
+        stage.send_request("initialize", INITIALIZE_PARAMS, request_id=1)
+        stage.send(method="notifications/initialized")
+        stage.send_request("tools/list", request_id=2)
+        await stage.wait_for_response(2)
+        sent = [(each.method, each.session_id) for each in stage.service.requests if each.method is not None]
+
+    assert sent == [("initialize", None), ("notifications/initialized", "session-1"), ("tools/list", "session-1")]
 
 
 async def test_the_version_that_was_agreed_upon_is_kept() -> None:
