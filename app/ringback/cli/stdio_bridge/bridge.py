@@ -201,9 +201,7 @@ class StdioBridge:
             )
             self._stream = asyncio.create_task(stream.run())
 
-    async def _post_in_order(
-        self, notification: JSONRPCNotification, handshake: asyncio.Task[None] | None
-    ) -> None:
+    async def _post_in_order(self, notification: JSONRPCNotification, handshake: asyncio.Task[None] | None) -> None:
         await _wait_for(handshake)
         await self._post(notification)
 
