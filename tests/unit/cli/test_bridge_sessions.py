@@ -48,6 +48,26 @@ async def test_messages_that_do_not_wait_for_the_handshake_are_sent_after_it() -
     assert sent == [("initialize", None), ("notifications/initialized", "session-1"), ("tools/list", "session-1")]
 
 
+async def test_a_client_that_initializes_again_gets_the_stream_of_its_new_session() -> None:
+    """As a proxy does that puts several clients, one after the other, on one command."""
+    first, second = ScriptedStream(), ScriptedStream()
+    async with running_bridge() as stage:
+        stage.service.script("GET", first, second)
+        await stage.begin_session()
+        await subscribe(stage, "file:///a")
+        await stage.request("initialize", INITIALIZE_PARAMS, request_id="again")
+        stage.send(method="notifications/initialized")
+        await stage.service.wait_until(lambda: len(stage.service.select("GET")) == 2)
+        second.write_event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        await stage.wait_for_notification("notifications/tools/list_changed")
+        lose_sessions(stage)
+        await stage.request("tools/list")
+
+    assert [each.session_id for each in stage.service.select("GET")[:2]] == ["session-1", "session-2"]
+    assert [each.session_id for each in stage.service.select("DELETE")] == ["session-1", "session-3"]
+    assert len(stage.service.select("resources/subscribe")) == 1
+
+
 async def test_the_version_that_was_agreed_upon_is_kept() -> None:
     async with running_bridge() as stage:
         stage.service.version = "2025-06-18"

@@ -191,6 +191,9 @@ class StdioBridge:
     ) -> None:
         await _wait_for(initialize)  # a shell's pipe does not wait for the response that has the session
         await self._post(initialized)
+        if await self._service.session.end_left_sessions() and self._stream is not None:
+            self._stream.cancel()
+            self._stream = None
         if self._stream is None and self._service.session.id is not None:
             stream = SessionStream(
                 self._service.endpoint,
