@@ -2,18 +2,32 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Final, TypedDict
 
 from ringback.agents.call_state import CallState, CallStateKind, build_call_state, has_readable_result
-from ringback.client import Call, CallbackOptions, Forbidden, Gone, InvalidRequest, NotFound, RingbackClient, Tool
+from ringback.client import (
+    Call,
+    CallbackOptions,
+    Conflict,
+    Forbidden,
+    Gone,
+    InvalidRequest,
+    NotFound,
+    RingbackClient,
+    Tool,
+)
+
+log = logging.getLogger(__name__)
 
 IDEMPOTENCY_PREFIX: Final = "agent-"
 JOINED_CALLS_MAX: Final = 100
 """Calls of one `RingbackClient.wait_all`."""
 REFUSALS: Final = (InvalidRequest, NotFound, Forbidden)
 """Why a call was not started and never will be: invalid arguments, an unknown tool or upstream, a missing permission. The model
-reads the text. After other errors a repeat may start it; a `Conflict` says that it was started with other options."""
+reads the text. After other errors a repeat may start it."""
 
 
 class ParkOptions(TypedDict, total=False):
@@ -54,8 +68,8 @@ class AgentCalls:
     ) -> CallState:
         """Start the call, or find it if this tool call has started it before. It may have ended, and its result expired.
 
-        Raises one of `REFUSALS`, whose text a model can read; nothing has started then. Raises `Conflict` if the call was
-        started with other options. Any other error of the client means that the call may not have started; parking it again is
+        A call that is found keeps the options with which it was started. Raises one of `REFUSALS`, whose text a model can read;
+        nothing has started then. Any other error of the client means that the call may not have started; parking it again is
         safe.
         """
         try:
@@ -70,7 +84,33 @@ class AgentCalls:
             )
         except Gone:
             return await _build_state(self._client, "", None, with_result=False)
-        return await _build_state(self._client, started.call.id, started.call, with_result=True)
+        except Conflict as conflict:
+            call = await self._find_started_call(conflict, tool, client_session_id, tool_call_id)
+        else:
+            call = started.call
+        return await _build_state(self._client, call.id, call, with_result=True)
+
+    async def _find_started_call(
+        self, conflict: Conflict, tool: str, client_session_id: str, tool_call_id: str
+    ) -> Call:
+        """The call of this tool call that was started with another callback URL, such as by an earlier version of the agent.
+
+        The idempotency key has all that distinguishes tool calls, and the list does not have the arguments. So if several calls
+        could be meant, the conflict is raised.
+        """
+        found: list[Call] = []
+        listing = self._client.calls(
+            client_session_id=client_session_id, correlation_id=tool_call_id, upstream=self.upstream, tool=tool
+        )
+        async with aclosing(listing):
+            async for call in listing:
+                found.append(call)
+                if len(found) > 1:
+                    break
+        if len(found) != 1:
+            raise conflict
+        log.warning("The call %s was started with another callback URL, and keeps it", found[0].id)
+        return found[0]
 
 
 async def read_call_state(client: RingbackClient, call_id: str, *, with_result: bool = True) -> CallState:

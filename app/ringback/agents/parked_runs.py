@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from ringback.private_sqlite import FileFormat, FileUnusable, open_private_file
+from ringback.private_sqlite import FileFormat, FileUnusable, describe_error, open_private_file
 
 BUSY_SECONDS: Final = 30.0
 """How long a transaction waits for those of other processes, which take milliseconds."""
@@ -115,7 +115,7 @@ class ParkedRuns(Protocol):
 class SQLiteParkedRuns:
     """Parked runs in a file, for all processes of one machine. The file is readable by its owner only.
 
-    Every method raises `ParkedRunsUnavailable` if the file is another program's, or of a later version.
+    Every method raises `ParkedRunsUnavailable` if the file is another program's, or of a later version, or cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -146,8 +146,14 @@ class SQLiteParkedRuns:
         return await asyncio.to_thread(self._transact_in_thread, work)
 
     def _transact_in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        with closing(_open_file(self._path)) as database, _transaction(database):
-            return work(database)
+        try:
+            with closing(_open_file(self._path)) as database, _transaction(database):
+                return work(database)
+        except sqlite3.Error as error:
+            reason = describe_error(error, self._path, _FORMAT)
+            raise ParkedRunsUnavailable(
+                f"{reason} Check that its folder may be written and has room, then try again."
+            ) from error
 
 
 def _open_file(path: Path) -> sqlite3.Connection:
@@ -166,7 +172,8 @@ def _transaction(database: sqlite3.Connection) -> Generator[None]:
     try:
         yield
     except BaseException:
-        database.execute("ROLLBACK")
+        if database.in_transaction:  # on a full disk, SQLite has rolled it back
+            database.execute("ROLLBACK")
         raise
     database.execute("COMMIT")
 

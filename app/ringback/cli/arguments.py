@@ -6,9 +6,10 @@ null, and `"null"` with its quotes is then the string.
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NoReturn, cast
 
@@ -33,7 +34,12 @@ class ListingGroup(TyperGroup):
 
 def with_offset(time: datetime | None) -> datetime | None:
     """The time with a UTC offset: without one it is a time of this machine."""
-    return time.astimezone() if time is not None and time.tzinfo is None else time
+    if time is None or time.tzinfo is not None:
+        return time
+    try:
+        return time.astimezone()
+    except (ValueError, OverflowError):  # at an end of the calendar
+        return time.replace(tzinfo=UTC)
 
 
 def format_time(time: datetime | None) -> str | None:
@@ -117,9 +123,17 @@ def _parse_json_or_text(text: str) -> Any:
 
 def _load_json(text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_reject_constant)
+        return json.loads(text, parse_constant=_reject_constant, parse_float=_parse_finite)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def _parse_finite(text: str) -> float:
+    """Python's parser makes infinity of 1e999, which no request can have."""
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(text)
+    return number
 
 
 def _reject_constant(name: str) -> NoReturn:

@@ -1,9 +1,13 @@
 """Output that cannot be written ends a command with one message: a full disk, a quota, a file that is too large.
 
-A closed pipe ends it without a message, with exit code 1: typer does that.
+A closed pipe ends it without a message, with exit code 1: typer does that. Characters that the encoding of the output lacks
+are written as JSON's escapes.
 """
 
+import codecs
 import errno
+import io
+import json
 import os
 import sys
 from collections.abc import Generator, Iterator
@@ -13,12 +17,15 @@ from typing import Final, TextIO, cast
 
 EXIT_NOT_WRITTEN: Final = 74
 """Exit code: the command may have done its work, but its output is incomplete. `EX_IOERR` of sysexits.h."""
+_ESCAPES: Final = "ringback.json_escapes"
+"""The name of the error handler for `codecs`."""
 _WRITE_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 @contextmanager
 def exit_on_write_errors() -> Generator[None]:
     """Around every command. Output is also written when the command exits: there, too, an error becomes the message."""
+    _escape_unencodable(sys.stdout)
     try:
         try:
             yield
@@ -31,6 +38,20 @@ def exit_on_write_errors() -> Generator[None]:
         _discard(sys.stdout)
         _print_error(f"Error: The output cannot be written: {_describe(next(_list_causes(error)))}.")
         raise SystemExit(EXIT_NOT_WRITTEN) from None
+
+
+def _escape_unencodable(stream: TextIO | None) -> None:
+    """A pipe of Windows has some 250 characters. JSON stays valid, and a call that was started keeps its id on the screen."""
+    if isinstance(stream, io.TextIOWrapper):
+        codecs.register_error(_ESCAPES, _escape_as_json)
+        with suppress(OSError):  # it flushes, which fails for a stream whose descriptor was replaced
+            stream.reconfigure(errors=_ESCAPES)
+
+
+def _escape_as_json(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 def _list_causes(error: Exception) -> Iterator[Exception]:

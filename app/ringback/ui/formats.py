@@ -1,6 +1,6 @@
 """How pages write times, durations, sizes and counts. A value of None is a dash."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -19,6 +19,16 @@ _KIBIBYTE: Final = 1024
 def format_time(instant: datetime | None) -> Markup:
     """An element `time`. A script shows it in the viewer's zone; without it, the page shows UTC."""
     return _time_element(instant, '<time datetime="{}">{}</time>')
+
+
+def format_input_time(text: str | None) -> str:
+    """A time of a filter as an input of the type `datetime-local` shows it: in UTC, and without an offset."""
+    try:
+        instant = datetime.fromisoformat(text or "")
+        utc = instant if instant.tzinfo is None else instant.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return text or ""
+    return utc.isoformat(timespec="milliseconds" if utc.microsecond else "seconds" if utc.second else "minutes")
 
 
 def format_age(instant: datetime | None) -> Markup:

@@ -15,6 +15,7 @@ from ringback.ui.formats import (
     format_bytes,
     format_count,
     format_duration,
+    format_input_time,
     format_time,
     quote_segment,
     session_path,
@@ -38,6 +39,7 @@ _TEMPLATES: Final = Environment(
 _FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "time": format_time,
     "age": format_age,
+    "input_time": format_input_time,
     "duration": format_duration,
     "bytes": format_bytes,
     "count_text": format_count,

@@ -37,7 +37,10 @@ class ConversationFiles:
 
     async def save(self, result: AgentRunResult[Any]) -> None:
         conversation = result.conversation
-        self._file(conversation.conversation_id).write_bytes(ConversationTypeAdapter.dump_json(conversation))
+        file = self._file(conversation.conversation_id)
+        partial = file.with_suffix(".partial")
+        partial.write_bytes(ConversationTypeAdapter.dump_json(conversation))
+        partial.replace(file)  # at once: a process that is killed in between leaves the earlier conversation
 
     def _file(self, conversation_id: str) -> Path:
         return Path(f"conversation-{quote(conversation_id, safe='')}.json")

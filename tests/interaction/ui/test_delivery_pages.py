@@ -199,3 +199,14 @@ async def test_values_that_rest_refuses_are_refused_with_a_page(service: Service
         page = await browser.http.get(f"/ui{path}")
         assert page.status_code in {400, 422}, path
         assert "<script>" not in page.text
+
+
+async def test_the_fields_for_times_keep_what_the_list_was_filtered_by(service: ServiceUnderTest) -> None:
+    """A browser shows an empty field for a value with an offset, and the next press of the button would drop the filter."""
+    browser = await sign_in(service, "alice")
+
+    listed = await browser.open("/deliveries", since="2026-11-20T07:00", until="2026-11-24T07:00:30Z")
+
+    assert 'name="since" type="datetime-local" value="2026-11-20T07:00"' in listed.text
+    assert 'name="until" type="datetime-local" value="2026-11-24T07:00:30"' in listed.text
+    assert listed.text.count('step="any"') == 2  # without it, browsers refuse to send seconds

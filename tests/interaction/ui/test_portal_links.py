@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -344,3 +345,25 @@ async def test_without_a_dashboard_there_are_no_pages_and_no_links_to_them(tmp_p
             await agent.create_portal_link()
 
     assert {response.status_code for response in missing} == {404}
+
+
+async def test_every_link_of_the_pages_of_one_session_opens(service: ServiceUnderTest) -> None:
+    alice = await service.create_client("alice")
+    await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})
+    labels = {"client_session_id": "session-7", "correlation_id": "c1"}
+    ended = (await alice.post("/v1/calls", json=CALL_BODY | labels)).json()["call"]["id"]
+    await service.finish_call(ended)
+    await alice.post("/v1/calls", json=CALL_BODY | labels)
+    shown = await open_link(service, await create_link(alice, client_session_id="session-7"))
+    empty = await open_link(service, await create_link(alice, client_session_id="session-8"), shown.browser)
+    waiting, answered = [shown.path, f"{shown.path}/calls?outcome=unknown", f"{empty.path}/calls"], dict[str, int]()
+
+    while waiting:
+        place = waiting.pop()
+        page = await shown.browser.get(place, follow_redirects=True)
+        answered[place] = page.status_code
+        links = set(re.findall(r'<a [^>]*href="(/ui/[^"]*)"', page.text))
+        waiting += [place for link in links if (place := unescape(link)) not in {*answered, *waiting}]
+
+    assert len(answered) > 5
+    assert {place: status for place, status in answered.items() if status != 200} == {}

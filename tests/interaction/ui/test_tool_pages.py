@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +11,10 @@ from ringback.domain.errors import Unavailable
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from ringback.domain.upstream_logins import CredentialsScope
 from ringback.services.insights import Insights, ListedUpstream
+from ringback.services.limits.quotas import Quotas
 from ringback.services.logins.login_states import LoginState, LoginStatus
 from tests.support import fixed_upstreams
-from tests.support.service import CALLBACK_URL, ServiceUnderTest
+from tests.support.service import CALLBACK_URL, ServiceUnderTest, running_service
 from tests.support.viewer_browser import ViewerBrowser, sign_in
 
 FORM = "/upstreams/git/tools/git_log"
@@ -58,6 +60,35 @@ async def test_errors_show_the_form_again_with_what_was_typed(service: ServiceUn
     assert "\n&lt;/textarea&gt;&amp;</textarea>" in page
     assert 'value="many"' in page
     assert read_key(page) == "key-1"
+
+
+async def test_a_form_that_was_sent_before_with_other_values_is_shown_again_and_can_then_be_sent(
+    service: ServiceUnderTest,
+) -> None:
+    """A browser's way back shows the form with what was typed, and with the key that has started a call."""
+    browser = await sign_in(service, "alice")
+    fields = {"arguments/repo_path": "/srv/first", "idempotency_key": "key-1"}
+    await send(browser, **fields)
+
+    status, page = await send(browser, **fields | {"arguments/repo_path": "/srv/second"})
+    started, _ = await send(browser, **{"arguments/repo_path": "/srv/second", "idempotency_key": read_key(page)})
+
+    assert (status, started) == (409, 303)
+    assert "/srv/second</textarea>" in page
+    assert "has started a call already, with other values" in page
+    assert read_key(page) != "key-1"
+
+
+async def test_a_form_that_a_quota_refuses_keeps_what_was_typed(tmp_path: Path) -> None:
+    async with running_service(tmp_path, quotas=Quotas(open_calls=1)) as service:
+        browser = await sign_in(service, "alice")
+        await send(browser, **{"arguments/repo_path": "/srv/first", "idempotency_key": "key-1"})
+
+        status, page = await send(browser, **{"arguments/repo_path": "/srv/second", "idempotency_key": "key-2"})
+
+    assert status == 429
+    assert "/srv/second</textarea>" in page
+    assert read_key(page) == "key-2"
 
 
 async def test_arguments_can_be_written_as_json_and_the_service_checks_them(service: ServiceUnderTest) -> None:
@@ -109,7 +140,7 @@ async def test_an_operator_pauses_drains_and_resumes_an_upstream(service: Servic
 
     assert [response.status_code for response in done] == [303] * 3
     assert "The upstream is drained" in (await operator.http.get(done[1].headers["location"])).text
-    assert refused.status_code == 422
+    assert refused.status_code == 503
     assert "being drained by an operator" in refused.text
 
 

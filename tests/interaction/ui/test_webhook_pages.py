@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,7 +16,8 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.verification import accept_proof
-from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
+from ringback.services.limits.quotas import Quotas
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
 from tests.support.viewer_browser import FORM_HEADERS, sign_in
 
 OPERATOR = DEFAULT_SCOPES | {Scope.ADMIN}
@@ -191,6 +193,24 @@ async def test_a_registration_form_makes_one_webhook_however_often_it_is_sent(se
     assert webhook["outcomes"] == ["tool_error"]
     assert "whsec_" in first.text
     assert 'value="http://10.0.0.1/&lt;x&gt;"' in refused.text
+
+
+async def test_a_registration_form_that_cannot_be_sent_keeps_what_was_typed(tmp_path: Path) -> None:
+    form = {"idempotency_key": "form-1", "url": CALLBACK_URL, "events": "call.finished"}
+    async with running_service(tmp_path, quotas=Quotas(webhooks=1)) as service:
+        browser = await sign_in(service, "alice")
+        await browser.send("/webhooks/new", on="/webhooks/new", **form)
+
+        back = await browser.send("/webhooks/new", on="/webhooks/new", **form | {"description": "typed later"})
+        above = await browser.send(
+            "/webhooks/new", on="/webhooks/new", **form | {"description": "typed later", "idempotency_key": "form-2"}
+        )
+
+    assert (back.status_code, above.status_code) == (409, 429)
+    assert "has registered a webhook already, with other values" in back.text
+    assert 'name="idempotency_key" value="form-1"' not in back.text
+    assert 'name="idempotency_key" value="form-2"' in above.text
+    assert back.text.count('value="typed later"') == above.text.count('value="typed later"') == 1
 
 
 async def test_a_replay_counts_first_and_sends_then(service: ServiceUnderTest) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringback.agents import AgentCalls, CallStateKind, derive_idempotency_key, read_call_state, read_call_states
-from ringback.client import InvalidRequest, RingbackClient
+from ringback.client import Conflict, InvalidRequest, RingbackClient
 from ringback.schemas import examples
 from tests.support.mocked_requests import get_last_request, list_requests, parse_body
 
@@ -46,6 +46,39 @@ async def test_parking_twice_uses_the_same_idempotency_key(calls: AgentCalls, se
 
     first, second = (request.headers["idempotency-key"] for request in list_requests(route))
     assert first == second
+
+
+CONFLICT = {"type": "/problems/idempotency-conflict", "status": 409, "detail": "This Idempotency-Key was used."}
+
+
+async def test_parking_again_finds_the_call_although_the_agent_has_another_callback_url_now(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    """LangGraph parks again at each wake, and the agent may have moved meanwhile."""
+    service.post("/v1/calls").mock(return_value=httpx.Response(409, json=CONFLICT, headers=PROBLEM))
+    listing = service.get("/v1/calls").respond(json={"calls": [CALL], "next_cursor": None})
+    calls = AgentCalls(client, "git", {"callback": {"url": "https://new.example/callbacks"}})
+
+    state = await calls.park("git_log", {}, client_session_id="s", tool_call_id="t")
+
+    assert (state.kind, state.call_id) == (CallStateKind.WORKING, examples.CALL_ID)
+    assert dict(get_last_request(listing).url.params) == {
+        "client_session_id": "s",
+        "correlation_id": "t",
+        "upstream": "git",
+        "tool": "git_log",
+    }
+
+
+@pytest.mark.parametrize("listed", [[], [CALL, CALL]], ids=["none", "several"])
+async def test_a_conflict_whose_call_is_not_certain_is_raised(
+    calls: AgentCalls, service: respx.MockRouter, listed: list[dict[str, Any]]
+) -> None:
+    service.post("/v1/calls").mock(return_value=httpx.Response(409, json=CONFLICT, headers=PROBLEM))
+    service.get("/v1/calls").respond(json={"calls": listed, "next_cursor": None})
+
+    with pytest.raises(Conflict):
+        await calls.park("git_log", {}, client_session_id="s", tool_call_id="t")
 
 
 async def test_options_go_with_every_call(client: RingbackClient, service: respx.MockRouter) -> None:

@@ -6,9 +6,11 @@ import stat
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ringback.agents import parked_runs
 from ringback.agents.parked_runs import (
     APPLICATION_ID,
     ParkedRun,
@@ -16,6 +18,7 @@ from ringback.agents.parked_runs import (
     SQLiteParkedRuns,
     ToolRequest,
 )
+from ringback.private_sqlite import open_private_file
 
 LEASE = 3600.0
 
@@ -159,3 +162,23 @@ async def test_a_file_of_a_later_version_is_refused(runs: SQLiteParkedRuns, path
 
     with pytest.raises(ParkedRunsUnavailable, match="later version of ringback"):
         await runs.find_waiting()
+
+
+async def test_a_full_disk_is_reported_as_such_and_the_run_before_stays(
+    runs: SQLiteParkedRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_full_file(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        database = open_private_file(*arguments, **options)
+        (pages,) = database.execute("PRAGMA page_count").fetchone()
+        database.execute(f"PRAGMA max_page_count = {pages}")  # takes no parameters
+        return database
+
+    await runs.save(RUN, "token", lease_seconds=LEASE)
+    monkeypatch.setattr(parked_runs, "open_private_file", open_full_file)
+
+    with pytest.raises(
+        ParkedRunsUnavailable, match=r"disk is full.* Check that its folder may be written and has room"
+    ):
+        await runs.save(replace(RUN, state="x" * 100_000), "token", lease_seconds=LEASE)
+
+    assert await runs.find("session-1", "c1") == RUN

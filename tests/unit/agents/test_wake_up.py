@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from ringback.agents import CallState, CallStateKind, KeyLocks, WakeUp, ask_pers
 from ringback.agents.wake_up import PARKING_MINUTES_MAX
 from ringback.receiver import MalformedBody, NotReady, parse
 from ringback.schemas import examples
+from tests.support.limits import WAIT_SECONDS
 
 BODY: dict[str, Any] = {
     "eventId": examples.EVENT_ID,
@@ -116,3 +118,48 @@ async def test_a_login_that_no_client_can_show_is_a_warning_with_its_page(caplog
     await ask_person(replace(QUESTION, input_requests=requests), None)
 
     assert url in caplog.text
+
+
+async def test_wakes_in_the_threads_of_a_web_server_follow_each_other() -> None:
+    """Each thread runs an event loop of its own, and a lock of asyncio wakes no task of another loop."""
+    locks = KeyLocks()
+    is_waiting, order = threading.Event(), list[str]()
+
+    async def second() -> None:
+        async with locks.hold("session-7"):
+            order.append("second")
+
+    async def handle_callback() -> None:
+        waking = asyncio.create_task(second())
+        await asyncio.sleep(0)
+        is_waiting.set()
+        await waking
+
+    thread = threading.Thread(target=lambda: asyncio.run(handle_callback()), daemon=True)
+    async with locks.hold("session-7"):
+        thread.start()
+        await asyncio.to_thread(is_waiting.wait, WAIT_SECONDS)
+        order.append("first")
+    await asyncio.to_thread(thread.join, WAIT_SECONDS)
+
+    assert order == ["first", "second"]
+
+
+async def test_a_wake_that_is_cancelled_while_it_waits_holds_up_no_other() -> None:
+    locks = KeyLocks()
+    order: list[str] = []
+
+    async def wake(name: str) -> None:
+        async with locks.hold("session-7"):
+            order.append(name)
+
+    async with locks.hold("session-7"):
+        waiting, next_in_line, last = (asyncio.create_task(wake(name)) for name in ("waiting", "next", "last"))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    next_in_line.cancel()  # the lock has just been passed on to it
+    async with asyncio.timeout(WAIT_SECONDS):
+        await last
+
+    assert order == ["last"]

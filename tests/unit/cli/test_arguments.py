@@ -1,11 +1,12 @@
 """`--arg name=value`: values that become JSON, values that stay strings, and rejected ones."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import typer
 
-from ringback.cli.arguments import parse_arguments
+from ringback.cli.arguments import parse_arguments, with_offset
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -28,6 +29,7 @@ VALUES: list[tuple[str, Any]] = [
     ("unknown=null", None),
     ("unknown=NaN", "NaN"),
     ("unknown=-Infinity", "-Infinity"),
+    ("unknown=1e999", "1e999"),
     ("unknown=" + "[" * 100_000, "[" * 100_000),
     ("unknown=", ""),
     ("unknown=a=b", "a=b"),
@@ -72,7 +74,14 @@ def test_an_argument_without_a_name_is_rejected(pair: str) -> None:
         parse_arguments([pair], json_arguments=None, input_schema=None)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"a": NaN}', "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"a": NaN}', '{"a": 1e999}', "[" * 100_000])
 def test_arguments_that_are_no_json_object_are_rejected(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="JSON object"):
         parse_arguments([], json_arguments=text, input_schema=None)
+
+
+def test_the_first_time_of_the_calendar_has_an_offset_too() -> None:
+    """Python cannot convert it from the machine's own offset; programs send it for no limit."""
+    first = datetime(1, 1, 1)  # noqa: DTZ001 - without an offset
+
+    assert with_offset(first) == first.replace(tzinfo=UTC)

@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 
 from ringback.cli.stdio_bridge.session_stream import REFUSED_PAUSE_SECONDS
-from tests.support.bridge_stage import BridgeStage, ScriptedStream, running_bridge
+from tests.support.bridge_stage import INITIALIZE_PARAMS, BridgeStage, ScriptedStream, running_bridge
 
 
 async def subscribe(stage: BridgeStage, *uris: str) -> None:
@@ -34,6 +34,38 @@ async def test_a_lost_session_begins_again_and_the_request_gets_its_response() -
     assert [each.session_id for each in listed] == ["session-1", "session-2"]
     assert stage.select("initialize") == []
     assert listed[1].headers["mcp-protocol-version"] == "2025-11-25"
+
+
+async def test_messages_that_do_not_wait_for_the_handshake_are_sent_after_it() -> None:
+    """`printf '…' | ringback mcp`, as everybody tries an MCP server in a shell."""
+    async with running_bridge() as stage:
+        stage.send_request("initialize", INITIALIZE_PARAMS, request_id=1)
+        stage.send(method="notifications/initialized")
+        stage.send_request("tools/list", request_id=2)
+        await stage.wait_for_response(2)
+        sent = [(each.method, each.session_id) for each in stage.service.requests if each.method is not None]
+
+    assert sent == [("initialize", None), ("notifications/initialized", "session-1"), ("tools/list", "session-1")]
+
+
+async def test_a_client_that_initializes_again_gets_the_stream_of_its_new_session() -> None:
+    """As a proxy does that puts several clients, one after the other, on one command."""
+    first, second = ScriptedStream(), ScriptedStream()
+    async with running_bridge() as stage:
+        stage.service.script("GET", first, second)
+        await stage.begin_session()
+        await subscribe(stage, "file:///a")
+        await stage.request("initialize", INITIALIZE_PARAMS, request_id="again")
+        stage.send(method="notifications/initialized")
+        await stage.service.wait_until(lambda: len(stage.service.select("GET")) == 2)
+        second.write_event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        await stage.wait_for_notification("notifications/tools/list_changed")
+        lose_sessions(stage)
+        await stage.request("tools/list")
+
+    assert [each.session_id for each in stage.service.select("GET")[:2]] == ["session-1", "session-2"]
+    assert [each.session_id for each in stage.service.select("DELETE")] == ["session-1", "session-3"]
+    assert len(stage.service.select("resources/subscribe")) == 1
 
 
 async def test_the_version_that_was_agreed_upon_is_kept() -> None:

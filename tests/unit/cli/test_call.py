@@ -33,6 +33,18 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Generator[respx.MockRouter]:
         yield router
 
 
+@pytest.mark.parametrize(
+    "options", [("--session", "\udcff"), ("--arg", 'name="\\ud83d"')], ids=["a byte that is no UTF-8", "a JSON escape"]
+)
+def test_an_argument_with_half_a_character_is_named_and_nothing_is_sent(run: Run, options: tuple[str, str]) -> None:
+    with respx.mock(base_url="http://127.0.0.1:8090", assert_all_called=False) as router:
+        router.get("/v1/upstreams/git/tools").respond(200, json={"tools": []})
+        ran = run("call", "git", "git_log", *options)
+
+    assert ran.exit_code == 2
+    assert "Error: One of the arguments contains half a character" in ran.stderr
+
+
 def test_a_started_call_is_printed_with_its_token_and_its_webhooks(run: Run, service: respx.MockRouter) -> None:
     webhooks = [{"id": "wh_1", "state": "active", "url": "https://agent.example/callback"}]
     answer = started(webhooks=webhooks, callback_secret="whsec_1")

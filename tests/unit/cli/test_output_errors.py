@@ -2,12 +2,14 @@
 
 import errno
 import io
+import json
 import sys
 from collections.abc import Callable
 
 import pytest
 
 from ringback.__main__ import main
+from ringback.cli.output import print_json
 from ringback.cli.output_errors import EXIT_NOT_WRITTEN, exit_on_write_errors
 
 pytestmark = pytest.mark.usefixtures("capsys")  # the standard output of the test run must not be discarded
@@ -90,3 +92,19 @@ def test_other_errors_stay_as_they_are(error: Exception) -> None:
         raise error
 
     assert raised.value is error
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "utf-8"])
+def test_json_with_characters_that_the_output_lacks_is_written_and_stays_the_same_value(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe of Windows, or a locale with ISO 8859-1. A client may also get half of a surrogate pair."""
+    value = {"client_session_id": "日本 härte 😀", "text": "cut off: \ud83d"}
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+
+    with exit_on_write_errors():
+        print_json(value)
+    sys.stdout.flush()
+
+    assert json.loads(written.getvalue().decode(encoding)) == value

@@ -4,7 +4,15 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from ringback.ui.formats import format_age, format_amount, format_bytes, format_count, format_duration, format_time
+from ringback.ui.formats import (
+    format_age,
+    format_amount,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_input_time,
+    format_time,
+)
 
 
 @pytest.mark.parametrize(
@@ -62,3 +70,19 @@ def test_what_is_missing_is_a_dash() -> None:
     shown = [format_time(None), format_age(None), format_duration(None), format_bytes(None), format_count(None)]
 
     assert set(shown) == {"&ndash;"}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("2026-11-23T07:00", "2026-11-23T07:00"),
+        ("2026-11-23T07:00:00.000Z", "2026-11-23T07:00"),
+        ("2026-11-23T07:00:30.250+02:00", "2026-11-23T05:00:30.250"),
+        ("2026-11-23T07:00:30", "2026-11-23T07:00:30"),
+        ("yesterday", "yesterday"),
+        (None, ""),
+    ],
+)
+def test_an_input_of_a_local_time_gets_utc_without_an_offset(text: str | None, shown: str) -> None:
+    """Browsers leave the field empty for a value with an offset, and the next filter would lose the time."""
+    assert format_input_time(text) == shown

@@ -96,8 +96,8 @@ class StdioBridge:
         self._output = output
         self._requests: dict[RequestId, _RunningRequest] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._initialized: asyncio.Task[None] | None = None
-        """Sends `notifications/initialized`; later messages wait for it."""
+        self._handshake: asyncio.Task[None] | None = None
+        """Sends the last message of the handshake that the client has sent; later messages wait for it."""
         self._stream: asyncio.Task[None] | None = None
 
     def handle_line(self, line: SessionMessage | Exception) -> None:
@@ -113,11 +113,11 @@ class StdioBridge:
             case JSONRPCRequest():
                 self._start_request(message)
             case JSONRPCNotification(method="notifications/initialized"):
-                self._initialized = self.spawn(self._complete_handshake(message))
+                self._handshake = self.spawn(self._complete_handshake(message, self._handshake))
             case JSONRPCNotification(method=method) if method == CANCELLED_METHOD:
                 self.spawn(self._cancel_request(message))
             case JSONRPCNotification():
-                self.spawn(self._post_in_order(message))
+                self.spawn(self._post_in_order(message, self._handshake))
             case _:
                 if (answer := self._output.server_requests.resolve_answer(message)) is not None:
                     self.spawn(self._post_answer(answer))
@@ -149,16 +149,18 @@ class StdioBridge:
 
     def _start_request(self, message: JSONRPCRequest) -> None:
         request = ForwardedRequest(message, self._service, self._output)
-        running = _RunningRequest(request, self.spawn(self._run_request(request)))
+        running = _RunningRequest(request, self.spawn(self._run_request(request, self._handshake)))
         self._requests[message.id] = running
+        if message.method == "initialize":
+            self._handshake = running.task
         running.task.add_done_callback(lambda _: self._forget_request(message.id, running))
 
     def _forget_request(self, request_id: RequestId, running: _RunningRequest) -> None:
         if self._requests.get(request_id) is running:
             del self._requests[request_id]
 
-    async def _run_request(self, request: ForwardedRequest) -> None:
-        await self._wait_for_handshake()
+    async def _run_request(self, request: ForwardedRequest, handshake: asyncio.Task[None] | None) -> None:
+        await _wait_for(handshake)
         try:
             await request.run()
         except Exception:  # the boundary: a bug in one request must not leave its client waiting
@@ -184,8 +186,14 @@ class StdioBridge:
 
     # -- notifications and answers --
 
-    async def _complete_handshake(self, initialized: JSONRPCNotification) -> None:
+    async def _complete_handshake(
+        self, initialized: JSONRPCNotification, initialize: asyncio.Task[None] | None
+    ) -> None:
+        await _wait_for(initialize)  # a shell's pipe does not wait for the response that has the session
         await self._post(initialized)
+        if await self._service.session.end_left_sessions() and self._stream is not None:
+            self._stream.cancel()
+            self._stream = None
         if self._stream is None and self._service.session.id is not None:
             stream = SessionStream(
                 self._service.endpoint,
@@ -196,8 +204,8 @@ class StdioBridge:
             )
             self._stream = asyncio.create_task(stream.run())
 
-    async def _post_in_order(self, notification: JSONRPCNotification) -> None:
-        await self._wait_for_handshake()
+    async def _post_in_order(self, notification: JSONRPCNotification, handshake: asyncio.Task[None] | None) -> None:
+        await _wait_for(handshake)
         await self._post(notification)
 
     async def _post_answer(self, answer: JSONRPCMessage) -> None:
@@ -220,6 +228,7 @@ class StdioBridge:
             return not await retries.pause_after(failure)
         return True
 
-    async def _wait_for_handshake(self) -> None:
-        if self._initialized is not None:
-            await asyncio.wait([self._initialized])
+
+async def _wait_for(handshake: asyncio.Task[None] | None) -> None:
+    if handshake is not None:
+        await asyncio.wait([handshake])

@@ -31,6 +31,8 @@ class BridgedSession:
         self._capabilities: dict[str, Any] = {}
         """Of the service."""
         self._log_level: JSONRPCRequest | None = None
+        self._left_ids: list[str] = []
+        """Of the sessions that the client has left by another `initialize`."""
         self._own_ids = count(1)
         self._lock = asyncio.Lock()
 
@@ -46,6 +48,7 @@ class BridgedSession:
                 version = response.result.get("protocolVersion")
                 self._initialize = request.model_copy(update={"params": {**params, "protocolVersion": version}})
                 self._capabilities = response.result.get("capabilities") or {}
+                self._leave_session()
                 self.id = session_id
             case "resources/subscribe":
                 self.subscriptions[str(params.get("uri"))] = request
@@ -80,8 +83,24 @@ class BridgedSession:
 
     async def end(self) -> None:
         if self.id is not None:
-            with suppress(httpx2.HTTPError):
-                await self._endpoint.end_session(self.get_headers())
+            await self._end(self.id)
+
+    async def end_left_sessions(self) -> bool:
+        """End the sessions that the client has left; False if there is none."""
+        left_ids, self._left_ids = self._left_ids, []
+        for session_id in left_ids:
+            await self._end(session_id)
+        return bool(left_ids)
+
+    def _leave_session(self) -> None:
+        if self.id is not None:
+            self._left_ids.append(self.id)
+        self.subscriptions.clear()
+        self._log_level = None
+
+    async def _end(self, session_id: str) -> None:
+        with suppress(httpx2.HTTPError):
+            await self._endpoint.end_session(self._headers.get_session_headers() | self._id_header(session_id))
 
     async def _begin(self, initialize: JSONRPCRequest) -> str | None:
         request = self._with_own_id(initialize)

@@ -99,6 +99,7 @@ class CallPages:
             query=query,
             is_filtered=query.is_filtered,
             shows_owner=shows_owner(self._context, viewer),
+            links_upstreams=viewer.client_session_id is None,
             statuses=list_choices(CallStatus, "Any status"),
             outcomes=[*list_choices(CallOutcome, "Any outcome"), (FAILURES, "any failure")],
             is_first=is_first,

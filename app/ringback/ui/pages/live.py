@@ -144,10 +144,16 @@ class LivePages:
 
     async def follow_calls(self, request: Request, viewer: Viewer) -> Response:
         query = read_call_query(request.query_params, viewer)
-        variant = shows_owner(self._context, viewer), query.is_filtered
+        variant = shows_owner(self._context, viewer), query.is_filtered, viewer.client_session_id is None
 
         def describe(shown: ListedCalls) -> Mapping[str, Any]:
-            return {"calls": shown.calls, "shows_owner": variant[0], "is_filtered": variant[1], "older": None}
+            return {
+                "calls": shown.calls,
+                "shows_owner": variant[0],
+                "is_filtered": variant[1],
+                "links_upstreams": variant[2],
+                "older": None,
+            }
 
         listing = CallListing(call_filter=query.call_filter, limit=LIVE_PAGE_SIZE)
         caller = self._view_rows(viewer, request, "ui_follow_calls")

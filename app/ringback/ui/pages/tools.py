@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ringback.domain.errors import InvalidRequest, NotFound, UpstreamDraining
+from ringback.api.problems import status_for
+from ringback.domain.errors import IdempotencyConflict, InvalidRequest, NotFound, QuotaExceeded, Unavailable
 from ringback.domain.principal import Scope
 from ringback.domain.upstreams import ToolInfo
 from ringback.schemas.call_requests import BatchedCallBody
@@ -27,6 +28,10 @@ from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
 
 AS_JSON: Final = "json"
+_USED_FORM: Final = (
+    "This form has started a call already, with other values. Nothing was started now; press the button again to start "
+    "another."
+)
 _LABELS: Final = ("client_session_id", "correlation_id")
 
 
@@ -39,10 +44,7 @@ class _TypedForm:
     idempotency_key: str
     errors: Mapping[str, str]
     problem: str | None = None
-
-    @property
-    def status_code(self) -> int:
-        return HTTPStatus.UNPROCESSABLE_ENTITY if self.errors or self.problem else HTTPStatus.OK
+    status_code: int = HTTPStatus.OK
 
 
 class ToolPages:
@@ -69,11 +71,16 @@ class ToolPages:
         key = self._keys.read_key(form)
         shown = _TypedForm(root=root, typed=form.fields, idempotency_key=key, errors=read.errors)
         if read.errors:
-            return self._render_form(request, viewer, tool, shown)
+            invalid = replace(shown, status_code=HTTPStatus.UNPROCESSABLE_ENTITY)
+            return self._render_form(request, viewer, tool, invalid)
         try:
             return await self._start(request, viewer, form, read.arguments, key)
-        except (InvalidRequest, UpstreamDraining) as problem:
-            return self._render_form(request, viewer, tool, replace(shown, problem=problem.detail))
+        except IdempotencyConflict as conflict:  # the browser's way back shows the form with the key that was used
+            problem, shown, text = conflict, replace(shown, idempotency_key=self._keys.new_key()), _USED_FORM
+        except (InvalidRequest, QuotaExceeded, Unavailable) as refusal:
+            problem, text = refusal, refusal.detail
+        refused = replace(shown, problem=text, status_code=status_for(type(problem)))
+        return self._render_form(request, viewer, tool, refused)
 
     async def _start(
         self, request: Request, viewer: Viewer, form: Form, arguments: Mapping[str, Any], key: str

@@ -9,10 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ringback.api.problems import status_for
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
 from ringback.domain.delivery_rows import DeliveryFilter, UndeliveredCounts
-from ringback.domain.errors import InvalidRequest, RingbackError
+from ringback.domain.errors import IdempotencyConflict, InvalidRequest, QuotaExceeded, RingbackError, Unavailable
 from ringback.domain.event import EventName
 from ringback.domain.ids import WebhookId
 from ringback.domain.principal import Principal, Scope
@@ -33,6 +34,10 @@ from ringback.ui.viewer import Viewer
 
 PAGE_SIZE: Final = 50
 RECENT_DELIVERIES: Final = 10
+_USED_FORM: Final = (
+    "This form has registered a webhook already, with other values. Nothing was registered now; press the button again to "
+    "register another."
+)
 _TEXT_FIELDS: Final = (
     "url",
     "description",
@@ -137,7 +142,10 @@ class WebhookPages:
             registered = await self._context.services.registrations.register_webhook(
                 viewer.caller, body.to_registration(), idempotency_key=key
             )
-        except InvalidRequest as problem:
+        except IdempotencyConflict:  # the browser's way back shows the form with the key that was used
+            used = IdempotencyConflict(_USED_FORM)
+            return self._render_form(viewer, form.fields, idempotency_key=self._keys.new_key(), problem=used)
+        except (InvalidRequest, QuotaExceeded, Unavailable) as problem:
             return self._render_form(viewer, form.fields, idempotency_key=key, problem=problem)
         return self._renderer.render_page(
             "webhook_secret.html",
@@ -159,7 +167,7 @@ class WebhookPages:
             viewer,
             title="Register a webhook",
             section="Webhooks",
-            status_code=HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY,
+            status_code=HTTPStatus.OK if problem is None else status_for(type(problem)),
             typed=typed,
             idempotency_key=idempotency_key,
             problem=None if problem is None else problem.detail,
