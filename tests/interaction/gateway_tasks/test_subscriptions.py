@@ -203,7 +203,7 @@ async def test_a_change_of_an_upstreams_resource_is_notified(harness: TasksHarne
 async def test_the_joined_endpoint_notifies_resource_and_list_changes(harness: TasksHarness) -> None:
     joined = ModernClient(harness.http, f"{harness.url}/mcp", await harness.get_api_key("alice"))
     async with joined.open_subscription(
-        {"resourceSubscriptions": [NOTE_URI, "note://no"], "toolsListChanged": True}
+        {"resourceSubscriptions": [NOTE_URI, "other://no"], "toolsListChanged": True}
     ) as stream:
         first = await stream.read_message()
         assert first["params"]["notifications"] == {"resourceSubscriptions": [NOTE_URI], "toolsListChanged": True}
