@@ -31,8 +31,8 @@ CANCELLATIONS_MAX: Final = 1_000
 CANCELLED_CALLS_BATCH_SIZE: Final = 50
 """Calls in one transaction, as many as the janitor finishes in one."""
 SPARSE_PAGES_MAX: Final = 100
-"""Pages of one request that are not full: half a million rows are visited. Full pages do not count: their calls are open, so the
-quota of open calls limits them, and all of them may have been cancelled before."""
+"""Pages of one request that are not full: half a million rows are visited. Full pages do not count: their calls are open, so
+the quota of open calls limits them, and all of them may have been cancelled before."""
 OPEN_STATUSES: Final = (CallStatus.WORKING, CallStatus.INPUT_REQUIRED)
 
 
