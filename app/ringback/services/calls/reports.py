@@ -98,9 +98,7 @@ class CallReports:
         given_up, position = 0, None
         while True:
             page = await self._store.read(partial(_list_working_calls, principal=caller.principal, position=position))
-            lost = [
-                call.id for call in page if (call.idempotency_key or "").startswith(REPORT_KEY_PREFIX + key_prefix)
-            ]
+            lost = [call.id for call in page if (call.idempotency_key or "").startswith(REPORT_KEY_PREFIX + key_prefix)]
             given_up += await self._store.write_for(caller.principal, partial(self._finish_lost_calls, call_ids=lost))
             if len(page) < GIVE_UP_BATCH_SIZE:
                 return given_up
