@@ -10,13 +10,13 @@ from enum import StrEnum
 from typing import Final
 
 from ringback.domain.call import LABEL_LENGTH_MAX, Call
+from ringback.domain.call_completion import REPORTED_KEY_PREFIX
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId, is_webhook_id, is_well_formed_id
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.domain.upstreams import ToolCatalog
-from ringback.services.calls.reports import REPORT_KEY_PREFIX
 
 LOOKUP_LENGTH_MAX: Final = 300
 """Characters: more than the longest key that a client chooses."""
@@ -124,7 +124,7 @@ class _Search:
         return self._show_call(call, "idempotency key")
 
     async def _find_reported_key(self, tx: Transaction) -> Sequence[Found]:
-        call = await tx.calls.find_by_idempotency_key(self._principal, REPORT_KEY_PREFIX + self._text)
+        call = await tx.calls.find_by_idempotency_key(self._principal, REPORTED_KEY_PREFIX + self._text)
         return self._show_call(call, "key of a reported call")
 
     async def _find_task(self, tx: Transaction) -> Sequence[Found]:
