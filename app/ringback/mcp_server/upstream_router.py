@@ -32,8 +32,8 @@ _LISTING_KEYS: Final = {
 }
 _ALIASED_LISTINGS: Final = frozenset({Listing.TOOLS, Listing.PROMPTS})
 """Lists whose entries are named; at `/mcp` the name contains the upstream."""
-_COMMON_SCHEMES: Final = frozenset({"http", "https", "file", "git"})
-"""Schemes that the specification describes for all servers (MCP, Resources, Common URI Schemes)."""
+_COMMON_SCHEMES: Final = frozenset({"http", "https", "file", "git", "ui"})
+"""Schemes that all servers may use (MCP, Resources, Common URI Schemes; MCP Apps)."""
 _TEMPLATE_EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 
 

@@ -36,8 +36,8 @@ class TaskProgress:
         """What reports a progress notification to the driver of its task; None if its token belongs to no task."""
         match params:
             case {"progressToken": str() | int() as token, "progress": int() | float() as progress} if (
-                callback := self._callbacks.get(coerce_request_id(token))
-            ) is not None:
+                not isinstance(token, bool) and (callback := self._callbacks.get(coerce_request_id(token))) is not None
+            ):
                 total, message = params.get("total"), params.get("message")
                 return partial(
                     callback,
