@@ -74,7 +74,7 @@ async def test_the_dead_ones_are_found_oldest_first_without_open_replayed_and_fo
         make_ended(7, DeliveryState.DELIVERED),
         make_ended(8, principal=BOB),
     )
-    await store.write(lambda tx: tx.deliveries.insert([replace(replayed, id=DeliveryId("dlv_again"), generation=2)]))
+    await store.write(lambda tx: tx.deliveries.insert([replace(replayed, id=make_ended(9).id, generation=2)]))
 
     assert await find(store) == [1, 2, 4, 5, 3]
     assert await find(store, webhook_id=HOOK) == [1, 2, 5, 3]
@@ -103,3 +103,14 @@ async def test_every_filter_restricts_what_is_found(
     assert await matching(since=START + timedelta(minutes=8)) == [8, 9, 10]
     assert await matching(until=START + timedelta(minutes=3)) == [1, 2]
     assert await matching(call_id=CallId("call_8")) == []
+
+
+async def test_the_search_ends_soon_after_its_last_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was created later is not visited: a request would say for each batch of it that there is more."""
+    monkeypatch.setattr("ringback.storage.rows.paging.ROWS_SCANNED_MAX", 3)
+    await insert(store, *[make_ended(seq) for seq in (1, 200, 201, 202, 203, 204)])
+    where = RedeliveryFilter(until=START + timedelta(minutes=2))
+
+    page = await store.read(lambda tx: tx.ended_deliveries.find(ALICE, where, after="", limit=2))
+
+    assert ([each.seq for each in page], page.next_position) == ([1], None)

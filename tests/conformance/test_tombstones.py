@@ -3,6 +3,9 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
+from ringback.domain.ids import CallId, first_id_at
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.webhook import WebhookOrigin
 from tests.support.builders import make_call, make_tombstone, make_webhook
@@ -61,3 +64,34 @@ async def test_the_webhook_that_came_with_a_call_expires_with_it(store: Store) -
 
     assert await store.read(lambda tx: tx.webhooks.get(own.id)) == replace(own, expires_at=START)
     assert await store.read(lambda tx: tx.webhooks.get(registered.id)) == registered
+
+
+async def test_the_hashes_of_a_principals_older_calls_are_removed_in_bounded_steps(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.storage.rows.calls.ROWS_SCANNED_MAX", 2)
+    hashed = {"request_hash": "a" * 64}
+    expired = [make_tombstone(expired_at=START + timedelta(days=day), **hashed) for day in range(4)]
+    newer = make_tombstone(call_id=CallId(f"{first_id_at('call', START + timedelta(days=9))}{0:016}"), **hashed)
+    foreign, unstarted = make_tombstone(principal=BOB, **hashed), make_tombstone(request_hash="unstarted")
+    for stone in (*expired, newer, foreign, unstarted):
+        await store.write(lambda tx, stone=stone: tx.tombstones.archive(stone))
+
+    position, steps = 0, 0
+    while position is not None:
+        position = await store.write(
+            lambda tx, position=position: tx.tombstones.mark_expired_erased(
+                ALICE, position=position, until=START + timedelta(days=8)
+            )
+        )
+        steps += 1
+
+    assert steps > 2
+    for stone in (newer, foreign, unstarted):
+        found = await store.read(
+            lambda tx, stone=stone: tx.tombstones.get(stone.principal, call_id=stone.call_id, key=None)
+        )
+        assert found == stone
+    for stone in expired:
+        found = await store.read(lambda tx, stone=stone: tx.tombstones.get(ALICE, call_id=stone.call_id, key=None))
+        assert found == replace(stone, request_hash="", erased=True)

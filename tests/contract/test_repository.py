@@ -39,6 +39,7 @@ SERVICE_UNITS = {
     "upstream_reloads.py": 1,  # a notification; no row
     "api_keys.py": 3,  # one row of a key, by an operator
     "resume_recorder.py": 1,  # a batch of all principals; it skips calls that are locked
+    "key_registration.py": 1,  # one row of a key
     "login_waits.py": 1,  # tokens of a shared login, and calls of all principals that waited for it
     "readiness.py": 1,  # the probe's row
     "mcp_sessions.py": 1,  # sessions of all principals that had requests

@@ -59,6 +59,9 @@ class LegacyTask:
     ttl: int
     status: str = "working"
     message: str | None = None
+    progress_token: str | int | None = None
+    progress: float | None = None
+    """Reported under the token of the tools/call, on the stream of each tasks/get."""
     result: dict[str, Any] | None = None
     error: MCPError | None = None
     cancels: int = 0
@@ -188,6 +191,7 @@ class LegacyUpstream:
         match context.method:
             case "tasks/get":
                 task.polls += 1
+                await self._report_progress(context, task)
                 return task.to_json()
             case "tasks/result":
                 return await self._result(context, task)
@@ -196,9 +200,16 @@ class LegacyUpstream:
 
     def _create_task(self, params: dict[str, Any], session: str | None) -> LegacyTask:
         task = LegacyTask(f"task-{len(self.tasks) + 1}", session, ttl=params["task"]["ttl"])
+        task.progress_token = params.get("_meta", {}).get("progressToken")
         self.tasks[task.id] = task
         self._begin_tool(params["name"])
         return task
+
+    async def _report_progress(self, context: Context, task: LegacyTask) -> None:
+        if task.progress is not None and task.progress_token is not None:
+            params = types.ProgressNotificationParams(progress_token=task.progress_token, progress=task.progress)
+            notification = types.ProgressNotification(params=params)
+            await context.session.send_notification(notification, related_request_id=context.request_id)
 
     async def _result(self, context: Context, task: LegacyTask) -> dict[str, Any]:
         if task.status == "input_required" and not task.input_requested:

@@ -27,6 +27,7 @@ from ringback.runner.drivers import BoundDriverProvider
 from ringback.runner.leasing import RunnerConfig
 from ringback.runner.runner import Runner
 from ringback.services.insights import RoleWatch
+from ringback.services.key_registration import KeyRegistration
 from ringback.settings import Settings
 from ringback.supervisor import Worker
 from ringback.upstreams.events.event_recorder import FOLLOW_DUTY, UpstreamEventRecorder
@@ -54,7 +55,11 @@ def build_workers(components: Components, settings: Settings, retention: Retenti
     if Role.JANITOR in settings.roles:
         workers[Role.JANITOR] = build_maintenance(components, retention)
     first = next(iter(workers))
-    workers[first] = [*workers[first], RoleWatch(store=components.store, clock=components.environment.clock)]
+    workers[first] = [
+        *workers[first],
+        RoleWatch(store=components.store, clock=components.environment.clock),
+        KeyRegistration(store=components.store, sealer=components.sealer),
+    ]
     return workers
 
 

@@ -73,13 +73,12 @@ async def show_outcome(
     call: Call,
     result: Mapping[str, Any] | None,
     *,
-    wait_seconds: float | None = None,
+    ends_at: float = inf,
     as_json: bool = False,
 ) -> int:
     """Follow the call and print its result, or the reason for its absence. Returns the exit code."""
-    ends_at = end_of_wait(wait_seconds)
     if not call.final:
-        call = await follow_call(client, call, wait_seconds=wait_seconds)
+        call = await follow_call(client, call, ends_at=ends_at)
     if call.status == "completed" and result is None:
         result = await repeat_request(lambda: client.result(call.id), ends_at=ends_at)
     if as_json:
@@ -94,13 +93,13 @@ async def show_outcome(
     return 0 if call.outcome == "result" else EXIT_NO_RESULT
 
 
-async def follow_call(client: RingbackClient, call: Call, *, wait_seconds: float | None) -> Call:
+async def follow_call(client: RingbackClient, call: Call, *, ends_at: float = inf) -> Call:
     """Poll the call until it ends or the time is over. Its stored progress is shown first."""
     print_message(f"{await _describe_wait(client, call)} It continues if you interrupt this command.")
     display = _ProgressDisplay()
     try:
         with display:
-            async with asyncio.timeout(wait_seconds):
+            async with asyncio.timeout_at(None if ends_at == inf else ends_at):
                 while not call.final:
                     display.show_call(call)
                     await asyncio.sleep(POLL_INTERVAL_SECONDS)

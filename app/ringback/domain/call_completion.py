@@ -51,6 +51,8 @@ def completion_after_runs(call: Call, completion: CallCompletion) -> CallComplet
 
 REPORTED_DRIVER: Final = "reported"
 """The driver of calls that a reporter runs."""
+REPORTED_KEY_PREFIX: Final = "report\n"
+"""Prefix of a reporter's key. An Idempotency-Key header has no line break, so reports and starts never share a key."""
 UNREPORTED_COMPLETION: Final = failed_completion(
     CallOutcome.UNKNOWN,
     "No report of the end of this call arrived before its deadline. The tool may have done its work.",

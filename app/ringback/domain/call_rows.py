@@ -218,4 +218,11 @@ class TombstoneRows(Protocol):
         """Mark the tombstones of expired calls, and remove the hashes of their requests."""
         ...
 
+    async def mark_expired_erased(self, principal: Principal, *, position: int, until: datetime) -> int | None:
+        """The same for the calls of a principal that were made until then, among the next tombstones of all principals.
+
+        Begins with position 0. Return the position from which the next step goes on; None after the last tombstone.
+        """
+        ...
+
     async def remove(self, *, cutoff: datetime, limit: int) -> int: ...

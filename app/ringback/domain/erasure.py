@@ -59,7 +59,7 @@ class Erasure:
     call_id: CallId | None = None
     """The call whose rows are erased now."""
     seq: int = 0
-    """How far the events of this call are erased; without a call, how far those of the log are."""
+    """How far the events of this call are erased; without a call, how far those of the log or the tombstones are."""
     calls: int = 0
     deliveries: int = 0
     events: int = 0

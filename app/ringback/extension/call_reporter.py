@@ -79,7 +79,8 @@ class CallReporter:
         if serialized.get("resultType", "complete") != "complete" or not is_call_tool_result(serialized):
             await self.report_end({"error": _END_UNKNOWN_HERE})
             return result
-        await self.report_end({"result": serialized} if is_storable(serialized) else {"error": _RESULT_TOO_LARGE})
+        storable = make_storable(serialized)
+        await self.report_end({"error": _RESULT_TOO_LARGE} if storable is None else {"result": storable})
         return self._with_call_meta(result)
 
     async def _submit_report(self, report: ReportJson) -> None:
@@ -101,11 +102,18 @@ def _serialize_result(result: HandlerResult) -> dict[str, Any]:
     return result or {}
 
 
-def is_storable(value: Any) -> bool:
+def make_storable(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The value as a report carries it; None if it cannot be stored.
+
+    The SDK accepts NaN and infinities, which are no JSON: they become null, or the whole report could not be sent.
+    """
     try:
-        return len(jsontext.dumps(value)) <= REPORTED_RESULT_BYTES_MAX
+        text = jsontext.dumps(value)
     except TypeError:
-        return False
+        return None
+    if len(text) > REPORTED_RESULT_BYTES_MAX:
+        return None
+    return cast("Mapping[str, Any]", jsontext.loads(text)) if b"null" in text else value
 
 
 # Input rounds (modern): the client repeats its request with the answers, and all rounds are one call.

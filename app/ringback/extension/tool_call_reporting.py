@@ -24,7 +24,7 @@ from ringback.client import CallbackOptions
 from ringback.client.arguments import list_texts
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.meta import CALLBACK_META_KEY, RINGBACK_META_PREFIX
-from ringback.extension.call_reporter import CallbackRefused, CallReporter, SdkContext, is_storable, pop_report_key
+from ringback.extension.call_reporter import CallbackRefused, CallReporter, SdkContext, make_storable, pop_report_key
 from ringback.extension.callback_request import (
     CallbackRequest,
     parse_callback_request,
@@ -252,8 +252,8 @@ class ToolCallReporting:
             "timeout_seconds": self._timeout_seconds,
             **callback_request.report_labels(),
         }
-        if is_storable(params.arguments):
-            report["arguments"] = params.arguments or {}
+        if (arguments := make_storable(params.arguments or {})) is not None:
+            report["arguments"] = arguments
         if callback := callback_request.callback or self._callback:
             report["callback"] = dict(callback)
         return CallReporter(channel, report, callback_request, waits_for_attempt=self._backend.commits_reports)

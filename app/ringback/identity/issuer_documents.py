@@ -50,12 +50,15 @@ def create_issuer_client(look_up: LookUp, authorities: TrustedAuthorities = USUA
 
 
 async def fetch_json_object(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
-    """The JSON object at this URL, or None on 404; raises `IssuerDocumentError`."""
+    """The JSON object at this URL, or None if it is not there; raises `IssuerDocumentError`.
+
+    Servers that publish no document of a kind refuse its URL with various 4xx. 429 says nothing about what they publish.
+    """
     if not is_trusted_url(url):
         raise IssuerDocumentError("It is neither https nor on this machine.")
     try:
         async with asyncio.timeout(FETCH_TIMEOUT_SECONDS), http.stream("GET", url) as response:
-            if response.status_code == HTTPStatus.NOT_FOUND:
+            if response.is_client_error and response.status_code != HTTPStatus.TOO_MANY_REQUESTS:
                 return None
             if response.status_code != HTTPStatus.OK:
                 raise IssuerDocumentError(f"Its server responded with HTTP {response.status_code}.")

@@ -73,6 +73,11 @@ class CallChanges:
                 await self._waiter.wait(CALL_REREAD_SECONDS)
         return None
 
+    async def retry_change(self) -> None:
+        """Wait for a signal or for the next read; `next_change` then returns the call again, changed or not."""
+        self._last_state, self._is_ended = None, False
+        await self._waiter.wait(CALL_REREAD_SECONDS)
+
     async def _read_call(self) -> Call | None:
         try:
             return await self._gateway.calls.get_call(self._caller, self._call_id)

@@ -49,8 +49,8 @@ class TaskResultWaiters:
         finally:
             if superseded in waiting:
                 waiting.remove(superseded)
-            if not waiting:
-                self._waiters.pop(key, None)
+            if not waiting and self._waiters.get(key) is waiting:  # a superseded waiter may leave after newer ones came
+                del self._waiters[key]
 
 
 class LegacyTaskElicitation:

@@ -7,7 +7,6 @@ stored, so only a client that waits at the node that runs the call gets them: th
 queued.
 """
 
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final, cast, get_args
 
@@ -16,30 +15,28 @@ from mcp_types import LOG_LEVEL_META_KEY, LoggingLevel
 from ringback.domain.call import Call
 from ringback.domain.upstreams import UpstreamNotification
 from ringback.mcp_server.request_context import RequestContext
-from ringback.mcp_server.session_notifications import send_to_request
+from ringback.mcp_server.session_notifications import get_connection, send_to_request
 from ringback.mcp_server.task_serializer import progress_params
 
-LOG_LEVEL_SESSIONS_MAX: Final = 10_000
-"""Sessions whose level is kept; as many as an endpoint may have."""
+_LOG_LEVEL_KEY: Final = "ringback.log_level"
+"""The key of a legacy session's level in the state of its connection, which ends with the session."""
 _LEVELS: Final = frozenset(cast("tuple[str, ...]", get_args(LoggingLevel)))
 _PROGRESS_METHOD: Final = "notifications/progress"
 
 
-class SessionLogLevels:
-    """The log levels that legacy sessions have set."""
+def set_log_level(context: RequestContext, level: str) -> None:
+    """Set the level of a legacy session."""
+    get_connection(context).state[_LOG_LEVEL_KEY] = level
 
-    def __init__(self) -> None:
-        self._levels: OrderedDict[str, str] = OrderedDict()
 
-    def set_level(self, session_id: str, level: str) -> None:
-        self._levels[session_id] = level
-        self._levels.move_to_end(session_id)
-        if len(self._levels) > LOG_LEVEL_SESSIONS_MAX:
-            self._levels.popitem(last=False)
+def get_log_level(context: RequestContext) -> str | None:
+    """The level of the modern request or of the legacy session; None if its client wants no log messages."""
+    source = context.meta.get(LOG_LEVEL_META_KEY) if context.is_modern else _get_session_level(context)
+    return source if isinstance(source, str) and source in _LEVELS else None
 
-    def get_level(self, context: RequestContext) -> str | None:
-        level = context.meta.get(LOG_LEVEL_META_KEY) if context.is_modern else self._levels.get(context.mcp_session_id)
-        return level if isinstance(level, str) and level in _LEVELS else None
+
+def _get_session_level(context: RequestContext) -> Any:
+    return get_connection(context).state.get(_LOG_LEVEL_KEY)
 
 
 def _do_nothing() -> None:

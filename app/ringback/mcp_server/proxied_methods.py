@@ -17,7 +17,7 @@ from ringback.mcp_server import meta
 from ringback.mcp_server.gateway import LEGACY_ONLY, Capabilities, Era, Feature, Gateway, MethodBinding, Result
 from ringback.mcp_server.jsonrpc_errors import resource_not_found
 from ringback.mcp_server.pending_results import CALL_RESOURCE_TEMPLATE, is_ringback_uri, read_call_resource
-from ringback.mcp_server.progress_relay import SessionLogLevels
+from ringback.mcp_server.progress_relay import set_log_level
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.request_state import seal_request_state, unknown_request_state, unseal_request_state
 from ringback.mcp_server.tools import LIST_TTL_MILLISECONDS, reject_cursor
@@ -28,8 +28,8 @@ INPUT_REQUIRED_RESULT: Final = "input_required"
 _LIST_CACHE_HINTS: Final = {"ttlMs": LIST_TTL_MILLISECONDS, "cacheScope": "private"}
 
 
-def build_feature(gateway: Gateway, *, log_levels: SessionLogLevels) -> Feature:
-    methods = ProxiedMethods(gateway, log_levels=log_levels)
+def build_feature(gateway: Gateway) -> Feature:
+    methods = ProxiedMethods(gateway)
     lists = types.PaginatedRequestParams
     return Feature(
         methods=(
@@ -46,10 +46,9 @@ def build_feature(gateway: Gateway, *, log_levels: SessionLogLevels) -> Feature:
 
 
 class ProxiedMethods:
-    def __init__(self, gateway: Gateway, *, log_levels: SessionLogLevels) -> None:
+    def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._router = UpstreamRouter(gateway)
-        self._log_levels = log_levels
 
     async def list_resources(self, context: RequestContext, params: types.PaginatedRequestParams) -> Result:
         return await self._list_entries(context, params, Listing.RESOURCES)
@@ -94,7 +93,7 @@ class ProxiedMethods:
         return await self._forward_request(context, upstream, {"ref": reference, **argument_params})
 
     async def set_log_level(self, context: RequestContext, params: types.SetLevelRequestParams) -> Result:
-        self._log_levels.set_level(context.mcp_session_id, params.level)
+        set_log_level(context, params.level)
         if not context.is_replayed:
             await self._gateway.sessions.change_state(
                 context.caller,

@@ -34,7 +34,6 @@ from ringback.mcp_server.elicitation import store_answer
 from ringback.mcp_server.endpoint_supervisor import EndpointSupervisor
 from ringback.mcp_server.gateway import Feature, Gateway
 from ringback.mcp_server.method_dispatcher import MethodDispatcher
-from ringback.mcp_server.progress_relay import SessionLogLevels
 from ringback.mcp_server.request_context import (
     COMMENTS_OMITTED_KEY,
     REQUEST_CLOSED_AT_KEY,
@@ -55,9 +54,9 @@ _current_caller: Final[ContextVar[Caller]] = ContextVar("current_caller")
 
 def build_features(gateway: Gateway) -> Sequence[Feature]:
     """Each feature sees the capabilities that earlier ones advertise."""
-    log_levels, wait_windows = SessionLogLevels(), WaitWindows(gateway)
+    wait_windows = WaitWindows(gateway)
     earlier_features = (
-        proxied_methods.build_feature(gateway, log_levels=log_levels),
+        proxied_methods.build_feature(gateway),
         tasks.build_feature(gateway),
         legacy_tasks.build_feature(gateway),
         call_tools.build_feature(gateway, wait_windows=wait_windows),
@@ -68,7 +67,7 @@ def build_features(gateway: Gateway) -> Sequence[Feature]:
     )
     return (
         *earlier_features,
-        tools.build_feature(gateway, earlier_features, log_levels=log_levels, wait_windows=wait_windows),
+        tools.build_feature(gateway, earlier_features, wait_windows=wait_windows),
         subscriptions.build_feature(gateway),
     )
 

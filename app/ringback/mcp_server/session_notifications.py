@@ -98,10 +98,15 @@ class _PublisherTask:
             log.exception("session.not_notified")
 
 
+def get_connection(context: RequestContext) -> Connection:
+    """The connection of the session. Only it reports the session's end; its state is the session's."""
+    connection: Connection = context.sdk_context.session._connection  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return connection
+
+
 def get_session_notifications(gateway: Gateway, context: RequestContext) -> SessionNotifications:
     """The notifications of the session, created on first use."""
-    # Only the connection reports a session's end.
-    connection: Connection = context.sdk_context.session._connection  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    connection = get_connection(context)
     notifications: SessionNotifications | None = connection.state.get(_STATE_KEY)
     if notifications is None:
         connection.state[_STATE_KEY] = notifications = SessionNotifications(gateway.background_tasks)

@@ -23,7 +23,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import INVALID_PARAMS
 
-from ringback.domain.errors import Gone, NotFound, QuotaExceeded, RingbackError
+from ringback.domain.call import Call
+from ringback.domain.errors import Gone, NotFound, QuotaExceeded, RingbackError, Unavailable
 from ringback.domain.ids import CallId
 from ringback.domain.mcp_sessions import SessionState
 from ringback.mcp_server.change_publisher import (
@@ -181,10 +182,18 @@ class _SubscriptionStream:
             subscribe_call_changes(self._gateway, self._context.caller, call_id) as call_changes,
         ):
             while call := await call_changes.next_change():
-                async with self._task_turns:
-                    task = await build_detailed_task(self._gateway, self._serializer, self._context.caller, call)
-                    await self._send_notification("notifications/tasks", task)
-                    del task  # not kept until the next change
+                if not await self._send_task(call):
+                    await call_changes.retry_change()
+
+    async def _send_task(self, call: Call) -> bool:
+        """False if the task cannot be read now: an outage, or one unreadable result, must not end the other tasks' stream."""
+        async with self._task_turns:
+            try:
+                task = await build_detailed_task(self._gateway, self._serializer, self._context.caller, call)
+            except Unavailable:
+                return False
+            await self._send_notification("notifications/tasks", task)
+        return True
 
     async def _send_notification(self, method: str, params: Mapping[str, Any]) -> None:
         await self._is_acknowledged.wait()

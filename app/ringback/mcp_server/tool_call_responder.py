@@ -30,7 +30,7 @@ from ringback.mcp_server.event_source import EventSources
 from ringback.mcp_server.gateway import Gateway, Result, TaskResponder
 from ringback.mcp_server.known_clients import accepts_resource_link
 from ringback.mcp_server.pending_results import build_pending_result
-from ringback.mcp_server.progress_relay import ProgressRelay, SessionLogLevels
+from ringback.mcp_server.progress_relay import ProgressRelay, get_log_level
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.single_responses import ATTEND_AFTER_SECONDS, note_wait
 from ringback.mcp_server.wait_windows import WaitWindow
@@ -44,10 +44,9 @@ _CANCELLED_ERROR: Final = failed_completion(CallOutcome.CANCELLED, "The call was
 
 
 class ToolCallResponder:
-    def __init__(self, gateway: Gateway, *, elicitation: CallElicitation, log_levels: SessionLogLevels) -> None:
+    def __init__(self, gateway: Gateway, *, elicitation: CallElicitation) -> None:
         self._gateway = gateway
         self._elicitation = elicitation
-        self._log_levels = log_levels
         self._event_sources = EventSources(gateway)
 
     async def respond(
@@ -77,7 +76,7 @@ class ToolCallResponder:
             elicitation=self._elicitation,
             event_sources=self._event_sources,
         )
-        log_level = self._log_levels.get_level(context)
+        log_level = get_log_level(context)
         helper = LateHelper(lambda: self._relay_until_disconnect(context, call, wait.progress_relay, notifications))
         with self._gateway.call_notifications.subscribe_call(
             call.id, log_level=log_level, on_notification=helper.start

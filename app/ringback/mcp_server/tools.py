@@ -42,7 +42,7 @@ from ringback.mcp_server.gateway import (
     TaskResponder,
 )
 from ringback.mcp_server.jsonrpc_errors import build_error_result, task_required
-from ringback.mcp_server.progress_relay import SessionLogLevels
+from ringback.mcp_server.progress_relay import get_log_level
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.resumed_calls import ResumedCalls
 from ringback.mcp_server.tool_call_responder import ToolCallResponder
@@ -59,11 +59,9 @@ CALLED_TOOLS_MAX: Final = 50
 _ANY_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object"}
 
 
-def build_feature(
-    gateway: Gateway, features: Sequence[Feature], *, log_levels: SessionLogLevels, wait_windows: WaitWindows
-) -> Feature:
+def build_feature(gateway: Gateway, features: Sequence[Feature], *, wait_windows: WaitWindows) -> Feature:
     """`features` are all other features: they add built-in tools and task responders."""
-    tools = ToolMethods(gateway, features, log_levels=log_levels, wait_windows=wait_windows)
+    tools = ToolMethods(gateway, features, wait_windows=wait_windows)
     return Feature(
         methods=(
             MethodBinding("tools/list", types.PaginatedRequestParams, tools.list_tools),
@@ -78,19 +76,16 @@ def build_feature(
 
 
 class ToolMethods:
-    def __init__(
-        self, gateway: Gateway, features: Sequence[Feature], *, log_levels: SessionLogLevels, wait_windows: WaitWindows
-    ) -> None:
+    def __init__(self, gateway: Gateway, features: Sequence[Feature], *, wait_windows: WaitWindows) -> None:
         self._gateway = gateway
         self._wait_windows = wait_windows
-        self._log_levels = log_levels
         self._features = features
         self._builtin_tools: Mapping[str, BuiltinTool] = {
             tool.definition["name"]: tool for each in features for tool in each.builtin_tools
         }
         self._router = UpstreamRouter(gateway)
         self._elicitation = CallElicitation(gateway)
-        self._responder = ToolCallResponder(gateway, elicitation=self._elicitation, log_levels=log_levels)
+        self._responder = ToolCallResponder(gateway, elicitation=self._elicitation)
         self._resumed_calls = ResumedCalls(gateway)
         self.waiting_requests = WaitingRequests(gateway)
 
@@ -221,7 +216,7 @@ class ToolMethods:
                 tool,
                 wait_seconds=window.seconds,
                 is_cancelled=waiting_request.is_cancelled,
-                wants_log_messages=self._log_levels.get_level(context) is not None,
+                wants_log_messages=get_log_level(context) is not None,
                 may_be_given_up=self._gateway.node_signals.has_other_nodes,
             )
             call = (await self._gateway.calls.start_call(context.caller, request)).call

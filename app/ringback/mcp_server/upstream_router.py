@@ -3,7 +3,8 @@
     /mcp/{upstream}    one upstream, its names unchanged
     /mcp               all upstreams that the caller may use: tools and prompts as `upstream__name`, resources by their own URIs
 
-At `/mcp` an upstream whose list is unavailable is left out, and of two resources with one URI the first upstream's counts.
+At `/mcp` an upstream whose list is unavailable is left out, and of two resources with one URI the first upstream's counts. A
+resource that no list has is found by the scheme of its URI.
 """
 
 import asyncio
@@ -31,6 +32,8 @@ _LISTING_KEYS: Final = {
 }
 _ALIASED_LISTINGS: Final = frozenset({Listing.TOOLS, Listing.PROMPTS})
 """Lists whose entries are named; at `/mcp` the name contains the upstream."""
+_COMMON_SCHEMES: Final = frozenset({"http", "https", "file", "git", "ui"})
+"""Schemes that all servers may use (MCP, Resources, Common URI Schemes; MCP Apps)."""
 _TEMPLATE_EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 
 
@@ -86,15 +89,24 @@ class UpstreamRouter:
         return target
 
     async def resolve_resource(self, context: RequestContext, uri: str) -> str:
-        """The upstream that first lists the resource, or whose template first matches; raises `NotFound`."""
+        """The upstream that first lists the resource, or whose template first matches; raises `NotFound`.
+
+        The result of a tool may link to a resource that no list has (MCP, Tools, Resource Links). It belongs to the only
+        upstream that lists resources of its scheme. One of several upstreams must not see the URIs of another one.
+        """
         if context.endpoint.upstream is not None:
             return context.endpoint.upstream
-        for entry in await self.list_entries(context, Listing.RESOURCES):
+        resources = await self.list_entries(context, Listing.RESOURCES)
+        for entry in resources:
             if entry.upstream_key == uri:
                 return entry.upstream
-        for entry in await self.list_entries(context, Listing.RESOURCE_TEMPLATES):
+        templates = await self.list_entries(context, Listing.RESOURCE_TEMPLATES)
+        for entry in templates:
             if matches_template(entry.upstream_key, uri):
                 return entry.upstream
+        owners = {entry.upstream for entry in (*resources, *templates) if has_same_own_scheme(entry.upstream_key, uri)}
+        if len(owners) == 1:
+            return owners.pop()
         raise NotFound("No upstream lists this resource. List them: resources/list", uri=uri)
 
     async def _list_reachable(
@@ -149,6 +161,12 @@ class UpstreamRouter:
                 self.logged_conflicts.add(pair)
                 log.warning("joined.same_uri", extra={"kept": pair[0], "left_out": pair[1]})
         return list(entries_by_uri.values())
+
+
+def has_same_own_scheme(listed: str, uri: str) -> bool:
+    """Whether both URIs have the same scheme, and one that a server has chosen for its own resources."""
+    scheme, separator, _ = uri.partition(":")
+    return bool(separator) and scheme not in _COMMON_SCHEMES and listed.partition(":")[0] == scheme
 
 
 def matches_template(template: str, uri: str) -> bool:

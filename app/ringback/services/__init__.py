@@ -30,6 +30,7 @@ Modules:
     response_hooks  actions that run after a response has been written
     node_signals    hints to other nodes, about what only one node has in memory
     sealing_keys    refuse a start without the keys that sealed stored data
+    key_registration  keeps the current key of a running node registered
     lifecycle       refuse new work during a shutdown
 
 A resource of another principal and a resource that does not exist raise the same `NotFound` with the same words.

@@ -3,7 +3,8 @@
 call         its deliveries and those of its own webhooks ─▶ its events become stubs ─▶ its row becomes a tombstone
 session      each of its calls ─▶ what the log still holds of its expired calls ─▶ the webhooks registered for it ─▶ its
              portal links
-principal    its keys, MCP sessions, tokens and proven URLs ─▶ all deliveries ─▶ the log ─▶ all calls ─▶ all webhooks
+principal    its keys, MCP sessions, tokens and proven URLs ─▶ all deliveries ─▶ the log ─▶ all calls ─▶ all webhooks ─▶ the
+             request hashes of its expired calls
 """
 
 import logging
@@ -254,6 +255,14 @@ async def _erase_log(tx: Transaction, erasure: Erasure) -> Erasure | None:
     return replace(erasure, events=erasure.events + deleted) if deleted else None
 
 
+async def _erase_request_hashes(tx: Transaction, erasure: Erasure) -> Erasure | None:
+    """Erase what tombstones hold of calls that had expired before: a hash says whether a call had certain arguments."""
+    position = await tx.tombstones.mark_expired_erased(
+        erasure.principal, position=erasure.seq, until=erasure.requested_at
+    )
+    return None if position is None else replace(erasure, seq=position)
+
+
 async def erase_identity(tx: Transaction, erasure: Erasure) -> bool:
     """Erase a batch of the principal's keys, MCP sessions, event types, proven URLs, hourly counts and logins to upstreams.
 
@@ -268,7 +277,13 @@ async def erase_identity(tx: Transaction, erasure: Erasure) -> bool:
 _STEPS: Final[dict[ErasureKind, tuple[Step, ...]]] = {
     ErasureKind.CALL: (_erase_one_call,),
     ErasureKind.SESSION: (_erase_session_calls, _erase_session_events, _erase_webhooks, erase_session_links),
-    ErasureKind.PRINCIPAL: (_erase_deliveries, _erase_log, _erase_remaining_calls, _erase_webhooks),
+    ErasureKind.PRINCIPAL: (
+        _erase_deliveries,
+        _erase_log,
+        _erase_remaining_calls,
+        _erase_webhooks,
+        _erase_request_hashes,
+    ),
 }
 
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from ringback.domain.call import LABEL_LENGTH_MAX, Call
+from ringback.domain.call_completion import REPORTED_KEY_PREFIX
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.ids import CallId, DeliveryId, EventId, WebhookId, is_webhook_id, is_well_formed_id
@@ -99,6 +100,7 @@ class _Search:
         return [
             ("event id (webhook-id)", self._find_event),
             ("idempotency key", self._find_key),
+            ("key of a reported call", self._find_reported_key),
             ("task id at an upstream", self._find_task),
             ("client session", self._find_session),
             ("correlation id", self._find_correlation),
@@ -120,6 +122,10 @@ class _Search:
     async def _find_key(self, tx: Transaction) -> Sequence[Found]:
         call = await tx.calls.find_by_idempotency_key(self._principal, self._text)
         return self._show_call(call, "idempotency key")
+
+    async def _find_reported_key(self, tx: Transaction) -> Sequence[Found]:
+        call = await tx.calls.find_by_idempotency_key(self._principal, REPORTED_KEY_PREFIX + self._text)
+        return self._show_call(call, "key of a reported call")
 
     async def _find_task(self, tx: Transaction) -> Sequence[Found]:
         found: list[Found] = []

@@ -1,7 +1,8 @@
 """Keys that sealed stored data and are missing from the key ring.
 
     a missing key still seals stored data   ──▶  the service refuses to start, until the key is back or accepted as lost
-    a missing key seals no stored data      ──▶  its row is removed: it was dropped after all data was sealed again
+    a missing key seals no stored data      ──▶  its row is removed: it was dropped after all data was sealed again.
+                                                A running node that has it as its newest key adds it (`key_registration`)
     another key has the id of a stored one  ──▶  the service refuses to start, until it has the key of the other nodes
 
 A check value says which key an id means. It is stored when a service with that key starts for the first time.
@@ -13,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
+from ringback.domain.signals import SEALING_KEYS_TOPIC
 
 
 async def find_missing_keys(tx: Transaction, key_ids: Collection[str]) -> Sequence[str]:
@@ -42,6 +44,7 @@ async def register_current_key(
     for key_id, key in registered.items():
         if key_id not in check_values and key.lost_at is None:
             await tx.sealing_keys.remove(key_id)
+            tx.notify(SEALING_KEYS_TOPIC)  # a node that seals with it registers it again
     for key_id in sorted({current} | (registered.keys() & check_values.keys())):
         await tx.sealing_keys.add(key_id, check_values[key_id])
     if differing := await find_differing_keys(tx, check_values):  # last: another node may have added one meanwhile

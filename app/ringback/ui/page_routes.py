@@ -83,6 +83,8 @@ class PageRoutes:
                 viewer = await self.viewers.find_viewer(request)
                 if viewer is None:
                     raise Unauthenticated("You are signed out. Sign in and try again.")
+                body_admission = self._context.services.body_admission
+                await body_admission.admit_body(viewer.caller.principal, await request.body())
                 form = await read_form(request)
                 self._require_own_form(request, viewer, form)
                 return await handler(request, viewer, form)

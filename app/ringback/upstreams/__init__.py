@@ -7,7 +7,8 @@
       ▼
     connection ──▶ handshake ──▶ session ──▶ session_dispatcher ──▶ transports
         │                           │             ├──▶ elicitation_router   finds the call that asks
-        │                           │             └──▶ received_streams     notifications of requests that stay open
+        │                           │             ├──▶ received_streams     notifications of requests that stay open
+        │                           │             └──▶ task_progress        progress of tasks, after their creation
         │                           └──▶ legacy_session
         ├──▶ handshake_order     chooses the protocol that the next handshake begins with
         ├──▶ session_starter     starts further sessions, each in a task of its own

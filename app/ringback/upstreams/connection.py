@@ -13,7 +13,13 @@ the session any more). New requests wait for the next session. Requests in fligh
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+)
 from typing import Any, Final, Protocol, cast
 
 import anyio
@@ -162,6 +168,10 @@ class UpstreamConnection:
         with self._running_calls.track_call(call):
             async with AsyncExitStack() as stack:
                 yield await self._session_selection.enter_session(call, shared, stack)
+
+    def track_request(self) -> AbstractContextManager[None]:
+        """Keep the connection open for a forwarded request, while entered."""
+        return self._running_calls.track_request()
 
     def replace_with_newer(self) -> None:
         """Take no further calls. Waiting calls get `ConnectionReplaced`; running calls end on this connection."""

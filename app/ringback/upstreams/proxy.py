@@ -94,8 +94,9 @@ class UpstreamProxy:
         with self._use_connection(upstream, principal) as connection:
             _check_proxied_request(method, params)
             try:
-                async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
-                    return await _send_with_retry(connection, method, params, client_capabilities)
+                with connection.track_request():
+                    async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
+                        return await _send_with_retry(connection, method, params, client_capabilities)
             except UpstreamError as error:
                 raise UpstreamErrorResponse(error.error) from None
             except (LoginRequired, UpstreamLoginRequired):

@@ -1,4 +1,4 @@
-"""The calls that run on one connection, and their deadlines."""
+"""The calls that run on one connection, with their deadlines, and the requests of clients that are forwarded on it."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -13,6 +13,7 @@ class RunningCalls:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._deadlines: dict[object, float] = {}
+        self._request_count = 0
         self._ended = anyio.Event()
 
     def __len__(self) -> int:
@@ -31,10 +32,23 @@ class RunningCalls:
             yield
         finally:
             del self._deadlines[key]
-            self._ended.set()
-            self._ended = anyio.Event()
+            self._note_end()
+
+    @contextmanager
+    def track_request(self) -> Generator[None]:
+        """Keep the connection open for a forwarded request, while entered."""
+        self._request_count += 1
+        try:
+            yield
+        finally:
+            self._request_count -= 1
+            self._note_end()
+
+    def _note_end(self) -> None:
+        self._ended.set()
+        self._ended = anyio.Event()
 
     async def wait_ended(self) -> None:
-        """Wait until no call runs."""
-        while self._deadlines:
+        """Wait until no call runs and no forwarded request waits for its response."""
+        while self._deadlines or self._request_count:
             await self._ended.wait()

@@ -36,6 +36,7 @@ from ringback.protocol.mcp_events.names import EventNotification
 from ringback.protocol.transport_errors import to_request_error
 from ringback.upstreams.elicitation_router import ElicitationRouter, get_receiver
 from ringback.upstreams.received_streams import NotificationStream, ReceivedStream
+from ringback.upstreams.task_progress import PROGRESS_METHOD, TaskProgress
 from ringback.upstreams.transports.direct_posts import DirectPosts, get_message
 from ringback.upstreams.transports.large_results import LargeResults
 from ringback.upstreams.transports.open_response import UnawaitedResponses
@@ -102,6 +103,7 @@ class SessionDispatcher(JSONRPCDispatcher):
         self.handshake_result: Mapping[str, Any] = {}
         """The raw result of `initialize` or `server/discover`."""
         self.elicitation_router = ElicitationRouter()
+        self._task_progress = TaskProgress()
         self._open_elicitations: set[str] = set()
         self._session_log_listeners: list[OnLogMessage] = []
         """Callbacks for messages outside the context of a request; they are only used if there is just one."""
@@ -133,6 +135,8 @@ class SessionDispatcher(JSONRPCDispatcher):
         ) -> None:
             if method == _LOG_MESSAGE_METHOD and params is not None and (listener := self._find_log_listener()):
                 listener(params)
+            if method == PROGRESS_METHOD and (report := self._task_progress.find_report(params)):
+                await report()
             await on_notify(context, method, params)
 
         try:
@@ -171,6 +175,7 @@ class SessionDispatcher(JSONRPCDispatcher):
             result = await super().send_raw_request(method, params, options, _related_request_id=_related_request_id)
         if method in _HANDSHAKE_METHODS:
             self.handshake_result = result
+        self._task_progress.keep_callback(request_id, options.get("on_progress"), result)
         return result
 
     def _may_go_directly(self, direct: DirectPosts, method: str, options: CallOptions) -> bool:
@@ -190,10 +195,13 @@ class SessionDispatcher(JSONRPCDispatcher):
             await self._notify_cancelled(request_id)
             raise
         if (message := get_message(response)) is not None:
-            return _get_result(message)
-        async with direct.hold_response(request_id, response):
-            with self._large_results.expect_response(request_id):
-                return await super().send_raw_request(method, params, {**options, "request_id": request_id})
+            result = _get_result(message)
+        else:
+            async with direct.hold_response(request_id, response):
+                with self._large_results.expect_response(request_id):
+                    result = await super().send_raw_request(method, params, {**options, "request_id": request_id})
+        self._task_progress.keep_callback(request_id, options.get("on_progress"), result)
+        return result
 
     async def _notify_cancelled(self, request_id: RequestId) -> None:
         """Send a cancellation notification. A legacy upstream needs it; a modern one sees the closed connection."""

@@ -49,6 +49,22 @@ async def test_a_tool_that_may_run_as_a_task_does(engine: Engine, tool: str) -> 
     assert stage.effects == [tool]
 
 
+async def test_progress_of_a_task_is_reported_after_the_response_that_created_it(engine: Engine) -> None:
+    stage, call = LegacyUpstream(), make_call_to(engine, "long")
+    await engine.insert_calls(call)
+
+    async with running_with_app(engine, stage.app(), drain_seconds=0.01):
+        task = await stage.wait_for_task()
+        await wait_for_handle(engine, call)
+        task.progress = 3
+        running = await wait_for_call(engine, call, lambda found: found.progress is not None)
+        task.end_task()
+        await engine.wait_until_final(call)
+
+    assert running.progress is not None
+    assert running.progress.progress == 3
+
+
 @pytest.mark.requirement("R33")
 async def test_a_task_that_fastmcp_2_names_in_an_empty_result_is_followed_to_its_result(engine: Engine) -> None:
     stage, call = LegacyUpstream(draft=True), make_call_to(engine, "either")

@@ -68,6 +68,15 @@ async def test_resources_keep_their_uris_and_are_read_at_their_upstream(gate: Ga
     assert unknown.value.code == -32602
 
 
+async def test_a_linked_resource_that_no_list_has_is_read_at_the_only_upstream_with_its_scheme(
+    gate: GatewayHarness,
+) -> None:
+    client = await gate.make_modern_client(None)
+    with pytest.raises(JsonRpcErrorResponse) as passed_on:
+        await client.request("resources/read", {"uri": "book:rare"})  # the library's template begins with book://
+    assert passed_on.value.message == "There is no such book."
+
+
 async def test_completions_are_routed_by_their_prompt_or_template(gate: GatewayHarness) -> None:
     client = await gate.make_modern_client(None)
     for reference in (

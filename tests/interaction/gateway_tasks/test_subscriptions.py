@@ -13,6 +13,7 @@ from ringback.domain.call import Call
 from ringback.domain.errors import Unavailable
 from ringback.domain.principal import ALL_SCOPES, Caller, Principal
 from ringback.mcp_server import session_notifications, subscriptions
+from ringback.mcp_server.change_publisher import ChangePublisher
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.request_context import RequestContext
 from ringback.mcp_server.session_notifications import send_to_request
@@ -116,15 +117,40 @@ async def test_a_subscription_to_tasks_requires_the_extension(harness: TasksHarn
 async def test_a_failed_subscription_stream_ends_with_a_retryable_error(
     harness: TasksHarness, modern: ModernClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def unavailable(*_: object) -> Json:
+    async def unavailable(*_: object) -> None:
         raise Unavailable("The store cannot be read.")
 
-    monkeypatch.setattr(subscriptions, "build_detailed_task", unavailable)
-    task_id, _ = await harness.start_task()
-    async with modern.open_subscription({"taskIds": [task_id]}) as stream:
+    monkeypatch.setattr(ChangePublisher, "publish_list_changes", unavailable)
+    async with modern.open_subscription({"toolsListChanged": True}) as stream:
         with pytest.raises(JsonRpcErrorResponse) as refused:
             await stream.read_response()
     assert (refused.value.code, refused.value.message) == (-32000, "The store cannot be read.")
+
+
+async def test_a_task_that_cannot_be_read_does_not_end_the_stream_of_other_tasks(
+    harness: TasksHarness, modern: ModernClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unreadable_id, _ = await harness.start_task()
+    task_id, task = await harness.start_task()
+    unreadable = {unreadable_id}
+
+    async def fail_or_build(gateway: Gateway, serializer: TaskSerializer, caller: Caller, call: Call) -> Json:
+        if call.id in unreadable:
+            raise Unavailable("The store cannot be read.")
+        return await build_detailed_task(gateway, serializer, caller, call)
+
+    monkeypatch.setattr(subscriptions, "build_detailed_task", fail_or_build)
+    async with modern.open_subscription({"taskIds": [unreadable_id, task_id]}) as stream:
+        await stream.read_message(ACKNOWLEDGED)
+        task.complete_task("done")
+        ended = await stream.read_message(
+            where=lambda returned: returned["status"] == "completed", method="notifications/tasks"
+        )
+        assert ended["params"]["taskId"] == task_id
+        unreadable.clear()
+        await modern.request("tasks/cancel", {"taskId": unreadable_id})
+        shown = await stream.read_message("notifications/tasks")
+    assert shown["params"]["taskId"] == unreadable_id
 
 
 async def test_a_filter_that_is_no_list_of_strings_is_refused(modern: ModernClient) -> None:
@@ -177,7 +203,7 @@ async def test_a_change_of_an_upstreams_resource_is_notified(harness: TasksHarne
 async def test_the_joined_endpoint_notifies_resource_and_list_changes(harness: TasksHarness) -> None:
     joined = ModernClient(harness.http, f"{harness.url}/mcp", await harness.get_api_key("alice"))
     async with joined.open_subscription(
-        {"resourceSubscriptions": [NOTE_URI, "note://no"], "toolsListChanged": True}
+        {"resourceSubscriptions": [NOTE_URI, "other://no"], "toolsListChanged": True}
     ) as stream:
         first = await stream.read_message()
         assert first["params"]["notifications"] == {"resourceSubscriptions": [NOTE_URI], "toolsListChanged": True}

@@ -19,7 +19,7 @@ from tests.interaction.nodes.conftest import Site
 from tests.support.application import start_upstream_call
 from tests.support.builders import make_call, make_delivery, make_verified_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import Engine
+from tests.support.engine import Engine, wait_until
 from tests.support.nodes import SECRET_KEYS
 from tests.support.postgres_databases import empty_database
 
@@ -113,6 +113,18 @@ async def test_readiness_names_the_keys_while_another_node_has_more(site: Site) 
 
     response = await node.get("/readyz")
     assert (response.status_code, response.json()["degraded"]) == (200, ["RINGBACK_SECRET_KEYS"])
+
+
+async def test_a_node_that_starts_without_the_newest_key_of_another_node_knows_that_it_lacks_it(site: Site) -> None:
+    """The key has sealed nothing yet, so the start removes its row: what it seals later would count as unreadable for good."""
+    await site.cluster.start_node(secret_keys=f"new:{b64encode(KEYS['new']).decode()},{SECRET_KEYS}")
+    without = await site.cluster.start_node()
+
+    async def lacks_key() -> bool:
+        degraded: list[str] = (await without.get("/readyz")).json()["degraded"]
+        return degraded == ["RINGBACK_SECRET_KEYS"]
+
+    await wait_until(lacks_key)
 
 
 async def test_a_resume_token_of_a_key_that_this_node_lacks_is_not_refused_for_good(site: Site) -> None:

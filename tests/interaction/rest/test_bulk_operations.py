@@ -62,6 +62,20 @@ async def test_a_cancellation_is_bounded_and_a_repeated_one_continues(
     assert await statuses(alice) == ["cancelled"] * 5
 
 
+async def test_a_cancellation_goes_on_behind_many_calls_whose_cancellation_was_requested(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancellation, "CANCELLED_CALLS_BATCH_SIZE", 1)
+    monkeypatch.setattr(cancellation, "CANCELLATIONS_MAX", 2)
+    monkeypatch.setattr(cancellation, "SPARSE_PAGES_MAX", 2)
+    for _ in range(5):
+        await service.mark_dispatched(await start(alice))
+
+    answers = [(await alice.post("/v1/calls/cancel", json={"upstream": "git"})).json() for _ in range(3)]
+
+    assert [(answer["requested"], answer["more"]) for answer in answers] == [(2, True), (2, True), (1, False)]
+
+
 @pytest.mark.parametrize("body", [{}, {"dry_run": True}, {"status": "completed"}, {"colour": "red"}])
 async def test_a_cancellation_needs_a_filter_of_open_calls(alice: httpx.AsyncClient, body: dict[str, Any]) -> None:
     await start(alice)

@@ -163,6 +163,25 @@ async def test_a_batch_that_is_repeated_after_the_quota_was_lowered_returns_its_
     assert (longer.status_code, longer.json()["quota"]) == (429, "open_calls")
 
 
+async def test_a_batch_that_is_sent_twice_at_once_uses_the_quota_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both_are_new, check = asyncio.Barrier(2), UpstreamToolCatalog.check_call
+
+    async def check_when_both_are_new(*arguments: Any, **options: Any) -> None:
+        await both_are_new.wait()
+        await check(*arguments, **options)
+
+    async with running_service(tmp_path, quotas=Quotas(open_calls=1)) as service:
+        alice = await service.create_client("alice")
+        monkeypatch.setattr(UpstreamToolCatalog, "check_call", check_when_both_are_new)
+        batch = CALL_BODY | {"idempotency_key": "a"}
+        first, second = await asyncio.gather(start_batch(alice, batch), start_batch(alice, batch))
+
+    assert (first.status_code, second.status_code) == (202, 202), first.text + second.text
+    assert first.json()["calls"][0]["call_id"] == second.json()["calls"][0]["call_id"]
+
+
 async def test_each_call_of_a_batch_has_its_own_callback(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:
     own = [
         CALL_BODY | {"client_session_id": None, "callback": {"url": f"{CALLBACK_URL}/{number}"}} for number in (1, 2)

@@ -229,6 +229,27 @@ async def test_an_erased_principal_leaves_nothing_but_tombstones_and_the_end_of_
     assert event["data"]["call_id"] == next_call
 
 
+async def test_an_erased_principal_leaves_no_request_hash_of_calls_that_had_expired(
+    service: ServiceUnderTest, admin: httpx.AsyncClient, bob: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hash says whether a call had certain arguments."""
+    monkeypatch.setattr("ringback.storage.rows.calls.ROWS_SCANNED_MAX", 2)
+    alice = await service.create_client("alice")
+    for number in range(5):
+        await run_call(service, alice, f"key-{number}")
+        await run_call(service, bob)
+    service.clock.advance(RETENTION_SECONDS + 60)
+    await service.run_janitor()
+    again = await service.create_client("alice")
+
+    erased = await admin.delete("/v1/principals/alice")
+
+    assert (erased.status_code, erased.json()["state"]) == (200, "finished")
+    rows = query_rows(service.folder, "SELECT principal, request_hash = '' AS is_empty, erased FROM tombstones")
+    assert sorted(tuple(row) for row in rows) == [("alice", 1, 1)] * 5 + [("bob", 0, 0)] * 5
+    assert (await again.get("/v1/calls")).status_code == 401
+
+
 async def test_the_keys_of_an_erased_principal_end_with_the_request_and_not_with_a_later_batch(
     service: ServiceUnderTest, admin: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

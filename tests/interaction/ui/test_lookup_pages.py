@@ -57,6 +57,16 @@ async def test_every_id_and_key_of_a_call_leads_to_its_page_and_none_of_another_
     assert (await mine.open("/lookup")).status_code == 200
 
 
+async def test_the_key_of_a_reporter_leads_to_its_call(service: ServiceUnderTest) -> None:
+    reporter = await service.create_client("alice", scopes=frozenset({Scope.ADOPT}))
+    report = {"key": "build-7", "upstream": "builder", "tool": "build"}
+    call_id = (await reporter.post("/v1/calls/report", json=report)).json()["call"]["id"]
+    mine, foreign = await sign_in(service, "alice"), await sign_in(service, "bob")
+
+    assert (await mine.open("/lookup", q="build-7")).headers.get("location") == f"/ui/calls/{call_id}"
+    assert "Nothing of yours has this id or key." in (await foreign.open("/lookup", q="build-7")).text
+
+
 async def test_a_session_is_drawn_with_its_calls_and_shows_none_of_others(service: ServiceUnderTest) -> None:
     alice, bob = await service.create_client("alice"), await service.create_client("bob")
     body = CALL_BODY | {"client_session_id": SESSION}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ringback.domain import json_size
 from ringback.domain.errors import Unavailable
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from ringback.domain.upstream_logins import CredentialsScope
@@ -102,6 +103,29 @@ async def test_arguments_can_be_written_as_json_and_the_service_checks_them(serv
     assert (status, broken, started) == (422, 422, 303)
     assert "#/arguments/repo_path" in page or "repo_path" in page
     assert "{&#34;repo_path&#34;: 7}" in page
+
+
+async def test_a_form_is_admitted_and_limited_like_a_body_of_the_api(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its decoding takes the event loop from other requests, too."""
+    admission, admitted = service.services.body_admission, list[tuple[Principal, int]]()
+    admit = admission.admit_body
+
+    async def note_and_admit(principal: Principal, body: bytes) -> None:
+        admitted.append((principal, len(body)))
+        await admit(principal, body)
+
+    browser = await sign_in(service, "alice")
+    monkeypatch.setattr(admission, "admit_body", note_and_admit)
+    monkeypatch.setattr(json_size, "VALUES_MAX", values_max := 10_000)
+    many = f'{{"repo_path": "", "numbers": [{"1," * values_max}1]}}'
+    status, page = await send(browser, **{"as": "json", "idempotency_key": "key-1"}, arguments=many)
+
+    assert status == 422
+    assert f"more than {values_max} JSON values" in page
+    ((principal, length),) = admitted
+    assert (principal, length > len(many)) == ("alice", True)
 
 
 async def test_the_secret_of_a_callback_is_shown_once(service: ServiceUnderTest) -> None:

@@ -1,7 +1,10 @@
 """Requests that a gateway forwards: results and errors are unchanged, and only permitted methods pass."""
 
+import asyncio
+from dataclasses import replace
 from typing import Any
 
+import mcp_types as types
 import pytest
 
 from ringback.domain.errors import InvalidRequest, UnknownUpstream
@@ -9,7 +12,14 @@ from ringback.domain.upstreams import Listing, UpstreamErrorResponse
 from tests.support.examples import ALICE
 from tests.support.library_upstream import BOOK_URI, UPSTREAM_NAME, LibraryUpstream
 from tests.support.proxies import list_when_connected, parametrize_eras, serving_proxy
-from tests.support.upstreams import make_python_config, open_upstreams
+from tests.support.upstreams import (
+    WAIT_SECONDS,
+    Context,
+    make_http_config,
+    make_python_config,
+    open_upstreams,
+    serving,
+)
 
 pytestmark = pytest.mark.usefixtures("in_a_hurry")
 
@@ -31,6 +41,42 @@ async def test_requests_are_passed_on_and_answers_come_back_as_they_are(era: str
     assert read["contents"][0]["text"] == "Once …"
     assert prompt["messages"][0]["content"]["text"] == "review: {'of': 'me'}"
     assert completed["completion"]["values"] == ["1", "2"]
+
+
+class SlowLibrary(LibraryUpstream):
+    """Holds each prompt until the test releases it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requested, self.release = asyncio.Event(), asyncio.Event()
+
+    async def _get_prompt(self, _context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        self.requested.set()
+        await self.release.wait()
+        return await super()._get_prompt(_context, params)
+
+
+@parametrize_eras
+async def test_a_request_that_waits_while_the_configuration_is_replaced_gets_its_response(era: str) -> None:
+    library = SlowLibrary()
+    async with (
+        serving(library.app(era)) as server,
+        open_upstreams(config := make_http_config(server.url, name=UPSTREAM_NAME)) as upstreams,
+    ):
+        await list_when_connected(upstreams.proxy, UPSTREAM_NAME, Listing.PROMPTS)
+        params: dict[str, Any] = {"name": "review", "arguments": {}}
+        waiting = asyncio.ensure_future(
+            upstreams.proxy.send_request(UPSTREAM_NAME, "prompts/get", params, principal=ALICE)
+        )
+        async with asyncio.timeout(WAIT_SECONDS):
+            await library.requested.wait()
+        assert upstreams.reconfigure([replace(config, headers={"x-new": "1"})]).changed == [UPSTREAM_NAME]
+        await list_when_connected(upstreams.proxy, UPSTREAM_NAME, Listing.PROMPTS)
+
+        library.release.set()
+        prompt = await asyncio.wait_for(waiting, WAIT_SECONDS)
+
+    assert prompt["messages"][0]["content"]["text"] == "review: {}"
 
 
 @parametrize_eras

@@ -133,6 +133,8 @@ CALL_PARAMETERS: Final[StatementParameters] = {
             | {"erased": 0},
         ],
         "mark_erased": [{"call_id": "call_none"}],
+        "end_of_walk": [{"first": 0}],
+        "mark_expired_erased": [{"first": 0, "before": NOW, "before_id": "call_~"}],
         "expired": [{}],
         "delete_calls": [{"ids": '["call_rare", "call_none"]'}],
         "expire_own_webhook": [{"call_id": "call_rare", "expired_at": NOW}],

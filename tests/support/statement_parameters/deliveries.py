@@ -26,7 +26,7 @@ A_DELIVERY: Final = {
         ["order_key", "lease_owner", "lease_token", "lease_until", "last_category", "finished_at", "traceparent"]
     ),
 }
-ENDED: Final = {"webhook_id": "wh_crowd", "state": "dead", "until": FUTURE, "category": None}
+ENDED: Final = {"webhook_id": "wh_crowd", "state": "dead", "until": FUTURE, "before": "dlv_~", "category": None}
 
 
 def _new_delivery(state: str) -> list[Any]:

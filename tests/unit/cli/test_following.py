@@ -22,7 +22,7 @@ async def test_the_pauses_before_the_next_attempt_double_up_to_fifteen_seconds(
     client = AsyncMock()
     client.call.side_effect = [*[ConnectionFailed("refused")] * 6, WORKING, ConnectionFailed("refused"), FINISHED]
 
-    ended = await following.follow_call(cast("RingbackClient", client), WORKING, wait_seconds=None)
+    ended = await following.follow_call(cast("RingbackClient", client), WORKING)
 
     pauses = [awaited.args[0] for awaited in sleep.await_args_list]
     assert ended == FINISHED

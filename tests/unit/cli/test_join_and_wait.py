@@ -1,5 +1,6 @@
 """`ringback join` and `ringback wait` with a mocked service: their requests, output and exit codes."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -136,6 +137,29 @@ def test_a_service_that_stays_away_ends_the_command_at_its_time_limit(
     ran = run(command, CALL_ID, "--wait-seconds", "0")
 
     assert (ran.exit_code, ran.stderr) == (75, "Error: Stopping.\n")
+
+
+def test_the_time_limit_of_a_join_includes_an_outage_at_its_beginning(
+    run: Run, service: respx.MockRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed_seconds, read_time = 0.0, asyncio.BaseEventLoop.time
+
+    def read_later_time(loop: asyncio.BaseEventLoop) -> float:
+        return read_time(loop) + passed_seconds
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "time", read_later_time)
+
+    def end_outage(_: httpx.Request) -> httpx.Response:
+        nonlocal passed_seconds
+        passed_seconds = 3600.0
+        return call(WORKING)
+
+    service.get(PATH).mock(side_effect=end_outage)
+
+    ran = run("join", CALL_ID, "--wait-seconds", "3600")
+
+    assert ran.exit_code == 75
+    assert f"{CALL_ID} is working, and continues." in ran.stderr
 
 
 def test_an_unknown_call_is_one_line(run: Run, service: respx.MockRouter) -> None:

@@ -260,3 +260,23 @@ async def test_the_service_can_be_stopped(
 
     assert not is_locked(paths.lock)
     assert capsys.readouterr().err == "Stopped.\nYour service does not run.\n"
+
+
+async def test_a_service_that_ends_at_the_moment_of_its_stop_has_stopped(
+    paths: ServicePaths,
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    running, kill = await make_starter(paths, environment).ensure_running(), os.kill
+
+    def end_before_kill(pid: int, _number: int) -> None:
+        kill(pid, signal.SIGKILL)
+        raise ProcessLookupError
+
+    monkeypatch.setattr(os, "kill", end_before_kill)
+    async with asyncio.timeout(WAIT_SECONDS):
+        await stop_service(paths, clock=SystemClock())
+
+    assert running.pid > 0
+    assert capsys.readouterr().err == "Stopped.\n"

@@ -48,6 +48,26 @@ async def test_a_token_signed_with_a_published_key_is_its_subject(
     assert caller.upstreams is None
 
 
+@pytest.mark.parametrize("key", [RSA_KEY, EC_KEY, OTHER_KEY, ED_KEY])
+async def test_a_token_that_names_no_key_is_verified_with_each_key_of_its_type(
+    tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer, key: Key
+) -> None:
+    issuer.keys = [ECKey.generate_key("P-384"), RSA_KEY, EC_KEY, OTHER_KEY, ED_KEY]
+
+    caller = await tokens.authenticate(issuer.sign_token(key=key, header={"kid": None}, aud=MCP), resource="/mcp")
+
+    assert caller.principal.endswith(":ada")
+
+
+async def test_a_token_that_names_no_key_and_has_another_signature_is_refused(
+    tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer
+) -> None:
+    impostor = ECKey.generate_key("P-256")
+
+    await token_error(tokens, issuer.sign_token(key=impostor, header={"kid": None}, aud=MCP))
+    await token_error(tokens, issuer.sign_token(key=EC_KEY, header={"kid": ""}, aud=MCP))
+
+
 async def token_error(tokens: AccessTokenAuthenticator, token: str, *, resource: str = "/mcp") -> str:
     with pytest.raises(Unauthenticated) as caught:
         await tokens.authenticate(token, resource=resource)

@@ -76,6 +76,17 @@ async def test_a_new_key_is_found_when_a_token_names_it(
         await tokens.authenticate(issuer.sign_token(aud=PUBLIC_URL), resource="")
 
 
+async def test_a_new_key_is_found_for_a_token_that_names_none(
+    published: IssuerKeys, tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer, clock: FakeClock
+) -> None:
+    await published.get_keys()
+    issuer.keys = [*issuer.keys, OTHER_KEY]
+    clock.advance(REFETCH_INTERVAL_SECONDS)
+
+    token = issuer.sign_token(key=OTHER_KEY, header={"kid": None}, aud=PUBLIC_URL)
+    assert (await tokens.authenticate(token, resource="")).principal
+
+
 async def test_unknown_key_ids_do_not_cause_repeated_fetches(
     tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer, clock: FakeClock
 ) -> None:
@@ -163,6 +174,7 @@ async def test_an_issuer_that_is_down_at_start_is_retried_at_intervals(
         (200, b'{"issuer":"https://issuer.example","jwks_uri":"https://[bad"}'),
         (200, b'{"issuer":"https://issuer.example","jwks_uri":"https://issuer.example/none"}'),
         (302, b""),
+        (429, b"{}"),
         (500, b"{}"),
         (200, b" " * (DOCUMENT_BYTES_MAX + 1)),
     ],
@@ -179,10 +191,12 @@ async def test_a_discovery_document_that_cannot_be_trusted_is_not(
     assert issuer.key_set_request_count == 0
 
 
-async def test_the_metadata_of_an_oauth_server_will_do(clock: FakeClock) -> None:
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405])
+async def test_the_metadata_of_an_oauth_server_will_do(clock: FakeClock, status: int) -> None:
     url = "https://issuer.example/realms/one"
     issuer = FakeTokenIssuer(url=url, discovery_path="/.well-known/oauth-authorization-server/realms/one")
     issuer.published = {"jwks_uri": "https://issuer.example/keys"}
+    issuer.documents = {"/realms/one/.well-known/openid-configuration": (status, b"{}")}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(issuer)) as http:
         keys = await IssuerKeys(url, http=http, clock=clock).get_keys()
 

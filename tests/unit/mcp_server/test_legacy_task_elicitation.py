@@ -8,6 +8,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from ringback.domain.call import Call
+from ringback.mcp_server import legacy_task_elicitation
 from ringback.mcp_server.change_publisher import CallChanges
 from ringback.mcp_server.gateway import Gateway
 from ringback.mcp_server.legacy_task_elicitation import RESULT_WAITERS_MAX, LegacyTaskElicitation, TaskResultWaiters
@@ -80,3 +81,22 @@ async def test_a_new_waiter_supersedes_only_the_oldest_of_its_session_and_task()
         assert not another.is_set()
         for context in contexts:
             context.__exit__(None, None, None)
+
+
+async def test_a_superseded_waiter_that_leaves_late_does_not_remove_newer_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(legacy_task_elicitation, "RESULT_WAITERS_MAX", 1)
+    waiters, call = TaskResultWaiters(), make_call()
+    oldest, newer, newest, last = [
+        waiters.register_waiter(cast("RequestContext", FakeTaskSession()), call) for _ in range(4)
+    ]
+    oldest.__enter__()
+    with newer:
+        pass
+    superseded = newest.__enter__()
+    oldest.__exit__(None, None, None)
+
+    with last:
+        assert superseded.is_set()
+    newest.__exit__(None, None, None)

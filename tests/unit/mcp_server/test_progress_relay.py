@@ -10,7 +10,7 @@ from mcp_types import LOG_LEVEL_META_KEY
 
 from ringback.domain.call import Progress
 from ringback.domain.upstreams import UpstreamNotification
-from ringback.mcp_server.progress_relay import LOG_LEVEL_SESSIONS_MAX, ProgressRelay, SessionLogLevels
+from ringback.mcp_server.progress_relay import ProgressRelay, get_log_level, set_log_level
 from ringback.mcp_server.request_context import RequestContext
 from tests.support.examples import CALL
 
@@ -18,14 +18,14 @@ from tests.support.examples import CALL
 class FakeClientSession:
     """A request context whose client records the notifications that it receives."""
 
-    def __init__(self, *, meta: dict[str, Any] | None = None, session_id: str = "", is_modern: bool = False) -> None:
+    def __init__(self, *, meta: dict[str, Any] | None = None, is_modern: bool = False) -> None:
         self.sent_notifications: list[tuple[str, dict[str, Any]]] = []
+        self._connection = SimpleNamespace(state=dict[str, Any]())
         self.context = cast(
             "RequestContext",
             SimpleNamespace(
                 meta=meta or {},
                 is_modern=is_modern,
-                mcp_session_id=session_id,
                 stream_request=None,
                 sdk_context=SimpleNamespace(session=self, request_id=1),
             ),
@@ -66,15 +66,16 @@ async def test_zero_is_a_valid_progress_token() -> None:
     assert client.sent_notifications == [("notifications/progress", {"progressToken": 0, "progress": 1})]
 
 
-def test_log_levels_of_a_bounded_number_of_sessions_are_kept() -> None:
-    levels = SessionLogLevels()
-    for number in range(LOG_LEVEL_SESSIONS_MAX + 1):
-        levels.set_level(f"session-{number}", "error")
-    assert levels.get_level(FakeClientSession(session_id="session-0").context) is None
-    assert levels.get_level(FakeClientSession(session_id="session-1").context) == "error"
+def test_a_session_keeps_its_log_level_however_many_others_set_theirs() -> None:
+    first = FakeClientSession()
+    set_log_level(first.context, "error")
+    for _ in range(10_001):
+        set_log_level(FakeClientSession().context, "debug")
+    assert get_log_level(first.context) == "error"
+    assert get_log_level(FakeClientSession().context) is None
 
 
 @pytest.mark.parametrize(("level", "known"), [("error", "error"), ("loud", None), ({}, None), (["error"], None)])
 def test_a_log_level_of_a_request_counts_if_it_is_one(level: Any, known: str | None) -> None:
     client = FakeClientSession(meta={LOG_LEVEL_META_KEY: level}, is_modern=True)
-    assert SessionLogLevels().get_level(client.context) == known
+    assert get_log_level(client.context) == known

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringback.mcp_server.upstream_router import matches_template
+from ringback.mcp_server.upstream_router import has_same_own_scheme, matches_template
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,16 @@ def test_a_long_uri_is_matched_fast_against_a_template_with_many_variables() -> 
     assert matches_template("db://{schema}/{table}/{column}/{row}", uri)
     assert not matches_template("db://{schema}/{table}/{column}/end", uri)
     assert not matches_template("a{b}a", "a")
+
+
+@pytest.mark.parametrize(
+    ("listed", "uri", "expected"),
+    [
+        ("note://today", "note://old", True),
+        ("{scheme}://today", "note://old", False),
+        ("https://a.example/today", "https://a.example/old", False),
+        ("note", "note", False),
+    ],
+)
+def test_only_a_scheme_of_its_own_assigns_a_resource_to_an_upstream(listed: str, uri: str, *, expected: bool) -> None:
+    assert has_same_own_scheme(listed, uri) is expected

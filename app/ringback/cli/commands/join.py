@@ -25,10 +25,9 @@ def join(
     """
 
     async def run(client: RingbackClient) -> int:
-        found, result = await repeat_request(
-            lambda: _find_call(client, call), ends_at=end_of_wait(wait_seconds), has_responded=False
-        )
-        return await show_outcome(client, found, result, wait_seconds=wait_seconds, as_json=options.as_json)
+        ends_at = end_of_wait(wait_seconds)
+        found, result = await repeat_request(lambda: _find_call(client, call), ends_at=ends_at, has_responded=False)
+        return await show_outcome(client, found, result, ends_at=ends_at, as_json=options.as_json)
 
     if code := options.run(run):
         raise typer.Exit(code)

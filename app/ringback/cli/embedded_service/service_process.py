@@ -84,7 +84,8 @@ async def stop_service(paths: ServicePaths, *, clock: Clock) -> None:
     if (running := read_running_service(paths)) is None:
         print_message("Your service does not run.")
         return
-    os.kill(running.pid, signal.SIGTERM)
+    with suppress(ProcessLookupError):  # it may end by itself at this moment
+        os.kill(running.pid, signal.SIGTERM)
     ends_at = clock.monotonic() + STOP_SECONDS
     while is_locked(paths.lock):
         if clock.monotonic() >= ends_at:

@@ -15,6 +15,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from mcp.shared.dispatcher import ProgressFnT
+
 from ringback.domain.call import Call, Handle
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion
 from ringback.domain.clock import Clock
@@ -67,7 +69,8 @@ class LegacyTaskDriver:
         self._clock = clock
 
     async def run_call(self, session: CallSessionPort, context: CallContext) -> CallCompletion:
-        handle = _get_handle(context.call) or await self._start_task(session, context)
+        on_progress = make_progress_callback(context)  # held until the end: its session has only a weak reference
+        handle = _get_handle(context.call) or await self._start_task(session, context, on_progress)
         if isinstance(handle, CallCompletion):
             return handle
         task_id, session_id = handle.data["task_id"], _get_session_id(handle)
@@ -92,7 +95,9 @@ class LegacyTaskDriver:
             return None  # the task has ended or is gone: the next poll shows which
         return CANCELLED_COMPLETION if task.get("status") == "cancelled" else None
 
-    async def _start_task(self, session: CallSessionPort, context: CallContext) -> CallCompletion | Handle:
+    async def _start_task(
+        self, session: CallSessionPort, context: CallContext, on_progress: ProgressFnT
+    ) -> CallCompletion | Handle:
         """The saved handle, or the completion of a call that became no task."""
         remaining = (context.call.deadline_at - self._clock.now()).total_seconds()
         task = {"ttl": round((max(0.0, remaining) + TASK_TTL_MARGIN_SECONDS) * 1000)}
@@ -100,7 +105,7 @@ class LegacyTaskDriver:
             result = await session.send_request(
                 "tools/call",
                 {**make_tool_call_params(context.call), "task": task},
-                on_progress=make_progress_callback(context),
+                on_progress=on_progress,
             )
             task_id = find_created_legacy_task_id(result)
         except RequestFailed as failure:

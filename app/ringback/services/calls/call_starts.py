@@ -169,7 +169,7 @@ class CallStarter:
         The runner leases them after the commit, in turns with the calls of other principals.
         """
         await require_held_key(tx, caller)
-        await self._quotas.require_call_quota(tx, caller.principal, count=new_count)
+        await self._require_batch_quota(tx, caller.principal, batch, new_count=new_count)
         started: list[StartedCall] = []
         for index, prepared in enumerate(batch):
             if index and not index % CALLS_BETWEEN_PAUSES:
@@ -178,6 +178,25 @@ class CallStarter:
                 existing = await self.find_started_call(tx, caller.principal, prepared.request)
                 started.append(existing or await self._insert_new_call(tx, caller.principal, prepared, leases=None))
         return started
+
+    async def _require_batch_quota(
+        self, tx: Transaction, principal: Principal, batch: Sequence[PreparedCall], *, new_count: int
+    ) -> None:
+        try:
+            await self._quotas.require_call_quota(tx, principal, count=new_count)
+        except QuotaExceeded:
+            # The same batch, sent twice at once, may have been stored meanwhile. Counted only now: each call is a query.
+            count = await self._count_new_calls(tx, principal, batch)
+            if count == new_count:
+                raise
+            await self._quotas.require_call_quota(tx, principal, count=count)
+
+    async def _count_new_calls(self, tx: Transaction, principal: Principal, batch: Sequence[PreparedCall]) -> int:
+        count = 0
+        for index, prepared in enumerate(batch):
+            with naming_call(index):
+                count += await self.find_known_call(tx, principal, prepared.request) is None
+        return count
 
     async def insert_call(
         self, tx: Transaction, caller: Caller, prepared: PreparedCall, *, leases: CallLeases | None

@@ -30,8 +30,9 @@ CANCELLATIONS_MAX: Final = 1_000
 """Calls of one request. Each that ends at once writes its event and its deliveries: some 300 µs of the one writer's time."""
 CANCELLED_CALLS_BATCH_SIZE: Final = 50
 """Calls in one transaction, as many as the janitor finishes in one."""
-PAGES_MAX: Final = 100
-"""Pages of one request, most of which may be empty: half a million rows are visited."""
+SPARSE_PAGES_MAX: Final = 100
+"""Pages of one request that are not full: half a million rows are visited. Full pages do not count: their calls are open, so
+the quota of open calls limits them, and all of them may have been cancelled before."""
 OPEN_STATUSES: Final = (CallStatus.WORKING, CallStatus.INPUT_REQUIRED)
 
 
@@ -77,7 +78,8 @@ class BulkCancellations:
     ) -> bool:
         """Count the calls by whether they ended at once. Return whether more are left."""
         position: str | None = None
-        for _ in range(PAGES_MAX):
+        sparse_pages = 0
+        while sparse_pages < SPARSE_PAGES_MAX:
             limit = min(CANCELLED_CALLS_BATCH_SIZE, CANCELLATIONS_MAX - counts.total())
             if limit <= 0:
                 return True
@@ -87,6 +89,7 @@ class BulkCancellations:
             position = page.next_position
             if position is None:
                 return False
+            sparse_pages += len(page) < limit
         return True
 
     async def _find(self, caller: Caller, where: CallFilter, *, position: str | None, limit: int) -> Page[Call, str]:

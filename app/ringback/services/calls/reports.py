@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ringback.domain import jsontext
 from ringback.domain.call import Call, CallStatus, Progress
-from ringback.domain.call_completion import mark_reported
+from ringback.domain.call_completion import REPORTED_KEY_PREFIX, mark_reported
 from ringback.domain.call_outcome import (
     CallCompletion,
     CallOutcome,
@@ -40,8 +40,6 @@ from ringback.services.webhooks.registrations import BuiltWebhook
 
 REPORTED_RESULT_BYTES_MAX: Final = 4 * 1024 * 1024
 """The default limit of a request body. Results that arrive in another way have the same limit."""
-_REPORT_KEY_PREFIX: Final = "report\n"
-"""Prefix of a reporter's key. An Idempotency-Key header has no line break, so reports and starts never share a key."""
 _REPORTER_DIED_COMPLETION: Final = failed_completion(
     CallOutcome.UNKNOWN,
     "The server that ran this call died before it reported the end. The tool may have done its work.",
@@ -99,7 +97,7 @@ class CallReports:
         while True:
             page = await self._store.read(partial(_list_working_calls, principal=caller.principal, position=position))
             lost = [
-                call.id for call in page if (call.idempotency_key or "").startswith(_REPORT_KEY_PREFIX + key_prefix)
+                call.id for call in page if (call.idempotency_key or "").startswith(REPORTED_KEY_PREFIX + key_prefix)
             ]
             given_up += await self._store.write_for(caller.principal, partial(self._finish_lost_calls, call_ids=lost))
             if len(page) < GIVE_UP_BATCH_SIZE:
@@ -122,7 +120,7 @@ class CallReports:
         return await self._new_calls.build_started_call(tx, updated, is_new=existing is None, secret=secret)
 
     async def _find_reported_call(self, tx: Transaction, principal: Principal, report: CallReport) -> Call | None:
-        key = _REPORT_KEY_PREFIX + report.key
+        key = REPORTED_KEY_PREFIX + report.key
         found = await tx.calls.find_by_idempotency_key(principal, key)
         if found is None:
             if await tx.tombstones.get(principal, call_id=None, key=key):
@@ -144,7 +142,7 @@ class CallReports:
             report,
             now=tx.now(),
             arguments=arguments,
-            idempotency_key=_REPORT_KEY_PREFIX + report.key,
+            idempotency_key=REPORTED_KEY_PREFIX + report.key,
             request_hash=report.hash_with_arguments(arguments),
         )
         call = mark_reported(call)

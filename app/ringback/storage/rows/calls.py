@@ -1,7 +1,7 @@
 """Calls: rows, ends and results, the queue that the runner and the janitor work from, and tombstones of expired calls."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from ringback.domain.call import Call, CallStatus
@@ -9,16 +9,18 @@ from ringback.domain.call_outcome import UNSUCCESSFUL_OUTCOMES
 from ringback.domain.call_rows import CallChange, CallFilter, EndedCall, Tombstone
 from ringback.domain.cursor import Page
 from ringback.domain.encryption import Sealer
-from ringback.domain.ids import CallId
+from ringback.domain.ids import CallId, first_id_at
 from ringback.domain.principal import Principal
 from ringback.storage.rows.call_content import open_arguments, open_result, seal_arguments, seal_result
 from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column, json_to_column
-from ringback.storage.rows.paging import encode_id_range, fetch_scanned_page
+from ringback.storage.rows.paging import ROWS_SCANNED_MAX, encode_id_range, fetch_scanned_page
 from ringback.storage.rows.statements import Row
 from ringback.storage.rows.unit import SqlRows
 
 _CALL: Final = RECORDS.call
 _TOMBSTONE: Final = RECORDS.tombstone
+_ANY_TIME: Final = 2**63 - 1
+"""Later than every instant in a column."""
 _encode_end_columns: Final = _CALL.encoder(
     (
         "id",
@@ -266,6 +268,18 @@ class SqlTombstones(SqlCallReader, noun="tombstones"):
 
     async def mark_erased(self, *call_ids: CallId) -> None:
         await self._sql.execute_many("mark_erased", [{"call_id": call_id} for call_id in call_ids])
+
+    async def mark_expired_erased(self, principal: Principal, *, position: int, until: datetime) -> int | None:
+        end = await self._sql.fetch_one("end_of_walk", first=position, scan=ROWS_SCANNED_MAX)
+        before = None if end is None else max(end["expired_at"], position + 1)
+        await self._sql.execute(
+            "mark_expired_erased",
+            principal=principal,
+            first=position,
+            before=_ANY_TIME if before is None else before,
+            before_id=first_id_at("call", until + timedelta(milliseconds=1)),
+        )
+        return before
 
     async def remove(self, *, cutoff: datetime, limit: int) -> int:
         return await self._sql.execute("remove", older_than=instant_to_column(cutoff), limit=limit)

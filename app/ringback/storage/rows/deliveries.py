@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from ringback.domain.cursor import Page
@@ -27,6 +27,9 @@ _PAGES_OF_ALL: Final = {"page": "page_of_all", "page_of_dead": "page_of_all_dead
 """The statements for all principals, where those for one have its index."""
 DEAD_SCANNED_MAX: Final = 10_000
 """Dead deliveries of some webhooks that are visited to count those that were not sent again: some 20 ms."""
+CREATION_SPREAD: Final = timedelta(hours=1)
+"""How far the time of a delivery's id may be after its `created_at`: an id is made in the unit that sets the time, which ends
+sooner."""
 PENDING_SCANNED_MAX: Final = 2_000
 """Pending deliveries of one webhook that one unit of work visits to make some of them due: some 2 ms."""
 
@@ -223,6 +226,7 @@ class SqlEndedDeliveries(SqlDeliveryReader, noun="ended_deliveries"):
     ) -> Page[Delivery, str]:
         name = "dead" if where.state is DeliveryState.DEAD else "all"
         since = None if where.since is None else first_id_at("dlv", where.since)
+        until = where.until or self._unit.now
         return await fetch_scanned_page(
             self._sql,
             name if where.webhook_id is None else f"{name}_of_webhook",
@@ -231,10 +235,11 @@ class SqlEndedDeliveries(SqlDeliveryReader, noun="ended_deliveries"):
             principal=principal,
             webhook_id=where.webhook_id,
             state=where.state,
-            until=instant_to_column(where.until or self._unit.now),
+            until=instant_to_column(until),
             category=where.category,
             call_id=where.call_id,
             client_session_id=where.client_session_id,
             correlation_id=where.correlation_id,
             after=max(after, since or ""),
+            before=first_id_at("dlv", until + CREATION_SPREAD),
         )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ringback.domain import jsontext
+from ringback.domain import json_size, jsontext
 from ringback.ui.forms.form_fields import FieldKind, SchemaField
 from ringback.ui.forms.schema_reading import is_array, is_object
 
@@ -178,6 +178,10 @@ def _read_lines(each: SchemaField, typed: Sequence[str]) -> list[object]:
 
 
 def _read_json(_: SchemaField, typed: Sequence[str]) -> object:
+    if json_size.is_excessive(typed[0].encode()):  # as for a body of the API
+        raise _Invalid(
+            f"This has more than {json_size.VALUES_MAX} JSON values, or more than {json_size.MEMBERS_MAX} members of objects."
+        )
     try:
         value = jsontext.loads(typed[0])
         jsontext.dumps(value)  # it refuses what the service cannot store: hundreds of levels

@@ -24,7 +24,7 @@ FROM (
     SELECT id FROM (
         SELECT id, principal, event_id, webhook_id, call_id, generation, kind, seq, state, last_category, created_at
         FROM deliveries
-        WHERE webhook_id = :webhook_id AND state = 'dead' AND id > :after
+        WHERE webhook_id = :webhook_id AND state = 'dead' AND id > :after AND id < :before
         ORDER BY id LIMIT :scan
     ) AS ended
     -- include: matching
@@ -34,7 +34,7 @@ ORDER BY whole_deliveries.id;
 
 -- name: end_of_dead_of_webhook
 SELECT id FROM deliveries
-WHERE webhook_id = :webhook_id AND state = 'dead' AND id > :after
+WHERE webhook_id = :webhook_id AND state = 'dead' AND id > :after AND id < :before
 ORDER BY id LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: dead
@@ -43,7 +43,7 @@ FROM (
     SELECT id FROM (
         SELECT id, principal, event_id, webhook_id, call_id, generation, kind, seq, state, last_category, created_at
         FROM deliveries
-        WHERE principal = :principal AND state = 'dead' AND id > :after
+        WHERE principal = :principal AND state = 'dead' AND id > :after AND id < :before
         ORDER BY id LIMIT :scan
     ) AS ended
     -- include: matching
@@ -53,7 +53,7 @@ ORDER BY whole_deliveries.id;
 
 -- name: end_of_dead
 SELECT id FROM deliveries
-WHERE principal = :principal AND state = 'dead' AND id > :after
+WHERE principal = :principal AND state = 'dead' AND id > :after AND id < :before
 ORDER BY id LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: all_of_webhook
@@ -62,7 +62,7 @@ FROM (
     SELECT id FROM (
         SELECT id, principal, event_id, webhook_id, call_id, generation, kind, seq, state, last_category, created_at
         FROM deliveries
-        WHERE webhook_id = :webhook_id AND id > :after
+        WHERE webhook_id = :webhook_id AND id > :after AND id < :before
         ORDER BY id LIMIT :scan
     ) AS ended
     -- include: matching
@@ -72,7 +72,7 @@ ORDER BY whole_deliveries.id;
 
 -- name: end_of_all_of_webhook
 SELECT id FROM deliveries
-WHERE webhook_id = :webhook_id AND id > :after
+WHERE webhook_id = :webhook_id AND id > :after AND id < :before
 ORDER BY id LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: all
@@ -81,7 +81,7 @@ FROM (
     SELECT id FROM (
         SELECT id, principal, event_id, webhook_id, call_id, generation, kind, seq, state, last_category, created_at
         FROM deliveries
-        WHERE principal = :principal AND id > :after
+        WHERE principal = :principal AND id > :after AND id < :before
         ORDER BY id LIMIT :scan
     ) AS ended
     -- include: matching
@@ -91,5 +91,5 @@ ORDER BY whole_deliveries.id;
 
 -- name: end_of_all
 SELECT id FROM deliveries
-WHERE principal = :principal AND id > :after
+WHERE principal = :principal AND id > :after AND id < :before
 ORDER BY id LIMIT 1 OFFSET :scan::bigint - 1;

@@ -30,6 +30,16 @@ SELECT {tombstone in tombstones} FROM tombstones WHERE principal = :principal AN
 -- name: mark_erased
 UPDATE tombstones SET erased = true, request_hash = '' WHERE call_id = :call_id;
 
+-- Tombstones have no index by principal, so an erasure walks those of all, in the order of their expiry.
+-- name: end_of_walk
+SELECT expired_at FROM tombstones WHERE expired_at >= :first ORDER BY expired_at LIMIT 1 OFFSET :scan::bigint;
+
+-- Starts that were given up have no hash, but a word in its place.
+-- name: mark_expired_erased
+UPDATE tombstones SET erased = true, request_hash = ''
+WHERE call_id IN (SELECT call_id FROM tombstones WHERE expired_at >= :first AND expired_at < :before)
+    AND principal = :principal AND call_id < :before_id AND length(request_hash) = 64;
+
 -- name: remove
 WITH old AS MATERIALIZED (
     SELECT call_id FROM tombstones WHERE expired_at < :older_than ORDER BY expired_at LIMIT :limit FOR UPDATE SKIP LOCKED
