@@ -5,8 +5,10 @@ from datetime import timedelta
 
 import pytest
 
+from ringback.domain.call_rows import hash_task
 from ringback.domain.ids import CallId, first_id_at
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Principal
 from ringback.domain.webhook import WebhookOrigin
 from tests.support.builders import make_call, make_tombstone, make_webhook
 from tests.support.clock import START
@@ -35,6 +37,22 @@ async def test_a_tombstone_is_found_by_its_own_principal_and_its_own_names_only(
     assert await store.read(lambda tx: tx.tombstones.get(BOB, call_id=tombstone.call_id, key=None)) is None
     assert await store.read(lambda tx: tx.tombstones.get(ALICE, call_id=None, key="key-1")) is None
     assert await store.read(lambda tx: tx.tombstones.get(ALICE, call_id=None, key=None)) is None
+
+
+async def test_the_task_of_an_archived_call_is_known_as_that_of_another_principal(store: Store) -> None:
+    of_bob, of_both = hash_task("files", "task-1"), hash_task("files", "task-2")
+    for principal, task_hash in ((BOB, of_bob), (ALICE, of_both), (BOB, of_both)):
+        stone = make_tombstone(principal=principal, task_hash=task_hash)
+        await store.write(lambda tx, stone=stone: tx.tombstones.archive(stone))
+
+    async def is_foreign(task_hash: str, principal: Principal) -> bool:
+        return await store.read(lambda tx: tx.tombstones.has_task_of_another(task_hash, principal))
+
+    assert await is_foreign(of_bob, ALICE)
+    assert not await is_foreign(of_bob, BOB)
+    assert await is_foreign(of_both, ALICE)
+    assert await is_foreign(of_both, BOB)
+    assert not await is_foreign(hash_task("files", "task-3"), ALICE)
 
 
 async def test_old_tombstones_are_forgotten_in_bounded_steps_oldest_first(store: Store) -> None:

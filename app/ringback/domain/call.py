@@ -119,6 +119,11 @@ class Handle:
         if len(jsontext.dumps(self.data)) > HANDLE_BYTES_MAX:
             raise ValueError(f"A handle has at most {HANDLE_BYTES_MAX} bytes.")
 
+    @property
+    def task_id(self) -> str | None:
+        """The upstream's id of the task, if the handle is that of a task."""
+        return self.data.get("task_id")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRequest:
@@ -304,9 +309,9 @@ def has_no_upstream_state(call: Call) -> bool:
 
 def _keep_task_id(handle: Handle | None) -> Handle | None:
     """The handle of an ended call keeps its task id, so that the task cannot be adopted a second time."""
-    if handle is None or "task_id" not in handle.data:
+    if handle is None or handle.task_id is None:
         return None
-    return Handle(driver=handle.driver, data={"task_id": handle.data["task_id"]})
+    return Handle(driver=handle.driver, data={"task_id": handle.task_id})
 
 
 def _check_status(call: Call, status: CallStatus) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from ringback.domain import jsontext
 from ringback.domain.call import Call, CallStatus
 from ringback.domain.call_outcome import CallOutcome
 from ringback.domain.cursor import Page
@@ -78,6 +79,25 @@ class Tombstone:
     expired_at: datetime
     erased: bool = False
     """Whether the call was erased on request, and has not just expired."""
+    task_hash: str | None = None
+    """Of the upstream's task that the call followed (`hash_task`): no other principal adopts it."""
+
+
+def hash_task(upstream: str, task_id: str) -> str:
+    return jsontext.sha256(jsontext.dumps([upstream, task_id]))
+
+
+def make_tombstone(call: Call, *, expired_at: datetime, erased: bool = False) -> Tombstone:
+    task_id = None if call.handle is None else call.handle.task_id
+    return Tombstone(
+        call_id=call.id,
+        principal=call.principal,
+        idempotency_key=call.idempotency_key,
+        request_hash="" if erased else call.request_hash,
+        expired_at=expired_at,
+        erased=erased,
+        task_hash=None if task_id is None else hash_task(call.upstream, task_id),
+    )
 
 
 class CallRows(Protocol):
@@ -212,6 +232,10 @@ class TombstoneRows(Protocol):
 
     async def get(self, principal: Principal, *, call_id: CallId | None, key: str | None) -> Tombstone | None:
         """Find a tombstone by the call's id or by its idempotency key."""
+        ...
+
+    async def has_task_of_another(self, task_hash: str, principal: Principal) -> bool:
+        """Whether a call of another principal followed this task."""
         ...
 
     async def mark_erased(self, *call_ids: CallId) -> None:

@@ -6,8 +6,7 @@ Expiry is judged by confirmed time: a clock that is wrong for a minute must not 
 from collections.abc import Sequence
 from datetime import datetime
 
-from ringback.domain.call import Call
-from ringback.domain.call_rows import Tombstone
+from ringback.domain.call_rows import make_tombstone
 from ringback.domain.clock import seconds
 from ringback.domain.event_subscriptions import TOMBSTONE_SECONDS
 from ringback.domain.insights import HOUR, OVERVIEW_HOURS_MAX, hour_of
@@ -50,7 +49,7 @@ class RemovalTasks:
     async def _archive_expired_calls(self, tx: Transaction) -> bool:
         expired = await tx.tombstones.find_expired(now=tx.confirmed_now(), limit=self._config.batch_size)
         if expired:
-            await tx.tombstones.archive(*(_make_tombstone(call, expired_at=tx.now()) for call in expired))
+            await tx.tombstones.archive(*(make_tombstone(call, expired_at=tx.now()) for call in expired))
         return len(expired) == self._config.batch_size
 
     async def _remove_deliveries(self, tx: Transaction) -> bool:
@@ -118,13 +117,3 @@ class RemovalTasks:
 
     def _is_full_batch(self, rows: int) -> bool:
         return rows >= self._config.batch_size
-
-
-def _make_tombstone(call: Call, *, expired_at: datetime) -> Tombstone:
-    return Tombstone(
-        call_id=call.id,
-        principal=call.principal,
-        idempotency_key=call.idempotency_key,
-        request_hash=call.request_hash,
-        expired_at=expired_at,
-    )

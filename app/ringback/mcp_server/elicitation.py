@@ -193,4 +193,4 @@ def _select_modern_params(request: InputRequest) -> Mapping[str, Any]:
 
 def is_upstream_task(call: Call) -> bool:
     """Whether the upstream runs the call as a task; then its questions belong to the task."""
-    return call.handle is not None and "task_id" in call.handle.data
+    return call.handle is not None and call.handle.task_id is not None

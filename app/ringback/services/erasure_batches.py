@@ -10,12 +10,11 @@ principal    its keys, MCP sessions, tokens and proven URLs ─▶ all deliverie
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from typing import Final
 
 from ringback.domain.call import Call
-from ringback.domain.call_rows import Tombstone
+from ringback.domain.call_rows import make_tombstone
 from ringback.domain.erasure import ErasedDeliveryBatch, Erasure, ErasureKind, erase_event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.event_subscriptions import SubscriptionEnd, end_subscription
@@ -150,7 +149,7 @@ async def _delete_calls_and_webhooks(
 ) -> None:
     for webhook_id in own_webhooks:
         await tx.webhooks.delete(webhook_id)
-    tombstones = [_make_tombstone(call, erased_at=tx.now()) for call in calls if call.id in ids]
+    tombstones = [make_tombstone(call, expired_at=tx.now(), erased=True) for call in calls if call.id in ids]
     if tombstones:
         await tx.tombstones.archive(*tombstones)
     await tx.tombstones.mark_erased(*(set(ids) - {tombstone.call_id for tombstone in tombstones}))  # have expired
@@ -159,17 +158,6 @@ async def _delete_calls_and_webhooks(
 async def _lock_log(tx: Transaction, erasure: Erasure) -> None:
     """Until the unit ends, no event, catch-up or replay inserts a delivery of what the unit erases."""
     await tx.event_log.get_head(erasure.principal, lock=True)
-
-
-def _make_tombstone(call: Call, *, erased_at: datetime) -> Tombstone:
-    return Tombstone(
-        call_id=call.id,
-        principal=call.principal,
-        idempotency_key=call.idempotency_key,
-        request_hash="",
-        expired_at=erased_at,
-        erased=True,
-    )
 
 
 # -- a session --

@@ -117,6 +117,25 @@ async def test_a_foreign_task_gets_the_error_of_an_unknown_one(tmp_path: Path, *
     assert seen == []
 
 
+async def test_the_task_of_an_erased_call_is_adopted_again_by_its_own_principal_only(tmp_path: Path) -> None:
+    async with serving_task_upstream(tmp_path) as (upstream, ringback):
+        alice, bob = [await make_adopter_client(ringback, name) for name in ("alice", "bob")]
+        task = start_upstream_task(upstream)
+        adopted = await alice.adopt("stage", task.id)
+        task.complete_task("private")
+        await alice.wait(adopted.call.id, timeout_seconds=WAIT_SECONDS)
+        await alice.erase_call(adopted.call.id)
+
+        with pytest.raises(NotFound) as refused:
+            await bob.adopt("stage", task.id)
+        with pytest.raises(NotFound) as unknown:
+            await bob.adopt("stage", "no-such-task")
+        again = await alice.adopt("stage", task.id)
+
+    assert str(refused.value) == str(unknown.value)
+    assert again.call.id != adopted.call.id
+
+
 async def test_a_task_whose_status_is_none_of_mcp_is_not_adopted(tmp_path: Path) -> None:
     async with serving_task_upstream(tmp_path) as (upstream, ringback):
         alice, task = await make_adopter_client(ringback, "alice"), start_upstream_task(upstream)

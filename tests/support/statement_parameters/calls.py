@@ -130,8 +130,9 @@ CALL_PARAMETERS: Final[StatementParameters] = {
         "lock_id": [{"call_id": "call_none"}],
         "insert": [
             {"call_id": "call_bury", "idempotency_key": "key-bury", "request_hash": "hash", "expired_at": NOW}
-            | {"erased": 0},
+            | {"erased": 0, "task_hash": None},
         ],
+        "task_of_another": [{"task_hash": "task-none"}],
         "mark_erased": [{"call_id": "call_none"}],
         "end_of_walk": [{"first": 0}],
         "mark_expired_erased": [{"first": 0, "before": NOW, "before_id": "call_~"}],

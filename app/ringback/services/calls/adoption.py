@@ -2,13 +2,15 @@
 
 If all principals share Ringback's credentials for an upstream, a client who knows a task's id could read another principal's
 task. Therefore a task that a call of another principal follows, or has followed, is not adopted: the response is the same as
-for an unknown task. With credentials for each principal, each has an account of its own, which may have equal task ids.
+for an unknown task. Expired and erased calls count until their tombstones are removed. With credentials for each principal,
+each has an account of its own, which may have equal task ids.
 """
 
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ringback.domain.call import Call, Handle
+from ringback.domain.call_rows import hash_task
 from ringback.domain.errors import IdempotencyConflict, NotFound
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
@@ -100,13 +102,15 @@ class TaskAdoption:
         callback: BuiltWebhook | None,
     ) -> StartedCall:
         shares_tasks = self._tasks.get_owner(request.upstream, caller.principal) == SHARED_OWNER
+        task_hash = hash_task(request.upstream, request.task_id)
         existing = await tx.call_queue.find_by_task(
             request.upstream, request.task_id, principal=None if shares_tasks else caller.principal, lock=True
         )
         if existing is not None and existing.principal == caller.principal:
             _require_same_request(existing, request)
             return await self._new_calls.build_started_call(tx, existing, is_new=False)
-        if existing is not None or handle is None:
+        is_foreign = shares_tasks and await tx.tombstones.has_task_of_another(task_hash, caller.principal)
+        if existing is not None or handle is None or is_foreign:
             raise NotFound("This upstream has no task of yours with this id.")
         await require_held_key(tx, caller)
         now = tx.now()

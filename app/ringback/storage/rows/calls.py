@@ -266,6 +266,9 @@ class SqlTombstones(SqlCallReader, noun="tombstones"):
     async def get(self, principal: Principal, *, call_id: CallId | None, key: str | None) -> Tombstone | None:
         return await self._sql.fetch_record("get", _TOMBSTONE, principal=principal, call_id=call_id, key=key)
 
+    async def has_task_of_another(self, task_hash: str, principal: Principal) -> bool:
+        return await self._sql.fetch_one("task_of_another", task_hash=task_hash, principal=principal) is not None
+
     async def mark_erased(self, *call_ids: CallId) -> None:
         await self._sql.execute_many("mark_erased", [{"call_id": call_id} for call_id in call_ids])
 

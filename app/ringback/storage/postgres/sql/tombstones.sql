@@ -27,6 +27,13 @@ SELECT {tombstone in tombstones} FROM tombstones WHERE principal = :principal AN
 UNION ALL
 SELECT {tombstone in tombstones} FROM tombstones WHERE principal = :principal AND idempotency_key = :key;
 
+-- Two ranges of the index, so that it skips the principal's own.
+-- name: task_of_another
+SELECT 1 AS found FROM tombstones WHERE task_hash = :task_hash AND principal < :principal
+UNION ALL
+SELECT 1 FROM tombstones WHERE task_hash = :task_hash AND principal > :principal
+LIMIT 1;
+
 -- name: mark_erased
 UPDATE tombstones SET erased = true, request_hash = '' WHERE call_id = :call_id;
 

@@ -20,6 +20,13 @@ UPDATE webhooks SET expires_at = :expired_at WHERE principal = :principal AND ca
 -- name: get
 SELECT {tombstone in tombstones} FROM tombstones WHERE principal = :principal AND (call_id = :call_id OR idempotency_key = :key);
 
+-- Two ranges of the index, so that it skips the principal's own.
+-- name: task_of_another
+SELECT 1 AS found FROM tombstones WHERE task_hash = :task_hash AND principal < :principal
+UNION ALL
+SELECT 1 FROM tombstones WHERE task_hash = :task_hash AND principal > :principal
+LIMIT 1;
+
 -- name: mark_erased
 UPDATE tombstones SET erased = 1, request_hash = '' WHERE call_id = :call_id;
 
