@@ -20,6 +20,7 @@
     event_stream        EventStream: the event log over one connection, reconnected by cursor
     server_sent_events  … the frames of one response, read by httpx-sse with limits
     http_transport      requests and responses: retries, timeouts, errors
+    long_polls          how many requests wait at the same time, and how long
     options             optional members of requests
     models              the returned values: calls and events
     webhook_models      … about webhooks and deliveries

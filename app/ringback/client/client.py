@@ -16,6 +16,7 @@ from ringback.client.events import EventMethods
 from ringback.client.http_transport import ClientClock, HttpTransport, SystemClientClock
 from ringback.client.insights import InsightMethods
 from ringback.client.keys import KeyMethods
+from ringback.client.long_polls import LONG_POLLS_MAX
 from ringback.client.models import (
     Answered,
     BatchedCall,
@@ -42,6 +43,8 @@ from ringback.client.webhooks import WebhookMethods
 
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
 """For one response. A request with `wait_seconds` gets its wait in addition."""
+CONNECTION_LIMITS: Final = httpx.Limits(max_connections=2 * LONG_POLLS_MAX, max_keepalive_connections=20)
+"""httpx's default is half as many connections, which waiting requests alone would use up."""
 IDEMPOTENCY_KEY_BYTES: Final = 16
 
 
@@ -335,7 +338,8 @@ def _make_http_client(base_url: str, transport: httpx.AsyncBaseTransport | None)
     if transport is not None:
         return httpx.AsyncClient(transport=transport)
     uses_tls = not base_url.lower().startswith("http://")
-    return httpx.AsyncClient(verify=_load_certificates() if uses_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    verify = _load_certificates() if uses_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return httpx.AsyncClient(verify=verify, limits=CONNECTION_LIMITS)
 
 
 @cache

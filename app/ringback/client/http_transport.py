@@ -2,8 +2,6 @@
 
 A repeatable request is tried up to three times while the connection fails or the response is 502, 503 or 504. GET is
 repeatable; for other methods the caller decides, for example for a start with an idempotency key.
-
-A proxy that ends waiting requests earlier than the service does responds with 504. The client then asks for shorter waits.
 """
 
 import asyncio
@@ -11,8 +9,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from http import HTTPStatus
-from math import inf
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import httpx
@@ -20,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from ringback import __version__
 from ringback.client.arguments import check_header_value, check_timeout
+from ringback.client.long_polls import LongPolls
 from ringback.client.problems import PROBLEM_MEDIA_TYPE, ConnectionFailed, Unavailable, UnexpectedAnswer, build_problem
 
 M = TypeVar("M", bound=BaseModel)
@@ -35,10 +33,6 @@ RETRYABLE_STATUSES: Final = frozenset({502, 503, 504})
 UNREAD_STATUSES: Final = frozenset({401, 403, 429, 503})
 """With these, Ringback refuses a request before it reads it. So nothing is done, which is true of one attempt and not of an
 earlier one: a key may end between the two."""
-PROXY_PATIENCE_SECONDS_MIN: Final = 5.0
-"""A 504 that comes sooner says that the service does not respond, and nothing about the length of waits."""
-PROXY_PATIENCE_FRACTION: Final = 0.8
-"""Of the time after which a proxy responded with 504: the next wait ends before the proxy's time does."""
 EVENT_STREAM: Final = "text/event-stream"
 API_PREFIX: Final = "/v1/"
 _MCP_ENDPOINT: Final = re.compile(r"/mcp(/[^/]*)?$")
@@ -83,8 +77,7 @@ class HttpTransport:
         self._http = http
         self._timeout_seconds = check_timeout(timeout_seconds, "timeout_seconds")
         self._clock = clock
-        self._longest_wait_seconds = inf
-        """What the proxies in between allow, as far as is known."""
+        self._long_polls = LongPolls()
 
     async def send_request(
         self,
@@ -102,20 +95,21 @@ class HttpTransport:
         `wait_seconds` is the wait that the request asks of the service; it is added to the read timeout.
         """
 
-        def build_request() -> httpx.Request:
+        def build_request(remaining_seconds: float | None) -> httpx.Request:
             return self._http.build_request(
                 method,
                 self.base_url + path,
-                params=self._with_principal(path, self._with_allowed_wait(params)),
-                json=self._with_allowed_wait(body),
+                params=self._with_principal(path, self._long_polls.with_allowed_wait(params, remaining_seconds)),
+                json=self._long_polls.with_allowed_wait(body, remaining_seconds),
                 headers={**self._headers, **(headers or {})},
                 timeout=httpx.Timeout(self._timeout_seconds + (wait_seconds or 0.0), connect=CONNECT_TIMEOUT_SECONDS),
             )
 
         may_repeat = method == "GET" if repeatable is None else repeatable
-        response, may_have_arrived = await self._send_with_retries(
-            build_request, RETRY_DELAYS_SECONDS if may_repeat else ()
-        )
+        async with self._long_polls.hold_place(wait_seconds) as remaining_seconds:
+            response, may_have_arrived = await self._send_with_retries(
+                partial(build_request, remaining_seconds), RETRY_DELAYS_SECONDS if may_repeat else ()
+            )
         if may_have_arrived and method != "GET" and response.status_code in UNREAD_STATUSES:
             raise ConnectionFailed(
                 f"{_origin(response.url)} responded with {response.status_code}, and an earlier attempt may have arrived: its "
@@ -157,17 +151,6 @@ class HttpTransport:
     def _with_principal(self, path: str, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         return {**(params or {}), **self._principal_params} if path.startswith(API_PREFIX) else params
 
-    def _with_allowed_wait(self, members: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """The parameters or the body, with no longer wait than the proxies in between allow."""
-        if members is None or members.get("wait_seconds") is None:
-            return members
-        return {**members, "wait_seconds": min(members["wait_seconds"], self._longest_wait_seconds)}
-
-    def _observe_patience(self, response: httpx.Response, seconds: float) -> None:
-        """Ask for shorter waits from now on if a proxy ended this one after `seconds`."""
-        if response.status_code == HTTPStatus.GATEWAY_TIMEOUT and seconds >= PROXY_PATIENCE_SECONDS_MIN:
-            self._longest_wait_seconds = min(self._longest_wait_seconds, seconds * PROXY_PATIENCE_FRACTION)
-
     async def _send_with_retries(
         self, build_request: Callable[[], httpx.Request], pauses: tuple[float, ...]
     ) -> tuple[httpx.Response, bool]:
@@ -184,7 +167,7 @@ class HttpTransport:
                     raise _build_connection_failed(request.url, error) from error
                 may_have_arrived |= not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             else:
-                self._observe_patience(response, self._clock.monotonic() - sent_at)
+                self._long_polls.observe_patience(response, self._clock.monotonic() - sent_at)
                 if pause is None or response.status_code not in RETRYABLE_STATUSES:
                     return response, may_have_arrived
                 may_have_arrived |= not isinstance(_build_error(response), Unavailable)
