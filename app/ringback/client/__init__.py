@@ -15,6 +15,7 @@
     keys                … API keys
     portal_links        … portal links and the audit log
     operations          … health, metrics, public keys
+    repeatable_starts   the idempotency keys and callback secrets of started calls
     arguments           checks of the methods' arguments
     resource_client     the base class of these groups of methods
     event_stream        EventStream: the event log over one connection, reconnected by cursor

@@ -1,6 +1,5 @@
 """RingbackClient: one method for each operation of the REST API. This module has those about calls."""
 
-import secrets
 import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
@@ -32,6 +31,7 @@ from ringback.client.models import (
 from ringback.client.operations import OperationMethods
 from ringback.client.options import AdoptOptions, CallbackOptions, CallOptions, ReportOptions
 from ringback.client.portal_links import PortalLinkMethods
+from ringback.client.repeatable_starts import RepeatableStart
 from ringback.client.resource_client import (
     LONG_POLL_SPACING_SECONDS,
     WAIT_SECONDS_MAX,
@@ -45,7 +45,6 @@ REQUEST_TIMEOUT_SECONDS: Final = 30.0
 """For one response. A request with `wait_seconds` gets its wait in addition."""
 CONNECTION_LIMITS: Final = httpx.Limits(max_connections=2 * LONG_POLLS_MAX, max_keepalive_connections=20)
 """httpx's default is half as many connections, which waiting requests alone would use up."""
-IDEMPOTENCY_KEY_BYTES: Final = 16
 
 
 class RingbackClient(
@@ -134,34 +133,36 @@ class RingbackClient(
 
         The start is repeated when its response is lost; the idempotency key makes that safe, because the tool runs once. The
         default key covers the repeats of this method. Pass your own, stored before the call, if another process must be able
-        to repeat the start. With `wait_seconds` (at most 45) a call that ends in time is returned with its result.
+        to repeat the start, and then also the callback's `secret`, which a repeated start does not return.
+        With `wait_seconds` (at most 45) a call that ends in time is returned with its result.
         With `not_before`, a time with an offset, the call starts then; its `timeout_seconds` count from then.
         `accepts_input` says that you can `answer` the tool's requests for input. `rerun_policy` (never, if_safe, always) says
         whether the tool may run a second time when it is unknown whether it ran.
         """
-        key = secrets.token_hex(IDEMPOTENCY_KEY_BYTES) if idempotency_key is None else idempotency_key
+        start = RepeatableStart(idempotency_key, callback)
         body = {
             "upstream": upstream,
             "tool": tool,
             "arguments": dict(arguments or {}),
             "client_session_id": client_session_id,
             "correlation_id": correlation_id,
-            "callback": callback,
+            "callback": start.callback,
             "wait_seconds": wait_seconds,
             "not_before": not_before and not_before.isoformat(),
             "timeout_seconds": timeout_seconds,
             "accepts_input": accepts_input,
             "rerun_policy": rerun_policy,
         }
-        return await self._transport.fetch_model(
+        started = await self._transport.fetch_model(
             Started,
             "POST",
             "/v1/calls",
             body=without_none(body),
-            headers={"idempotency-key": check_header_value(key, what="The idempotency key")},
+            headers={"idempotency-key": check_header_value(start.idempotency_key, what="The idempotency key")},
             wait_seconds=wait_seconds,
             repeatable=True,
         )
+        return start.with_secret(started)
 
     async def start_calls(self, calls: Sequence[CallOptions]) -> Sequence[BatchedCall]:
         """Start up to 100 calls, all of them or none, and return them in the given order.
@@ -169,13 +170,16 @@ class RingbackClient(
         If one is refused, the error's `extra["index"]` names it. The start is repeated when its response is lost, as in
         `start_call`.
         """
-        keyed = [
-            {"idempotency_key": secrets.token_hex(IDEMPOTENCY_KEY_BYTES), **each} for each in list_items(calls, "calls")
+        items = list_items(calls, "calls")
+        starts = [RepeatableStart(each.get("idempotency_key"), each.get("callback")) for each in items]
+        bodies = [
+            without_none({**each, "idempotency_key": start.idempotency_key, "callback": start.callback})
+            for each, start in zip(items, starts, strict=True)
         ]
         started = await self._transport.fetch_model(
-            StartedBatch, "POST", "/v1/calls/batch", body={"calls": keyed}, repeatable=True
+            StartedBatch, "POST", "/v1/calls/batch", body={"calls": bodies}, repeatable=True
         )
-        return started.calls
+        return tuple(start.with_secret(call) for start, call in zip(starts, started.calls, strict=False))
 
     async def call(self, call_id: str, *, wait_seconds: float | None = None) -> Call:
         """Read a call. With `wait_seconds` (at most 45), return when its status changes or the time is over."""

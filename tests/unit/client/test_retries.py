@@ -6,10 +6,11 @@ import httpx
 import pytest
 import respx
 
-from ringback.client import ConnectionFailed, RingbackClient, Unavailable
+from ringback.client import CallbackOptions, CallOptions, ConnectionFailed, RingbackClient, Unavailable
 from ringback.schemas import examples
+from ringback.signing.secrets import SECRET_BYTES, parse_secret
 from tests.support.clock import FakeClock
-from tests.support.mocked_requests import get_last_request, list_requests, parse_query
+from tests.support.mocked_requests import get_last_request, list_requests, parse_body, parse_query
 
 STARTED: dict[str, Any] = {"call": examples.WORKING_CALL, "resume_token": "token", "webhooks": []}
 RESUMED: dict[str, Any] = {"call": examples.WORKING_CALL, "resume_token": "token", "events": []}
@@ -49,6 +50,43 @@ async def test_a_start_is_repeated_with_the_same_key_and_body(
 
     assert len({(request.headers["idempotency-key"], request.content) for request in list_requests(route)}) == 1
     assert route.call_count == 3
+
+
+async def test_a_lost_response_does_not_lose_the_secret_of_a_callback(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    route = service.post("/v1/calls")
+    route.side_effect = [CONNECTION_ERROR, httpx.Response(202, json=STARTED)]
+
+    started = await client.start_call("git", "git_log", callback={"url": "https://agent.example/callback"})
+
+    assert started.callback_secret is not None
+    assert len(parse_secret(started.callback_secret)) == SECRET_BYTES
+    assert [parse_body(request)["callback"]["secret"] for request in list_requests(route)] == [
+        started.callback_secret
+    ] * 2
+
+
+async def test_a_lost_response_to_a_batch_loses_no_secret_either(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    route = service.post("/v1/calls/batch")
+    route.side_effect = [CONNECTION_ERROR, httpx.Response(202, json={"calls": [STARTED] * 4})]
+    callback: CallbackOptions = {"url": "https://agent.example/callback"}
+    own: CallbackOptions = {**callback, "secret": "whsec_own"}
+
+    starts: list[CallOptions] = [
+        {"upstream": "git", "tool": "git_log", "callback": callback},
+        {"upstream": "git", "tool": "git_log", "callback": own},
+        {"upstream": "git", "tool": "git_log", "callback": callback, "idempotency_key": "mine"},
+        {"upstream": "git", "tool": "git_log"},
+    ]
+    started = await client.start_calls(starts)
+
+    sent = [call.get("callback") for call in parse_body(get_last_request(route))["calls"]]
+    assert started[0].callback_secret is not None
+    assert [each.callback_secret for each in started[1:]] == [None] * 3
+    assert sent == [{**callback, "secret": started[0].callback_secret}, own, callback, None]
 
 
 async def test_cancelling_and_resuming_are_repeated_too(client: RingbackClient, service: respx.MockRouter) -> None:
