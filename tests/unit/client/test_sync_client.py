@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ringback.client import NotFound, SyncRingbackClient
+from ringback.client import Event, NotFound, SyncRingbackClient
 from ringback.schemas import examples
 from tests.support.limits import WAIT_SECONDS
 
@@ -318,6 +318,26 @@ def test_a_request_of_another_thread_ends_when_the_client_is_closed() -> None:
 
         with pytest.raises(RuntimeError, match="closed during the request"):
             request.result(WAIT_SECONDS)
+
+
+def test_a_stream_that_another_thread_reads_ends_when_it_is_closed() -> None:
+    is_inside = threading.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b": hello\n\n"
+        is_inside.set()
+        await asyncio.Event().wait()
+
+    def respond(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=body())
+
+    with create_client(respond) as ringback, ThreadPoolExecutor(1) as threads:
+        stream = ringback.stream_events()
+        reading = threads.submit(list[Event], stream)
+        assert is_inside.wait(WAIT_SECONDS)
+        stream.close()
+
+        assert reading.result(WAIT_SECONDS) == []
 
 
 def test_a_script_that_does_not_close_its_client_ends() -> None:
