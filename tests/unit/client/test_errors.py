@@ -1,5 +1,7 @@
 """The errors for a service that rejects, does not respond, or is not Ringback."""
 
+import pickle
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -7,10 +9,13 @@ import pytest
 import respx
 
 from ringback.client import (
+    CallHandle,
+    ClientError,
     Conflict,
     ConnectionFailed,
     Forbidden,
     Gone,
+    InputRequest,
     InvalidRequest,
     NotFound,
     Problem,
@@ -20,6 +25,8 @@ from ringback.client import (
     Unavailable,
     UnexpectedAnswer,
 )
+from ringback.client.durable.errors import CallCancelled, InputRequired, StartUnknown
+from ringback.client.problems import build_problem
 
 PROBLEM_JSON = {"content-type": "application/problem+json"}
 
@@ -175,3 +182,29 @@ async def test_the_url_of_an_mcp_endpoint_is_named_with_the_part_to_leave_out(
         f"http://127.0.0.1:8090{endpoint} responded with 404, and not as Ringback. Leave '{endpoint}' out: the URL of the "
         "service is http://127.0.0.1:8090"
     )
+
+
+HANDLE = CallHandle(
+    id="key",
+    target="http://ringback.example",
+    kind="ringback",
+    rejoinable=True,
+    state_is_shared=True,
+    tool="git_log",
+    created_at=datetime(2026, 11, 20, tzinfo=UTC),
+)
+ERRORS: list[ClientError] = [
+    build_problem(409, {"detail": "taken", "tool": "git_log"}, retry_after_seconds=None),
+    build_problem(429, {"detail": "later"}, retry_after_seconds=7.0),
+    ConnectionFailed("no response"),
+    StartUnknown("lost", HANDLE),
+    InputRequired(HANDLE, {"r1": InputRequest(method="elicitation/create", params={"message": "Name?"})}),
+    CallCancelled(HANDLE, "cancelled", {"message": "stopped"}),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=[type(each).__name__ for each in ERRORS])
+def test_an_error_reaches_the_parent_process_of_a_pool_unchanged(error: ClientError) -> None:
+    copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled just before
+
+    assert (type(copied), str(copied), vars(copied)) == (type(error), str(error), vars(error))
