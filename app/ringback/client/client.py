@@ -4,6 +4,7 @@ import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
@@ -12,7 +13,7 @@ import httpx
 from ringback.client.arguments import check_base_url, check_header_value, list_items, list_texts, quote_path_segment
 from ringback.client.erasures import ErasureMethods
 from ringback.client.events import EventMethods
-from ringback.client.http_transport import ClientClock, HttpTransport, SystemClientClock
+from ringback.client.http_transport import UNREAD_STATUSES, ClientClock, HttpTransport, SystemClientClock
 from ringback.client.insights import InsightMethods
 from ringback.client.keys import KeyMethods
 from ringback.client.long_polls import LONG_POLLS_MAX
@@ -298,7 +299,12 @@ class RingbackClient(
         """
         body = {"responses": {key: dict(response) for key, response in responses.items()}}
         return await self._transport.fetch_model(
-            Answered, "POST", f"/v1/calls/{quote_path_segment(call_id, 'call_id')}/input", body=body, repeatable=True
+            Answered,
+            "POST",
+            f"/v1/calls/{quote_path_segment(call_id, 'call_id')}/input",
+            body=body,
+            repeatable=True,
+            uncertain_statuses={*UNREAD_STATUSES, HTTPStatus.CONFLICT},  # the answer may have ended the call
         )
 
     async def adopt(self, upstream: str, task_id: str, **options: Unpack[AdoptOptions]) -> Started:

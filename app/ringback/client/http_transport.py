@@ -7,7 +7,7 @@ repeatable; for other methods the caller decides, for example for a start with a
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -89,10 +89,12 @@ class HttpTransport:
         headers: Mapping[str, str] | None = None,
         wait_seconds: float | None = None,
         repeatable: bool | None = None,
+        uncertain_statuses: Collection[int] = UNREAD_STATUSES,
     ) -> httpx.Response:
         """Send a request and return a successful response; raises `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`.
 
-        `wait_seconds` is the wait that the request asks of the service; it is added to the read timeout.
+        `wait_seconds` is the wait that the request asks of the service; it is added to the read timeout. `uncertain_statuses`
+        do not say whether the service has executed an earlier attempt.
         """
 
         def build_request(remaining_seconds: float | None) -> httpx.Request:
@@ -110,7 +112,7 @@ class HttpTransport:
             response, may_have_arrived = await self._send_with_retries(
                 partial(build_request, remaining_seconds), RETRY_DELAYS_SECONDS if may_repeat else ()
             )
-        if may_have_arrived and method != "GET" and response.status_code in UNREAD_STATUSES:
+        if may_have_arrived and method != "GET" and response.status_code in uncertain_statuses:
             raise ConnectionFailed(
                 f"{_origin(response.url)} responded with {response.status_code}, and an earlier attempt may have arrived: its "
                 "response was lost. Look the call up, or try again."

@@ -6,7 +6,7 @@ import httpx
 import pytest
 import respx
 
-from ringback.client import CallbackOptions, CallOptions, ConnectionFailed, RingbackClient, Unavailable
+from ringback.client import CallbackOptions, CallOptions, Conflict, ConnectionFailed, RingbackClient, Unavailable
 from ringback.schemas import examples
 from ringback.signing.secrets import SECRET_BYTES, parse_secret
 from tests.support.clock import FakeClock
@@ -14,15 +14,16 @@ from tests.support.mocked_requests import get_last_request, list_requests, parse
 
 STARTED: dict[str, Any] = {"call": examples.WORKING_CALL, "resume_token": "token", "webhooks": []}
 RESUMED: dict[str, Any] = {"call": examples.WORKING_CALL, "resume_token": "token", "events": []}
+PROBLEM_JSON = {"content-type": "application/problem+json"}
 REFUSED = httpx.ConnectError("refused")
 CONNECTION_ERROR = httpx.RemoteProtocolError("broken")
 TIMEOUT_ERROR = httpx.ReadTimeout("late")
 BAD_GATEWAY = httpx.Response(502, html="<h1>Bad gateway</h1>")
-UNAVAILABLE = httpx.Response(503, json={}, headers={"content-type": "application/problem+json"})
+UNAVAILABLE = httpx.Response(503, json={}, headers=PROBLEM_JSON)
 PROXY_UNAVAILABLE = httpx.Response(503, html="<h1>Service unavailable</h1>")
-LIMITED = httpx.Response(429, json={}, headers={"content-type": "application/problem+json"})
-UNKNOWN_KEY = httpx.Response(401, json={}, headers={"content-type": "application/problem+json"})
-MISSING_SCOPE = httpx.Response(403, json={}, headers={"content-type": "application/problem+json"})
+LIMITED = httpx.Response(429, json={}, headers=PROBLEM_JSON)
+UNKNOWN_KEY = httpx.Response(401, json={}, headers=PROBLEM_JSON)
+MISSING_SCOPE = httpx.Response(403, json={}, headers=PROBLEM_JSON)
 
 
 @pytest.mark.parametrize(
@@ -216,3 +217,15 @@ async def test_a_503_after_attempts_that_did_not_arrive_says_that_nothing_was_st
 
     with pytest.raises(Unavailable):
         await client.start_call("git", "git_log")
+
+
+async def test_an_answer_that_may_have_ended_its_call_does_not_count_as_too_late(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    ended = httpx.Response(409, json={"detail": "The call has ended."}, headers=PROBLEM_JSON)
+    service.post("/v1/calls/call_1/input").side_effect = [CONNECTION_ERROR, ended, REFUSED, ended]
+
+    with pytest.raises(ConnectionFailed, match="earlier attempt may have arrived"):
+        await client.answer("call_1", {"r1": {"action": "decline"}})
+    with pytest.raises(Conflict, match="has ended"):
+        await client.answer("call_1", {"r1": {"action": "decline"}})
