@@ -94,6 +94,20 @@ async def test_a_gap_is_filled_from_the_log_without_repeating_what_arrived(tmp_p
     assert handled.notices == [Gap(subscription_id="wh_1", cursor="place-1")]
 
 
+async def test_an_event_of_the_log_that_is_no_callback_does_not_keep_later_ones_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    malformed = make_event(2).model_copy(update={"data": {"call_id": 2}})
+    handled, log = Handled(), Log(malformed, make_event(3))
+
+    async with handled.make_app(log.read, start_cursor="place-1") as app:
+        await handled.wait_for(1)
+        assert (await post_signed(app, GAP, message_id="msg_gap_1")).status_code == 204
+
+    assert handled.event_ids == ["evt_3"]
+    assert "Missed event 'evt_2' is left out: call_id must be a string" in caplog.text
+
+
 async def test_an_event_of_the_log_whose_handler_needs_the_result_is_given_up_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
