@@ -62,7 +62,7 @@ class RingbackClient(
     """A typed client of one Ringback. Use it as an async context manager, in one event loop.
 
     Every method may raise `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`. Methods that read, start, cancel or resume are
-    tried up to three times while the connection fails or the response is 502, 503 or 504.
+    tried up to three times while the connection fails, a proxy cannot reach the service, or the response is 503.
 
     `principal` is for operators, whose key has the scope `admin`: every request then means this principal's objects, or with
     `*` those of all principals. The service refuses it where an operator may not act for others.

@@ -1,7 +1,7 @@
 """Requests and responses: retries where they are safe, timeouts that fit long polling, and errors as exceptions.
 
-A repeatable request is tried up to three times while the connection fails or the response is 502, 503 or 504. GET is
-repeatable; for other methods the caller decides, for example for a start with an idempotency key.
+A repeatable request is tried up to three times while the connection fails, a proxy cannot reach the service, or the response is
+503. GET is repeatable; for other methods the caller decides, for example for a start with an idempotency key.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ CONNECT_TIMEOUT_SECONDS: Final = 5.0
 """A host that has not accepted by then is down, or a firewall drops the packets."""
 RETRYABLE_ERRORS: Final = (httpx.ConnectTimeout, httpx.NetworkError, httpx.ProtocolError)
 """The errors of a service that restarts. A read timeout is not among them: a retry would only wait again."""
-RETRYABLE_STATUSES: Final = frozenset({502, 503, 504})
-"""The service cannot work now, or a proxy cannot reach it: 502 and 504 are always a proxy's."""
+RETRYABLE_STATUSES: Final = frozenset({502, 503, 504, 520, 521, 522, 523, 524, 530})
+"""The service cannot work now, or a proxy cannot reach it: all but 503 are a proxy's, from 520 on Cloudflare's."""
 UNREAD_STATUSES: Final = frozenset({401, 403, 429, 503})
 """With these, Ringback refuses a request before it reads it. So nothing is done, which is true of one attempt and not of an
 earlier one: a key may end between the two."""

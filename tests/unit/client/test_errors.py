@@ -140,7 +140,7 @@ async def test_a_failed_connection_says_what_to_do(
         await client.upstreams()
 
 
-@pytest.mark.parametrize("status", [502, 503, 504])
+@pytest.mark.parametrize("status", [502, 503, 504, 521, 530])
 async def test_a_proxy_that_cannot_reach_the_service_is_a_failed_connection(
     client: RingbackClient, service: respx.MockRouter, status: int
 ) -> None:

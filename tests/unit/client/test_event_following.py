@@ -159,7 +159,11 @@ async def test_a_permanent_error_is_raised_on_a_later_connection_too(
 BAD_GATEWAY = httpx.Response(502, html="<h1>Bad gateway</h1>")
 
 
-@pytest.mark.parametrize("failure", [BAD_GATEWAY, httpx.Response(504)], ids=["bad gateway", "gateway timeout"])
+@pytest.mark.parametrize(
+    "failure",
+    [BAD_GATEWAY, httpx.Response(504), httpx.Response(521, html="Web server is down")],
+    ids=["bad gateway", "gateway timeout", "web server is down"],
+)
 async def test_a_proxy_whose_service_restarts_does_not_end_a_stream(
     client: RingbackClient, service: respx.MockRouter, failure: httpx.Response
 ) -> None:
