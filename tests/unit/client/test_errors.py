@@ -151,7 +151,11 @@ async def test_a_proxy_that_cannot_reach_the_service_is_a_failed_connection(
 
 
 @pytest.mark.parametrize(
-    "base_url", ["", "ringback.example", "ftp://ringback.example", "http://", "http://user:pw@host", "http://h:99999"]
+    "base_url",
+    [
+        *("", "ringback.example", "ftp://ringback.example", "http://", "http://user:pw@host", "http://h:99999"),
+        *("http://host/#", "http://host/?"),
+    ],
 )
 def test_an_invalid_base_url_is_rejected_and_not_quoted(base_url: str) -> None:
     with pytest.raises(ValueError, match=r"http://127\.0\.0\.1:8090") as caught:
