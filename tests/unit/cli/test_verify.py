@@ -129,6 +129,14 @@ def test_a_public_key_verifies_a_v1a_signature(run: Run, tmp_path: Path) -> None
     assert run("verify", file, "--secret", KEY.public_key).exit_code == 0
 
 
+def test_keys_of_other_types_beside_the_key_are_ignored(run: Run, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.json"
+    other = {"kty": "RSA", "kid": "old", "use": "sig", "n": "AQAB", "e": "AQAB"}
+    keys.write_text(json.dumps({"keys": [other, dict(KEY.jwk)]}), encoding="utf-8")
+
+    assert run("verify", store_v1a(tmp_path), "--jwks", str(keys)).exit_code == 0
+
+
 def test_public_keys_are_read_from_the_sender(run: Run, tmp_path: Path) -> None:
     url = "https://ringback.example/.well-known/mcp-webhook-jwks.json"
     file = store_v1a(tmp_path)
