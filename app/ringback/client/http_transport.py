@@ -5,6 +5,7 @@ A repeatable request is tried up to three times while the connection fails, a pr
 """
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
@@ -179,7 +180,7 @@ class HttpTransport:
 def parse_text(model: type[M], text: str) -> M:
     """Parse a JSON text of the event stream; raises `UnexpectedAnswer`."""
     try:
-        return model.model_validate_json(text)
+        return _validate_json(model, text)
     except ValidationError:
         raise UnexpectedAnswer(
             f"The stream has an invalid event. Is the service older than this client ({__version__})?"
@@ -189,10 +190,24 @@ def parse_text(model: type[M], text: str) -> M:
 def parse_response(model: type[M], response: httpx.Response) -> M:
     """Parse a response body; raises `UnexpectedAnswer`."""
     try:
-        return model.model_validate_json(response.content)
+        return _validate_json(model, response.content)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the body"
         raise _unexpected_response(response, where) from None
+
+
+def _validate_json(model: type[M], text: str | bytes) -> M:
+    """Parse JSON, also if it nests deeper than pydantic's parser reads: the service has limits of its own."""
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        if error.errors()[0]["type"] != "json_invalid":
+            raise
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            raise error from None
+        return model.model_validate(document)
 
 
 def parse_object(response: httpx.Response) -> Mapping[str, Any]:
