@@ -3,7 +3,7 @@
 import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
@@ -13,6 +13,7 @@ import httpx
 from ringback.client.arguments import check_base_url, check_header_value, list_items, list_texts, quote_path_segment
 from ringback.client.erasures import ErasureMethods
 from ringback.client.events import EventMethods
+from ringback.client.http_clients import HttpClients
 from ringback.client.http_transport import UNREAD_STATUSES, ClientClock, HttpTransport, SystemClientClock
 from ringback.client.insights import InsightMethods
 from ringback.client.keys import KeyMethods
@@ -84,7 +85,8 @@ class RingbackClient(
         base_url = check_base_url(base_url)
         clock = clock or SystemClientClock()
         self._owns_http = http is None
-        self._http = http or _make_http_client(base_url, transport)
+        create_http = partial(_make_http_client, base_url, transport) if http is None else lambda: http
+        self._http = HttpClients(create_http, are_replaced=http is None and transport is None)
         http_transport = HttpTransport(
             base_url=base_url,
             api_key=api_key,

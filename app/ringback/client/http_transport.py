@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from ringback import __version__
 from ringback.client.arguments import check_header_value, check_timeout
+from ringback.client.http_clients import HttpClients
 from ringback.client.long_polls import LongPolls
 from ringback.client.problems import PROBLEM_MEDIA_TYPE, ConnectionFailed, Unavailable, UnexpectedAnswer, build_problem
 
@@ -66,7 +67,7 @@ class HttpTransport:
         *,
         base_url: str,
         api_key: str | None,
-        http: httpx.AsyncClient,
+        http: HttpClients,
         timeout_seconds: float,
         clock: ClientClock,
         principal: str | None = None,
@@ -98,8 +99,8 @@ class HttpTransport:
         do not say whether the service has executed an earlier attempt.
         """
 
-        def build_request(remaining_seconds: float | None) -> httpx.Request:
-            return self._http.build_request(
+        def build_request(remaining_seconds: float | None, http: httpx.AsyncClient) -> httpx.Request:
+            return http.build_request(
                 method,
                 self.base_url + path,
                 params=self._with_principal(path, self._long_polls.with_allowed_wait(params, remaining_seconds)),
@@ -134,47 +135,53 @@ class HttpTransport:
 
         Raises as `send_request` does, and `ConnectionFailed` after `silence_seconds` without a byte.
         """
-        request = self._http.build_request(
-            "GET",
-            self.base_url + path,
-            params=self._with_principal(path, params),
-            headers={**self._headers, "accept": EVENT_STREAM, **headers},
-            timeout=httpx.Timeout(self._timeout_seconds, connect=CONNECT_TIMEOUT_SECONDS, read=silence_seconds),
-        )
-        try:
-            response = await self._http.send(request, stream=True)
-            async with aclosing(response):
-                if not response.is_success or not response.headers.get("content-type", "").startswith(EVENT_STREAM):
-                    await response.aread()
-                    raise _build_error(response)
-                yield response
-        except httpx.RequestError as error:
-            raise _build_connection_failed(request.url, error) from error
+        async with self._http.use() as http:
+            request = http.build_request(
+                "GET",
+                self.base_url + path,
+                params=self._with_principal(path, params),
+                headers={**self._headers, "accept": EVENT_STREAM, **headers},
+                timeout=httpx.Timeout(self._timeout_seconds, connect=CONNECT_TIMEOUT_SECONDS, read=silence_seconds),
+            )
+            try:
+                response = await http.send(request, stream=True)
+                async with aclosing(response):
+                    if not response.is_success or not response.headers.get("content-type", "").startswith(EVENT_STREAM):
+                        await response.aread()
+                        raise _build_error(response)
+                    yield response
+            except httpx.RequestError as error:
+                raise _build_connection_failed(request.url, error) from error
 
     def _with_principal(self, path: str, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         return {**(params or {}), **self._principal_params} if path.startswith(API_PREFIX) else params
 
     async def _send_with_retries(
-        self, build_request: Callable[[], httpx.Request], pauses: tuple[float, ...]
+        self, build_request: Callable[[httpx.AsyncClient], httpx.Request], pauses: tuple[float, ...]
     ) -> tuple[httpx.Response, bool]:
         """The last response, and whether the service may have executed an attempt before it."""
         remaining_pauses = iter(pauses)
         may_have_arrived = False
         while True:
             pause = next(remaining_pauses, None)
-            request, sent_at = build_request(), self._clock.monotonic()
             try:
-                response = await self._http.send(request)
+                response = await self._send_once(build_request)
             except httpx.RequestError as error:
                 if pause is None or not isinstance(error, RETRYABLE_ERRORS):
-                    raise _build_connection_failed(request.url, error) from error
+                    raise _build_connection_failed(httpx.URL(self.base_url), error) from error
                 may_have_arrived |= not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             else:
-                self._long_polls.observe_patience(response, self._clock.monotonic() - sent_at)
                 if pause is None or response.status_code not in RETRYABLE_STATUSES:
                     return response, may_have_arrived
                 may_have_arrived |= not isinstance(_build_error(response), Unavailable)
             await self._clock.sleep(pause)
+
+    async def _send_once(self, build_request: Callable[[httpx.AsyncClient], httpx.Request]) -> httpx.Response:
+        async with self._http.use() as http:
+            request, sent_at = build_request(http), self._clock.monotonic()
+            response = await http.send(request)
+        self._long_polls.observe_patience(response, self._clock.monotonic() - sent_at)
+        return response
 
 
 def parse_text(model: type[M], text: str) -> M:
