@@ -36,6 +36,8 @@ _FINGERPRINT_DIGITS: Final = 16
 _SIGNED_HEADERS: Final = frozenset({ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER})
 _MESSAGE_ID_PATTERN: Final = re.compile(r"[!-\-/-~]{1,256}")
 """Visible ASCII without the full stop, which separates the signed parts: with it, two messages could have one signature."""
+_DERIVED_ID_DIGITS: Final = 32
+"""128 bits: an id of this length does not occur twice."""
 _TIMESTAMP_PATTERN: Final = re.compile(r"[0-9]{1,12}")
 
 
@@ -55,6 +57,16 @@ class VerifiedMessage:
     """Of the secret or public key that verified the message: 16 hexadecimal digits of its SHA-256."""
 
 
+def is_message_id(text: str) -> bool:
+    return _MESSAGE_ID_PATTERN.fullmatch(text) is not None
+
+
+def derive_message_id(subscription_id: str, event_id: str) -> str:
+    """An id of the message that brings this event to this subscription."""
+    digest = hashlib.sha256(f"{subscription_id}/{event_id}".encode()).hexdigest()
+    return f"msg_event_{digest[:_DERIVED_ID_DIGITS]}"
+
+
 def sign_message(
     secrets: Sequence[str], *, message_id: str, timestamp: int, body: bytes, keys: Sequence[SigningKey] = ()
 ) -> str:
@@ -64,7 +76,7 @@ def sign_message(
     """
     if not secrets:
         raise ValueError("A message is signed with at least one secret.")
-    if not _MESSAGE_ID_PATTERN.fullmatch(message_id):
+    if not is_message_id(message_id):
         raise ValueError("A message id is 1 to 256 visible ASCII characters without a full stop.")
     content = _signed_content(message_id, str(timestamp), body)
     return " ".join(
