@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 from ringback.backoff import Backoff
 from ringback.client.http_transport import ClientClock, HttpTransport, parse_text
 from ringback.client.models import Event
-from ringback.client.problems import ClientError, ConnectionFailed, QuotaExceeded, Unavailable
+from ringback.client.problems import ClientError, ConnectionFailed, QuotaExceeded, Unavailable, UnexpectedAnswer
 from ringback.client.server_sent_events import ServerSentEvent, ServerSentEvents
 
 STREAM_IDLE_TIMEOUT_SECONDS: Final = 45.0
@@ -116,6 +116,7 @@ class EventStream:
     async def _read_events(self) -> AsyncGenerator[Event]:
         failures = 0
         while not self._is_closed:
+            is_open = False
             try:
                 async with self._transport.open_stream(
                     "/v1/events/stream",
@@ -123,15 +124,18 @@ class EventStream:
                     headers={} if self.cursor is None else {"last-event-id": self.cursor},
                     silence_seconds=STREAM_IDLE_TIMEOUT_SECONDS,
                 ) as response:
-                    self._is_connected = True
+                    is_open = self._is_connected = True
                     stream = ServerSentEvents(response)
                     async for sent in stream.iterate_events():
                         failures = 0
                         if (event := self._take_frame(sent)) is not None:
                             yield event
                 pause = stream.retry_seconds
-            except (ConnectionFailed, Unavailable, QuotaExceeded) as error:
-                if not self._is_connected:
+            except (ConnectionFailed, Unavailable, QuotaExceeded, UnexpectedAnswer) as error:
+                is_of_event = is_open and isinstance(
+                    error, UnexpectedAnswer
+                )  # else a proxy's, while the service restarts
+                if not self._is_connected or is_of_event:
                     raise
                 failures += 1
                 pause = reconnect_delay(error, failures)

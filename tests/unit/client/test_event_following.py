@@ -156,13 +156,28 @@ async def test_a_permanent_error_is_raised_on_a_later_connection_too(
         await first(client.stream_events(), 1)
 
 
+async def test_an_event_that_is_invalid_ends_a_later_connection_too(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    service.get(STREAM).side_effect = [answer(frame("a")), answer(b"data: {}\n\n")]
+
+    with pytest.raises(UnexpectedAnswer, match="invalid event"):
+        await first(client.stream_events(), 2)
+
+
 BAD_GATEWAY = httpx.Response(502, html="<h1>Bad gateway</h1>")
 
 
 @pytest.mark.parametrize(
     "failure",
-    [BAD_GATEWAY, httpx.Response(504), httpx.Response(521, html="Web server is down")],
-    ids=["bad gateway", "gateway timeout", "web server is down"],
+    [
+        BAD_GATEWAY,
+        httpx.Response(504),
+        httpx.Response(521, html="Web server is down"),
+        httpx.Response(404, text="404 page not found"),
+        httpx.Response(200, html="<h1>Back soon</h1>"),
+    ],
+    ids=["bad gateway", "gateway timeout", "web server is down", "not found", "a page"],
 )
 async def test_a_proxy_whose_service_restarts_does_not_end_a_stream(
     client: RingbackClient, service: respx.MockRouter, failure: httpx.Response
