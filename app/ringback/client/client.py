@@ -68,7 +68,8 @@ class RingbackClient(
     `principal` is for operators, whose key has the scope `admin`: every request then means this principal's objects, or with
     `*` those of all principals. The service refuses it where an operator may not act for others.
 
-    `http` is your own httpx client, which stays open. Without it the client creates one, on `transport` if that is given.
+    `http` is your own httpx client, which stays open. Up to a hundred waiting requests hold a connection each: give it more.
+    Without it the client creates one, on `transport` if that is given.
     """
 
     def __init__(
