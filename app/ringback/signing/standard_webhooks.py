@@ -33,7 +33,7 @@ SIGNATURE_HEADER_LENGTH_MAX: Final = 4096
 _SIGNATURE_VERSION: Final = "v1"
 _FINGERPRINT_DIGITS: Final = 16
 """64 bits: enough to distinguish the keys of one receiver. A secret has at least 192."""
-_SIGNED_HEADERS: Final = frozenset({ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER})
+SIGNED_HEADERS: Final = frozenset({ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER})
 _MESSAGE_ID_PATTERN: Final = re.compile(r"[!-\-/-~]{1,256}")
 """Visible ASCII without the full stop, which separates the signed parts: with it, two messages could have one signature."""
 _DERIVED_ID_DIGITS: Final = 32
@@ -153,7 +153,7 @@ def _collect_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> 
         known = name.lower()
         if known in collected:
             raise VerificationError(f"The header {known} is repeated.")
-        if known in _SIGNED_HEADERS:
+        if known in SIGNED_HEADERS:
             collected[known] = value
     return collected
 
