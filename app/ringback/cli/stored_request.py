@@ -16,8 +16,8 @@ from datetime import datetime
 from typing import Final
 
 from ringback.receiver import VerificationError, VerifiedMessage, verify
+from ringback.signing.standard_webhooks import SIGNATURE_HEADER, SIGNED_HEADERS
 
-SIGNATURE_HEADER: Final = "webhook-signature"
 PUBLIC_KEY_PREFIX: Final = "whpk_"
 _REQUEST_LINE: Final = re.compile(rb"[A-Z]+ \S+ HTTP/\d(\.\d)?")
 _HEAD_END: Final = re.compile(rb"\r?\n\r?\n")
@@ -48,15 +48,19 @@ def parse_request(text: bytes) -> StoredRequest:
 
 
 def parse_headers(lines: Sequence[str]) -> Mapping[str, str]:
-    """Headers of the form `name: value`, by their names in lower case. Raises `UnreadableRequest`."""
+    """Headers of the form `name: value`, by their names in lower case; of others than the signature's, the first of each name.
+
+    Raises `UnreadableRequest`.
+    """
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name.strip():
             raise UnreadableRequest(f"This is not a header of the form 'NAME: VALUE': {line[:80]}")
-        if name.strip().lower() in headers:
+        known = name.strip().lower()
+        if known in headers and known in SIGNED_HEADERS:
             raise UnreadableRequest(f"The header {name.strip()} occurs twice.")
-        headers[name.strip().lower()] = value.strip()
+        headers.setdefault(known, value.strip())
     return headers
 
 

@@ -15,11 +15,14 @@
     keys                … API keys
     portal_links        … portal links and the audit log
     operations          … health, metrics, public keys
+    repeatable_starts   the idempotency keys and callback secrets of started calls
     arguments           checks of the methods' arguments
     resource_client     the base class of these groups of methods
     event_stream        EventStream: the event log over one connection, reconnected by cursor
     server_sent_events  … the frames of one response, read by httpx-sse with limits
     http_transport      requests and responses: retries, timeouts, errors
+    http_clients        the httpx client, and its replacement after many cancelled requests
+    long_polls          how many requests wait at the same time, and how long
     options             optional members of requests
     models              the returned values: calls and events
     webhook_models      … about webhooks and deliveries

@@ -1,10 +1,10 @@
 """RingbackClient: one method for each operation of the REST API. This module has those about calls."""
 
-import secrets
 import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
@@ -13,9 +13,11 @@ import httpx
 from ringback.client.arguments import check_base_url, check_header_value, list_items, list_texts, quote_path_segment
 from ringback.client.erasures import ErasureMethods
 from ringback.client.events import EventMethods
-from ringback.client.http_transport import ClientClock, HttpTransport, SystemClientClock
+from ringback.client.http_clients import HttpClients
+from ringback.client.http_transport import UNREAD_STATUSES, ClientClock, HttpTransport, SystemClientClock
 from ringback.client.insights import InsightMethods
 from ringback.client.keys import KeyMethods
+from ringback.client.long_polls import LONG_POLLS_MAX
 from ringback.client.models import (
     Answered,
     BatchedCall,
@@ -31,6 +33,7 @@ from ringback.client.models import (
 from ringback.client.operations import OperationMethods
 from ringback.client.options import AdoptOptions, CallbackOptions, CallOptions, ReportOptions
 from ringback.client.portal_links import PortalLinkMethods
+from ringback.client.repeatable_starts import RepeatableStart
 from ringback.client.resource_client import (
     LONG_POLL_SPACING_SECONDS,
     WAIT_SECONDS_MAX,
@@ -42,7 +45,8 @@ from ringback.client.webhooks import WebhookMethods
 
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
 """For one response. A request with `wait_seconds` gets its wait in addition."""
-IDEMPOTENCY_KEY_BYTES: Final = 16
+CONNECTION_LIMITS: Final = httpx.Limits(max_connections=2 * LONG_POLLS_MAX, max_keepalive_connections=20)
+"""httpx's default is half as many connections, which waiting requests alone would use up."""
 
 
 class RingbackClient(
@@ -59,12 +63,13 @@ class RingbackClient(
     """A typed client of one Ringback. Use it as an async context manager, in one event loop.
 
     Every method may raise `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`. Methods that read, start, cancel or resume are
-    tried up to three times while the connection fails or the response is 502, 503 or 504.
+    tried up to three times while the connection fails, a proxy cannot reach the service, or the response is 503.
 
     `principal` is for operators, whose key has the scope `admin`: every request then means this principal's objects, or with
     `*` those of all principals. The service refuses it where an operator may not act for others.
 
-    `http` is your own httpx client, which stays open. Without it the client creates one, on `transport` if that is given.
+    `http` is your own httpx client, which stays open. Up to a hundred waiting requests hold a connection each: give it more.
+    Without it the client creates one, on `transport` if that is given.
     """
 
     def __init__(
@@ -81,7 +86,8 @@ class RingbackClient(
         base_url = check_base_url(base_url)
         clock = clock or SystemClientClock()
         self._owns_http = http is None
-        self._http = http or _make_http_client(base_url, transport)
+        create_http = partial(_make_http_client, base_url, transport) if http is None else lambda: http
+        self._http = HttpClients(create_http, are_replaced=http is None and transport is None)
         http_transport = HttpTransport(
             base_url=base_url,
             api_key=api_key,
@@ -131,34 +137,36 @@ class RingbackClient(
 
         The start is repeated when its response is lost; the idempotency key makes that safe, because the tool runs once. The
         default key covers the repeats of this method. Pass your own, stored before the call, if another process must be able
-        to repeat the start. With `wait_seconds` (at most 45) a call that ends in time is returned with its result.
+        to repeat the start, and then also the callback's `secret`, which a repeated start does not return.
+        With `wait_seconds` (at most 45) a call that ends in time is returned with its result.
         With `not_before`, a time with an offset, the call starts then; its `timeout_seconds` count from then.
         `accepts_input` says that you can `answer` the tool's requests for input. `rerun_policy` (never, if_safe, always) says
         whether the tool may run a second time when it is unknown whether it ran.
         """
-        key = secrets.token_hex(IDEMPOTENCY_KEY_BYTES) if idempotency_key is None else idempotency_key
+        start = RepeatableStart(idempotency_key, callback)
         body = {
             "upstream": upstream,
             "tool": tool,
             "arguments": dict(arguments or {}),
             "client_session_id": client_session_id,
             "correlation_id": correlation_id,
-            "callback": callback,
+            "callback": start.callback,
             "wait_seconds": wait_seconds,
             "not_before": not_before and not_before.isoformat(),
             "timeout_seconds": timeout_seconds,
             "accepts_input": accepts_input,
             "rerun_policy": rerun_policy,
         }
-        return await self._transport.fetch_model(
+        started = await self._transport.fetch_model(
             Started,
             "POST",
             "/v1/calls",
             body=without_none(body),
-            headers={"idempotency-key": check_header_value(key, what="The idempotency key")},
+            headers={"idempotency-key": check_header_value(start.idempotency_key, what="The idempotency key")},
             wait_seconds=wait_seconds,
             repeatable=True,
         )
+        return start.with_secret(started)
 
     async def start_calls(self, calls: Sequence[CallOptions]) -> Sequence[BatchedCall]:
         """Start up to 100 calls, all of them or none, and return them in the given order.
@@ -166,13 +174,16 @@ class RingbackClient(
         If one is refused, the error's `extra["index"]` names it. The start is repeated when its response is lost, as in
         `start_call`.
         """
-        keyed = [
-            {"idempotency_key": secrets.token_hex(IDEMPOTENCY_KEY_BYTES), **each} for each in list_items(calls, "calls")
+        items = list_items(calls, "calls")
+        starts = [RepeatableStart(each.get("idempotency_key"), each.get("callback")) for each in items]
+        bodies = [
+            without_none({**each, "idempotency_key": start.idempotency_key, "callback": start.callback})
+            for each, start in zip(items, starts, strict=True)
         ]
         started = await self._transport.fetch_model(
-            StartedBatch, "POST", "/v1/calls/batch", body={"calls": keyed}, repeatable=True
+            StartedBatch, "POST", "/v1/calls/batch", body={"calls": bodies}, repeatable=True
         )
-        return started.calls
+        return tuple(start.with_secret(call) for start, call in zip(starts, started.calls, strict=False))
 
     async def call(self, call_id: str, *, wait_seconds: float | None = None) -> Call:
         """Read a call. With `wait_seconds` (at most 45), return when its status changes or the time is over."""
@@ -291,7 +302,12 @@ class RingbackClient(
         """
         body = {"responses": {key: dict(response) for key, response in responses.items()}}
         return await self._transport.fetch_model(
-            Answered, "POST", f"/v1/calls/{quote_path_segment(call_id, 'call_id')}/input", body=body, repeatable=True
+            Answered,
+            "POST",
+            f"/v1/calls/{quote_path_segment(call_id, 'call_id')}/input",
+            body=body,
+            repeatable=True,
+            uncertain_statuses={*UNREAD_STATUSES, HTTPStatus.CONFLICT},  # the answer may have ended the call
         )
 
     async def adopt(self, upstream: str, task_id: str, **options: Unpack[AdoptOptions]) -> Started:
@@ -335,7 +351,8 @@ def _make_http_client(base_url: str, transport: httpx.AsyncBaseTransport | None)
     if transport is not None:
         return httpx.AsyncClient(transport=transport)
     uses_tls = not base_url.lower().startswith("http://")
-    return httpx.AsyncClient(verify=_load_certificates() if uses_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    verify = _load_certificates() if uses_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return httpx.AsyncClient(verify=verify, limits=CONNECTION_LIMITS)
 
 
 @cache

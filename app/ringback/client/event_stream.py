@@ -4,12 +4,12 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from ringback.backoff import Backoff
 from ringback.client.http_transport import ClientClock, HttpTransport, parse_text
 from ringback.client.models import Event
-from ringback.client.problems import ConnectionFailed, QuotaExceeded, Unavailable
+from ringback.client.problems import ClientError, ConnectionFailed, QuotaExceeded, Unavailable, UnexpectedAnswer
 from ringback.client.server_sent_events import ServerSentEvent, ServerSentEvents
 
 STREAM_IDLE_TIMEOUT_SECONDS: Final = 45.0
@@ -58,6 +58,10 @@ class EventStream:
         self._is_connected = False
         """Whether a connection has succeeded: the errors of later ones are repaired by another."""
         self._events = self._read_events()
+        self._turn = asyncio.Lock()
+        """Held while the next event is awaited."""
+        self._reader: asyncio.Task[Any] | None = None
+        self._is_closed = False
         self.cursor = cursor
         """The place up to which all events have been returned. Another process continues from it. Without events that match the
         filters, it still advances about every 15 seconds."""
@@ -70,17 +74,36 @@ class EventStream:
     async def __anext__(self) -> Event:
         """The next event. The errors of the first connection are raised; later ones only if a reconnect cannot repair them.
 
-        A wait may be cancelled, as by `asyncio.wait_for`: the next one reconnects, and no event is lost.
+        After an error, and after a wait that was cancelled, as by `asyncio.wait_for`, the next call connects again. No event is
+        lost.
         """
-        try:
-            return await anext(self._events)
-        except asyncio.CancelledError:
-            self._events = self._read_events()  # a generator ends with the exception that passes through it
-            raise
+        async with self._turn:
+            if self._is_closed:
+                raise StopAsyncIteration
+            self._reader = asyncio.current_task()
+            cancelled_before = _count_cancellations(self._reader)
+            try:
+                return await anext(self._events)
+            except (asyncio.CancelledError, ClientError) as error:
+                self._events = self._read_events()  # a generator ends with the exception that passes through it
+                if isinstance(error, asyncio.CancelledError) and self._is_cancelled_by_close(cancelled_before):
+                    raise StopAsyncIteration from None
+                raise
+            finally:
+                self._reader = None
 
     async def aclose(self) -> None:
-        """Close the connection. The iteration ends."""
-        await self._events.aclose()
+        """Close the connection. The iteration ends, also for a task that awaits the next event."""
+        if not self._is_closed:
+            self._is_closed = True
+            if self._reader is not None:
+                self._reader.cancel()
+        async with self._turn:
+            await self._events.aclose()
+
+    def _is_cancelled_by_close(self, cancelled_before: int) -> bool:
+        """Whether nobody but `aclose` has cancelled the task that awaits the next event. Takes that cancellation back."""
+        return self._is_closed and self._reader is not None and self._reader.uncancel() <= cancelled_before
 
     async def __aenter__(self) -> Self:
         return self
@@ -92,7 +115,8 @@ class EventStream:
 
     async def _read_events(self) -> AsyncGenerator[Event]:
         failures = 0
-        while True:
+        while not self._is_closed:
+            is_open = False
             try:
                 async with self._transport.open_stream(
                     "/v1/events/stream",
@@ -100,15 +124,18 @@ class EventStream:
                     headers={} if self.cursor is None else {"last-event-id": self.cursor},
                     silence_seconds=STREAM_IDLE_TIMEOUT_SECONDS,
                 ) as response:
-                    self._is_connected = True
+                    is_open = self._is_connected = True
                     stream = ServerSentEvents(response)
                     async for sent in stream.iterate_events():
                         failures = 0
                         if (event := self._take_frame(sent)) is not None:
                             yield event
                 pause = stream.retry_seconds
-            except (ConnectionFailed, Unavailable, QuotaExceeded) as error:
-                if not self._is_connected:
+            except (ConnectionFailed, Unavailable, QuotaExceeded, UnexpectedAnswer) as error:
+                is_of_event = is_open and isinstance(
+                    error, UnexpectedAnswer
+                )  # else a proxy's, while the service restarts
+                if not self._is_connected or is_of_event:
                     raise
                 failures += 1
                 pause = reconnect_delay(error, failures)
@@ -131,6 +158,10 @@ class EventStream:
         if len(self._recent_ids) > RECENT_EVENTS_MAX:
             self._recent_ids.popitem(last=False)
         return True
+
+
+def _count_cancellations(task: asyncio.Task[Any] | None) -> int:
+    return 0 if task is None else task.cancelling()
 
 
 def reconnect_delay(error: Exception | None, failures: int) -> float:

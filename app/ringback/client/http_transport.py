@@ -1,18 +1,16 @@
 """Requests and responses: retries where they are safe, timeouts that fit long polling, and errors as exceptions.
 
-A repeatable request is tried up to three times while the connection fails or the response is 502, 503 or 504. GET is
-repeatable; for other methods the caller decides, for example for a start with an idempotency key.
-
-A proxy that ends waiting requests earlier than the service does responds with 504. The client then asks for shorter waits.
+A repeatable request is tried up to three times while the connection fails, a proxy cannot reach the service, or the response is
+503. GET is repeatable; for other methods the caller decides, for example for a start with an idempotency key.
 """
 
 import asyncio
+import json
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
-from http import HTTPStatus
-from math import inf
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import httpx
@@ -20,6 +18,8 @@ from pydantic import BaseModel, ValidationError
 
 from ringback import __version__
 from ringback.client.arguments import check_header_value, check_timeout
+from ringback.client.http_clients import HttpClients
+from ringback.client.long_polls import LongPolls
 from ringback.client.problems import PROBLEM_MEDIA_TYPE, ConnectionFailed, Unavailable, UnexpectedAnswer, build_problem
 
 M = TypeVar("M", bound=BaseModel)
@@ -30,15 +30,11 @@ CONNECT_TIMEOUT_SECONDS: Final = 5.0
 """A host that has not accepted by then is down, or a firewall drops the packets."""
 RETRYABLE_ERRORS: Final = (httpx.ConnectTimeout, httpx.NetworkError, httpx.ProtocolError)
 """The errors of a service that restarts. A read timeout is not among them: a retry would only wait again."""
-RETRYABLE_STATUSES: Final = frozenset({502, 503, 504})
-"""The service cannot work now, or a proxy cannot reach it: 502 and 504 are always a proxy's."""
+RETRYABLE_STATUSES: Final = frozenset({502, 503, 504, 520, 521, 522, 523, 524, 530})
+"""The service cannot work now, or a proxy cannot reach it: all but 503 are a proxy's, from 520 on Cloudflare's."""
 UNREAD_STATUSES: Final = frozenset({401, 403, 429, 503})
 """With these, Ringback refuses a request before it reads it. So nothing is done, which is true of one attempt and not of an
 earlier one: a key may end between the two."""
-PROXY_PATIENCE_SECONDS_MIN: Final = 5.0
-"""A 504 that comes sooner says that the service does not respond, and nothing about the length of waits."""
-PROXY_PATIENCE_FRACTION: Final = 0.8
-"""Of the time after which a proxy responded with 504: the next wait ends before the proxy's time does."""
 EVENT_STREAM: Final = "text/event-stream"
 API_PREFIX: Final = "/v1/"
 _MCP_ENDPOINT: Final = re.compile(r"/mcp(/[^/]*)?$")
@@ -71,7 +67,7 @@ class HttpTransport:
         *,
         base_url: str,
         api_key: str | None,
-        http: httpx.AsyncClient,
+        http: HttpClients,
         timeout_seconds: float,
         clock: ClientClock,
         principal: str | None = None,
@@ -83,8 +79,7 @@ class HttpTransport:
         self._http = http
         self._timeout_seconds = check_timeout(timeout_seconds, "timeout_seconds")
         self._clock = clock
-        self._longest_wait_seconds = inf
-        """What the proxies in between allow, as far as is known."""
+        self._long_polls = LongPolls()
 
     async def send_request(
         self,
@@ -96,27 +91,30 @@ class HttpTransport:
         headers: Mapping[str, str] | None = None,
         wait_seconds: float | None = None,
         repeatable: bool | None = None,
+        uncertain_statuses: Collection[int] = UNREAD_STATUSES,
     ) -> httpx.Response:
         """Send a request and return a successful response; raises `ConnectionFailed`, `UnexpectedAnswer` or a `Problem`.
 
-        `wait_seconds` is the wait that the request asks of the service; it is added to the read timeout.
+        `wait_seconds` is the wait that the request asks of the service; it is added to the read timeout. `uncertain_statuses`
+        do not say whether the service has executed an earlier attempt.
         """
 
-        def build_request() -> httpx.Request:
-            return self._http.build_request(
+        def build_request(remaining_seconds: float | None, http: httpx.AsyncClient) -> httpx.Request:
+            return http.build_request(
                 method,
                 self.base_url + path,
-                params=self._with_principal(path, self._with_allowed_wait(params)),
-                json=self._with_allowed_wait(body),
+                params=self._with_principal(path, self._long_polls.with_allowed_wait(params, remaining_seconds)),
+                json=self._long_polls.with_allowed_wait(body, remaining_seconds),
                 headers={**self._headers, **(headers or {})},
                 timeout=httpx.Timeout(self._timeout_seconds + (wait_seconds or 0.0), connect=CONNECT_TIMEOUT_SECONDS),
             )
 
         may_repeat = method == "GET" if repeatable is None else repeatable
-        response, may_have_arrived = await self._send_with_retries(
-            build_request, RETRY_DELAYS_SECONDS if may_repeat else ()
-        )
-        if may_have_arrived and method != "GET" and response.status_code in UNREAD_STATUSES:
+        async with self._long_polls.hold_place(wait_seconds) as remaining_seconds:
+            response, may_have_arrived = await self._send_with_retries(
+                partial(build_request, remaining_seconds), RETRY_DELAYS_SECONDS if may_repeat else ()
+            )
+        if may_have_arrived and method != "GET" and response.status_code in uncertain_statuses:
             raise ConnectionFailed(
                 f"{_origin(response.url)} responded with {response.status_code}, and an earlier attempt may have arrived: its "
                 "response was lost. Look the call up, or try again."
@@ -137,64 +135,59 @@ class HttpTransport:
 
         Raises as `send_request` does, and `ConnectionFailed` after `silence_seconds` without a byte.
         """
-        request = self._http.build_request(
-            "GET",
-            self.base_url + path,
-            params=self._with_principal(path, params),
-            headers={**self._headers, "accept": EVENT_STREAM, **headers},
-            timeout=httpx.Timeout(self._timeout_seconds, connect=CONNECT_TIMEOUT_SECONDS, read=silence_seconds),
-        )
-        try:
-            response = await self._http.send(request, stream=True)
-            async with aclosing(response):
-                if not response.is_success or not response.headers.get("content-type", "").startswith(EVENT_STREAM):
-                    await response.aread()
-                    raise _build_error(response)
-                yield response
-        except httpx.RequestError as error:
-            raise _build_connection_failed(request.url, error) from error
+        async with self._http.use() as http:
+            request = http.build_request(
+                "GET",
+                self.base_url + path,
+                params=self._with_principal(path, params),
+                headers={**self._headers, "accept": EVENT_STREAM, **headers},
+                timeout=httpx.Timeout(self._timeout_seconds, connect=CONNECT_TIMEOUT_SECONDS, read=silence_seconds),
+            )
+            try:
+                response = await http.send(request, stream=True)
+                async with aclosing(response):
+                    if not response.is_success or not response.headers.get("content-type", "").startswith(EVENT_STREAM):
+                        await response.aread()
+                        raise _build_error(response)
+                    yield response
+            except httpx.RequestError as error:
+                raise _build_connection_failed(request.url, error) from error
 
     def _with_principal(self, path: str, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         return {**(params or {}), **self._principal_params} if path.startswith(API_PREFIX) else params
 
-    def _with_allowed_wait(self, members: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """The parameters or the body, with no longer wait than the proxies in between allow."""
-        if members is None or members.get("wait_seconds") is None:
-            return members
-        return {**members, "wait_seconds": min(members["wait_seconds"], self._longest_wait_seconds)}
-
-    def _observe_patience(self, response: httpx.Response, seconds: float) -> None:
-        """Ask for shorter waits from now on if a proxy ended this one after `seconds`."""
-        if response.status_code == HTTPStatus.GATEWAY_TIMEOUT and seconds >= PROXY_PATIENCE_SECONDS_MIN:
-            self._longest_wait_seconds = min(self._longest_wait_seconds, seconds * PROXY_PATIENCE_FRACTION)
-
     async def _send_with_retries(
-        self, build_request: Callable[[], httpx.Request], pauses: tuple[float, ...]
+        self, build_request: Callable[[httpx.AsyncClient], httpx.Request], pauses: tuple[float, ...]
     ) -> tuple[httpx.Response, bool]:
         """The last response, and whether the service may have executed an attempt before it."""
         remaining_pauses = iter(pauses)
         may_have_arrived = False
         while True:
             pause = next(remaining_pauses, None)
-            request, sent_at = build_request(), self._clock.monotonic()
             try:
-                response = await self._http.send(request)
+                response = await self._send_once(build_request)
             except httpx.RequestError as error:
                 if pause is None or not isinstance(error, RETRYABLE_ERRORS):
-                    raise _build_connection_failed(request.url, error) from error
+                    raise _build_connection_failed(httpx.URL(self.base_url), error) from error
                 may_have_arrived |= not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             else:
-                self._observe_patience(response, self._clock.monotonic() - sent_at)
                 if pause is None or response.status_code not in RETRYABLE_STATUSES:
                     return response, may_have_arrived
                 may_have_arrived |= not isinstance(_build_error(response), Unavailable)
             await self._clock.sleep(pause)
 
+    async def _send_once(self, build_request: Callable[[httpx.AsyncClient], httpx.Request]) -> httpx.Response:
+        async with self._http.use() as http:
+            request, sent_at = build_request(http), self._clock.monotonic()
+            response = await http.send(request)
+        self._long_polls.observe_patience(response, self._clock.monotonic() - sent_at)
+        return response
+
 
 def parse_text(model: type[M], text: str) -> M:
     """Parse a JSON text of the event stream; raises `UnexpectedAnswer`."""
     try:
-        return model.model_validate_json(text)
+        return _validate_json(model, text)
     except ValidationError:
         raise UnexpectedAnswer(
             f"The stream has an invalid event. Is the service older than this client ({__version__})?"
@@ -204,10 +197,24 @@ def parse_text(model: type[M], text: str) -> M:
 def parse_response(model: type[M], response: httpx.Response) -> M:
     """Parse a response body; raises `UnexpectedAnswer`."""
     try:
-        return model.model_validate_json(response.content)
+        return _validate_json(model, response.content)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the body"
         raise _unexpected_response(response, where) from None
+
+
+def _validate_json(model: type[M], text: str | bytes) -> M:
+    """Parse JSON, also if it nests deeper than pydantic's parser reads: the service has limits of its own."""
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        if error.errors()[0]["type"] != "json_invalid":
+            raise
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            raise error from None
+        return model.model_validate(document)
 
 
 def parse_object(response: httpx.Response) -> Mapping[str, Any]:

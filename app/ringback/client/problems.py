@@ -27,6 +27,10 @@ PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
 class ClientError(Exception):
     """The base class of the client's errors. The text says what to do."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For a pool of processes: without the constructor, whose arguments are not `args`."""
+        return BaseException.__new__, (type(self), *self.args), self.__dict__
+
 
 class InvalidArgument(ValueError):
     """An argument that cannot be sent. The text names it."""

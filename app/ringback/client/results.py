@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ringback.client.arguments import quote_path_segment
 from ringback.client.http_transport import parse_object
+from ringback.client.problems import UnexpectedAnswer
 from ringback.client.resource_client import ResourceClient
 from ringback.lazy_names import LazyModule
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from ringback.client import service_models
 else:
     service_models = LazyModule("ringback.client.service_models")
+
+UNCOMPRESSED: Final = {"accept-encoding": "identity"}
+"""A proxy that compresses a response changes its length and its bytes, and weakens its ETag (RFC 9110 §8.8.1)."""
 
 
 class ResultMethods(ResourceClient):
@@ -24,10 +28,13 @@ class ResultMethods(ResourceClient):
 
     async def result_info(self, call_id: str) -> service_models.ResultInfo:
         """The size and the hash of the stored result, without the result."""
-        headers = (await self._transport.send_request("HEAD", _result_path(call_id), repeatable=True)).headers
-        return service_models.ResultInfo(
-            bytes=headers.get("content-length", 0), sha256=headers.get("etag", "").strip('"') or None
+        response = await self._transport.send_request(
+            "HEAD", _result_path(call_id), headers=UNCOMPRESSED, repeatable=True
         )
+        length, etag = (response.headers.get(name, "") for name in ("content-length", "etag"))
+        if not length:
+            raise UnexpectedAnswer("The response does not say how long the result is: a proxy has removed it.")
+        return service_models.ResultInfo(bytes=int(length), sha256=etag.removeprefix("W/").strip('"') or None)
 
     async def result_part(self, call_id: str, start: int = 0, stop: int | None = None) -> bytes:
         """The stored bytes of the result from `start` up to, but not including, `stop`; all of them by default.
@@ -38,7 +45,7 @@ class ResultMethods(ResourceClient):
             raise ValueError("`start` is at least 0, and `stop` is greater than `start`.")
         last = "" if stop is None else stop - 1
         response = await self._transport.send_request(
-            "GET", _result_path(call_id), headers={"range": f"bytes={start}-{last}"}
+            "GET", _result_path(call_id), headers={**UNCOMPRESSED, "range": f"bytes={start}-{last}"}
         )
         return response.content if response.status_code == HTTPStatus.PARTIAL_CONTENT else response.content[start:stop]
 

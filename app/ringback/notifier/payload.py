@@ -4,7 +4,6 @@ An event body is an MCP EventOccurrence (mcp-events §3) for every webhook: ids,
 that an upstream controls, unless the webhook includes the result. It has no top-level `type`: that marks control envelopes.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -194,20 +193,17 @@ def build_terminated_delivery(
 # -- headers (Standard Webhooks, and the subscription id of mcp-events §8) --
 
 
-MESSAGE_ID_DIGITS: Final = 32
-"""128 bits: an id of this length does not occur twice."""
-
-
 def choose_message_id(delivery: Delivery, webhook: Webhook) -> str:
     """The `webhook-id` of the delivery: stable over attempts and replays.
 
-    Of an event it is the eventId, or, for a subscription that asked for ids of messages, an id of the event for this
-    subscription.
+    Of an event it is the eventId; an id of the event for this subscription if that asked for ids of messages, or if the
+    eventId, which a client or an upstream chose, has a full stop and so cannot be signed.
     """
-    if delivery.event_id is None or webhook.message_ids is MessageIds.EVENT:
+    if delivery.event_id is None:
         return delivery.message_id
-    digest = hashlib.sha256(f"{webhook.id}/{delivery.event_id}".encode()).hexdigest()
-    return f"msg_event_{digest[:MESSAGE_ID_DIGITS]}"
+    if webhook.message_ids is MessageIds.EVENT and standard_webhooks.is_message_id(delivery.event_id):
+        return delivery.event_id
+    return standard_webhooks.derive_message_id(webhook.id, delivery.event_id)
 
 
 def build_callback_headers(

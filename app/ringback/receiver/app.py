@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, assert_never
 from ringback.receiver import asgi, fastapi_routes
 from ringback.receiver.arrived_callbacks import ArrivedCallbacks, CallbackSelector
 from ringback.receiver.asgi import Receive, Response, Scope, Send
-from ringback.receiver.deduplicator import compute_scope
+from ringback.receiver.deduplicator import compute_scope, identify_message
 from ringback.receiver.direct_handling import TURN_WAIT_SECONDS, DirectHandling
 from ringback.receiver.envelopes import Callback, Gap, MalformedBody, Terminated, Verification, parse
 from ringback.receiver.handler_runs import HANDLER_TIMEOUT_SECONDS, run_handler
@@ -246,7 +246,10 @@ class ReceiverApp:
                 UNBOUND_RETRY_SECONDS, reason="The response to this subscription's request has not been read yet."
             )
         received = ReceivedMessage(
-            message_id=message.message_id, scope=compute_scope(message, envelope), envelope=envelope, body=body
+            message_id=identify_message(message, envelope),
+            scope=compute_scope(message, envelope),
+            envelope=envelope,
+            body=body,
         )
         response = await self._accept_message(received)
         if self._registry is not None and isinstance(envelope, Callback) and response.status < HTTP_ERROR:

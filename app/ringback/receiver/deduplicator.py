@@ -13,6 +13,20 @@ FETCHED: Final = "*"
 """The scope of an event that was read from the log. Such an event and a delivered copy are the same message in every scope."""
 
 
+EVENT_ID_LENGTH_MAX: Final = 256
+"""As long as a `webhook-id` can be: ids are kept in memory."""
+
+
+def identify_message(message: VerifiedMessage, envelope: Envelope) -> str:
+    """The id that copies of a message share, in its scope: of an event the eventId, else the `webhook-id`.
+
+    Usually the two are equal. Some servers give each message an id of its own, and the copy of its event in the log has none.
+    """
+    if isinstance(envelope, Callback) and len(envelope.event_id) <= EVENT_ID_LENGTH_MAX:
+        return envelope.event_id
+    return message.message_id
+
+
 def compute_scope(message: VerifiedMessage, envelope: Envelope) -> str:
     """Within which copies of a message are recognised. It depends on signed facts alone.
 
@@ -27,14 +41,14 @@ def compute_scope(message: VerifiedMessage, envelope: Envelope) -> str:
 class Deduplicator:
     """Remembers the `capacity` messages that were handled or repeated last.
 
-    A message is known by its scope and `webhook-id`: an event has the same `webhook-id` for all its subscriptions.
+    A message is known by its scope and its id: an event has the same id for all its subscriptions.
     """
 
     def __init__(self, *, capacity: int) -> None:
         self._capacity = capacity
         self._size = 0
         self._scopes: OrderedDict[str, set[str]] = OrderedDict()
-        """By `webhook-id`, the scopes in which the message was handled."""
+        """By the message's id, the scopes in which it was handled."""
         self._locks = KeyLocks()
 
     async def run_unless_handled(self, message_id: str, scope: str, work: Callable[[], Awaitable[None]]) -> None:

@@ -18,12 +18,15 @@ class EventRequestError(Exception):
     """The server has refused the request."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
-        super().__init__(f"{message} ({code})")
+        super().__init__(code, message, data)
         self.code = code
         self.message = message
         self.data = data
         self.name: str | None = read_error_name(code, message)
         """Of an error of MCP Events, such as `NotFound`; None for other errors."""
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.code})"
 
 
 def requests_of_session(session: "ClientSession") -> EventRequest:

@@ -35,6 +35,8 @@ REFRESH_FRACTION: Final = 0.5
 REFRESH_PAUSE_MIN: Final = timedelta(seconds=5)
 """The shortest pause before a refresh. By a clock that is ahead, each grant has lapsed when it arrives."""
 REFRESH_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
+REFRESH_SECONDS_MAX: Final = 60.0
+"""How long a refresh may take, with the server's challenge. A response may never come, and the SDK waits for ever."""
 IDLE_SECONDS: Final = 60.0
 """How often the refresher looks without a subscription that expires."""
 POLL_EVENTS_MAX: Final = 100
@@ -229,7 +231,8 @@ class EventSubscriber:
     async def _refresh_kept(self, kept: _Kept) -> None:
         subscription_id = kept.subscription.id
         try:
-            await self.refresh(subscription_id)
+            async with asyncio.timeout(REFRESH_SECONDS_MAX):
+                await self.refresh(subscription_id)
         except EventRequestError as error:
             if error.name in _LASTING_ERRORS:
                 log.error("%s cannot be refreshed and ends: %s", subscription_id, error)  # noqa: TRY400 - the text says it all

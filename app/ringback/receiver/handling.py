@@ -7,7 +7,8 @@ InboxHandling    a file takes the message, the sender gets 2xx, then the handler
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol
 
 from ringback.receiver.envelopes import Callback, Gap, Terminated
 
@@ -38,6 +39,10 @@ class NotReady(Exception):
             raise ValueError("retry_after_seconds must be a number of seconds, 0 or more.")
         super().__init__(reason)
         self.retry_after_seconds = min(retry_after_seconds, RETRY_AFTER_SECONDS_MAX)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For a handler that works in a pool of processes."""
+        return partial(type(self), reason=str(self)), (self.retry_after_seconds,)
 
 
 class NoRoom(NotReady):

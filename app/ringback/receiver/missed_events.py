@@ -14,7 +14,15 @@ from typing import Any, Final, Protocol, cast
 
 from ringback.backoff import Backoff
 from ringback.receiver.deduplicator import FETCHED
-from ringback.receiver.envelopes import CALL_FINISHED, CALL_INPUT_REQUIRED, Callback, Gap, Terminated, parse
+from ringback.receiver.envelopes import (
+    CALL_FINISHED,
+    CALL_INPUT_REQUIRED,
+    Callback,
+    Gap,
+    MalformedBody,
+    Terminated,
+    parse,
+)
 from ringback.receiver.handler_retries import NextTry, is_given_up, retry_until_ended
 from ringback.receiver.handling import MessageHandling, NoRoom, NotReady, OrderKey, ReceivedMessage
 from ringback.receiver.outcomes import ResultNotIncluded
@@ -146,7 +154,11 @@ class MissedEvents:
             raise problem
 
     async def _hand_over(self, event: LogEvent, failed: "FailedEvents") -> None:
-        message = _to_message(event)
+        try:
+            message = _to_message(event)
+        except MalformedBody as error:  # a delivery of it gets 400, and is given up
+            log.error("Missed event %r is left out: %s", event.event_id, error)  # noqa: TRY400 - the text says it all
+            return
         key = self._order_key(cast("Callback", message.envelope))
         error = failed.find(key)
         if error is None:
@@ -227,7 +239,10 @@ class FailedEvents:
 
 
 def _to_message(event: LogEvent) -> ReceivedMessage:
-    """The event as if it had been delivered, without the members that only a delivery has, such as a resume token."""
+    """The event as if it had been delivered, without the members that only a delivery has, such as a resume token.
+
+    Raises `MalformedBody`.
+    """
     body = json.dumps(
         {
             "eventId": event.event_id,

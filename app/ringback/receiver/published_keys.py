@@ -25,7 +25,8 @@ class PublishedKeys:
     """A source of public keys for `ReceiverApp(PublishedKeys(fetch))`.
 
     `fetch` returns the key set, for instance the content of `/.well-known/mcp-webhook-jwks.json`. While a service rotates its
-    keys it signs with both, so keys that are some minutes old verify. Without keys the sender gets 503 and retries.
+    keys it signs with both, so keys that are some minutes old verify. Without keys the sender gets 503 and retries. While one
+    request fetches, others use the keys that are there.
     """
 
     def __init__(
@@ -42,15 +43,15 @@ class PublishedKeys:
         self._fetching = asyncio.Lock()
 
     async def __call__(self, _subscription_id: str | None = None) -> Sequence[str]:
-        if self._is_older_than(self._fetched_at, MAX_AGE):
+        if not self._is_within(self._fetched_at, MAX_AGE) and not (self._are_usable() and self._fetching.locked()):
             async with self._fetching:
                 await self._refresh()
-        if self._is_older_than(self._fetched_at, STALE_MAX):
+        if not self._are_usable():
             raise NotReady(KEYS_RETRY_SECONDS, reason="The sender's public keys cannot be fetched.")
         return self._keys
 
     async def _refresh(self) -> None:
-        if not self._is_older_than(self._fetched_at, MAX_AGE) or not self._is_older_than(self._tried_at, FETCH_SPACING):
+        if self._is_within(self._fetched_at, MAX_AGE) or self._is_within(self._tried_at, FETCH_SPACING):
             return
         self._tried_at = self._clock()
         try:
@@ -60,5 +61,9 @@ class PublishedKeys:
         else:
             self._fetched_at = self._tried_at
 
-    def _is_older_than(self, instant: datetime | None, age: timedelta) -> bool:
-        return instant is None or self._clock() - instant >= age
+    def _are_usable(self) -> bool:
+        return self._fetched_at is not None and self._clock() - self._fetched_at < STALE_MAX
+
+    def _is_within(self, instant: datetime | None, age: timedelta) -> bool:
+        """Whether the instant is not longer ago. One in the future is of a clock that was ahead: it says nothing."""
+        return instant is not None and timedelta(0) <= self._clock() - instant < age

@@ -33,9 +33,11 @@ SIGNATURE_HEADER_LENGTH_MAX: Final = 4096
 _SIGNATURE_VERSION: Final = "v1"
 _FINGERPRINT_DIGITS: Final = 16
 """64 bits: enough to distinguish the keys of one receiver. A secret has at least 192."""
-_SIGNED_HEADERS: Final = frozenset({ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER})
+SIGNED_HEADERS: Final = frozenset({ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER})
 _MESSAGE_ID_PATTERN: Final = re.compile(r"[!-\-/-~]{1,256}")
 """Visible ASCII without the full stop, which separates the signed parts: with it, two messages could have one signature."""
+_DERIVED_ID_DIGITS: Final = 32
+"""128 bits: an id of this length does not occur twice."""
 _TIMESTAMP_PATTERN: Final = re.compile(r"[0-9]{1,12}")
 
 
@@ -55,6 +57,16 @@ class VerifiedMessage:
     """Of the secret or public key that verified the message: 16 hexadecimal digits of its SHA-256."""
 
 
+def is_message_id(text: str) -> bool:
+    return _MESSAGE_ID_PATTERN.fullmatch(text) is not None
+
+
+def derive_message_id(subscription_id: str, event_id: str) -> str:
+    """An id of the message that brings this event to this subscription."""
+    digest = hashlib.sha256(f"{subscription_id}/{event_id}".encode()).hexdigest()
+    return f"msg_event_{digest[:_DERIVED_ID_DIGITS]}"
+
+
 def sign_message(
     secrets: Sequence[str], *, message_id: str, timestamp: int, body: bytes, keys: Sequence[SigningKey] = ()
 ) -> str:
@@ -64,7 +76,7 @@ def sign_message(
     """
     if not secrets:
         raise ValueError("A message is signed with at least one secret.")
-    if not _MESSAGE_ID_PATTERN.fullmatch(message_id):
+    if not is_message_id(message_id):
         raise ValueError("A message id is 1 to 256 visible ASCII characters without a full stop.")
     content = _signed_content(message_id, str(timestamp), body)
     return " ".join(
@@ -101,7 +113,7 @@ def verify(
     _check_age(now.timestamp() - int(timestamp), tolerance_seconds)
     content = _signed_content(message_id, timestamp, body)
     for secret in secrets:
-        if any(_is_valid_signature(secret, signature, content) for signature in signatures):
+        if _has_valid_signature(secret, signatures, content):
             return VerifiedMessage(
                 message_id=message_id, timestamp=int(timestamp), key_fingerprint=compute_fingerprint(secret)
             )
@@ -121,10 +133,13 @@ def compute_fingerprint(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()[:_FINGERPRINT_DIGITS]
 
 
-def _is_valid_signature(secret: str, signature: str, content: bytes) -> bool:
+def _has_valid_signature(secret: str, signatures: Sequence[str], content: bytes) -> bool:
+    """Hashes the content once, however many signatures a forged message has. An Ed25519 signature needs a hash of its own."""
     if secret.startswith(ed25519.PUBLIC_KEY_PREFIX):
-        return ed25519.is_valid_signature(ed25519.parse_public_key(secret), signature, content)
-    return hmac.compare_digest(_compute_signature(secret, content), signature)
+        key = ed25519.parse_public_key(secret)
+        return any(ed25519.is_valid_signature(key, signature, content) for signature in signatures)
+    expected = _compute_signature(secret, content)
+    return any(hmac.compare_digest(expected, signature) for signature in signatures)
 
 
 def _collect_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -138,7 +153,7 @@ def _collect_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> 
         known = name.lower()
         if known in collected:
             raise VerificationError(f"The header {known} is repeated.")
-        if known in _SIGNED_HEADERS:
+        if known in SIGNED_HEADERS:
             collected[known] = value
     return collected
 

@@ -227,6 +227,33 @@ async def test_a_forwarded_callback_is_signed_as_a_delivery(
     assert reports[1].endswith("handled")
 
 
+async def test_an_event_whose_own_id_has_a_full_stop_is_delivered_and_forwarded(
+    service: Service, client: RingbackClient, tmp_path: Path
+) -> None:
+    async with (
+        serving_receiver(respond_with(NO_CONTENT)) as receiver,
+        serving_receiver(respond_with(NO_CONTENT)) as forwarded,
+        create_http_client() as http,
+    ):
+        handler = ForwardHandler(
+            forwarded.url(),
+            secret=SECRET,
+            subscription_id="listen_1",
+            http=http,
+            current_time=lambda: datetime.now(UTC),  # noqa: TID251 - verified with the machine's clock
+        )
+        await client.declare_event_type("order.paid")
+        await client.register_webhook(receiver.url(), secret=SECRET, events=["order.paid"])
+        async with listening(client, service, tmp_path / "state.db", handler, names=["order.paid"]) as reports:
+            await client.publish_event("order.paid", {"order": 7}, id="invoice.2026.7")
+            requests = [*await receiver.wait_for_requests(1), *await forwarded.wait_for_requests(1)]
+            await wait_until_true(lambda: bool(reports))
+
+    verified = [Webhook(SECRET).verify(request.body, request.headers) for request in requests]
+    assert [body["eventId"] for body in verified] == ["invoice.2026.7"] * 2
+    assert all(request.headers["webhook-id"].startswith("msg_event_") for request in requests)
+
+
 async def test_a_command_gets_the_callback_and_its_ids_and_is_run_again_after_a_failure(
     service: Service, client: RingbackClient, tmp_path: Path
 ) -> None:

@@ -132,6 +132,20 @@ async def test_data_above_the_limit_is_refused(service: ServiceUnderTest, alice:
     assert await read_events(alice) == []
 
 
+@pytest.mark.parametrize(("levels", "status"), [(190, 201), (191, 422)])
+async def test_data_that_nests_deeper_than_clients_read_is_refused(
+    alice: httpx.AsyncClient, levels: int, status: int
+) -> None:
+    data: dict[str, Any] = {}
+    for _ in range(levels - 1):
+        data = {"inner": data}
+
+    response = await alice.post("/v1/events", json=PAID | {"data": data})
+
+    assert (response.status_code, "deeper than 190 levels" in response.text) == (status, status == 422)
+    assert len(await read_events(alice)) == (status == 201)
+
+
 ORDER_SCHEMA: dict[str, Any] = {"properties": {"order": {"type": "integer"}}, "required": ["order"]}
 
 

@@ -47,24 +47,25 @@ def test_an_argument_with_half_a_character_is_named_and_nothing_is_sent(run: Run
 
 def test_a_started_call_is_printed_with_its_token_and_its_webhooks(run: Run, service: respx.MockRouter) -> None:
     webhooks = [{"id": "wh_1", "state": "active", "url": "https://agent.example/callback"}]
-    answer = started(webhooks=webhooks, callback_secret="whsec_1")
-    route = service.post("/v1/calls").respond(202, json=answer)
+    route = service.post("/v1/calls").respond(202, json=started(webhooks=webhooks))
 
     ran = run(
         *("call", "git", "git_log", "--json-args", '{"repo_path": "."}', "--session", "s1", "--correlation", "c1"),
         *("--callback", "https://agent.example/callback", "--api-key", "rbk_x"),
     )
 
+    sent = parse_body(get_last_request(route))
+    secret = sent["callback"].pop("secret")
     assert ran.exit_code == 0
     assert ran.stdout.splitlines() == [
         f"call_id: {WORKING['id']}",
         "status: working",
         "resume_token: the.token",
         "webhook: https://agent.example/callback (wh_1, active)",
-        "callback_secret: whsec_1",
+        f"callback_secret: {secret}",
     ]
     assert get_last_request(route).headers["authorization"] == "Bearer rbk_x"
-    assert parse_body(get_last_request(route)) == {
+    assert sent == {
         "upstream": "git",
         "tool": "git_log",
         "arguments": {"repo_path": "."},

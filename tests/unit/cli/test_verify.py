@@ -47,6 +47,14 @@ def test_a_stored_callback_is_valid_whatever_its_age(run: Run, tmp_path: Path, l
     assert "a receiver rejects it after 300 seconds" in ran.stderr
 
 
+def test_headers_that_proxies_repeat_do_not_matter(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "request.http"
+    stored = Path(store(tmp_path)).read_bytes()
+    file.write_bytes(stored.replace(b"webhook-id", b"via: 1.1 a\r\nvia: 1.1 b\r\nwebhook-id", 1))
+
+    assert run("verify", str(file), "--secret", SECRET).exit_code == 0
+
+
 def test_the_outcome_is_json_too(run: Run, tmp_path: Path) -> None:
     file = store(tmp_path)
 
@@ -127,6 +135,14 @@ def test_a_public_key_verifies_a_v1a_signature(run: Run, tmp_path: Path) -> None
 
     assert run("verify", file, "--jwks", str(keys)).exit_code == 0
     assert run("verify", file, "--secret", KEY.public_key).exit_code == 0
+
+
+def test_keys_of_other_types_beside_the_key_are_ignored(run: Run, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.json"
+    other = {"kty": "RSA", "kid": "old", "use": "sig", "n": "AQAB", "e": "AQAB"}
+    keys.write_text(json.dumps({"keys": [other, dict(KEY.jwk)]}), encoding="utf-8")
+
+    assert run("verify", store_v1a(tmp_path), "--jwks", str(keys)).exit_code == 0
 
 
 def test_public_keys_are_read_from_the_sender(run: Run, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The errors for a service that rejects, does not respond, or is not Ringback."""
 
+import pickle
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -7,10 +9,13 @@ import pytest
 import respx
 
 from ringback.client import (
+    CallHandle,
+    ClientError,
     Conflict,
     ConnectionFailed,
     Forbidden,
     Gone,
+    InputRequest,
     InvalidRequest,
     NotFound,
     Problem,
@@ -20,6 +25,8 @@ from ringback.client import (
     Unavailable,
     UnexpectedAnswer,
 )
+from ringback.client.durable.errors import CallCancelled, InputRequired, StartUnknown
+from ringback.client.problems import build_problem
 
 PROBLEM_JSON = {"content-type": "application/problem+json"}
 
@@ -133,7 +140,7 @@ async def test_a_failed_connection_says_what_to_do(
         await client.upstreams()
 
 
-@pytest.mark.parametrize("status", [502, 503, 504])
+@pytest.mark.parametrize("status", [502, 503, 504, 521, 530])
 async def test_a_proxy_that_cannot_reach_the_service_is_a_failed_connection(
     client: RingbackClient, service: respx.MockRouter, status: int
 ) -> None:
@@ -144,7 +151,11 @@ async def test_a_proxy_that_cannot_reach_the_service_is_a_failed_connection(
 
 
 @pytest.mark.parametrize(
-    "base_url", ["", "ringback.example", "ftp://ringback.example", "http://", "http://user:pw@host", "http://h:99999"]
+    "base_url",
+    [
+        *("", "ringback.example", "ftp://ringback.example", "http://", "http://user:pw@host", "http://h:99999"),
+        *("http://host/#", "http://host/?"),
+    ],
 )
 def test_an_invalid_base_url_is_rejected_and_not_quoted(base_url: str) -> None:
     with pytest.raises(ValueError, match=r"http://127\.0\.0\.1:8090") as caught:
@@ -175,3 +186,29 @@ async def test_the_url_of_an_mcp_endpoint_is_named_with_the_part_to_leave_out(
         f"http://127.0.0.1:8090{endpoint} responded with 404, and not as Ringback. Leave '{endpoint}' out: the URL of the "
         "service is http://127.0.0.1:8090"
     )
+
+
+HANDLE = CallHandle(
+    id="key",
+    target="http://ringback.example",
+    kind="ringback",
+    rejoinable=True,
+    state_is_shared=True,
+    tool="git_log",
+    created_at=datetime(2026, 11, 20, tzinfo=UTC),
+)
+ERRORS: list[ClientError] = [
+    build_problem(409, {"detail": "taken", "tool": "git_log"}, retry_after_seconds=None),
+    build_problem(429, {"detail": "later"}, retry_after_seconds=7.0),
+    ConnectionFailed("no response"),
+    StartUnknown("lost", HANDLE),
+    InputRequired(HANDLE, {"r1": InputRequest(method="elicitation/create", params={"message": "Name?"})}),
+    CallCancelled(HANDLE, "cancelled", {"message": "stopped"}),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=[type(each).__name__ for each in ERRORS])
+def test_an_error_reaches_the_parent_process_of_a_pool_unchanged(error: ClientError) -> None:
+    copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled just before
+
+    assert (type(copied), str(copied), vars(copied)) == (type(error), str(error), vars(error))

@@ -14,6 +14,7 @@ from ringback.client import (
     InvalidRequest,
     QuotaExceeded,
     RingbackClient,
+    Unauthenticated,
     UnexpectedAnswer,
 )
 from ringback.schemas import examples
@@ -155,10 +156,29 @@ async def test_a_permanent_error_is_raised_on_a_later_connection_too(
         await first(client.stream_events(), 1)
 
 
+async def test_an_event_that_is_invalid_ends_a_later_connection_too(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    service.get(STREAM).side_effect = [answer(frame("a")), answer(b"data: {}\n\n")]
+
+    with pytest.raises(UnexpectedAnswer, match="invalid event"):
+        await first(client.stream_events(), 2)
+
+
 BAD_GATEWAY = httpx.Response(502, html="<h1>Bad gateway</h1>")
 
 
-@pytest.mark.parametrize("failure", [BAD_GATEWAY, httpx.Response(504)], ids=["bad gateway", "gateway timeout"])
+@pytest.mark.parametrize(
+    "failure",
+    [
+        BAD_GATEWAY,
+        httpx.Response(504),
+        httpx.Response(521, html="Web server is down"),
+        httpx.Response(404, text="404 page not found"),
+        httpx.Response(200, html="<h1>Back soon</h1>"),
+    ],
+    ids=["bad gateway", "gateway timeout", "web server is down", "not found", "a page"],
+)
 async def test_a_proxy_whose_service_restarts_does_not_end_a_stream(
     client: RingbackClient, service: respx.MockRouter, failure: httpx.Response
 ) -> None:
@@ -262,6 +282,74 @@ async def test_a_stream_continues_after_a_cancelled_wait_for_its_next_event(
         assert (await anext(stream)).cursor == "b"
 
     assert list_cursors(route) == [None, "a", "a"]
+
+
+async def test_a_stream_whose_connection_failed_can_be_read_again(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    revoked = httpx.Response(401, json={"detail": "revoked"}, headers=PROBLEM_JSON)
+    route = service.get(STREAM)
+    route.side_effect = [httpx.ConnectError("refused"), answer(frame("a")), revoked, answer(frame("b"))]
+
+    async with client.stream_events(cursor="start") as stream:
+        with pytest.raises(ConnectionFailed):
+            await anext(stream)
+        assert (await anext(stream)).cursor == "a"
+        with pytest.raises(Unauthenticated):
+            await anext(stream)
+        assert (await anext(stream)).cursor == "b"
+
+    assert list_cursors(route) == ["start", "start", "a", "a"]
+
+
+async def test_a_stream_that_is_closed_while_a_task_reads_it_ends_there(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    is_waiting = asyncio.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield frame("a")
+        is_waiting.set()
+        await asyncio.Event().wait()
+
+    service.get(STREAM).respond(200, headers={"content-type": "text/event-stream"}, content=body())
+    stream = client.stream_events()
+
+    async def read_all() -> tuple[list[str | None], int]:
+        cursors = [event.cursor async for event in stream]
+        task = asyncio.current_task()
+        assert task is not None
+        return cursors, task.cancelling()
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        reading = asyncio.create_task(read_all())
+        await is_waiting.wait()
+        await stream.aclose()
+
+        assert await reading == (["a"], 0)
+
+
+async def test_a_reader_that_is_cancelled_beside_the_end_of_its_stream_is_cancelled(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    is_waiting = asyncio.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b": hello\n\n"
+        is_waiting.set()
+        await asyncio.Event().wait()
+
+    service.get(STREAM).respond(200, headers={"content-type": "text/event-stream"}, content=body())
+    stream = client.stream_events()
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        reading = asyncio.ensure_future(anext(stream))
+        await is_waiting.wait()
+        reading.cancel()
+        await stream.aclose()
+
+        with pytest.raises(asyncio.CancelledError):
+            await reading
 
 
 async def test_a_stream_that_was_closed_during_a_wait_stays_closed(

@@ -1,5 +1,6 @@
 """The requests that read events and deliveries, and their parsed responses."""
 
+import json
 from datetime import datetime
 from typing import Any
 
@@ -34,6 +35,25 @@ async def test_a_poll_sends_the_given_filters(client: RingbackClient, service: r
     }
     assert (polled.cursor, polled.truncated, polled.has_more) == ("b", False, False)
     assert polled.events[0].timestamp == datetime.fromisoformat(examples.EVENT["timestamp"])
+
+
+async def test_an_event_that_nests_deeply_does_not_hide_the_others(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    deep: list[Any] = []
+    for _ in range(250):
+        deep = [deep]
+    events = [{**examples.EVENT, "data": {"deep": deep}}, examples.EVENT]
+    service.get("/v1/events").respond(json={"events": events, "cursor": "b"})
+    frames = "".join(f"id: {place}\ndata: {json.dumps(event)}\n\n" for place, event in enumerate(events))
+    service.get("/v1/events/stream").respond(text=frames, headers={"content-type": "text/event-stream"})
+
+    polled = [event.data async for event in client.events()]
+    async with client.stream_events() as stream:
+        streamed = [(await anext(stream)).data]
+
+    assert polled == [{"deep": deep}, examples.EVENT["data"]]
+    assert streamed == [{"deep": deep}]
 
 
 async def test_events_are_read_to_the_end_of_the_log(client: RingbackClient, service: respx.MockRouter) -> None:

@@ -6,22 +6,24 @@ import httpx
 import pytest
 import respx
 
-from ringback.client import ConnectionFailed, RingbackClient, Unavailable
+from ringback.client import CallbackOptions, CallOptions, Conflict, ConnectionFailed, RingbackClient, Unavailable
 from ringback.schemas import examples
+from ringback.signing.secrets import SECRET_BYTES, parse_secret
 from tests.support.clock import FakeClock
-from tests.support.mocked_requests import get_last_request, list_requests, parse_query
+from tests.support.mocked_requests import get_last_request, list_requests, parse_body, parse_query
 
 STARTED: dict[str, Any] = {"call": examples.WORKING_CALL, "resume_token": "token", "webhooks": []}
 RESUMED: dict[str, Any] = {"call": examples.WORKING_CALL, "resume_token": "token", "events": []}
+PROBLEM_JSON = {"content-type": "application/problem+json"}
 REFUSED = httpx.ConnectError("refused")
 CONNECTION_ERROR = httpx.RemoteProtocolError("broken")
 TIMEOUT_ERROR = httpx.ReadTimeout("late")
 BAD_GATEWAY = httpx.Response(502, html="<h1>Bad gateway</h1>")
-UNAVAILABLE = httpx.Response(503, json={}, headers={"content-type": "application/problem+json"})
+UNAVAILABLE = httpx.Response(503, json={}, headers=PROBLEM_JSON)
 PROXY_UNAVAILABLE = httpx.Response(503, html="<h1>Service unavailable</h1>")
-LIMITED = httpx.Response(429, json={}, headers={"content-type": "application/problem+json"})
-UNKNOWN_KEY = httpx.Response(401, json={}, headers={"content-type": "application/problem+json"})
-MISSING_SCOPE = httpx.Response(403, json={}, headers={"content-type": "application/problem+json"})
+LIMITED = httpx.Response(429, json={}, headers=PROBLEM_JSON)
+UNKNOWN_KEY = httpx.Response(401, json={}, headers=PROBLEM_JSON)
+MISSING_SCOPE = httpx.Response(403, json={}, headers=PROBLEM_JSON)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,43 @@ async def test_a_start_is_repeated_with_the_same_key_and_body(
 
     assert len({(request.headers["idempotency-key"], request.content) for request in list_requests(route)}) == 1
     assert route.call_count == 3
+
+
+async def test_a_lost_response_does_not_lose_the_secret_of_a_callback(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    route = service.post("/v1/calls")
+    route.side_effect = [CONNECTION_ERROR, httpx.Response(202, json=STARTED)]
+
+    started = await client.start_call("git", "git_log", callback={"url": "https://agent.example/callback"})
+
+    assert started.callback_secret is not None
+    assert len(parse_secret(started.callback_secret)) == SECRET_BYTES
+    assert [parse_body(request)["callback"]["secret"] for request in list_requests(route)] == [
+        started.callback_secret
+    ] * 2
+
+
+async def test_a_lost_response_to_a_batch_loses_no_secret_either(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    route = service.post("/v1/calls/batch")
+    route.side_effect = [CONNECTION_ERROR, httpx.Response(202, json={"calls": [STARTED] * 4})]
+    callback: CallbackOptions = {"url": "https://agent.example/callback"}
+    own: CallbackOptions = {**callback, "secret": "whsec_own"}
+
+    starts: list[CallOptions] = [
+        {"upstream": "git", "tool": "git_log", "callback": callback},
+        {"upstream": "git", "tool": "git_log", "callback": own},
+        {"upstream": "git", "tool": "git_log", "callback": callback, "idempotency_key": "mine"},
+        {"upstream": "git", "tool": "git_log"},
+    ]
+    started = await client.start_calls(starts)
+
+    sent = [call.get("callback") for call in parse_body(get_last_request(route))["calls"]]
+    assert started[0].callback_secret is not None
+    assert [each.callback_secret for each in started[1:]] == [None] * 3
+    assert sent == [{**callback, "secret": started[0].callback_secret}, own, callback, None]
 
 
 async def test_cancelling_and_resuming_are_repeated_too(client: RingbackClient, service: respx.MockRouter) -> None:
@@ -178,3 +217,15 @@ async def test_a_503_after_attempts_that_did_not_arrive_says_that_nothing_was_st
 
     with pytest.raises(Unavailable):
         await client.start_call("git", "git_log")
+
+
+async def test_an_answer_that_may_have_ended_its_call_does_not_count_as_too_late(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    ended = httpx.Response(409, json={"detail": "The call has ended."}, headers=PROBLEM_JSON)
+    service.post("/v1/calls/call_1/input").side_effect = [CONNECTION_ERROR, ended, REFUSED, ended]
+
+    with pytest.raises(ConnectionFailed, match="earlier attempt may have arrived"):
+        await client.answer("call_1", {"r1": {"action": "decline"}})
+    with pytest.raises(Conflict, match="has ended"):
+        await client.answer("call_1", {"r1": {"action": "decline"}})

@@ -6,7 +6,7 @@ import httpx
 import pytest
 import respx
 
-from ringback.client import Conflict, RingbackClient
+from ringback.client import Conflict, RingbackClient, UnexpectedAnswer
 from ringback.schemas import examples
 from ringback.signing.ed25519 import generate_signing_key, parse_signing_key
 from tests.support.mocked_requests import get_last_request, parse_query
@@ -43,6 +43,30 @@ async def test_the_size_and_hash_of_a_result_are_read_without_it(
     info = await client.result_info("call_1")
 
     assert (info.bytes, info.sha256) == (42, "9f0c")
+
+
+async def test_a_proxy_that_compresses_does_not_change_the_size_and_hash_of_a_result(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    def respond(request: httpx.Request) -> httpx.Response:
+        if "gzip" in request.headers["accept-encoding"]:  # as nginx does
+            return httpx.Response(200, headers={"content-encoding": "gzip", "etag": 'W/"9f0c"'})
+        return httpx.Response(200, headers={"content-length": "42", "etag": 'W/"9f0c"'})
+
+    service.head("/v1/calls/call_1/result").mock(side_effect=respond)
+
+    info = await client.result_info("call_1")
+
+    assert (info.bytes, info.sha256) == (42, "9f0c")
+
+
+async def test_a_result_whose_size_a_proxy_hides_is_not_taken_as_empty(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    service.head("/v1/calls/call_1/result").respond(headers={"etag": '"9f0c"'})
+
+    with pytest.raises(UnexpectedAnswer, match="how long the result is"):
+        await client.result_info("call_1")
 
 
 async def test_a_missing_result_is_a_conflict_without_its_reason(

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ringback.client import NotFound, SyncRingbackClient
+from ringback.client import Event, NotFound, SyncRingbackClient
 from ringback.schemas import examples
 from tests.support.limits import WAIT_SECONDS
 
@@ -254,6 +254,58 @@ def test_an_interrupt_while_events_are_awaited_releases_the_stream_first() -> No
     assert (ended.returncode, ended.stderr, ended.stdout) == (0, "", "released\ninterrupted\n")
 
 
+INTERRUPTED_EVENT = """
+import json, os, signal, threading, httpx
+from ringback.client import SyncRingbackClient
+
+is_interrupted = threading.Event()
+
+def interrupt(number, frame):
+    is_interrupted.set()
+    raise KeyboardInterrupt
+
+def build_frame(number):
+    event = {"eventId": f"evt_{number}", "name": "call.finished", "timestamp": "2026-11-20T17:00:00Z",
+             "cursor": f"c{number}", "data": {}}
+    return f"id: c{number}\\nevent: call.finished\\ndata: {json.dumps(event)}\\n\\n".encode()
+
+class TwoEvents(httpx.AsyncByteStream):
+    async def __aiter__(self):
+        yield build_frame(1)
+        os.kill(os.getpid(), signal.SIGINT)
+        is_interrupted.wait(60)
+        yield build_frame(2)
+
+def respond(request):
+    return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=TwoEvents())
+
+signal.signal(signal.SIGINT, interrupt)
+with (
+    SyncRingbackClient("http://ringback.example", transport=httpx.MockTransport(respond)) as ringback,
+    ringback.stream_events(cursor="start") as stream,
+):
+    print(next(stream).cursor)
+    try:
+        next(stream)
+    except KeyboardInterrupt:
+        print("interrupted after", stream.cursor)
+    print(next(stream).cursor, stream.cursor)
+"""
+
+
+def test_an_interrupt_that_comes_together_with_an_event_does_not_lose_it() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", INTERRUPTED_EVENT],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.splitlines() == ["c1", "interrupted after c1", "c2 c2"]
+
+
 BROKEN_OFF_STREAM = """
 import asyncio, json, sys, httpx
 from ringback.client import SyncRingbackClient
@@ -318,6 +370,26 @@ def test_a_request_of_another_thread_ends_when_the_client_is_closed() -> None:
 
         with pytest.raises(RuntimeError, match="closed during the request"):
             request.result(WAIT_SECONDS)
+
+
+def test_a_stream_that_another_thread_reads_ends_when_it_is_closed() -> None:
+    is_inside = threading.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b": hello\n\n"
+        is_inside.set()
+        await asyncio.Event().wait()
+
+    def respond(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=body())
+
+    with create_client(respond) as ringback, ThreadPoolExecutor(1) as threads:
+        stream = ringback.stream_events()
+        reading = threads.submit(list[Event], stream)
+        assert is_inside.wait(WAIT_SECONDS)
+        stream.close()
+
+        assert reading.result(WAIT_SECONDS) == []
 
 
 def test_a_script_that_does_not_close_its_client_ends() -> None:

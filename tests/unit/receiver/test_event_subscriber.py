@@ -128,6 +128,28 @@ async def test_a_refresh_that_fails_is_repeated_until_it_succeeds(
     assert len(subscriber.subscriptions()) == 1
 
 
+async def test_a_refresh_whose_response_never_comes_holds_up_no_other_and_is_repeated(
+    server: EventServer, subscriber: EventSubscriber, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringback.receiver.event_subscriber.REFRESH_SECONDS_MAX", 0.01)
+
+    async def never_respond(_: Mapping[str, Any]) -> None:
+        server.before_response = None
+        await asyncio.Event().wait()
+
+    async with subscriber:
+        for name in ("call.finished", "call.input_required"):
+            await subscriber.subscribe(name)
+        server.before_response = never_respond
+        clock.advance(TTL / 2 + 1)
+        await server.wait_for("events/subscribe", 4)
+        await _let_run()
+        clock.advance(61)
+        sent = await server.wait_for("events/subscribe", 5)
+
+    assert [params["name"] for params in sent[2:]] == ["call.finished", "call.input_required", "call.finished"]
+
+
 @pytest.mark.parametrize("message", ["Forbidden: revoked", "Your access was revoked."])
 async def test_a_subscription_that_may_not_be_refreshed_is_given_up(
     server: EventServer, subscriber: EventSubscriber, clock: ManualClock, message: str

@@ -94,6 +94,35 @@ async def test_a_gap_is_filled_from_the_log_without_repeating_what_arrived(tmp_p
     assert handled.notices == [Gap(subscription_id="wh_1", cursor="place-1")]
 
 
+@pytest.mark.parametrize("durable", [False, True])
+async def test_an_event_that_arrived_under_an_id_of_its_message_is_not_repeated_from_the_log(
+    tmp_path: Path, *, durable: bool
+) -> None:
+    handled, log = Handled(), Log(make_event(2), make_event(3))
+    options = {"inbox": SQLiteInbox(tmp_path / "inbox.db")} if durable else {}
+
+    async with handled.make_app(log.read, **options) as app:
+        await post_signed(app, make_event_body("evt_2"), message_id="msg_event_1")
+        await post_signed(app, GAP, message_id="msg_gap_1")
+        await handled.wait_for(2)
+
+    assert sorted(handled.event_ids) == ["evt_2", "evt_3"]
+
+
+async def test_an_event_of_the_log_that_is_no_callback_does_not_keep_later_ones_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    malformed = make_event(2).model_copy(update={"data": {"call_id": 2}})
+    handled, log = Handled(), Log(malformed, make_event(3))
+
+    async with handled.make_app(log.read, start_cursor="place-1") as app:
+        await handled.wait_for(1)
+        assert (await post_signed(app, GAP, message_id="msg_gap_1")).status_code == 204
+
+    assert handled.event_ids == ["evt_3"]
+    assert "Missed event 'evt_2' is left out: call_id must be a string" in caplog.text
+
+
 async def test_an_event_of_the_log_whose_handler_needs_the_result_is_given_up_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

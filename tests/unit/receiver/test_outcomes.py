@@ -14,7 +14,9 @@ from ringback.receiver import (
     CallNotFinished,
     CallRejected,
     CallTimedOut,
+    EventRequestError,
     MalformedBody,
+    NotReady,
     NoValue,
     OutcomeCancelled,
     OutcomeError,
@@ -126,6 +128,15 @@ def test_a_failure_may_travel_to_another_process() -> None:
     copy = pickle.loads(pickle.dumps(raised.value))  # noqa: S301 - our own bytes
 
     assert (str(copy), copy.result, copy.code) == (str(raised.value), raised.value.result, "tool_error")
+
+
+@pytest.mark.parametrize(
+    "error", [NotReady(3, reason="no checkpoint"), EventRequestError(-32601, "no polling", {"a": 1})]
+)
+def test_errors_that_handlers_and_connections_raise_can_be_copied_to_another_process(error: Exception) -> None:
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+
+    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
 
 
 json_values = st.recursive(

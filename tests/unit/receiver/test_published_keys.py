@@ -10,6 +10,7 @@ import pytest
 from ringback.receiver import NotReady, PublishedKeys, ReceiverApp
 from ringback.signing.ed25519 import generate_signing_key, parse_signing_key
 from ringback.signing.standard_webhooks import sign_message
+from tests.support.limits import WAIT_SECONDS
 from tests.support.signed_posts import NOW, SECRET, make_event_body, post_signed
 
 OLD = parse_signing_key(generate_signing_key(b"o" * 32))
@@ -22,6 +23,9 @@ class Service:
     def __init__(self, *keys: Any) -> None:
         self.document: bytes | None = None
         self.fetches = 0
+        self.is_waiting = asyncio.Event()
+        self.is_answering = asyncio.Event()
+        self.is_answering.set()
         self.now = NOW
         self.publish(*keys)
         self.keys = PublishedKeys(self.fetch, clock=lambda: self.now)
@@ -32,6 +36,8 @@ class Service:
     async def fetch(self) -> bytes:
         self.fetches += 1
         await asyncio.sleep(0)
+        self.is_waiting.set()
+        await self.is_answering.wait()
         if self.document is None:
             raise ConnectionError("no answer")
         return self.document
@@ -62,6 +68,33 @@ async def test_old_keys_are_used_for_a_day_while_the_service_does_not_answer(cap
     service.now += timedelta(hours=1)
     with pytest.raises(NotReady):
         await service.keys()
+
+
+async def test_a_fetch_that_hangs_holds_up_no_callback_that_old_keys_verify() -> None:
+    service = Service(OLD)
+    await service.keys()
+    service.now += timedelta(minutes=6)
+    service.is_answering.clear()
+    service.is_waiting.clear()
+    fetching = asyncio.create_task(service.keys())
+    await service.is_waiting.wait()
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        assert await service.keys() == [OLD.public_key]
+        service.publish(NEW)
+        service.is_answering.set()
+        assert await fetching == [NEW.public_key]
+
+
+async def test_a_clock_that_was_ahead_does_not_keep_old_keys_for_ever() -> None:
+    service = Service(OLD)
+    service.now += timedelta(days=365)
+    await service.keys()
+    service.now -= timedelta(days=365)
+    service.publish(NEW)
+
+    assert [await service.keys() for _ in range(2)] == [[NEW.public_key]] * 2
+    assert service.fetches == 2
 
 
 async def test_requests_without_keys_cause_one_fetch_in_ten_seconds() -> None:

@@ -17,8 +17,8 @@ async def test_waiting_for_a_correlation_id_ends_with_its_callback() -> None:
 
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(app.wait_for(correlation_id="c2", timeout_seconds=WAIT_SECONDS))
-        await post_signed(app, make_event_body(correlation_id="c1"), message_id="evt_1")
-        await post_signed(app, make_event_body(correlation_id="c2", call_id="call_2"), message_id="evt_2")
+        await post_signed(app, make_event_body("evt_1", correlation_id="c1"))
+        await post_signed(app, make_event_body("evt_2", correlation_id="c2", call_id="call_2"))
 
     assert waiting.result().call_id == "call_2"
 

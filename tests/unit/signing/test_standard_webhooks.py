@@ -1,7 +1,9 @@
 """Standard Webhooks v1 against the official vector, and what is wrong with a message in words."""
 
+import hmac
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -140,3 +142,22 @@ def test_an_id_that_could_be_mistaken_is_not_signed(message_id: str) -> None:
 def test_a_wrong_secret_of_our_own_is_not_blamed_on_the_sender() -> None:
     with pytest.raises(InvalidSecret):
         verify(HEADERS, BODY, ["whsec_short"], now=NOW)
+
+
+def test_a_forged_message_is_hashed_once_for_each_secret_however_many_signatures_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hashed: list[bytes] = []
+    digest = hmac.digest
+
+    def count_digest(key: bytes, content: bytes, algorithm: Any) -> bytes:
+        hashed.append(content)
+        return digest(key, content, algorithm)
+
+    forged = {**HEADERS, "webhook-signature": " ".join(["v1," + "A" * 43 + "="] * 80)}
+    monkeypatch.setattr(hmac, "digest", count_digest)
+
+    with pytest.raises(VerificationError, match="No signature matches"):
+        verify(forged, BODY, [SECRET, OTHER_SECRET], now=NOW)
+
+    assert len(hashed) == 2

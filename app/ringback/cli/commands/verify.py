@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final, NoReturn
 
 import httpx
 import typer
-from pydantic import ValidationError
 
 from ringback.cli.output import (
     EXIT_NO_RESULT,
@@ -21,8 +20,7 @@ from ringback.cli.output import (
     print_output,
 )
 from ringback.cli.stored_request import StoredRequest, UnreadableRequest, parse_headers, parse_request, verify_signature
-from ringback.client.service_models import PublicKeySet
-from ringback.receiver import VerificationError, VerifiedMessage
+from ringback.receiver import VerificationError, VerifiedMessage, public_keys_from_jwks
 from ringback.signing.secrets import InvalidSecret
 from ringback.signing.standard_webhooks import TOLERANCE_SECONDS, check_secret
 
@@ -120,12 +118,11 @@ def _parse_secrets(secrets: Sequence[str]) -> list[str]:
 def _read_public_keys(source: str) -> list[str]:
     text = _fetch(source) if source.startswith(("http://", "https://")) else _read_file(source)
     try:
-        keys = [key.text for key in PublicKeySet.model_validate_json(text).keys]
-    except (ValidationError, ValueError):
-        exit_with_error(f"{source} is not a set of Ed25519 keys (a JSON Web Key Set).")
-    if not keys:
-        exit_with_error(f"{source} has no keys: its sender signs with secrets only. Give --secret.")
-    return keys
+        return public_keys_from_jwks(text)
+    except (ValueError, RecursionError):
+        exit_with_error(
+            f"{source} is not a set of Ed25519 keys (a JSON Web Key Set). If its sender signs with secrets only, give --secret."
+        )
 
 
 def _fetch(url: str) -> bytes:

@@ -9,7 +9,7 @@ import httpx
 
 from ringback import __version__
 from ringback.cli.durable_listener.handlers import Failed, Handled, HandlerOutcome, ReceivedCallback, Refused
-from ringback.signing.standard_webhooks import build_signed_headers
+from ringback.signing.standard_webhooks import build_signed_headers, derive_message_id, is_message_id
 
 CONNECT_SECONDS: Final = 3.0
 """The service's own limit for a connection to a receiver."""
@@ -48,9 +48,12 @@ class ForwardHandler:
             return Failed(f"{self._url} did not respond ({type(error).__name__})")
 
     def _build_headers(self, received: ReceivedCallback) -> dict[str, str]:
+        is_signable = is_message_id(received.event_id)
         signed = build_signed_headers(
             [self._secret],
-            message_id=received.event_id,
+            message_id=received.event_id
+            if is_signable
+            else derive_message_id(self._subscription_id, received.event_id),
             timestamp=int(self._current_time().timestamp()),
             body=received.body,
         )

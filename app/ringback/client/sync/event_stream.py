@@ -1,5 +1,6 @@
 """EventStream without `await`."""
 
+import threading
 from types import TracebackType
 from typing import Self
 
@@ -17,12 +18,16 @@ class SyncEventStream:
     def __init__(self, loop_thread: LoopThread, stream: EventStream) -> None:
         self._loop_thread = loop_thread
         self._stream = stream
+        self._turn = threading.Lock()
+        self._unreturned: Event | None = None
+        """An event that was read. It stays here until it is returned: an interrupt (Ctrl-C) may come between the two."""
+        self._cursor_before = stream.cursor
         loop_thread.add_stream(stream)
 
     @property
     def cursor(self) -> str | None:
         """The place up to which all events have been returned. Another process continues from it."""
-        return self._stream.cursor
+        return self._stream.cursor if self._unreturned is None else self._cursor_before
 
     @property
     def is_truncated(self) -> bool:
@@ -33,7 +38,9 @@ class SyncEventStream:
         return self
 
     def __next__(self) -> Event:
-        event = self._loop_thread.run(self._read_next())
+        with self._turn:
+            event = self._loop_thread.run(self._read_next())
+            self._unreturned = None
         if event is None:
             raise StopIteration
         return event
@@ -51,4 +58,7 @@ class SyncEventStream:
         self.close()
 
     async def _read_next(self) -> Event | None:
-        return await anext(self._stream, None)
+        if self._unreturned is None:
+            self._cursor_before = self._stream.cursor
+            self._unreturned = await anext(self._stream, None)
+        return self._unreturned
