@@ -33,6 +33,7 @@ from ringback.services.access.api_keys import require_held_key
 from ringback.services.audit import record_own_change
 from ringback.services.events.event_demands import renew_demand, require_room_to_follow
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.limits.schema_checks import SchemaCheckLimiter
 from ringback.services.long_polling import poll_until
 from ringback.suggestions import suggest_name
 
@@ -123,12 +124,14 @@ class EventTypes:
         lifecycle: Lifecycle,
         catalog: UpstreamEventTypes,
         payload_schemas: PayloadSchemas,
+        check_limiter: SchemaCheckLimiter,
     ) -> None:
         self._store = store
         self._clock = clock
         self._lifecycle = lifecycle
         self._catalog = catalog
         self._payload_schemas = payload_schemas
+        self._check_limiter = check_limiter
 
     # -- types --
 
@@ -153,7 +156,7 @@ class EventTypes:
         """Declare the type, or replace its description and its schema."""
         require_publisher(caller)
         require_publishable(declaration.name)
-        self._check_payload_schema(declaration.payload_schema)
+        self._check_payload_schema(caller, declaration.payload_schema)
 
         async def save(tx: Transaction) -> DeclaredType:
             await require_held_key(tx, caller)
@@ -164,10 +167,14 @@ class EventTypes:
 
         return await self._store.write_for(caller.principal, save)
 
-    def _check_payload_schema(self, schema: Any) -> None:
+    def _check_payload_schema(self, caller: Caller, schema: Any) -> None:
         if len(jsontext.dumps(schema)) > SCHEMA_BYTES_MAX:
             raise InvalidRequest(f"payload_schema: it has more than {SCHEMA_BYTES_MAX} bytes.")
-        if schema is not None and (error := self._payload_schemas.find_schema_error(schema)) is not None:
+        if schema is None:
+            return
+        with self._check_limiter.measure_check(caller.principal):
+            error = self._payload_schemas.find_schema_error(schema)
+        if error is not None:
             raise InvalidRequest(f"payload_schema: it is no JSON Schema that can be checked: {error}.")
 
     async def remove_event_type(self, caller: Caller, name: str) -> None:
