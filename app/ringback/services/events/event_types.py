@@ -260,17 +260,13 @@ async def save_event_type(
 ) -> PublishedEventType:
     """Raises `QuotaExceeded` for a new type above `PUBLISHED_TYPES_MAX`."""
     known = await tx.event_types.get(principal, declaration.name)
-    if known is not None and not replaces:
-        return known
     if known is None:
         await tx.event_log.get_head(principal, lock=True)  # two new types at once are counted one after the other
-        if len(await tx.event_types.list_of_principal(principal)) >= PUBLISHED_TYPES_MAX:
-            raise QuotaExceeded(
-                f"You have declared {PUBLISHED_TYPES_MAX} event types. Remove one: DELETE /v1/event-types/NAME",
-                retry_after_seconds=60,
-                quota="event_types",
-                limit=PUBLISHED_TYPES_MAX,
-            )
+        known = await tx.event_types.get(principal, declaration.name)  # another unit may have declared it meanwhile
+        if known is None:
+            await _require_free_type(tx, principal)
+    if known is not None and not replaces:
+        return known
     saved = PublishedEventType(
         principal=principal,
         name=declaration.name,
@@ -283,6 +279,17 @@ async def save_event_type(
         saved = replace(saved, created_at=known.created_at)
     await tx.event_types.save(saved)
     return saved
+
+
+async def _require_free_type(tx: Transaction, principal: Principal) -> None:
+    """The caller has locked the log."""
+    if len(await tx.event_types.list_of_principal(principal)) >= PUBLISHED_TYPES_MAX:
+        raise QuotaExceeded(
+            f"You have declared {PUBLISHED_TYPES_MAX} event types. Remove one: DELETE /v1/event-types/NAME",
+            retry_after_seconds=60,
+            quota="event_types",
+            limit=PUBLISHED_TYPES_MAX,
+        )
 
 
 def _warn_of_change(known: PublishedEventType | None, declared: PublishedEventType) -> str | None:
