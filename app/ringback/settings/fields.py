@@ -41,7 +41,7 @@ class Settings(BaseSettings):
         description="What this node does, comma-separated: api (REST and MCP), runner (runs calls), dispatcher (sends "
         "callbacks), janitor (recovers and removes). Each role must run on at least one node. SQLite has one node.",
     )
-    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
     port: int = Field(default=8090, ge=0, le=65535, description="Port to listen on; 0 chooses a free one.")
     public_url: PublicUrl = Field(
         default=None,
@@ -315,6 +315,12 @@ class Settings(BaseSettings):
     )
     disconnect: None = Field(default=None, deprecated="Renamed to on_disconnect.", exclude=True, repr=False)
     """The old name of `on_disconnect`, which a start refuses."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _strip(cls, value: Any) -> Any:
+        """A variable that is made from a file often ends in a line break, which would end up in each URL and header."""
+        return value.strip() if isinstance(value, str) else value
 
     @field_validator("disconnect", mode="before")
     @classmethod

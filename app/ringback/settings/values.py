@@ -3,6 +3,7 @@
 import ipaddress
 import pkgutil
 import re
+import socket
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -18,9 +19,17 @@ from ringback.telemetry import LogLevel
 
 
 def is_wildcard_address(host: str) -> bool:
+    """Also for `0`, which the system reads as `0.0.0.0`."""
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
+        return _is_short_wildcard(host)
+
+
+def _is_short_wildcard(host: str) -> bool:
+    try:
+        return not any(socket.inet_aton(host))
+    except OSError:
         return False
 
 
@@ -59,11 +68,20 @@ def _empty_to_none(value: Any) -> Any:
 
 
 def _check_public_url(value: str | None) -> str | None:
-    """Paths are appended to the URL, so it has no query and no fragment."""
-    url = urlsplit(value or "https://unset")
-    if url.scheme not in {"http", "https"} or not url.hostname or url.query or url.fragment:
+    """Paths are appended to the URL, so it has no query and no fragment. Each callback contains it, so it has no password."""
+    if not _is_public_url(value or "https://unset"):
         raise ValueError("write it as https://HOST, optionally with a port and a path.")
     return value
+
+
+def _is_public_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        _ = url.port
+    except ValueError:
+        return False
+    is_plain = text.isprintable() and not {" ", "?", "#"} & set(text) and "@" not in url.netloc
+    return is_plain and url.scheme in {"http", "https"} and bool(url.hostname)
 
 
 def _check_redirect_urls(value: tuple[str, ...]) -> tuple[str, ...]:
