@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from ringback.domain.clock import SystemClock, seconds
 from ringback.domain.roles import ALL_ROLES, Role
 from ringback.domain.upstreams import DisconnectAction
 from ringback.domain.validation import is_loopback
 from ringback.settings import SettingsError, load_settings
+from ringback.settings.values import KEPT_SECONDS_MAX
 
 SECRET = "k1:c2VjcmV0IHRoYXQgbm9ib2R5IG11c3Qgc2VlIQ=="
 
@@ -124,6 +126,10 @@ def test_the_settings_show_no_password_of_the_database() -> None:
         ("DRAIN_SECONDS", "-1", "greater than or equal to 0"),
         ("DRAIN_SECONDS", "nan", "finite"),
         ("RESULT_RETENTION_SECONDS", "inf", "finite"),
+        ("RESULT_RETENTION_SECONDS", "1e12", "less than or equal to 10000000000"),
+        ("AUDIT_RETENTION_SECONDS", "99999999999", "less than or equal to 10000000000"),
+        ("SUBSCRIPTION_TTL_SECONDS_MAX", "1e15", "less than or equal to 10000000000"),
+        ("QUOTA_WEBHOOKS", "99999999999999999999", "less than or equal to 9007199254740992"),
         ("REQUEST_BYTES_MAX", "12", "greater than or equal to 1024"),
         ("LOG_LEVEL", "loud", "'debug', 'info', 'warning' or 'error'"),
         ("PUBLIC_URL", "ringback.example", "https://"),
@@ -158,6 +164,13 @@ def test_a_wrong_setting_is_named_in_one_line_with_the_reason(
 def test_a_service_on_all_addresses_needs_a_public_url(host: str) -> None:
     with pytest.raises(SettingsError, match="RINGBACK_PUBLIC_URL is required"):
         load_settings(host=host)
+
+
+def test_the_longest_retention_leads_to_no_time_outside_the_calendar() -> None:
+    kept = seconds(load_settings(audit_retention_seconds=KEPT_SECONDS_MAX).audit_retention_seconds)
+    now = SystemClock().now()
+
+    assert now - kept < now < now + kept
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:

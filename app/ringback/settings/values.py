@@ -4,10 +4,10 @@ import ipaddress
 import pkgutil
 import re
 import socket
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 import ringback
@@ -16,6 +16,11 @@ from ringback.domain.principal import Scope
 from ringback.domain.roles import ALL_ROLES, Role
 from ringback.domain.validation import is_loopback
 from ringback.telemetry import LogLevel
+
+KEPT_SECONDS_MAX: Final = 1e10
+"""317 years. A much longer time would lead beyond the calendar, and the cutoff before its first day."""
+QUOTA_MAX: Final = 2**53
+"""As in the file of upstreams: an integer that both stores can compare with a count."""
 
 
 def is_wildcard_address(host: str) -> bool:
@@ -121,6 +126,8 @@ Scopes = Annotated[tuple[Scope, ...], NoDecode, BeforeValidator(_split_commas)]
 Networks = Annotated[tuple[Network, ...], NoDecode, BeforeValidator(_parse_networks)]
 Roles = Annotated[tuple[Role, ...], NoDecode, BeforeValidator(_parse_roles)]
 LogLevels = Annotated[tuple[tuple[str, LogLevel], ...], NoDecode, BeforeValidator(_parse_log_levels)]
+RetentionSeconds = Annotated[float, Field(gt=0, le=KEPT_SECONDS_MAX)]
+Quota = Annotated[int, Field(ge=1, le=QUOTA_MAX)]
 PublicUrl = Annotated[str | None, EmptyIsUnset, AfterValidator(_check_public_url)]
 IssuerUrl = Annotated[str | None, EmptyIsUnset, AfterValidator(_check_issuer)]
 Origins = Annotated[Texts, AfterValidator(_check_origins)]
