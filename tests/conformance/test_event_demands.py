@@ -23,6 +23,9 @@ from tests.support.interleaving import CALLER, OTHER_CALLER, Node, Nodes, make_c
 
 CAROL: Final = make_caller(Principal("carol"))
 FOLLOWING: Final = EventFollowing(event_name="git/pushed", topic="", cursor=None, updated_at=START)
+PUSHED: Final = EventType(
+    name="git/pushed", own_name="pushed", upstream="git", description="", input_schema={}, payload_schema={}
+)
 URL: Final = "http://127.0.0.1:1/callback"
 
 
@@ -35,14 +38,7 @@ async def nodes(tmp_path: Path, clock: FakeClock) -> AsyncGenerator[Nodes]:
 
 async def demand(node: Node, number: int, caller: Caller = CALLER, upstream: str = "git") -> None:
     """Demand the events for these arguments, which the upstream is asked for already: nothing waits for it."""
-    event_type = EventType(
-        name=f"{upstream}/pushed",
-        own_name="pushed",
-        upstream=upstream,
-        description="",
-        input_schema={},
-        payload_schema={},
-    )
+    event_type = replace(PUSHED, name=f"{upstream}/pushed", upstream=upstream)
     arguments = f'{{"number":{number}}}'
     following = replace(FOLLOWING, event_name=event_type.name, topic=arguments_topic(arguments) or "")
     await node.store.write(lambda tx: tx.event_followings.save(following))
@@ -114,6 +110,24 @@ async def test_a_webhook_that_is_enabled_again_after_a_long_time_receives_an_ups
     clock.advance(DEMAND_SECONDS)
     assert await change_state(WebhookState.DISABLED) == 0
     assert await change_state(WebhookState.ACTIVE) == 1
+
+
+@pytest.mark.parametrize("has_webhook", [True, False])
+async def test_a_poll_after_a_long_time_has_missed_events_unless_a_webhook_demanded_them_meanwhile(
+    nodes: Nodes, clock: FakeClock, *, has_webhook: bool
+) -> None:
+    node = nodes.first
+    await node.store.write(lambda tx: tx.event_followings.save(FOLLOWING))
+    first = await node.services.event_types.demand_events(CALLER, PUSHED, "{}")
+    if has_webhook:
+        registered = await node.services.registrations.register_webhook(CALLER, WebhookRegistration(url=URL))
+        await node.store.write(lambda tx: subscribe_to_pushes(tx, registered.webhook.id))
+    clock.advance(2 * DEMAND_SECONDS)
+
+    later = await node.services.event_types.demand_events(CALLER, PUSHED, "{}")
+    again = await node.services.event_types.demand_events(CALLER, PUSHED, "{}")
+
+    assert (first.is_new, later.is_new, again.is_new) == (True, not has_webhook, False)
 
 
 async def subscribe_to_pushes(tx: Transaction, webhook_id: WebhookId) -> None:

@@ -237,8 +237,8 @@ class EventTypes:
             self._store, caller, demand, topic=DEMANDS_TOPIC, require_room=require_room_to_follow
         )
         await self._wait_until_followed(demand)
-        is_new = known is None or known.polled_until < self._clock.now()
-        return DemandedEvents(topic, is_new=is_new, gap_seq=0 if known is None else known.gap_seq)
+        gap_seq = 0 if known.stored is None else known.stored.gap_seq
+        return DemandedEvents(topic, is_new=not known.is_current, gap_seq=gap_seq)
 
     async def _wait_until_followed(self, demand: EventDemand) -> None:
         async def read(tx: Transaction) -> EventFollowing | None:
