@@ -1,0 +1,66 @@
+"""Published events reach very many webhooks in bounded steps: some at once, the others in the order of the log soon after."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+from ringback.domain.event import ExternalEvent
+from ringback.domain.ports import Transaction
+from ringback.domain.webhook import Webhook
+from ringback.notifier import deferred_receivers
+from tests.support.builders import make_webhook
+from tests.support.catch_ups import finish_catching_up, list_sent_seqs
+from tests.support.engine import Engine
+from tests.support.examples import ALICE
+
+NAME: Final = "order.paid"
+WEBHOOKS: Final = 12
+
+
+async def publish(engine: Engine, count: int, *, text: str = "") -> None:
+    external = [ExternalEvent(name=NAME, id=None, data={"text": text}) for _ in range(count)]
+
+    async def work(tx: Transaction) -> None:
+        await engine.recorder.record_external_events(tx, ALICE, external)
+
+    await engine.store.write(work)
+
+
+async def register(engine: Engine) -> Sequence[Webhook]:
+    webhooks = [make_webhook(events=frozenset({NAME})) for _ in range(WEBHOOKS)]
+    await engine.insert_webhooks(*webhooks)
+    return webhooks
+
+
+async def list_received(engine: Engine, webhooks: Sequence[Webhook]) -> list[list[int | None]]:
+    return [[each.seq for each in await list_sent_seqs(engine, webhook)] for webhook in webhooks]
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"),
+    [("EXTERNAL_AT_ONCE_MAX", 7), ("EXTERNAL_BYTES_AT_ONCE_MAX", 7_000)],
+    ids=["deliveries", "bytes"],
+)
+async def test_the_unit_of_a_batch_has_a_bounded_number_of_deliveries_and_no_webhook_misses_one(
+    still: Engine, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    monkeypatch.setattr(deferred_receivers, limit, value)
+    webhooks = await register(still)
+
+    await publish(still, 3, text="x" * 900)
+    at_once = await list_received(still, webhooks)
+    await publish(still, 1)
+    await finish_catching_up(still)
+
+    assert (at_once.count([1, 2, 3]), at_once.count([])) == (2, WEBHOOKS - 2)
+    assert await list_received(still, webhooks) == [[1, 2, 3, 4]] * WEBHOOKS
+
+
+async def test_a_usual_batch_reaches_all_its_webhooks_at_once(still: Engine) -> None:
+    webhooks = await register(still)
+
+    await publish(still, 3)
+
+    assert await list_received(still, webhooks) == [[1, 2, 3]] * WEBHOOKS
+    assert await finish_catching_up(still) == 0
