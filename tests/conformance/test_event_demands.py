@@ -1,9 +1,9 @@
 """The demand for events of an upstream: how many different ones there may be, and when a webhook demands them again."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -14,7 +14,9 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import Caller, Principal
 from ringback.domain.webhook import WebhookState
 from ringback.domain.webhook_rows import WebhookPart
+from ringback.services.events import event_types
 from ringback.services.events.event_demands import PRINCIPAL_SHARE_MAX, UPSTREAM_DEMANDS_MAX
+from ringback.services.events.event_types import FOLLOW_WAIT_SECONDS
 from ringback.services.webhooks.registrations import WebhookRegistration
 from ringback.services.webhooks.webhook_changes import WebhookChange
 from tests.support.clock import START, FakeClock
@@ -128,6 +130,26 @@ async def test_a_poll_after_a_long_time_has_missed_events_unless_a_webhook_deman
     again = await node.services.event_types.demand_events(CALLER, PUSHED, "{}")
 
     assert (first.is_new, later.is_new, again.is_new) == (True, not has_webhook, False)
+
+
+async def test_a_webhook_for_many_events_of_an_upstream_that_is_away_waits_once_for_all_of_them(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = list[float]()
+
+    async def poll_once(read: Callable[[], Awaitable[object]], _: object, **options: Any) -> object:
+        waits.append(options["wait_seconds"])
+        return await read()
+
+    monkeypatch.setattr(event_types, "poll_until", poll_once)
+    types = nodes.first.services.event_types
+
+    await types.renew_upstream_demands(CALLER, [f"git/pushed-{number}" for number in range(8)])
+    await types.renew_upstream_demands(CALLER, ["call.finished", "order.paid"])
+
+    assert waits == [FOLLOW_WAIT_SECONDS]
+    demands = await nodes.first.store.read(lambda tx: tx.event_demands.list_current(now=tx.now()))
+    assert len(demands) == 8
 
 
 async def subscribe_to_pushes(tx: Transaction, webhook_id: WebhookId) -> None:

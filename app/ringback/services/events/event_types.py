@@ -18,7 +18,6 @@ from ringback.domain.event_types import (
     DEMANDS_TOPIC,
     FOLLOWED_TOPIC,
     EventDemand,
-    EventFollowing,
     EventType,
     PublishedEventType,
     arguments_topic,
@@ -31,7 +30,7 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.services.access.api_keys import require_held_key
 from ringback.services.audit import record_own_change
-from ringback.services.events.event_demands import renew_demand, require_room_to_follow
+from ringback.services.events.event_demands import KnownDemand, renew_demand, require_room_to_follow
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.limits.schema_checks import SchemaCheckLimiter
 from ringback.services.long_polling import poll_until
@@ -200,10 +199,10 @@ class EventTypes:
 
     async def demand_upstream_events(self, caller: Caller, names: Collection[str]) -> None:
         """Demand the events of those of these names that are an upstream's, without arguments."""
-        for name in sorted(names):
-            event_type = await self.find_event_type(caller, name) if split_name(name)[0] is not None else None
-            if event_type is not None:
-                await self.demand_events(caller, event_type, "{}")
+        external = [name for name in sorted(names) if split_name(name)[0] is not None]
+        await self._demand_all(
+            caller, [name for name in external if await self.find_event_type(caller, name) is not None]
+        )
 
     async def demand_events(self, caller: Caller, event_type: EventType, canonical_arguments: str) -> DemandedEvents:
         """Make the upstream's events of this type, for these arguments, arrive in the log.
@@ -219,34 +218,53 @@ class EventTypes:
 
     async def renew_upstream_demands(self, caller: Caller, names: Collection[str]) -> None:
         """As `demand_upstream_events`, for names that were checked before: the upstream may be away now."""
-        for name in sorted(names):
-            upstream, _ = split_name(name)
-            if upstream is not None and caller.may_use_upstream(upstream):
-                await self._demand(caller, name, "{}")
+        upstreams = {name: split_name(name)[0] for name in sorted(names)}
+        await self._demand_all(
+            caller,
+            [
+                name
+                for name, upstream in upstreams.items()
+                if upstream is not None and caller.may_use_upstream(upstream)
+            ],
+        )
+
+    async def _demand_all(self, caller: Caller, names: Sequence[str]) -> None:
+        """All are demanded before the wait: an upstream that is away delays a webhook once, however many events it names."""
+        demands = [self._build_demand(caller, name, "{}") for name in names]
+        for demand in demands:
+            await self._renew(caller, demand)
+        if demands:
+            await self._wait_until_followed(demands)
 
     async def _demand(self, caller: Caller, name: str, canonical_arguments: str) -> DemandedEvents:
-        topic = arguments_topic(canonical_arguments)
-        demand = EventDemand(
+        demand = self._build_demand(caller, name, canonical_arguments)
+        known = await self._renew(caller, demand)
+        await self._wait_until_followed([demand])
+        gap_seq = 0 if known.stored is None else known.stored.gap_seq
+        return DemandedEvents(demand.topic or None, is_new=not known.is_current, gap_seq=gap_seq)
+
+    def _build_demand(self, caller: Caller, name: str, canonical_arguments: str) -> EventDemand:
+        return EventDemand(
             principal=caller.principal,
             event_name=name,
-            topic=topic or "",
+            topic=arguments_topic(canonical_arguments) or "",
             arguments=jsontext.loads(canonical_arguments),
             polled_until=self._clock.now() + seconds(DEMAND_SECONDS),
         )
-        known = await renew_demand(
-            self._store, caller, demand, topic=DEMANDS_TOPIC, require_room=require_room_to_follow
-        )
-        await self._wait_until_followed(demand)
-        gap_seq = 0 if known.stored is None else known.stored.gap_seq
-        return DemandedEvents(topic, is_new=not known.is_current, gap_seq=gap_seq)
 
-    async def _wait_until_followed(self, demand: EventDemand) -> None:
-        async def read(tx: Transaction) -> EventFollowing | None:
-            return await tx.event_followings.get(demand.event_name, demand.topic)
+    async def _renew(self, caller: Caller, demand: EventDemand) -> KnownDemand:
+        return await renew_demand(self._store, caller, demand, topic=DEMANDS_TOPIC, require_room=require_room_to_follow)
+
+    async def _wait_until_followed(self, demands: Sequence[EventDemand]) -> None:
+        async def read(tx: Transaction) -> bool:
+            for demand in demands:
+                if await tx.event_followings.get(demand.event_name, demand.topic) is None:
+                    return False
+            return True
 
         await poll_until(
             lambda: self._store.read(read),
-            lambda following: following is not None,
+            bool,
             signals=self._store.signals,
             topics=[FOLLOWED_TOPIC],
             wait_seconds=FOLLOW_WAIT_SECONDS,
