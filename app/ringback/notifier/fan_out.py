@@ -168,7 +168,7 @@ class FanOut:
     async def append_events(
         self, tx: Transaction, contexts: Sequence[EventContext], append: LogAppend
     ) -> Collection[CallId]:
-        """Write new events, their deliveries and the rows of `append`. Return the calls that have a delivery.
+        """Write new events, their deliveries and the rows of `append`. Return the calls that have a delivery, now or later.
 
         The events are in the order of each log, and the caller has reserved their places. A delivery that gets a lease
         through `delivery_handoff` is sent right after the commit; the others wait for the dispatcher.
@@ -183,13 +183,13 @@ class FanOut:
             matching.append(await self._select_webhooks(tx, event, candidates))
             if len(candidates) > DELIVERIES_AT_ONCE:
                 await tx.pause()
-        reached = await defer_receivers(tx, events, matching)
+        reached = await defer_receivers(tx, events, [each.call for each in contexts], matching)
         for context, webhooks in zip(contexts, reached, strict=True):
             await self._deliver_event(tx, context, webhooks, new)
         await new.write(tx)
         return {
             event.call_id
-            for event, webhooks in zip(events, reached, strict=True)
+            for event, webhooks in zip(events, matching, strict=True)
             if webhooks and event.call_id is not None
         }
 
