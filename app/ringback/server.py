@@ -34,7 +34,7 @@ from ringback.bootstrap import Application, Environment, ReadConfigs, open_appli
 from ringback.bootstrap.idle_stop import IdleWatch
 from ringback.bootstrap.tracing import open_tracer
 from ringback.domain.clock import SystemClock
-from ringback.domain.errors import RingbackError
+from ringback.domain.errors import RingbackError, StoreUnavailable
 from ringback.freed_memory import map_large_blocks
 from ringback.http_server import (
     BoundedHttpProtocol,
@@ -68,6 +68,8 @@ attempt (10 s), the last responses (5 s), and the termination of an upstream's c
 EXIT_LOG_SECONDS: Final = 1.0
 """For the last log line: the log itself may be blocked."""
 EXIT_CODE: Final = 1
+RELOAD_AGAIN_SECONDS: Final = 5.0
+"""After a reload during which the store was unavailable."""
 
 OnListening = Callable[[str], Coroutine[Any, Any, None]]
 """Called with the service's URL when it accepts requests."""
@@ -284,6 +286,10 @@ async def _reload_when_requested(reload_requested: asyncio.Event, app: Applicati
         reload_requested.clear()
         try:
             await app.services.upstream_reloads.reload_upstreams()
+        except StoreUnavailable:  # the configuration is applied, and the calls that it unblocks still wait
+            log.warning("calls.not_resumed")
+            await asyncio.sleep(RELOAD_AGAIN_SECONDS)
+            reload_requested.set()
         except RingbackError:
             pass  # the reload has logged the reason
         except Exception:  # a bug in a reload must not end the service and the calls that run

@@ -1,9 +1,9 @@
 """The demand for events of an upstream: how many different ones there may be, and when a webhook demands them again."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -14,7 +14,9 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import Caller, Principal
 from ringback.domain.webhook import WebhookState
 from ringback.domain.webhook_rows import WebhookPart
+from ringback.services.events import event_types
 from ringback.services.events.event_demands import PRINCIPAL_SHARE_MAX, UPSTREAM_DEMANDS_MAX
+from ringback.services.events.event_types import FOLLOW_WAIT_SECONDS
 from ringback.services.webhooks.registrations import WebhookRegistration
 from ringback.services.webhooks.webhook_changes import WebhookChange
 from tests.support.clock import START, FakeClock
@@ -23,6 +25,9 @@ from tests.support.interleaving import CALLER, OTHER_CALLER, Node, Nodes, make_c
 
 CAROL: Final = make_caller(Principal("carol"))
 FOLLOWING: Final = EventFollowing(event_name="git/pushed", topic="", cursor=None, updated_at=START)
+PUSHED: Final = EventType(
+    name="git/pushed", own_name="pushed", upstream="git", description="", input_schema={}, payload_schema={}
+)
 URL: Final = "http://127.0.0.1:1/callback"
 
 
@@ -35,14 +40,7 @@ async def nodes(tmp_path: Path, clock: FakeClock) -> AsyncGenerator[Nodes]:
 
 async def demand(node: Node, number: int, caller: Caller = CALLER, upstream: str = "git") -> None:
     """Demand the events for these arguments, which the upstream is asked for already: nothing waits for it."""
-    event_type = EventType(
-        name=f"{upstream}/pushed",
-        own_name="pushed",
-        upstream=upstream,
-        description="",
-        input_schema={},
-        payload_schema={},
-    )
+    event_type = replace(PUSHED, name=f"{upstream}/pushed", upstream=upstream)
     arguments = f'{{"number":{number}}}'
     following = replace(FOLLOWING, event_name=event_type.name, topic=arguments_topic(arguments) or "")
     await node.store.write(lambda tx: tx.event_followings.save(following))
@@ -114,6 +112,44 @@ async def test_a_webhook_that_is_enabled_again_after_a_long_time_receives_an_ups
     clock.advance(DEMAND_SECONDS)
     assert await change_state(WebhookState.DISABLED) == 0
     assert await change_state(WebhookState.ACTIVE) == 1
+
+
+@pytest.mark.parametrize("has_webhook", [True, False])
+async def test_a_poll_after_a_long_time_has_missed_events_unless_a_webhook_demanded_them_meanwhile(
+    nodes: Nodes, clock: FakeClock, *, has_webhook: bool
+) -> None:
+    node = nodes.first
+    await node.store.write(lambda tx: tx.event_followings.save(FOLLOWING))
+    first = await node.services.event_types.demand_events(CALLER, PUSHED, "{}")
+    if has_webhook:
+        registered = await node.services.registrations.register_webhook(CALLER, WebhookRegistration(url=URL))
+        await node.store.write(lambda tx: subscribe_to_pushes(tx, registered.webhook.id))
+    clock.advance(2 * DEMAND_SECONDS)
+
+    later = await node.services.event_types.demand_events(CALLER, PUSHED, "{}")
+    again = await node.services.event_types.demand_events(CALLER, PUSHED, "{}")
+
+    assert (first.is_new, later.is_new, again.is_new) == (True, not has_webhook, False)
+
+
+async def test_a_webhook_for_many_events_of_an_upstream_that_is_away_waits_once_for_all_of_them(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = list[float]()
+
+    async def poll_once(read: Callable[[], Awaitable[object]], _: object, **options: Any) -> object:
+        waits.append(options["wait_seconds"])
+        return await read()
+
+    monkeypatch.setattr(event_types, "poll_until", poll_once)
+    types = nodes.first.services.event_types
+
+    await types.renew_upstream_demands(CALLER, [f"git/pushed-{number}" for number in range(8)])
+    await types.renew_upstream_demands(CALLER, ["call.finished", "order.paid"])
+
+    assert waits == [FOLLOW_WAIT_SECONDS]
+    demands = await nodes.first.store.read(lambda tx: tx.event_demands.list_current(now=tx.now()))
+    assert len(demands) == 8
 
 
 async def subscribe_to_pushes(tx: Transaction, webhook_id: WebhookId) -> None:

@@ -23,6 +23,7 @@ from ringback.protocol.mcp_events.subscription_key import canonical_arguments
 from ringback.services.events.event_types import EventTypes
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.limits.quotas import QuotaEnforcer, Quotas
+from ringback.services.limits.schema_checks import SchemaCheckLimiter
 from ringback.services.webhooks.attempt_scheduling import AttemptScheduler
 from ringback.services.webhooks.callback_proofs import CallbackProofs
 from ringback.services.webhooks.event_subscriptions import EventSubscriptions
@@ -113,6 +114,7 @@ class SubscriptionStage:
                 lifecycle=lifecycle,
                 catalog=UpstreamEventCatalog({}),
                 payload_schemas=JsonPayloadSchemas(),
+                check_limiter=SchemaCheckLimiter(clock=clock),
             ),
             ttl_policy=ttl_policy or TtlPolicy(),
             message_ids=message_ids,

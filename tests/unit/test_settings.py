@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from ringback.domain.clock import SystemClock, seconds
 from ringback.domain.roles import ALL_ROLES, Role
 from ringback.domain.upstreams import DisconnectAction
 from ringback.domain.validation import is_loopback
 from ringback.settings import SettingsError, load_settings
+from ringback.settings.values import KEPT_SECONDS_MAX
 
 SECRET = "k1:c2VjcmV0IHRoYXQgbm9ib2R5IG11c3Qgc2VlIQ=="
 
@@ -62,6 +64,24 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
     assert settings.oidc_issuer is None
 
 
+def test_white_space_around_a_value_is_no_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "PUBLIC_URL": "https://ringback.example\n",
+        "OIDC_ISSUER": "https://issuer.example\n",
+        "DATABASE_URL": " sqlite:///calls.db\r\n",
+        "SECRET_KEYS": f"{SECRET}\n",
+        "CONFIG": "\n",
+    }.items():
+        monkeypatch.setenv(f"RINGBACK_{name}", value)
+
+    settings = load_settings(host="127.0.0.1\n")
+
+    assert (settings.base_url, settings.host) == ("https://ringback.example", "127.0.0.1")
+    assert (settings.oidc_issuer, settings.database_url) == ("https://issuer.example", "sqlite:///calls.db")
+    assert settings.secret_keys is not None
+    assert (settings.secret_keys.get_secret_value(), settings.config) == (SECRET, None)
+
+
 @pytest.mark.parametrize(
     ("settings", "url"),
     [
@@ -106,12 +126,22 @@ def test_the_settings_show_no_password_of_the_database() -> None:
         ("DRAIN_SECONDS", "-1", "greater than or equal to 0"),
         ("DRAIN_SECONDS", "nan", "finite"),
         ("RESULT_RETENTION_SECONDS", "inf", "finite"),
+        ("RESULT_RETENTION_SECONDS", "1e12", "less than or equal to 10000000000"),
+        ("AUDIT_RETENTION_SECONDS", "99999999999", "less than or equal to 10000000000"),
+        ("SUBSCRIPTION_TTL_SECONDS_MAX", "1e15", "less than or equal to 10000000000"),
+        ("QUOTA_WEBHOOKS", "99999999999999999999", "less than or equal to 9007199254740992"),
         ("REQUEST_BYTES_MAX", "12", "greater than or equal to 1024"),
         ("LOG_LEVEL", "loud", "'debug', 'info', 'warning' or 'error'"),
         ("PUBLIC_URL", "ringback.example", "https://"),
         ("PUBLIC_URL", "ftp://ringback.example", "https://"),
         ("PUBLIC_URL", "https://ringback.example/?a=1", "https://"),
         ("PUBLIC_URL", "https://", "https://"),
+        ("PUBLIC_URL", "https://ringback.example\n/ringback", "https://"),
+        ("PUBLIC_URL", "https://ringback .example", "https://"),
+        ("PUBLIC_URL", "https://ringback.example:99999", "https://"),
+        ("PUBLIC_URL", "https://ann:hidden@ringback.example", "https://"),
+        ("HOST", "", "at least 1 character"),
+        ("HOST", " ", "at least 1 character"),
         ("ON_DISCONNECT", "stop", "'keep' or 'cancel'"),
         ("DISCONNECT", "keep", "RINGBACK_ON_DISCONNECT"),
         ("DISCONNECT", "cancel", "RINGBACK_ON_DISCONNECT"),
@@ -128,6 +158,26 @@ def test_a_wrong_setting_is_named_in_one_line_with_the_reason(
     (line,) = str(refused.value).splitlines()
     assert line.startswith(f"RINGBACK_{name}: ")
     assert reason in line
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "0", "0.0"])
+def test_a_service_on_all_addresses_needs_a_public_url(host: str) -> None:
+    with pytest.raises(SettingsError, match="RINGBACK_PUBLIC_URL is required"):
+        load_settings(host=host)
+
+
+def test_the_longest_retention_leads_to_no_time_outside_the_calendar() -> None:
+    kept = seconds(load_settings(audit_retention_seconds=KEPT_SECONDS_MAX).audit_retention_seconds)
+    now = SystemClock().now()
+
+    assert now - kept < now < now + kept
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_bytes(b"RINGBACK_PORT=8091\n# caf\xe9\n")
+
+    with pytest.raises(SettingsError, match="UTF-8"):
+        load_settings()
 
 
 def test_the_old_name_of_a_setting_is_refused_in_a_file_too(tmp_path: Path) -> None:
@@ -166,7 +216,7 @@ def test_a_secret_is_shown_by_no_error_and_by_no_repr(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.requirement("R25")
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "ringback.example", ""])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "ringback.example"])
 def test_without_keys_the_service_listens_on_loopback_only(host: str) -> None:
     with pytest.raises(SettingsError, match="ringback keys create"):
         load_settings(auth="off", host=host)

@@ -32,6 +32,7 @@ from ringback.services.events.log_tails import LogTails
 from ringback.services.insights import Insights
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.limits.body_admission import BodyAdmission
+from ringback.services.limits.schema_checks import SchemaCheckLimiter
 from ringback.services.live import LiveLists
 from ringback.services.logins.login_tokens import LoginRevocations
 from ringback.services.logins.upstream_logins import LoginConfig, UpstreamLogins
@@ -56,6 +57,7 @@ class _SharedServices:
 
     lifecycle: Lifecycle
     payload_schemas: JsonPayloadSchemas
+    check_limiter: SchemaCheckLimiter
     requested_deliveries: RequestedDeliveries
     attempts: AttemptScheduler
     verification: WebhookVerification
@@ -88,7 +90,12 @@ def build_services(parts: ServiceParts, config: ServicesConfig) -> Services:
         event_types=shared.event_types,
         event_subscriptions=_build_event_subscriptions(parts, config, shared),
         event_publishing=EventPublishing(
-            store=store, recorder=recorder, quotas=quotas, lifecycle=lifecycle, payload_schemas=shared.payload_schemas
+            store=store,
+            recorder=recorder,
+            quotas=quotas,
+            lifecycle=lifecycle,
+            payload_schemas=shared.payload_schemas,
+            check_limiter=shared.check_limiter,
         ),
         deliveries=Deliveries(store=store),
         replays=DeliveryReplays(
@@ -118,10 +125,11 @@ def build_services(parts: ServiceParts, config: ServicesConfig) -> Services:
 
 def _build_shared(parts: ServiceParts, config: ServicesConfig) -> _SharedServices:
     store, clock, targets = parts.store, parts.clock, parts.target_guard.policy
-    lifecycle, payload_schemas = Lifecycle(), JsonPayloadSchemas()
+    lifecycle, payload_schemas, check_limiter = Lifecycle(), JsonPayloadSchemas(), SchemaCheckLimiter(clock=clock)
     return _SharedServices(
         lifecycle=lifecycle,
         payload_schemas=payload_schemas,
+        check_limiter=check_limiter,
         requested_deliveries=RequestedDeliveries(ids=parts.ids),
         attempts=AttemptScheduler(store=store, clock=clock, targets=targets),
         verification=WebhookVerification(
@@ -134,6 +142,7 @@ def _build_shared(parts: ServiceParts, config: ServicesConfig) -> _SharedService
             lifecycle=lifecycle,
             catalog=parts.event_catalog,
             payload_schemas=payload_schemas,
+            check_limiter=check_limiter,
         ),
     )
 

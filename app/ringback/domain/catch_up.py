@@ -1,6 +1,6 @@
 """Catch-up: a webhook registered with an old cursor gets the events since then in small steps.
 
-So does a webhook that watches others together with many more, from an event about one of them (`notifier.fan_out`).
+So does a webhook that receives the same events as very many others, from the first of them (`notifier.deferred_receivers`).
 
     registered ──step──▶ position in the log ──step──▶ … ──head reached──▶ matched as events happen
 

@@ -38,6 +38,7 @@ Where each rule is:
     how a backlog follows an outage           backlog_limiter, with origin_rates
     what an attempt in flight holds           permits
     which events a webhook gets               domain.webhook.matches_event
+    which webhooks get them a moment later    deferred_receivers
     which URLs are allowed                    http.target (URLs), http.guard (addresses), http.addresses (tables)
     what happens to what cannot be sent       unsendable_deliveries
     which URLs are proven                     verification; challenge_sender sends a challenge, the verifier those that are due

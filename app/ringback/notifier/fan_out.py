@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from ringback.domain import webhook_health as health
 from ringback.domain.call import Call
-from ringback.domain.catch_up import CATCH_UP_TOPIC, STEP_BODY_BYTES_MAX, CatchUp
+from ringback.domain.catch_up import STEP_BODY_BYTES_MAX
 from ringback.domain.cursor import LogPosition, event_mark
 from ringback.domain.delivery import OPEN_STATES, Delivery, DeliveryKind, DeliveryState
 from ringback.domain.errors import ContentUnreadable
@@ -18,7 +18,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook, delivery_due_at, matches_event, webhook_for_call
 from ringback.domain.webhook_rows import WebhookPart
-from ringback.domain.webhook_text import WEBHOOK_EVENTS
+from ringback.notifier.deferred_receivers import defer_receivers
 from ringback.notifier.log_positions import read_log_position
 from ringback.notifier.payload import BODY_BYTES_MAX, PayloadBuilder, new_delivery
 from ringback.post_commit import DeliveryHandoff, DeliveryLease
@@ -30,10 +30,6 @@ WRITTEN_TOGETHER_MAX: Final = 1_024
 """Deliveries written by one statement. A batch of ends that matches a thousand webhooks has a hundred thousand of them."""
 WRITTEN_TOGETHER_BYTES_MAX: Final = 4 * 1024 * 1024
 """The same for their bodies: what they may take of the memory."""
-
-WATCHERS_AT_ONCE_MAX: Final = DELIVERIES_AT_ONCE
-"""Webhooks that get an event about another webhook in the transaction of the event. All others catch up, each in its own
-transaction: one batch of attempts may suspend, or find recovered, dozens of webhooks that a thousand webhooks watch."""
 
 NO_OPEN_SEQ: Final = sys.maxsize
 """Greater than every sequence number."""
@@ -172,7 +168,7 @@ class FanOut:
     async def append_events(
         self, tx: Transaction, contexts: Sequence[EventContext], append: LogAppend
     ) -> Collection[CallId]:
-        """Write new events, their deliveries and the rows of `append`. Return the calls that have a delivery.
+        """Write new events, their deliveries and the rows of `append`. Return the calls that have a delivery, now or later.
 
         The events are in the order of each log, and the caller has reserved their places. A delivery that gets a lease
         through `delivery_handoff` is sent right after the commit; the others wait for the dispatcher.
@@ -181,11 +177,14 @@ class FanOut:
         receivers = await tx.log_appends.find_receivers(events)
         new = _NewDeliveries(append=replace(append, events=events))
         new.use_receivers(events, receivers)
-        matching = [
-            await self._select_webhooks(tx, event, receivers.webhooks[event.principal, event.seq]) for event in events
-        ]
-        matching = await _defer_watchers(tx, events, matching)
-        for context, webhooks in zip(contexts, matching, strict=True):
+        matching: list[Sequence[Webhook]] = []
+        for event in events:
+            candidates = receivers.webhooks[event.principal, event.seq]
+            matching.append(await self._select_webhooks(tx, event, candidates))
+            if len(candidates) > DELIVERIES_AT_ONCE:
+                await tx.pause()
+        reached = await defer_receivers(tx, events, [each.call for each in contexts], matching)
+        for context, webhooks in zip(contexts, reached, strict=True):
             await self._deliver_event(tx, context, webhooks, new)
         await new.write(tx)
         return {
@@ -292,23 +291,6 @@ class FanOut:
         if lease is not None:
             lease.hand_off(delivery)
         return delivery
-
-
-async def _defer_watchers(
-    tx: Transaction, events: Sequence[Event], matching: Sequence[Sequence[Webhook]]
-) -> Sequence[Sequence[Webhook]]:
-    """The webhooks that get each event now. Those of events about webhooks beyond the limit begin a catch-up before the event.
-
-    Events about webhooks are appended one by one, so no later event of this unit has been matched for these webhooks.
-    """
-    if len(events) != 1 or events[0].name not in WEBHOOK_EVENTS or len(matching[0]) <= WATCHERS_AT_ONCE_MAX:
-        return matching
-    later = matching[0][WATCHERS_AT_ONCE_MAX:]
-    await tx.catch_ups.save(
-        *(CatchUp(webhook_id=each.id, principal=each.principal, seq=events[0].seq - 1) for each in later)
-    )
-    tx.notify(CATCH_UP_TOPIC)
-    return [matching[0][:WATCHERS_AT_ONCE_MAX]]
 
 
 def _apply_to_event(webhook: Webhook, event: Event, naming_calls: Collection[CallId]) -> Webhook:

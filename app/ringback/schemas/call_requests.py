@@ -21,6 +21,7 @@ from ringback.schemas.fields import (
     RequestBody,
     StrictBool,
     WaitSeconds,
+    limit_size,
 )
 from ringback.schemas.webhook_requests import CallCallbackBody
 from ringback.services.calls.call_starts import BATCH_SIZE_MAX, START_DELAY_MAX, StartCallRequest
@@ -203,7 +204,7 @@ class CancelCallsBody(RequestBody):
 class AnswerBody(RequestBody):
     """Answers to the questions of a call."""
 
-    responses: dict[str, dict[str, Any]] = Field(
+    responses: Annotated[dict[str, dict[str, Any]], limit_size(INPUT_RESPONSES_MAX)] = Field(
         min_length=1,
         max_length=INPUT_RESPONSES_MAX,
         description="ElicitResults by the keys in the call's `input_requests`: `action` is `accept` (with `content` in the "

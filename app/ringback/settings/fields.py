@@ -16,7 +16,9 @@ from ringback.settings.values import (
     Networks,
     Origins,
     PublicUrl,
+    Quota,
     RedirectUrls,
+    RetentionSeconds,
     Roles,
     Scopes,
     Texts,
@@ -41,7 +43,7 @@ class Settings(BaseSettings):
         description="What this node does, comma-separated: api (REST and MCP), runner (runs calls), dispatcher (sends "
         "callbacks), janitor (recovers and removes). Each role must run on at least one node. SQLite has one node.",
     )
-    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
     port: int = Field(default=8090, ge=0, le=65535, description="Port to listen on; 0 chooses a free one.")
     public_url: PublicUrl = Field(
         default=None,
@@ -221,52 +223,43 @@ class Settings(BaseSettings):
         description="Seconds without an open call, a delivery to send and a connected client after which the service stops. "
         "By default it never stops by itself; the service that `ringback mcp` starts stops after 1800.",
     )
-    result_retention_seconds: float = Field(
+    result_retention_seconds: RetentionSeconds = Field(
         default=7 * 86400,
-        gt=0,
         description="Seconds that a result and its resume tokens are kept after the end of the call. More than 4 days, the "
         "time over which callbacks are retried.",
     )
-    event_retention_seconds: float = Field(
+    event_retention_seconds: RetentionSeconds = Field(
         default=14 * 86400,
-        gt=0,
         description="Seconds that events and finished deliveries are kept. At least as long as results.",
     )
-    tombstone_retention_seconds: float = Field(
+    tombstone_retention_seconds: RetentionSeconds = Field(
         default=30 * 86400,
-        gt=0,
         description="Seconds that an idempotency key is kept after its call. At least as long as events.",
     )
-    audit_retention_seconds: float = Field(
-        default=90 * 86400, gt=0, description="Seconds that entries of the audit log are kept."
+    audit_retention_seconds: RetentionSeconds = Field(
+        default=90 * 86400, description="Seconds that entries of the audit log are kept."
     )
-    quota_open_calls: int = Field(
-        default=10_000, ge=1, description="Largest number of queued and running calls of one principal."
+    quota_open_calls: Quota = Field(
+        default=10_000, description="Largest number of queued and running calls of one principal."
     )
-    quota_result_bytes: int = Field(
-        default=1024**3, ge=1, description="Bytes of stored results at which a principal can start no more calls."
+    quota_result_bytes: Quota = Field(
+        default=1024**3, description="Bytes of stored results at which a principal can start no more calls."
     )
-    quota_webhooks: int = Field(
-        default=1_000, ge=1, description="Largest number of registered webhooks of one principal."
-    )
-    quota_subscriptions: int = Field(
+    quota_webhooks: Quota = Field(default=1_000, description="Largest number of registered webhooks of one principal.")
+    quota_subscriptions: Quota = Field(
         default=10_000,
-        ge=1,
         description="Largest number of live event subscriptions of one principal (MCP events/subscribe).",
     )
-    subscription_ttl_seconds: float = Field(
+    subscription_ttl_seconds: RetentionSeconds = Field(
         default=86_400.0,
-        gt=0,
         description="Lifetime of an event subscription whose client asks for none, in seconds. A refresh begins it again.",
     )
-    subscription_ttl_seconds_min: float = Field(
+    subscription_ttl_seconds_min: RetentionSeconds = Field(
         default=60.0,
-        gt=0,
         description="Shortest lifetime of an event subscription, in seconds. A client that asks for less gets this.",
     )
-    subscription_ttl_seconds_max: float = Field(
+    subscription_ttl_seconds_max: RetentionSeconds = Field(
         default=30 * 86_400.0,
-        gt=0,
         description="Longest lifetime of an event subscription, in seconds. A client that asks for more gets this. A client "
         "with an API key that asks for no expiry gets none: its subscription ends with the key.",
     )
@@ -275,12 +268,11 @@ class Settings(BaseSettings):
         description="The webhook-id of events of subscriptions: 'event' is the eventId, 'message' an id for each subscription. "
         "Only clients that declare the events extension get 'message'.",
     )
-    quota_streams: int = Field(
-        default=100, ge=1, description="Largest number of open event streams of one principal, at each node."
+    quota_streams: Quota = Field(
+        default=100, description="Largest number of open event streams of one principal, at each node."
     )
-    quota_starts_per_minute: int = Field(
+    quota_starts_per_minute: Quota = Field(
         default=60_000,
-        ge=1,
         description="Most requests a minute of one principal that start work (calls, tests, replays), at each node.",
     )
     connections_max: Annotated[int | None, EmptyIsUnset] = Field(
@@ -315,6 +307,12 @@ class Settings(BaseSettings):
     )
     disconnect: None = Field(default=None, deprecated="Renamed to on_disconnect.", exclude=True, repr=False)
     """The old name of `on_disconnect`, which a start refuses."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _strip(cls, value: Any) -> Any:
+        """A variable that is made from a file often ends in a line break, which would end up in each URL and header."""
+        return value.strip() if isinstance(value, str) else value
 
     @field_validator("disconnect", mode="before")
     @classmethod

@@ -22,6 +22,8 @@ def load_settings(**overrides: Any) -> Settings:
         raise SettingsError(
             "\n".join(_format_error(error["loc"], error["msg"]) for error in problem.errors())
         ) from None
+    except UnicodeDecodeError:
+        raise SettingsError(".env is not a text file in UTF-8. Save it as one.") from None
 
 
 def _format_error(location: tuple[int | str, ...], message: str) -> str:

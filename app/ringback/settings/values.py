@@ -3,10 +3,11 @@
 import ipaddress
 import pkgutil
 import re
-from typing import Annotated, Any
+import socket
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 import ringback
@@ -16,11 +17,24 @@ from ringback.domain.roles import ALL_ROLES, Role
 from ringback.domain.validation import is_loopback
 from ringback.telemetry import LogLevel
 
+KEPT_SECONDS_MAX: Final = 1e10
+"""317 years. A much longer time would lead beyond the calendar, and the cutoff before its first day."""
+QUOTA_MAX: Final = 2**53
+"""As in the file of upstreams: an integer that both stores can compare with a count."""
+
 
 def is_wildcard_address(host: str) -> bool:
+    """Also for `0`, which the system reads as `0.0.0.0`."""
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
+        return _is_short_wildcard(host)
+
+
+def _is_short_wildcard(host: str) -> bool:
+    try:
+        return not any(socket.inet_aton(host))
+    except OSError:
         return False
 
 
@@ -59,11 +73,20 @@ def _empty_to_none(value: Any) -> Any:
 
 
 def _check_public_url(value: str | None) -> str | None:
-    """Paths are appended to the URL, so it has no query and no fragment."""
-    url = urlsplit(value or "https://unset")
-    if url.scheme not in {"http", "https"} or not url.hostname or url.query or url.fragment:
+    """Paths are appended to the URL, so it has no query and no fragment. Each callback contains it, so it has no password."""
+    if not _is_public_url(value or "https://unset"):
         raise ValueError("write it as https://HOST, optionally with a port and a path.")
     return value
+
+
+def _is_public_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        _ = url.port
+    except ValueError:
+        return False
+    is_plain = text.isprintable() and not {" ", "?", "#"} & set(text) and "@" not in url.netloc
+    return is_plain and url.scheme in {"http", "https"} and bool(url.hostname)
 
 
 def _check_redirect_urls(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -103,6 +126,8 @@ Scopes = Annotated[tuple[Scope, ...], NoDecode, BeforeValidator(_split_commas)]
 Networks = Annotated[tuple[Network, ...], NoDecode, BeforeValidator(_parse_networks)]
 Roles = Annotated[tuple[Role, ...], NoDecode, BeforeValidator(_parse_roles)]
 LogLevels = Annotated[tuple[tuple[str, LogLevel], ...], NoDecode, BeforeValidator(_parse_log_levels)]
+RetentionSeconds = Annotated[float, Field(gt=0, le=KEPT_SECONDS_MAX)]
+Quota = Annotated[int, Field(ge=1, le=QUOTA_MAX)]
 PublicUrl = Annotated[str | None, EmptyIsUnset, AfterValidator(_check_public_url)]
 IssuerUrl = Annotated[str | None, EmptyIsUnset, AfterValidator(_check_issuer)]
 Origins = Annotated[Texts, AfterValidator(_check_origins)]

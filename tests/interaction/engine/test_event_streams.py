@@ -9,8 +9,10 @@ import pytest
 
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.cursor import LogPosition, encode_log_position
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.event_rows import EventFilter
-from ringback.domain.principal import DEFAULT_SCOPES, Caller
+from ringback.domain.ports import Transaction
+from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal
 from ringback.services.events import log_tails
 from ringback.services.events.event_polls import EventRequest
 from ringback.services.events.event_streams import EventStreams, StreamPage
@@ -33,11 +35,12 @@ class StreamStage:
         self.engine = engine
         self.clock = clock or SystemClock()
         self.tails = LogTails(engine.store)
+        self.lifecycle = Lifecycle()
         self.streams = EventStreams(
             store=engine.store,
             clock=self.clock,
             quotas=QuotaEnforcer(Quotas(), clock=self.clock),
-            lifecycle=Lifecycle(),
+            lifecycle=self.lifecycle,
             tails=self.tails,
         )
 
@@ -115,6 +118,53 @@ async def test_a_busy_stream_has_heartbeats_too(still: Engine) -> None:
 
     assert sizes.count(0) > 0
     assert sizes.count(1) == 4
+
+
+async def test_a_stream_that_began_just_before_the_store_went_away_has_heartbeats_and_then_misses_nothing(
+    still: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_tails, "RETRY_SECONDS", 0.01)
+    clock, is_away, read_head = ManualClock(), True, log_tails._read_head  # pyright: ignore[reportPrivateUsage] - only it fails
+
+    async def fail_or_read(tx: Transaction, principal: Principal) -> LogPosition:
+        if is_away:
+            raise StoreUnavailable("The database is away.")
+        return await read_head(tx, principal)
+
+    monkeypatch.setattr(log_tails, "_read_head", fail_or_read)
+    stage = StreamStage(still, clock)
+    async with stage.open() as pages:
+        await read_page(pages)
+        heartbeat = asyncio.create_task(read_page(pages))
+        await wait_until_true(lambda: stage.tails.tail_count > 0)
+        await still.finish_call(make_call())
+        clock.advance(WAIT_SECONDS)
+        stage.lifecycle.shutdown_flag.set()
+        stage.lifecycle.shutdown_flag.clear()
+        assert (await heartbeat).events == ()
+
+        is_away = False
+        found = [event.seq for event in (await read_page(pages)).events]
+
+    assert found == [1]
+
+
+async def test_a_stream_whose_store_is_away_ends_with_the_service(
+    still: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> LogPosition:
+        raise StoreUnavailable("The database is away.")
+
+    monkeypatch.setattr(log_tails, "_read_head", fail)
+    stage = StreamStage(still)
+    async with stage.open() as pages:
+        await read_page(pages)
+        ending = asyncio.create_task(read_page(pages))
+        await wait_until_true(lambda: stage.tails.tail_count > 0)
+        stage.lifecycle.begin_shutdown()
+
+        with pytest.raises(StopAsyncIteration):
+            await ending
 
 
 @pytest.mark.parametrize("cursor", ["no-cursor-of-ours", encode_log_position(LogPosition(99))])

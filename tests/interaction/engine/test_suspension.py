@@ -10,7 +10,7 @@ from ringback.domain.event import EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.attempts import WARNINGS_AT_ONCE_MAX, limit_warnings
-from ringback.notifier.fan_out import WATCHERS_AT_ONCE_MAX
+from ringback.notifier.deferred_receivers import WATCHERS_AT_ONCE_MAX
 from tests.support.builders import make_call, make_webhook
 from tests.support.catch_ups import finish_catching_up, list_sent_seqs
 from tests.support.clock import FakeClock

@@ -12,6 +12,7 @@ import pytest
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.unsendable_deliveries import LEFT_TO_OTHERS_SECONDS
+from ringback.services.insights import readiness
 from ringback.services.sealing_keys import accept_lost_keys, register_current_key
 from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.storage.open import open_store
@@ -105,7 +106,10 @@ async def test_what_no_node_can_read_any_more_ends_once_the_loss_of_the_key_is_a
     assert (False, DeliveryState.DEAD) in states
 
 
-async def test_readiness_names_the_keys_while_another_node_has_more(site: Site) -> None:
+async def test_readiness_names_the_keys_while_another_node_has_more(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readiness, "CHECK_TTL_SECONDS", 0.0)
     node = await site.cluster.start_node()
     assert (await node.get("/readyz")).json()["degraded"] == []
 

@@ -9,6 +9,7 @@ import pytest
 from ringback.domain.call import CallPhase
 from ringback.domain.ports import Transaction
 from ringback.domain.roles import CHANGES_DUTY, COUNT_DUTY, DISPATCH_DUTY, Role
+from ringback.services.insights import readiness
 from ringback.services.insights.missing_roles import has_node
 from ringback.services.insights.role_watch import REPEAT_SECONDS, RoleWatch
 from ringback.settings import SettingsError
@@ -114,7 +115,10 @@ async def lease_duty(node: Node, duty: str) -> None:
     await node.ringback.app.store.write(lease)
 
 
-async def test_readiness_names_the_roles_that_work_waits_for_and_no_node_runs(site: Site) -> None:
+async def test_readiness_names_the_roles_that_work_waits_for_and_no_node_runs(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readiness, "CHECK_TTL_SECONDS", 0.0)
     node = await site.cluster.start_node(roles="api")
     assert (await node.get("/readyz")).json()["degraded"] == []
 

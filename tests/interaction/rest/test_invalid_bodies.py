@@ -1,6 +1,7 @@
 """Bodies that cannot be read get a problem document that says what to do, and write nothing."""
 
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import httpx
 import pytest
@@ -13,6 +14,7 @@ from tests.support.service import ServiceUnderTest
 JSON = {"Content-Type": "application/json"}
 MEBIBYTE = b"x" * 1024 * 1024
 LONG = "x" * 257
+MANY_NAMES = [f"x-{each}" for each in range(1_000)]
 LONE_SURROGATE = '{"url": "https://agent.example/\\ud800"}'
 DEEPLY_NESTED = '{"upstream": "git", "tool": "git_log", "arguments": {"a": ' + "[" * 300 + "]" * 300 + "}}"
 
@@ -72,6 +74,32 @@ async def test_an_object_with_two_members_of_one_name_is_refused(
 
     assert (problem["status"], problem["type"]) == (422, "/problems/invalid-request")
     assert "two members named 'x-key'" in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "pointer"),
+    [
+        (
+            "/v1/webhooks",
+            {"url": "https://agent.example/", "events": [f"No{each}" for each in range(1_000)]},
+            "#/events",
+        ),
+        ("/v1/webhooks", {"url": "https://agent.example/", "outcomes": ["no"] * 1_000}, "#/outcomes"),
+        ("/v1/webhooks", {"url": "https://agent.example/", "headers": dict.fromkeys(MANY_NAMES, 1)}, "#/headers"),
+        ("/v1/webhooks", dict.fromkeys(MANY_NAMES, 1), "#"),
+        ("/v1/calls", {"callback": dict.fromkeys(MANY_NAMES, 1)}, "#/callback"),
+        (f"/v1/calls/call_{'0' * 26}/input", {"responses": dict.fromkeys(MANY_NAMES, 1)}, "#/responses"),
+    ],
+)
+async def test_a_thousand_wrong_members_are_one_error(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, path: str, body: dict[str, Any], pointer: str
+) -> None:
+    problem = await assert_rejected(service, alice, "POST", path, json=body)
+
+    assert problem["status"] == 422
+    assert len(problem["errors"]) <= 3  # two names are missing in the call
+    (error,) = [each for each in problem["errors"] if each["pointer"] == pointer]
+    assert error["detail"].startswith("It has more than ")
 
 
 async def test_a_body_with_too_many_values_is_refused_with_what_to_do(

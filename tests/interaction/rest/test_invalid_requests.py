@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
+from ringback.schemas.fields import MEMBERS_MAX
 from tests.support.rejections import assert_rejected
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 
@@ -134,7 +135,7 @@ async def test_a_wrong_secret_is_not_repeated(
 async def test_the_number_of_reported_validation_errors_is_bounded(
     service: ServiceUnderTest, alice: httpx.AsyncClient
 ) -> None:
-    body = {f"{'unknown' * 60}{number}": number for number in range(100)}
+    body = {f"{'unknown' * 60}{number}": number for number in range(MEMBERS_MAX)}
     problem = await assert_rejected(service, alice, "POST", "/v1/webhooks", json=body)
 
     assert len(problem["errors"]) == 20

@@ -1,11 +1,14 @@
 """Health, readiness and problem types."""
 
+import asyncio
+
 import httpx
 import pytest
 
 from ringback import __version__
 from ringback.api.problems import iterate_error_types
 from ringback.domain.principal import Scope
+from ringback.storage.rows.encryption import SqlSealingKeys
 from tests.support.service import ServiceUnderTest
 from tests.support.stores import FOREVER
 
@@ -37,6 +40,23 @@ async def test_a_service_that_takes_work_is_ready(probe: httpx.AsyncClient) -> N
 
     roles = {"api": True, "runner": True, "dispatcher": True, "janitor": True}
     assert (answer.status_code, answer.json()) == (200, {"status": "ready", "degraded": [], "roles": roles})
+
+
+async def test_many_probes_without_a_key_read_the_store_once_a_second(
+    probe: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacks_any, reads = SqlSealingKeys.lacks_any, list[object]()
+
+    async def count_and_read(self: SqlSealingKeys) -> bool:
+        reads.append(self)
+        return await lacks_any(self)
+
+    monkeypatch.setattr(SqlSealingKeys, "lacks_any", count_and_read)
+
+    responses = await asyncio.gather(*(probe.get("/readyz") for _ in range(20)))
+
+    assert {response.status_code for response in responses} == {200}
+    assert len(reads) == 1
 
 
 async def test_a_service_that_stops_is_not_ready(service: ServiceUnderTest, probe: httpx.AsyncClient) -> None:

@@ -190,6 +190,23 @@ async def test_events_whose_check_takes_too_long_are_published_unchecked(
     assert [record.getMessage() for record in caplog.records].count("event.data_not_validated") == 1
 
 
+async def test_a_principal_whose_checks_take_too_much_time_is_refused_and_others_are_not(
+    alice: httpx.AsyncClient, bob: httpx.AsyncClient
+) -> None:
+    definitions = {f"d{level}": {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(32)}
+    schema = {"$defs": {**definitions, "d32": {"type": "object"}}, "$ref": "#/$defs/d0"}
+    for client in (alice, bob):
+        await declare(client, payload_schema=schema)
+
+    responses = [await alice.post("/v1/events", json=PAID) for _ in range(40)]
+
+    refused = next(each for each in responses if each.status_code != 201)
+    assert (refused.status_code, refused.json()["quota"]) == (429, "schema_checks")
+    assert int(refused.headers["retry-after"]) >= 1
+    assert (await declare(alice, payload_schema=schema)).status_code == 429
+    assert (await bob.post("/v1/events", json=PAID)).status_code == 201
+
+
 async def test_a_webhook_for_a_misspelled_name_is_refused_with_the_name_that_was_meant(
     alice: httpx.AsyncClient,
 ) -> None:

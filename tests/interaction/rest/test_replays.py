@@ -151,6 +151,25 @@ async def test_a_replay_is_bounded_and_says_where_to_go_on(
     assert [delivery.call_id for delivery in await list_deliveries(service, webhook_id, generation=2)] == calls
 
 
+async def test_a_replay_reads_a_bounded_part_of_a_log_without_deliveries_and_says_where_to_go_on(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replays, "REPLAY_BATCHES_MAX", 2)
+    monkeypatch.setattr(replays, "REPLAY_BATCH_SIZE", 2)
+    for _ in range(5):
+        await finish_new_call(service, alice)
+    webhook_id = await registered(alice)
+    await finish_new_call(service, alice)
+    await settle(service, *await list_deliveries(service, webhook_id))
+
+    counted = await replay(alice, webhook_id, since="2020-01-01T00:00:00Z", dry_run=True)
+    first = await replay(alice, webhook_id, since="2020-01-01T00:00:00Z")
+    second = await replay(alice, webhook_id, cursor=first["cursor"])
+
+    assert (counted["replayed"], counted["more"]) == (first["replayed"], first["more"]) == (0, True)
+    assert (second["replayed"], second["more"]) == (1, False)
+
+
 async def test_dead_deliveries_beyond_one_replay_go_with_the_next(
     service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from ringback.domain.circuit_breaker import CircuitBreaker, CircuitState
 from ringback.domain.clock import seconds
@@ -16,6 +17,7 @@ from ringback.domain.ports import Transaction
 from ringback.domain.principal import DEFAULT_SCOPES, Scope
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.verification import accept_proof
+from ringback.services.deliveries import replays
 from ringback.services.limits.quotas import Quotas
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
 from tests.support.viewer_browser import FORM_HEADERS, sign_in
@@ -236,6 +238,26 @@ async def test_a_replay_counts_first_and_sends_then(service: ServiceUnderTest) -
     assert len(await service.read_deliveries("alice")) == 6
     assert "3 more have not ended yet" in since.text
     assert (await browser.open(page)).status_code == 422
+
+
+async def test_a_replay_that_found_nothing_in_its_part_of_the_log_goes_on(
+    service: ServiceUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replays, "REPLAY_BATCHES_MAX", 1)
+    monkeypatch.setattr(replays, "REPLAY_BATCH_SIZE", 1)
+    alice = await service.create_client("alice")
+    for _ in range(3):
+        await end_call(service, alice)
+    webhook_id = await register(alice)
+    browser = await sign_in(service, "alice")
+    page = f"/webhooks/{webhook_id}/replay"
+
+    counted = await browser.open(page, since="2020-01-01T00:00")
+    replayed = await browser.send(page, on=f"/webhooks/{webhook_id}", since="2020-01-01T00:00")
+
+    assert "this one found none" in counted.text
+    assert "Look further</button>" in counted.text
+    assert replayed.headers["location"].startswith(f"/ui{page}?cursor=")
 
 
 async def test_a_key_without_the_right_sees_no_button_and_its_forms_are_refused(service: ServiceUnderTest) -> None:

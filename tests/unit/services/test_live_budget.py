@@ -43,6 +43,27 @@ async def test_principals_share_the_budget_and_not_the_turns() -> None:
     assert used[BOB] > used[ALICE] / 2
 
 
+async def test_an_owner_that_was_alone_for_long_is_not_held_up_by_one_that_comes_later() -> None:
+    budget = CpuBudget(clock=FakeClock(), read_cpu_seconds=lambda: 0.0)
+    turns: list[Principal] = []
+
+    async def read(owner: Principal) -> None:
+        async with budget.turn(owner):
+            turns.append(owner)
+            budget.spend(owner, READ_SECONDS)
+
+    for _ in range(READS):
+        await read(ALICE)
+    turns.clear()
+    async with budget.turn(BOB):
+        reads = [asyncio.create_task(read(owner)) for owner in [BOB] * 20 + [ALICE] * 2]
+        await asyncio.sleep(0)
+        budget.spend(BOB, READ_SECONDS)
+    await asyncio.gather(*reads)
+
+    assert ALICE in turns[:4]
+
+
 async def test_a_cancelled_turn_goes_to_the_next_one() -> None:
     budget = CpuBudget(clock=FakeClock())
     turns: list[str] = []

@@ -14,7 +14,7 @@ from pydantic_core import core_schema
 
 from ringback.domain.call import CallStatus
 from ringback.domain.cursor import CURSOR_LENGTH_MAX
-from ringback.schemas.fields import Id, Label, RequestBody
+from ringback.schemas.fields import Id, Label, RequestBody, limit_size
 from ringback.services.calls.input_answers import INPUT_RESPONSES_MAX
 from ringback.services.long_polling import LONG_POLL_SECONDS_MAX
 from ringback.signing.resume_token import TOKEN_LENGTH_MAX
@@ -67,7 +67,7 @@ class CancelCallArguments(BuiltinToolArguments):
 
 class AnswerCallArguments(BuiltinToolArguments):
     call_id: CallIdField
-    responses: dict[str, dict[str, Any]] = Field(
+    responses: Annotated[dict[str, dict[str, Any]], limit_size(INPUT_RESPONSES_MAX)] = Field(
         min_length=1,
         max_length=INPUT_RESPONSES_MAX,
         description="One answer for each key of the call's `input_requests`: "

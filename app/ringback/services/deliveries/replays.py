@@ -38,6 +38,11 @@ REPLAY_BATCH_SIZE: Final = 100
 take a second."""
 
 
+REPLAY_BATCHES_MAX: Final = 200
+"""Batches of one request, most of which may find no delivery: a log has millions of events that the webhook never matched. A
+batch and the pause after it take some 20 ms."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
     """Selects the deliveries to send again; exactly one of `since`, `cursor` and `only_dead` is set."""
@@ -145,7 +150,7 @@ class DeliveryReplays:
         self._lifecycle = lifecycle
 
     async def replay_webhook(self, caller: Caller, webhook_id: str, request: ReplayRequest) -> ReplayResult:
-        """Send deliveries of one webhook again, at most `REPLAY_DELIVERIES_MAX`.
+        """Send deliveries of one webhook again, at most `REPLAY_DELIVERIES_MAX`, in at most `REPLAY_BATCHES_MAX` batches.
 
         Each batch is a transaction. After a lost connection, the client repeats the request and the rest is sent.
         """
@@ -154,12 +159,14 @@ class DeliveryReplays:
         replay_batch = self._count_batch if request.dry_run else self._replay_batch
         run = self._store.scan if request.dry_run else self._store.write_for
         replayed = still_open = 0
-        is_first, pace = True, self._quotas.pace_batches()
-        while source is not None and replayed < REPLAY_DELIVERIES_MAX:
+        pace = self._quotas.pace_batches()
+        for number in range(REPLAY_BATCHES_MAX):
+            if source is None or replayed >= REPLAY_DELIVERIES_MAX:
+                break
             limit = min(REPLAY_BATCH_SIZE, REPLAY_DELIVERIES_MAX - replayed)
-            work = partial(replay_batch, caller, webhook_id, source, limit, is_first=is_first)
+            work = partial(replay_batch, caller, webhook_id, source, limit, is_first=number == 0)
             async with pace.next_batch():
-                batch, is_first = await run(caller.principal, work), False
+                batch = await run(caller.principal, work)
             replayed += len(batch.finished)
             still_open += batch.still_open
             source = batch.next_source

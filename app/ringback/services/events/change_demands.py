@@ -39,7 +39,7 @@ class ChangeDemands:
         known = await renew_demand(
             self._store, caller, demand, topic=CHANGE_SUBSCRIPTIONS_TOPIC, require_room=_require_free_resource
         )
-        return known is None or known.polled_until < now
+        return not known.is_current
 
 
 def _build_demand(caller: Caller, upstream: str, uri: str | None, *, polled_until: datetime) -> EventDemand:

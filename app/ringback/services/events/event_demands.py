@@ -8,7 +8,7 @@ A demand is stored, because the node that follows the upstream may be another on
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from ringback.domain.errors import QuotaExceeded
 from ringback.domain.event_types import DEMAND_SECONDS, EventDemand, split_name
@@ -27,15 +27,23 @@ RequireRoom = Callable[[Transaction, EventDemand], Awaitable[None]]
 """Raises `QuotaExceeded` if the upstream has no room for a demand that begins."""
 
 
+class KnownDemand(NamedTuple):
+    """What was stored of a demand before it was renewed."""
+
+    stored: EventDemand | None
+    is_current: bool
+    """Whether the events were demanded until now, by the last poll or by a webhook. Otherwise the log lacks some."""
+
+
 async def renew_demand(
     store: Store, caller: Caller, demand: EventDemand, *, topic: str, require_room: RequireRoom
-) -> EventDemand | None:
+) -> KnownDemand:
     """Store the demand, unless less than half of its time is over. Return what was stored before.
 
     Notifies `topic` if the demand begins. Raises `QuotaExceeded`.
     """
-    known = await store.read(lambda tx: _read_stored(tx, demand))
-    if known is None or known.polled_until < demand.polled_until - timedelta(seconds=DEMAND_SECONDS / 2):
+    known = await store.read(lambda tx: _read_known(tx, demand))
+    if known.stored is None or known.stored.polled_until < demand.polled_until - timedelta(seconds=DEMAND_SECONDS / 2):
         await store.write_for(
             caller.principal, lambda tx: _save(tx, caller, demand, topic=topic, require_room=require_room)
         )
@@ -85,6 +93,14 @@ async def _save(tx: Transaction, caller: Caller, demand: EventDemand, *, topic: 
         await require_room(tx, demand)
         tx.notify(topic)
     await tx.event_demands.save(demand)
+
+
+async def _read_known(tx: Transaction, demand: EventDemand) -> KnownDemand:
+    stored = await _read_stored(tx, demand)
+    if stored is None or stored.polled_until > tx.now():
+        return KnownDemand(stored, is_current=stored is not None)
+    principals = await tx.event_demands.list_principals(demand.event_name, demand.topic, now=tx.now())
+    return KnownDemand(stored, is_current=demand.principal in principals)
 
 
 async def _read_stored(tx: Transaction, demand: EventDemand) -> EventDemand | None:

@@ -11,6 +11,7 @@ from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import id_milliseconds, is_well_formed_id
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
+from ringback.services.events.events import LAST_SEQ
 
 ID_LENGTH_MAX: Final = 256
 """Longer than the id of any event: an upstream's name, a colon, and 128 characters of its own."""
@@ -19,8 +20,6 @@ ID_CLOCK_SECONDS: Final = 60.0
 the two, and clocks of nodes differ."""
 EVENTS_VISITED_MAX: Final = 20_000
 """Events that a search for one id visits, some 14 ms: a log with more events in two minutes is searched in part."""
-WINDOW_SIZES: Final = (100, 1_000, 5_000)
-"""The latest events are sought among so many at the end of the log: first among few, because most logs have them there."""
 
 
 class EventLookups:
@@ -38,10 +37,11 @@ class EventLookups:
         return event
 
     async def list_recent(self, caller: Caller, event_filter: EventFilter, *, limit: int) -> Sequence[Event]:
-        """The latest events that match, newest first: at most `limit`, among the last events of the log."""
+        """The latest events that match, newest first: at most `limit`, among the last events of the log or of the call."""
         caller.require_scope(Scope.READ)
         return await self._store.scan(
-            caller.principal, lambda tx: _list_recent(tx, caller.principal, event_filter, limit=limit)
+            caller.principal,
+            lambda tx: tx.event_log.list_before(caller.principal, LAST_SEQ, event_filter, limit=limit),
         )
 
 
@@ -58,16 +58,3 @@ async def _find_event(tx: Transaction, principal: Principal, event_id: str) -> E
         until_seq = await tx.event_log.last_seq_before(principal, until)
         after_seq = max(after_seq, until_seq - EVENTS_VISITED_MAX)
     return await tx.event_log.find_event(principal, event_id, after_seq=after_seq, until_seq=until_seq)
-
-
-async def _list_recent(
-    tx: Transaction, principal: Principal, event_filter: EventFilter, *, limit: int
-) -> Sequence[Event]:
-    head = await tx.event_log.get_head(principal)
-    found: Sequence[Event] = []
-    for size in WINDOW_SIZES:
-        after_seq = max(head - size, 0)
-        found = await tx.events.list_page(principal, after_seq, event_filter, limit=size)
-        if len(found) >= limit or after_seq == 0:
-            break
-    return list(reversed(found[-limit:]))

@@ -25,6 +25,7 @@ from ringback.services.events.event_types import (
 )
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.limits.quotas import QuotaEnforcer
+from ringback.services.limits.schema_checks import SchemaCheckLimiter
 
 DATA_BYTES_MAX: Final = 64 * 1024
 """The largest `data`. A callback of 256 KiB carries it, and a hundred of them are one request."""
@@ -67,12 +68,14 @@ class EventPublishing:
         quotas: QuotaEnforcer,
         lifecycle: Lifecycle,
         payload_schemas: PayloadSchemas,
+        check_limiter: SchemaCheckLimiter,
     ) -> None:
         self._store = store
         self._recorder = recorder
         self._quotas = quotas
         self._lifecycle = lifecycle
         self._payload_schemas = payload_schemas
+        self._check_limiter = check_limiter
 
     async def publish_events(self, caller: Caller, events: Sequence[PublishedEvent]) -> Sequence[PublishedResult]:
         """Append these events to the log in this order, all or none, durably before the return.
@@ -91,21 +94,27 @@ class EventPublishing:
                 name: await save_event_type(tx, caller.principal, EventTypeDeclaration(name=name), replaces=False)
                 for name in sorted({event.name for event in events})
             }
-            self._check_data(events, types)
+            self._check_data(caller, events, types)
             external = [_to_external_event(event) for event in events]
             recorded = await self._recorder.record_external_events(tx, caller.principal, external)
             return [PublishedResult(event_id=each.event_id, created=each.is_new) for each in recorded]
 
         return await self._store.write_for(caller.principal, append)
 
-    def _check_data(self, events: Sequence[PublishedEvent], types: Mapping[str, PublishedEventType]) -> None:
+    def _check_data(
+        self, caller: Caller, events: Sequence[PublishedEvent], types: Mapping[str, PublishedEventType]
+    ) -> None:
         """Raise `InvalidRequest` for data that its type does not allow. The types are those of the same transaction."""
         payloads = [
             DeclaredPayload(schema, event.data, ("data",) if len(events) == 1 else ("events", index, "data"))
             for index, event in enumerate(events)
             if isinstance(schema := types[event.name].payload_schema, Mapping) and schema != ANY_OBJECT
         ]
-        if payloads and (errors := self._payload_schemas.find_errors(payloads)):
+        if not payloads:
+            return
+        with self._check_limiter.measure_check(caller.principal):
+            errors = self._payload_schemas.find_errors(payloads)
+        if errors:
             detail = "; ".join(f"{error['pointer']}: {error['detail']}" for error in errors)
             raise InvalidRequest(
                 f"The data does not match the payload_schema of its event type: {detail}. See it: GET /v1/event-types",

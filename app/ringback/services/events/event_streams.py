@@ -177,11 +177,11 @@ class _Stream:
         self._read_page = read_page
         self._position = position
         """The stream has sent every matching event up to here."""
+        self._has_compared = False
+        """Whether the stream knows if the tail began after its position. Until the tail has read the log, it has heartbeats."""
 
     async def read_pages(self, heartbeat_seconds: float) -> AsyncGenerator[StreamPage]:
         subscription, ends_at = self._subscription, self._clock.monotonic() + FOLLOW_SECONDS_MAX
-        if self._position.seq < subscription.tail_position.seq:
-            subscription.require_reread()
         heartbeat_at = self._clock.monotonic() + heartbeat_seconds
         while not self._lifecycle.shutdown_flag.is_set() and (now := self._clock.monotonic()) < ends_at:
             page = await self._read_next()
@@ -198,6 +198,12 @@ class _Stream:
 
     async def _read_next(self) -> StreamPage | None:
         """The next page; None if there is nothing to send."""
+        if not self._subscription.tail_has_started:
+            return None
+        if not self._has_compared:
+            self._has_compared = True
+            if self._position.seq < self._subscription.tail_position.seq:
+                self._subscription.require_reread()
         if self._subscription.has_overflowed:
             return await self._read_log()
         events = [event for event in self._subscription.pop_events() if event.seq > self._position.seq]

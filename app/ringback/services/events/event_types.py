@@ -18,7 +18,6 @@ from ringback.domain.event_types import (
     DEMANDS_TOPIC,
     FOLLOWED_TOPIC,
     EventDemand,
-    EventFollowing,
     EventType,
     PublishedEventType,
     arguments_topic,
@@ -31,8 +30,9 @@ from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.services.access.api_keys import require_held_key
 from ringback.services.audit import record_own_change
-from ringback.services.events.event_demands import renew_demand, require_room_to_follow
+from ringback.services.events.event_demands import KnownDemand, renew_demand, require_room_to_follow
 from ringback.services.lifecycle import Lifecycle
+from ringback.services.limits.schema_checks import SchemaCheckLimiter
 from ringback.services.long_polling import poll_until
 from ringback.suggestions import suggest_name
 
@@ -123,12 +123,14 @@ class EventTypes:
         lifecycle: Lifecycle,
         catalog: UpstreamEventTypes,
         payload_schemas: PayloadSchemas,
+        check_limiter: SchemaCheckLimiter,
     ) -> None:
         self._store = store
         self._clock = clock
         self._lifecycle = lifecycle
         self._catalog = catalog
         self._payload_schemas = payload_schemas
+        self._check_limiter = check_limiter
 
     # -- types --
 
@@ -153,7 +155,7 @@ class EventTypes:
         """Declare the type, or replace its description and its schema."""
         require_publisher(caller)
         require_publishable(declaration.name)
-        self._check_payload_schema(declaration.payload_schema)
+        self._check_payload_schema(caller, declaration.payload_schema)
 
         async def save(tx: Transaction) -> DeclaredType:
             await require_held_key(tx, caller)
@@ -164,10 +166,14 @@ class EventTypes:
 
         return await self._store.write_for(caller.principal, save)
 
-    def _check_payload_schema(self, schema: Any) -> None:
+    def _check_payload_schema(self, caller: Caller, schema: Any) -> None:
         if len(jsontext.dumps(schema)) > SCHEMA_BYTES_MAX:
             raise InvalidRequest(f"payload_schema: it has more than {SCHEMA_BYTES_MAX} bytes.")
-        if schema is not None and (error := self._payload_schemas.find_schema_error(schema)) is not None:
+        if schema is None:
+            return
+        with self._check_limiter.measure_check(caller.principal):
+            error = self._payload_schemas.find_schema_error(schema)
+        if error is not None:
             raise InvalidRequest(f"payload_schema: it is no JSON Schema that can be checked: {error}.")
 
     async def remove_event_type(self, caller: Caller, name: str) -> None:
@@ -193,10 +199,10 @@ class EventTypes:
 
     async def demand_upstream_events(self, caller: Caller, names: Collection[str]) -> None:
         """Demand the events of those of these names that are an upstream's, without arguments."""
-        for name in sorted(names):
-            event_type = await self.find_event_type(caller, name) if split_name(name)[0] is not None else None
-            if event_type is not None:
-                await self.demand_events(caller, event_type, "{}")
+        external = [name for name in sorted(names) if split_name(name)[0] is not None]
+        await self._demand_all(
+            caller, [name for name in external if await self.find_event_type(caller, name) is not None]
+        )
 
     async def demand_events(self, caller: Caller, event_type: EventType, canonical_arguments: str) -> DemandedEvents:
         """Make the upstream's events of this type, for these arguments, arrive in the log.
@@ -212,34 +218,53 @@ class EventTypes:
 
     async def renew_upstream_demands(self, caller: Caller, names: Collection[str]) -> None:
         """As `demand_upstream_events`, for names that were checked before: the upstream may be away now."""
-        for name in sorted(names):
-            upstream, _ = split_name(name)
-            if upstream is not None and caller.may_use_upstream(upstream):
-                await self._demand(caller, name, "{}")
+        upstreams = {name: split_name(name)[0] for name in sorted(names)}
+        await self._demand_all(
+            caller,
+            [
+                name
+                for name, upstream in upstreams.items()
+                if upstream is not None and caller.may_use_upstream(upstream)
+            ],
+        )
+
+    async def _demand_all(self, caller: Caller, names: Sequence[str]) -> None:
+        """All are demanded before the wait: an upstream that is away delays a webhook once, however many events it names."""
+        demands = [self._build_demand(caller, name, "{}") for name in names]
+        for demand in demands:
+            await self._renew(caller, demand)
+        if demands:
+            await self._wait_until_followed(demands)
 
     async def _demand(self, caller: Caller, name: str, canonical_arguments: str) -> DemandedEvents:
-        topic = arguments_topic(canonical_arguments)
-        demand = EventDemand(
+        demand = self._build_demand(caller, name, canonical_arguments)
+        known = await self._renew(caller, demand)
+        await self._wait_until_followed([demand])
+        gap_seq = 0 if known.stored is None else known.stored.gap_seq
+        return DemandedEvents(demand.topic or None, is_new=not known.is_current, gap_seq=gap_seq)
+
+    def _build_demand(self, caller: Caller, name: str, canonical_arguments: str) -> EventDemand:
+        return EventDemand(
             principal=caller.principal,
             event_name=name,
-            topic=topic or "",
+            topic=arguments_topic(canonical_arguments) or "",
             arguments=jsontext.loads(canonical_arguments),
             polled_until=self._clock.now() + seconds(DEMAND_SECONDS),
         )
-        known = await renew_demand(
-            self._store, caller, demand, topic=DEMANDS_TOPIC, require_room=require_room_to_follow
-        )
-        await self._wait_until_followed(demand)
-        is_new = known is None or known.polled_until < self._clock.now()
-        return DemandedEvents(topic, is_new=is_new, gap_seq=0 if known is None else known.gap_seq)
 
-    async def _wait_until_followed(self, demand: EventDemand) -> None:
-        async def read(tx: Transaction) -> EventFollowing | None:
-            return await tx.event_followings.get(demand.event_name, demand.topic)
+    async def _renew(self, caller: Caller, demand: EventDemand) -> KnownDemand:
+        return await renew_demand(self._store, caller, demand, topic=DEMANDS_TOPIC, require_room=require_room_to_follow)
+
+    async def _wait_until_followed(self, demands: Sequence[EventDemand]) -> None:
+        async def read(tx: Transaction) -> bool:
+            for demand in demands:
+                if await tx.event_followings.get(demand.event_name, demand.topic) is None:
+                    return False
+            return True
 
         await poll_until(
             lambda: self._store.read(read),
-            lambda following: following is not None,
+            bool,
             signals=self._store.signals,
             topics=[FOLLOWED_TOPIC],
             wait_seconds=FOLLOW_WAIT_SECONDS,
@@ -253,17 +278,13 @@ async def save_event_type(
 ) -> PublishedEventType:
     """Raises `QuotaExceeded` for a new type above `PUBLISHED_TYPES_MAX`."""
     known = await tx.event_types.get(principal, declaration.name)
-    if known is not None and not replaces:
-        return known
     if known is None:
         await tx.event_log.get_head(principal, lock=True)  # two new types at once are counted one after the other
-        if len(await tx.event_types.list_of_principal(principal)) >= PUBLISHED_TYPES_MAX:
-            raise QuotaExceeded(
-                f"You have declared {PUBLISHED_TYPES_MAX} event types. Remove one: DELETE /v1/event-types/NAME",
-                retry_after_seconds=60,
-                quota="event_types",
-                limit=PUBLISHED_TYPES_MAX,
-            )
+        known = await tx.event_types.get(principal, declaration.name)  # another unit may have declared it meanwhile
+        if known is None:
+            await _require_free_type(tx, principal)
+    if known is not None and not replaces:
+        return known
     saved = PublishedEventType(
         principal=principal,
         name=declaration.name,
@@ -276,6 +297,17 @@ async def save_event_type(
         saved = replace(saved, created_at=known.created_at)
     await tx.event_types.save(saved)
     return saved
+
+
+async def _require_free_type(tx: Transaction, principal: Principal) -> None:
+    """The caller has locked the log."""
+    if len(await tx.event_types.list_of_principal(principal)) >= PUBLISHED_TYPES_MAX:
+        raise QuotaExceeded(
+            f"You have declared {PUBLISHED_TYPES_MAX} event types. Remove one: DELETE /v1/event-types/NAME",
+            retry_after_seconds=60,
+            quota="event_types",
+            limit=PUBLISHED_TYPES_MAX,
+        )
 
 
 def _warn_of_change(known: PublishedEventType | None, declared: PublishedEventType) -> str | None:

@@ -55,6 +55,11 @@ class TailSubscription:
         self._pending: deque[Event] = deque()
 
     @property
+    def tail_has_started(self) -> bool:
+        """False while the tail has not read the log yet. The waiter is notified when it has."""
+        return self._tail.has_started
+
+    @property
     def tail_position(self) -> LogPosition:
         """Every event up to here was offered."""
         return self._tail.position
@@ -82,12 +87,12 @@ class LogTail:
 
     def __init__(self, store: Store, principal: Principal) -> None:
         self.position = LogPosition(0)
+        self.has_started = False
         self._store = store
         self._principal = principal
         self._index: defaultdict[_Selector, dict[TailSubscription, None]] = defaultdict(dict)
         """In the order in which the streams began, so that a simulation repeats it."""
         self._count = 0
-        self._has_started = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
     @property
@@ -104,9 +109,6 @@ class LogTail:
         if not self._index[selector]:
             del self._index[selector]
         self._count -= 1
-
-    async def wait_until_started(self) -> None:
-        await self._has_started.wait()
 
     async def aclose(self) -> None:
         await end_tasks([self._task])
@@ -127,9 +129,11 @@ class LogTail:
 
     async def _read_log(self) -> None:
         """Offer the new events to the streams; the first time, begin at the end of the log."""
-        if not self._has_started.is_set():
+        if not self.has_started:
             self.position = await self._store.read(lambda tx: _read_head(tx, self._principal))
-            self._has_started.set()
+            self.has_started = True
+            for subscription in self._list_subscriptions():
+                subscription.waiter.notify()
         has_more = True
         while has_more:
             page = await self._store.scan(self._principal, self._read_page)
@@ -150,9 +154,11 @@ class LogTail:
                     yield subscription
 
     def _require_reread(self) -> None:
-        for subscriptions in self._index.values():
-            for subscription in subscriptions:
-                subscription.require_reread()
+        for subscription in self._list_subscriptions():
+            subscription.require_reread()
+
+    def _list_subscriptions(self) -> list[TailSubscription]:
+        return [subscription for subscriptions in self._index.values() for subscription in subscriptions]
 
 
 class LogTails:
@@ -168,14 +174,13 @@ class LogTails:
 
     @asynccontextmanager
     async def subscribe(self, principal: Principal, event_filter: EventFilter) -> AsyncGenerator[TailSubscription]:
-        """The events that match and are committed from now on."""
+        """The events that match and are committed after the tail's position, once it has started."""
         tail = self._tails.get(principal)
         if tail is None:
             self._tails[principal] = tail = LogTail(self._store, principal)
         subscription = TailSubscription(event_filter, tail)
         tail.add(subscription)
         try:
-            await tail.wait_until_started()
             yield subscription
         finally:
             tail.remove(subscription)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Final, NamedTuple
 
 from ringback.domain.clock import Clock
@@ -21,7 +22,7 @@ from ringback.measurements import Measurements
 from ringback.protocol.upstream_logins import login_command
 from ringback.services.insights.missing_roles import find_missing_roles
 from ringback.services.insights.overviews import OverviewReader
-from ringback.services.insights.readiness import WriteHealthCheck
+from ringback.services.insights.readiness import SharedCheck, WriteHealthCheck
 from ringback.services.insights.sessions import SESSION_PAGE_SIZE, SessionInsights, SessionReader
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.limits.quotas import QuotaEnforcer
@@ -112,6 +113,8 @@ class Insights:
         self._quotas = quotas
         self._lifecycle = lifecycle
         self._write_check = WriteHealthCheck(store=store, clock=clock)
+        self._keys_check = SharedCheck(self._read_lacking_keys, clock=clock)
+        self._roles_check = SharedCheck(partial(find_missing_roles, store), clock=clock)
         self._overviews = OverviewReader(store=store, clock=clock)
         self._sessions = SessionReader(store=store)
 
@@ -285,12 +288,15 @@ class Insights:
         await self._write_check.require_writable()
 
     async def lacks_keys(self) -> bool:
-        """Whether other nodes seal with a key that this node does not have."""
+        """Whether other nodes seal with a key that this node does not have, as read at most a second ago."""
+        return await self._keys_check.get_result()
+
+    async def _read_lacking_keys(self) -> bool:
         return await self._store.read(lambda tx: tx.sealing_keys.lacks_any())
 
     async def find_missing_roles(self) -> Sequence[Role]:
-        """The roles that work of the service waits for and that no node runs."""
-        return await find_missing_roles(self._store)
+        """The roles that work of the service waits for and that no node runs, as read at most a second ago."""
+        return await self._roles_check.get_result()
 
 
 def _with_totals(own: UpstreamInfo, total: UpstreamInfo) -> UpstreamInfo:

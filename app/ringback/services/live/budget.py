@@ -70,6 +70,7 @@ class CpuBudget:
     async def _acquire_turn(self, owner: Principal | None) -> None:
         if not self._is_taken:
             self._is_taken = True
+            self._served = self._count_used(owner)
             return
         turn = get_running_loop().create_future()
         self._waiting[owner].append(turn)
@@ -91,6 +92,7 @@ class CpuBudget:
                     self._forget_idle_owners()
                     return
         self._waiting.clear()
+        self._forget_idle_owners()
         self._is_taken = False
 
     def _count_used(self, owner: Principal | None) -> float:

@@ -1,0 +1,47 @@
+"""The CPU time of checks against schemas that principals declare.
+
+A principal chooses both the schema of its events and their data. So a request of a hundred bytes can take all the steps that a
+check may have, a tenth of a second, during which no other request is served (`upstreams.json_schema`). The checks of one
+principal have a limited part of each second.
+"""
+
+import math
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Final
+
+from ringback.domain.clock import Clock
+from ringback.domain.errors import QuotaExceeded
+from ringback.domain.principal import Principal
+from ringback.domain.rate_limiter import RateLimit, RateLimiter
+
+CHECK_RATE: Final = RateLimit(per_second=250_000, burst=1_000_000)
+"""In µs: a quarter of each second, and one second at once, as for large bodies. A usual event takes some 50."""
+
+
+class SchemaCheckLimiter:
+    def __init__(self, *, clock: Clock, read_cpu_seconds: Callable[[], float] = time.thread_time) -> None:
+        """`read_cpu_seconds`: the CPU time that this thread has used so far."""
+        self._clock = clock
+        self._read_cpu_seconds = read_cpu_seconds
+        self._checks: RateLimiter[Principal] = RateLimiter()
+
+    @contextmanager
+    def measure_check(self, principal: Principal) -> Generator[None]:
+        """Count the CPU time of the check inside. Raises `QuotaExceeded` before it if earlier ones took too much."""
+        bucket = self._checks.get_bucket(principal, CHECK_RATE, now=self._clock.monotonic())
+        if (wait := bucket.wait_seconds(self._clock.monotonic())) > 0:
+            raise QuotaExceeded(
+                "Your payload_schemas take too much time to check. Nothing was done. Wait, or declare simpler ones: "
+                "PUT /v1/event-types/NAME",
+                retry_after_seconds=math.ceil(wait),
+                quota="schema_checks",
+                limit=int(CHECK_RATE.per_second),
+            )
+        began = self._read_cpu_seconds()
+        try:
+            yield
+        finally:
+            used = math.ceil((self._read_cpu_seconds() - began) * 1e6)
+            bucket.consume_permit(self._clock.monotonic(), used)
