@@ -253,10 +253,14 @@ def test_token_scopes_are_comma_separated(monkeypatch: pytest.MonkeyPatch) -> No
         load_settings()
 
 
-def test_log_levels_are_written_by_area(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RINGBACK_LOG_LEVELS", "notifier=debug, upstreams = warning")
+def test_log_levels_are_written_by_area_and_in_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGBACK_LOG_LEVEL", "WARNING")
+    monkeypatch.setenv("RINGBACK_LOG_LEVELS", "notifier=debug, upstreams = Warning")
 
-    assert load_settings().log_levels == (("notifier", "debug"), ("upstreams", "warning"))
+    settings = load_settings()
+
+    assert settings.log_level == "warning"
+    assert settings.log_levels == (("notifier", "debug"), ("upstreams", "warning"))
 
 
 @pytest.mark.parametrize("text", ["notifer=debug", "notifier", "notifier=loud", "mcp=debug"])

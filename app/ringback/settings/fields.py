@@ -10,6 +10,7 @@ from ringback.domain.roles import ALL_ROLES
 from ringback.domain.upstreams import DisconnectAction
 from ringback.domain.validation import is_loopback
 from ringback.settings.values import (
+    AnyCaseLogLevel,
     EmptyIsUnset,
     IssuerUrl,
     LogLevels,
@@ -24,7 +25,6 @@ from ringback.settings.values import (
     Texts,
     is_wildcard_address,
 )
-from ringback.telemetry import LogLevel
 
 
 class Settings(BaseSettings):
@@ -294,7 +294,9 @@ class Settings(BaseSettings):
     request_bytes_max: int = Field(
         default=4 * 1024 * 1024, ge=1024, description="Largest accepted request body, in bytes."
     )
-    log_level: LogLevel = Field(default="info", description="Lowest logged level: debug, info, warning or error.")
+    log_level: AnyCaseLogLevel = Field(
+        default="info", description="Lowest logged level: debug, info, warning or error."
+    )
     log_levels: LogLevels = Field(
         default=(),
         description="Levels of single areas, comma-separated: notifier=debug,upstreams=warning. An area is a part of the "

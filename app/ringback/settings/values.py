@@ -65,7 +65,12 @@ def _parse_log_level(text: str) -> tuple[str, str]:
     known = sorted(module.name for module in pkgutil.iter_modules(ringback.__path__))
     if not separator or area not in known:
         raise ValueError(f"write it as AREA=LEVEL, for example notifier=debug. Areas: {', '.join(known)}.")
-    return area, level
+    return area, level.lower()
+
+
+def _to_lower(value: Any) -> Any:
+    """Other programs write their levels as `INFO`."""
+    return value.lower() if isinstance(value, str) else value
 
 
 def _empty_to_none(value: Any) -> Any:
@@ -125,6 +130,7 @@ Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)]
 Scopes = Annotated[tuple[Scope, ...], NoDecode, BeforeValidator(_split_commas)]
 Networks = Annotated[tuple[Network, ...], NoDecode, BeforeValidator(_parse_networks)]
 Roles = Annotated[tuple[Role, ...], NoDecode, BeforeValidator(_parse_roles)]
+AnyCaseLogLevel = Annotated[LogLevel, BeforeValidator(_to_lower)]
 LogLevels = Annotated[tuple[tuple[str, LogLevel], ...], NoDecode, BeforeValidator(_parse_log_levels)]
 RetentionSeconds = Annotated[float, Field(gt=0, le=KEPT_SECONDS_MAX)]
 Quota = Annotated[int, Field(ge=1, le=QUOTA_MAX)]
