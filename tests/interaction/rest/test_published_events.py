@@ -9,8 +9,10 @@ import pytest
 
 from ringback.domain.errors import InvalidRequest
 from ringback.domain.principal import Caller, Scope
+from ringback.domain.rate_limiter import RateLimit
 from ringback.services.events.event_publishing import DATA_BYTES_MAX, PublishedEvent
 from ringback.services.events.event_types import PUBLISHED_TYPES_MAX
+from ringback.services.limits import schema_checks
 from tests.support.databases import count_rows, query_rows
 from tests.support.examples import ALICE
 from tests.support.service import CALLBACK_URL, ServiceUnderTest
@@ -191,8 +193,10 @@ async def test_events_whose_check_takes_too_long_are_published_unchecked(
 
 
 async def test_a_principal_whose_checks_take_too_much_time_is_refused_and_others_are_not(
-    alice: httpx.AsyncClient, bob: httpx.AsyncClient
+    alice: httpx.AsyncClient, bob: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each check takes a tenth of a second. Nothing comes back of the time, because a busy machine needs more for a request."""
+    monkeypatch.setattr(schema_checks, "CHECK_RATE", RateLimit(per_second=1, burst=1_000_000))
     definitions = {f"d{level}": {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(32)}
     schema = {"$defs": {**definitions, "d32": {"type": "object"}}, "$ref": "#/$defs/d0"}
     for client in (alice, bob):
