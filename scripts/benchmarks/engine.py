@@ -117,7 +117,13 @@ class BenchmarkEngine:
         """Finish calls as the runner does: one transaction writes call, result, event and deliveries."""
         completion = completion_from_result(RESULT, is_error=False)
         finished = await self.completion_batcher.finish_call(
-            LeasedCompletion(call_id=call.id, lease_token=HANDOFF_LEASE, completion=completion, progress=None)
+            LeasedCompletion(
+                call_id=call.id,
+                principal=call.principal,
+                lease_token=HANDOFF_LEASE,
+                completion=completion,
+                progress=None,
+            )
         )
         if finished is None:
             raise RuntimeError("the recorder refused the end of a call; without its callbacks the run would never end")

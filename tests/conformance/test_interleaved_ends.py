@@ -42,7 +42,9 @@ async def end_calls(clock: FakeClock, calls: Sequence[Call], node: Node) -> list
     """End these calls as the runner of this node does."""
     recorder = Engine(node.store, clock).recorder
     ends = [
-        LeasedCompletion(call_id=call.id, lease_token="held", completion=COMPLETED_RESULT, progress=None)
+        LeasedCompletion(
+            call_id=call.id, principal=call.principal, lease_token="held", completion=COMPLETED_RESULT, progress=None
+        )
         for call in calls
     ]
     return list(await node.store.write(lambda tx: recorder.finish_leased_calls(tx, ends)))

@@ -1,6 +1,7 @@
 """Two nodes that lease, hold and recover the same calls and deliveries at the same time."""
 
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -42,6 +43,23 @@ async def test_two_nodes_lease_different_calls(nodes: Nodes, clock: FakeClock) -
     leased = [call.id for call in (*one, *two, *rest)]
     assert sorted(leased) == sorted(call.id for call in calls)
     assert len(one) == 4
+
+
+async def test_scheduled_calls_that_another_node_queues_are_not_asked_for_without_a_pause(
+    nodes: Nodes, clock: FakeClock
+) -> None:
+    """The runner waits until the returned time. One in the past made it ask again at once, while the rows were locked."""
+    call = make_call(phase=CallPhase.SCHEDULED, not_before=clock.now())
+    await nodes.first.store.write(lambda tx: tx.calls.insert(call))
+
+    async def queue_due(node: Node) -> datetime | None:
+        return await node.store.write(lambda tx: tx.scheduled_calls.queue_due(now=clock.now(), limit=10))
+
+    one, two = await nodes.interleave(queue_due, queue_due)
+
+    assert one is None
+    assert two is None or two > clock.now()
+    assert await queue_due(nodes.second) is None
 
 
 def make_call_leasing(owner: str, clock: FakeClock, *, capacity: int) -> CallLeasing:

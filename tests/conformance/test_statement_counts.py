@@ -127,7 +127,13 @@ async def test_a_batch_of_ends_runs_as_many_statements_as_one_end(engine: Engine
     async def count_for(count: int) -> Sequence[str]:
         calls = await insert_leased_calls(engine, count)
         ends = [
-            LeasedCompletion(call_id=call.id, lease_token="held", completion=COMPLETED_RESULT, progress=None)
+            LeasedCompletion(
+                call_id=call.id,
+                principal=call.principal,
+                lease_token="held",
+                completion=COMPLETED_RESULT,
+                progress=None,
+            )
             for call in calls
         ]
         ran.clear()

@@ -4,11 +4,12 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import wraps
 from pathlib import Path
 from typing import Final, TypeVar
 
 from ringback.domain.clock import Clock
-from ringback.domain.errors import StoreUnavailable
+from ringback.domain.errors import RowsLocked, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
@@ -96,3 +97,22 @@ class FullDisk(StoreWrapper):
             raise StoreUnavailable("The disk is full.")
 
         return await super().write(fail_at_the_end)
+
+
+class StoreWithLockedRows(StoreWrapper):
+    """Rows of one principal stay locked. They are among those of each unit that is no principal's own."""
+
+    def __init__(self, store: Store, principal: Principal) -> None:
+        super().__init__(store)
+        self._principal = principal
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        @wraps(work)
+        async def wait_in_vain(tx: Transaction) -> T:
+            await work(tx)
+            raise RowsLocked("The row is locked.", waited_seconds=0.0)
+
+        return await super().write(wait_in_vain)
+
+    async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await (self.write(work) if principal == self._principal else self._store.write_for(principal, work))

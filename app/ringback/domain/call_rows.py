@@ -212,7 +212,7 @@ class ScheduledCalls(Protocol):
         """Queue scheduled calls whose `not_before` is at or before `now`, earliest first.
 
         Return the `not_before` of the next scheduled call, which is in the past if `limit` left calls behind; None if there is
-        none.
+        none. For calls that another unit has locked, it is a moment later, so that their caller does not ask without a pause.
         """
         ...
 

@@ -263,6 +263,15 @@ class StoreUnavailable(Unavailable):
         self.needs_operator = needs_operator
 
 
+class RowsLocked(StoreUnavailable):
+    """The database works, but another unit of work has not released a row that this one needs."""
+
+    def __init__(self, detail: str, *, waited_seconds: float) -> None:
+        """`waited_seconds` is how long this unit has waited for the row."""
+        super().__init__(detail)
+        self.waited_seconds = waited_seconds
+
+
 class ContentUnreadable(Unavailable):
     """Stored content cannot be read."""
 

@@ -13,6 +13,8 @@ class Upkeep(StrEnum):
     """The end of the first lease of a running call."""
     CALL_DEADLINES = "call_deadlines"
     """Of calls that are queued or parked."""
+    SCHEDULED_CALLS = "scheduled_calls"
+    """When the first one is to be queued."""
     LOGIN_RESUMPTIONS = "login_resumptions"
     LOGIN_CHECKS = "login_checks"
     DELIVERY_LEASES = "delivery_leases"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ringback.asyncio_tasks import end_tasks
 from ringback.domain.clock import Clock, format_iso, seconds
-from ringback.domain.errors import StoreUnavailable
+from ringback.domain.errors import RowsLocked, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.suspension import FREEZE_SECONDS, SuspensionWatch
 from ringback.domain.upkeep import Upkeep
@@ -118,7 +118,10 @@ class Janitor:
         return busy
 
     async def _run_task(self, task: MaintenanceTask) -> bool:
-        """Run one batch of the task. On SQLite its unit waits behind a commit for as long as the disk stands still."""
+        """Run one batch of the task. On SQLite its unit waits behind a commit for as long as the disk stands still.
+
+        A row that stays locked costs the task its turn. Holders extend their leases meanwhile, because that waits for no row.
+        """
         asked_at = self._clock.monotonic()
 
         @wraps(task.run)  # the store names units after their function
@@ -128,6 +131,10 @@ class Janitor:
 
         try:
             return await self._store.write(run)
+        except RowsLocked as error:
+            log.warning("janitor.rows_locked", extra={"task": task.run.__name__})
+            asked_at += error.waited_seconds
+            return False
         finally:
             self._note_wait_since(asked_at)
 

@@ -11,7 +11,7 @@ from ringback.domain.clock import seconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.login_waits import awaits_login, unfinished_login_completion
 from ringback.domain.ports import Store, Transaction
-from ringback.domain.signals import DELIVERY_DUE_TOPIC
+from ringback.domain.signals import CALL_QUEUED_TOPIC, DELIVERY_DUE_TOPIC
 from ringback.domain.suspension import SuspensionWatch
 from ringback.domain.upkeep import Upkeep
 from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
@@ -26,6 +26,8 @@ OVERDUE_GRACE_SECONDS: Final = 60.0
 """How long past the deadline a runner may cancel a queued call at its upstream. After that the janitor finishes the call."""
 LEASE_GRACE_SECONDS: Final = 15.0
 """How long a lease must have expired before its holder counts as dead: the holder may only have been delayed."""
+SCHEDULED_GRACE_SECONDS: Final = 10.0
+"""How long a scheduled call may be due before the janitor queues it: twice the longest pause of a runner that can run it."""
 RESUME_GRACE_SECONDS: Final = 30.0
 """How long after a suspension of the machine or an outage of the store no lease counts as expired: the length of a lease.
 Within a third of it a holder extends the lease of each running call, and within it each delivery attempt ends."""
@@ -62,6 +64,7 @@ class RecoveryTasks:
         self.tasks: Sequence[MaintenanceTask] = (
             MaintenanceTask(self._recover_calls_with_expired_lease, {Upkeep.CALL_LEASES: LEASE_GRACE_SECONDS}),
             *self._list_tasks_for_others(),
+            MaintenanceTask(self._queue_scheduled_calls, {Upkeep.SCHEDULED_CALLS: SCHEDULED_GRACE_SECONDS}),
             MaintenanceTask(self._finish_overdue_calls, {Upkeep.CALL_DEADLINES: 0.0}),
             MaintenanceTask(continue_resumption, {Upkeep.LOGIN_RESUMPTIONS: None}),
             MaintenanceTask(check_next_login, {Upkeep.LOGIN_CHECKS: 0.0}),
@@ -109,6 +112,13 @@ class RecoveryTasks:
         )
         await self._recorder.recover_calls(tx, expired)
         return len(expired) == limit
+
+    async def _queue_scheduled_calls(self, tx: Transaction) -> bool:
+        """Queue the calls that no runner has queued, because none has capacity or none runs: only queued calls time out."""
+        due = tx.confirmed_now() - seconds(SCHEDULED_GRACE_SECONDS)
+        next_start_at = await tx.scheduled_calls.queue_due(now=due, limit=self._config.batch_size)
+        tx.notify(CALL_QUEUED_TOPIC)
+        return next_start_at is not None and next_start_at <= due
 
     async def _finish_overdue_calls(self, tx: Transaction) -> bool:
         """Finish the calls that waited for a runner, an answer or a report beyond their deadline."""

@@ -10,12 +10,13 @@ Group commit saves commits only. A batch also saves work for each item: statemen
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import wraps
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from ringback.domain.errors import StoreUnavailable
+from ringback.domain.errors import RowsLocked, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Principal
 from ringback.log_context import leave_log_context
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,8 @@ of 1.0, and a third less CPU."""
 class Batcher(Generic[Item, Result]):
     """`write_batch` writes items in one transaction. Each item is then passed to either `on_written` or `on_failed`, once.
 
-    If `write_batch` raises, each item is written alone, so that a bug with one item does not affect the others.
+    If `write_batch` raises, each item is written alone, so that a bug with one item does not affect the others. If rows of one
+    principal stay locked, each principal's items are written alone.
     """
 
     def __init__(
@@ -47,12 +49,14 @@ class Batcher(Generic[Item, Result]):
         write_batch: Callable[[Transaction, Sequence[Item]], Awaitable[Result]],
         on_written: Callable[[Sequence[Item], Result], None],
         on_failed: Callable[[Sequence[Item], Exception], None],
+        principal_of: Callable[[Item], Principal],
     ) -> None:
         self._store = store
         self._transactions_max = TRANSACTIONS_MAX if store.is_exclusive else SHARED_TRANSACTIONS_MAX
         self._write_batch = write_batch
         self._on_written = on_written
         self._on_failed = on_failed
+        self._principal_of = principal_of
         self._queue: deque[Item] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_scheduled = False
@@ -73,9 +77,12 @@ class Batcher(Generic[Item, Result]):
         if self._queue and not self._is_scheduled and self._running < self._transactions_max:
             self._is_scheduled = True
             self._running += 1
-            task = asyncio.create_task(self._run_write())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._start_task(self._run_write())
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _run_write(self) -> None:
         leave_log_context()
@@ -98,7 +105,9 @@ class Batcher(Generic[Item, Result]):
         except Exception as error:  # a bug with one item must not affect the others of its batch
             if not batch:  # the store failed before the turn of the transaction came
                 self._fill_batch(batch)
-            if isinstance(error, StoreUnavailable):
+            if isinstance(error, RowsLocked):
+                self._write_by_principal(batch, error)
+            elif isinstance(error, StoreUnavailable):
                 self._on_failed(batch, error)
             else:
                 log.exception("batch.not_written", extra={"count": len(batch)})
@@ -124,3 +133,31 @@ class Batcher(Generic[Item, Result]):
                 self._on_written([item], await self._store.write(write_item))
             except Exception as error:  # noqa: BLE001 - `on_failed` decides what an error means
                 self._on_failed([item], error)
+
+    def _write_by_principal(self, batch: Sequence[Item], error: RowsLocked) -> None:
+        """Write the items of each principal beside the next batches: those whose rows are locked wait once more."""
+        items_by_principal: dict[Principal, list[Item]] = {}
+        for item in batch:
+            items_by_principal.setdefault(self._principal_of(item), []).append(item)
+        if len(items_by_principal) == 1:
+            self._on_failed(batch, error)
+            return
+        for principal, items in items_by_principal.items():
+            self._start_task(self._write_for(principal, items))
+
+    async def _write_for(self, principal: Principal, items: Sequence[Item]) -> None:
+        leave_log_context()
+
+        @wraps(self._write_batch)
+        async def write_items(tx: Transaction) -> Result:
+            return await self._write_batch(tx, items)
+
+        try:
+            result = await self._store.write_for(principal, write_items)
+        except StoreUnavailable as error:
+            self._on_failed(items, error)
+        except Exception:  # a bug with one item must not affect the others
+            log.exception("batch.not_written", extra={"count": len(items)})
+            await self._write_individually(items)
+        else:
+            self._on_written(items, result)

@@ -9,6 +9,7 @@ from ringback.domain.call import Call, CallPhase, Progress, apply_completion
 from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.call_rows import EndedCall
 from ringback.domain.ids import CallId
+from ringback.domain.principal import Principal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,7 @@ class LeasedCompletion:
     """The end of a call that a runner holds. It has values only: the recorder reads the row in its own transaction."""
 
     call_id: CallId
+    principal: Principal
     lease_token: str
     completion: CallCompletion
     progress: Progress | None

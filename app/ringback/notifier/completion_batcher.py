@@ -23,7 +23,11 @@ class CompletionBatcher:
         self._recorder = recorder
         self._attended_calls = attended_calls
         self._batcher = Batcher(
-            store=store, write_batch=self._record_completions, on_written=_resolve_futures, on_failed=_fail_futures
+            store=store,
+            write_batch=self._record_completions,
+            on_written=_resolve_futures,
+            on_failed=_fail_futures,
+            principal_of=lambda pending: pending.leased.principal,
         )
 
     async def finish_call(self, leased: LeasedCompletion) -> Call | None:

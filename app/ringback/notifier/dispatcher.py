@@ -121,6 +121,7 @@ class Dispatcher:
             write_batch=attempts.record_attempts,
             on_written=self._complete_recorded,
             on_failed=self._complete_unrecorded,
+            principal_of=lambda finished: finished.delivery.principal,
         )
         self._waiter: Waiter | None = None
         """Of `run`."""

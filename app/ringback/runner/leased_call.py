@@ -287,6 +287,7 @@ class LeasedCall:
     def _leased_completion(self, completion: CallCompletion) -> LeasedCompletion:
         return LeasedCompletion(
             call_id=self.call.id,
+            principal=self.call.principal,
             lease_token=self._lease_token,
             completion=completion,
             progress=self._progress.latest,

@@ -13,7 +13,7 @@ from ringback.domain.call import Call, CallPhase, CallStatus, IllegalTransition
 from ringback.domain.call_outcome import CallCompletion, completion_from_result
 from ringback.domain.cursor import decode_log_position
 from ringback.domain.delivery import DeliveryState
-from ringback.domain.errors import StoreUnavailable
+from ringback.domain.errors import RowsLocked, StoreUnavailable
 from ringback.domain.webhook import WebhookState
 from ringback.notifier.call_ends import LeasedCompletion
 from tests.support.builders import make_call, make_delivery, make_webhook
@@ -23,7 +23,7 @@ from tests.support.engine import Engine
 from tests.support.examples import ALICE, BOB
 from tests.support.limits import WAIT_SECONDS
 from tests.support.stored_work import COMPLETED_RESULT
-from tests.support.stores import FOREVER, FailingStore
+from tests.support.stores import FOREVER, FailingStore, StoreWithLockedRows
 
 LEASE = "lease_1"
 
@@ -41,7 +41,9 @@ def make_leased_call(**over: Any) -> Call:
 def complete(
     call: Call, completion: CallCompletion = COMPLETED_RESULT, *, lease_token: str = LEASE
 ) -> LeasedCompletion:
-    return LeasedCompletion(call_id=call.id, lease_token=lease_token, completion=completion, progress=None)
+    return LeasedCompletion(
+        call_id=call.id, principal=call.principal, lease_token=lease_token, completion=completion, progress=None
+    )
 
 
 async def finish_all(engine: Engine, calls: Sequence[Call]) -> list[Call | None]:
@@ -188,6 +190,21 @@ async def test_a_failing_store_fails_every_completion_and_writes_nothing(still: 
     assert [await still.read_call(call) for call in calls] == calls
     retried = await asyncio.gather(*(ends.finish_call(complete(call)) for call in calls))
     assert None not in retried
+
+
+async def test_rows_of_one_principal_that_stay_locked_cost_no_end_of_another(still: Engine) -> None:
+    alices, bobs = make_leased_call(), make_leased_call(principal=BOB)
+    await still.insert_calls(alices, bobs)
+    ends = still.make_completion_batcher(StoreWithLockedRows(still.store, ALICE))
+
+    outcomes = await asyncio.gather(
+        *(ends.finish_call(complete(call)) for call in (alices, bobs)), return_exceptions=True
+    )
+
+    assert isinstance(outcomes[0], RowsLocked)
+    assert outcomes[1] == await still.read_call(bobs)
+    assert (await still.read_call(bobs)).is_final
+    assert await still.read_call(alices) == alices
 
 
 async def test_a_store_that_fails_for_an_unknown_reason_before_their_turn_fails_no_later_completion(

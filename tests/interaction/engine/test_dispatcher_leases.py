@@ -2,18 +2,23 @@
 
 import asyncio
 from contextvars import copy_context
+from pathlib import Path
 
 import httpx
 import pytest
 
 from ringback.admission import AdmissionGate
 from ringback.domain.delivery import DeliveryState
+from ringback.domain.ports import Transaction
 from ringback.notifier.dispatcher import DispatcherConfig
+from ringback.storage.postgres import driver
+from tests.support.builders import make_webhook
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
+from tests.support.examples import ALICE, BOB
 from tests.support.limits import WAIT_SECONDS
 from tests.support.scripted_receiver import ScriptedReceiver, make_due_delivery
-from tests.support.stores import FailingStore
+from tests.support.stores import FailingStore, open_test_store
 
 
 @pytest.mark.requirement("R35")
@@ -84,3 +89,38 @@ async def test_an_attempt_that_was_held_until_it_might_outlast_its_lease_is_left
 def test_an_attempt_ends_within_its_lease() -> None:
     with pytest.raises(ValueError, match="lease_seconds must be at least"):
         DispatcherConfig(owner="dispatcher-1", lease_seconds=15)
+
+
+@pytest.mark.postgres_only
+async def test_a_webhook_whose_row_stays_locked_costs_no_attempt_of_another_principal(
+    tmp_path: Path, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attempts are recorded together: those to all other webhooks were made again, too."""
+    monkeypatch.setitem(driver.SERVER_SETTINGS, "lock_timeout", "50ms")
+    locked, go_on, both_asked = asyncio.Event(), asyncio.Event(), asyncio.Barrier(2)
+    async with open_test_store(tmp_path / "impatient", fake_clock) as store:
+        engine = Engine(store, fake_clock)
+        alices, bobs = make_webhook(), make_webhook(principal=BOB, url="https://bob.example/callback")
+        await engine.insert_webhooks(alices, bobs)
+        (delivery,) = await engine.insert_due_deliveries(bobs, 1)
+        await engine.insert_due_deliveries(alices, 1)
+
+        async def hold(tx: Transaction) -> None:
+            await tx.webhooks.get(alices.id)
+            locked.set()
+            while not go_on.is_set():
+                await tx.pause()
+
+        async def answer(_: httpx.Request) -> httpx.Response:
+            await both_asked.wait()
+            return httpx.Response(204)
+
+        dispatcher = engine.make_dispatcher(answer)
+        holding = asyncio.create_task(store.write_for(ALICE, hold))
+        await locked.wait()
+        await dispatcher.run_once()
+        go_on.set()
+        await holding
+
+        assert (await engine.read_delivery(delivery)).state is DeliveryState.DELIVERED
+        assert {each.state for each in await engine.read_deliveries(ALICE)} == {DeliveryState.LEASED}

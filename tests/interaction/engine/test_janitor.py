@@ -97,6 +97,22 @@ async def test_a_call_that_waited_beyond_its_deadline_never_reached_the_upstream
     assert await still.read_call(patient) == patient
 
 
+async def test_a_scheduled_call_that_no_runner_has_queued_ends_at_its_deadline(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    """As while every upstream runs as many calls as it may."""
+    times = {"not_before": START + timedelta(minutes=1), "deadline_at": START + timedelta(minutes=2)}
+    call = make_call(phase=CallPhase.SCHEDULED, **times)
+    later = make_call(phase=CallPhase.SCHEDULED, not_before=START + timedelta(hours=1))
+    await still.insert_calls(call, later)
+    fake_clock.advance(3600)
+
+    await still.make_janitor().run_once()
+
+    assert (await still.read_call(call)).outcome is CallOutcome.REJECTED
+    assert await still.read_call(later) == later
+
+
 @pytest.mark.requirement("R33")
 async def test_the_janitor_grants_a_grace_before_it_times_out_a_queued_call_with_a_task(
     still: Engine, fake_clock: FakeClock

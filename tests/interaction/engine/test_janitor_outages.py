@@ -1,22 +1,25 @@
 """An outage that the janitor itself meets in its units: no holder could extend a lease meanwhile, so none is dead."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import pytest
 
 from ringback.domain.call import Call, CallPhase
-from ringback.domain.errors import StoreUnavailable
+from ringback.domain.errors import RowsLocked, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
-from ringback.janitor import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS, Janitor
+from ringback.janitor import LEASE_GRACE_SECONDS, RESUME_GRACE_SECONDS, Janitor, JanitorConfig
 from tests.support.builders import make_call, make_webhook
-from tests.support.clock import FakeClock
-from tests.support.engine import Engine, insert_dispatched_call
+from tests.support.clock import START, FakeClock
+from tests.support.engine import Engine, insert_dispatched_call, wait_until
+from tests.support.examples import BOB
 from tests.support.stored_work import LEASE_SECONDS
 from tests.support.stores import StoreWrapper
 
 T = TypeVar("T")
 DEAD_AFTER_SECONDS = LEASE_SECONDS + LEASE_GRACE_SECONDS
+ROW_WAIT_SECONDS = 10.0
 
 
 async def assert_grace_before_end(janitor: Janitor, engine: Engine, clock: FakeClock, call: Call) -> None:
@@ -92,3 +95,54 @@ async def test_a_disk_that_stands_still_while_a_task_runs_ends_no_lease(
 
     await janitor.run_once()
     await assert_grace_before_end(janitor, still, fake_clock, call)
+
+
+class StoreWithALockedRow(StoreWrapper):
+    """A row of an overdue call stays locked, as by a node that was cut off in the middle of a statement."""
+
+    def __init__(self, inner: Store, clock: FakeClock) -> None:
+        super().__init__(inner)
+        self._clock = clock
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        if getattr(work, "__name__", "") == "_finish_overdue_calls":
+            self._clock.advance(ROW_WAIT_SECONDS)
+            raise RowsLocked("The row is locked.", waited_seconds=ROW_WAIT_SECONDS)
+        return await super().write(work)
+
+
+async def test_a_row_that_stays_locked_costs_only_the_task_that_needs_it(still: Engine, fake_clock: FakeClock) -> None:
+    await still.insert_calls(make_call(phase=CallPhase.PARKED, deadline_at=START))
+    janitor = Engine(StoreWithALockedRow(still.store, fake_clock), fake_clock).make_janitor()
+    call = await insert_dispatched_call(still, make_call(principal=BOB))
+    stop = asyncio.Event()
+    running = asyncio.create_task(janitor.run(stop))
+
+    async def is_recovered() -> bool:
+        fake_clock.advance(JanitorConfig().interval_seconds)
+        return (await still.read_call(call)).is_final
+
+    try:
+        await wait_until(is_recovered)
+    finally:
+        stop.set()
+        await running
+
+
+async def test_the_row_was_awaited_for_a_part_of_the_outage_only(still: Engine, fake_clock: FakeClock) -> None:
+    """The whole database stood still, and the unit then waited in vain for its row."""
+    await still.insert_calls(make_call(phase=CallPhase.PARKED, deadline_at=START))
+    call = await insert_dispatched_call(still, make_call(principal=BOB))
+    await still.insert_webhooks(make_webhook(principal=BOB))
+
+    class StandingStill(StoreWithALockedRow):
+        async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+            if getattr(work, "__name__", "") == "_finish_overdue_calls":
+                fake_clock.advance(DEAD_AFTER_SECONDS)
+            return await super().write(work)
+
+    janitor = Engine(StandingStill(still.store, fake_clock), fake_clock).make_janitor()
+    await janitor.run_once()
+    await janitor.run_once()
+
+    assert (await still.read_call(call)).phase is CallPhase.RUNNING

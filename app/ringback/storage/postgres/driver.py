@@ -24,6 +24,7 @@ from typing import Any, Final, Protocol, cast
 import asyncpg
 
 from ringback.domain.errors import StoreUnavailable
+from ringback.storage.postgres.errors import LOCK_TIMEOUT_SECONDS
 from ringback.storage.rows.statements import Row
 from ringback.storage.url_parameters import find_missing_file, to_driver_url
 
@@ -31,8 +32,6 @@ CONNECT_TIMEOUT_SECONDS: Final = 5.0
 """Long enough for TLS over a slow network; a caller waits for it when the database cannot be reached."""
 STATEMENT_TIMEOUT_SECONDS: Final = 15.0
 """No statement takes a second; one that waits so long waits for something that is broken."""
-LOCK_TIMEOUT_SECONDS: Final = 10.0
-"""Less than the time for the whole statement, so that the error says what it waited for."""
 ANSWER_TIMEOUT_SECONDS: Final = 20.0
 """After this the server is considered gone: it would have ended the statement itself."""
 IDLE_IN_TRANSACTION_SECONDS: Final = 10.0

@@ -2,6 +2,7 @@
 
 a conflict with another unit (deadlock, unique index)      the unit runs again, then StoreUnavailable
 the server, its disk or the way to it                       StoreUnavailable: try again
+a row that another unit does not release                    RowsLocked, a StoreUnavailable
 a password, a database that does not exist, damage          StoreUnavailable: an operator must act
 a parameter or a certificate of the database URL            the same
 a pooler that does not keep sessions                        the same
@@ -14,7 +15,10 @@ from typing import Final
 
 import asyncpg
 
-from ringback.domain.errors import InvalidRequest, RingbackError, StoreUnavailable
+from ringback.domain.errors import InvalidRequest, RingbackError, RowsLocked, StoreUnavailable
+
+LOCK_TIMEOUT_SECONDS: Final = 10.0
+"""Less than the time for a whole statement (`driver`), so that the error says what it waited for."""
 
 _PASSING_CONFLICTS: Final = (
     asyncpg.DeadlockDetectedError,
@@ -49,7 +53,8 @@ _UNSUPPORTED_AT_START: Final = "unsupported startup parameter"
 """In the words of pgbouncer."""
 _NO_TLS: Final = "rejected SSL upgrade"
 """In the driver's words for a server without TLS."""
-_UNAVAILABLE_CLASSES: Final = ("53", "57", "58", "08", "55P03", "25006")
+_LOCK_NOT_AVAILABLE: Final = "55P03"
+_UNAVAILABLE_CLASSES: Final = ("53", "57", "58", "08", _LOCK_NOT_AVAILABLE, "25006")
 """No space, memory or connection left; operator intervention; system errors; connections; a lock that was not free in
 time; and a server that only reads, as a standby does."""
 _UNSTORABLE_TEXT_CODES: Final = frozenset({"22021", "22P05"})
@@ -101,7 +106,9 @@ def to_store_unavailable(error: BaseException) -> StoreUnavailable:
         return StoreUnavailable(f"{advice}: {reason}.", needs_operator=True)
     if _code(error).startswith(_OPERATOR_CLASSES):
         return StoreUnavailable(f"PostgreSQL refuses: {reason}.", needs_operator=True)
-    return StoreUnavailable(f"The database cannot be used now: {reason}. Try again.")
+    detail = f"The database cannot be used now: {reason}. Try again."
+    is_locked = _code(error) == _LOCK_NOT_AVAILABLE
+    return RowsLocked(detail, waited_seconds=LOCK_TIMEOUT_SECONDS) if is_locked else StoreUnavailable(detail)
 
 
 def _find_fault_of_url(error: BaseException) -> str | None:

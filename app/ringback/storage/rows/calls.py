@@ -20,6 +20,8 @@ from ringback.storage.rows.unit import SqlRows
 _CALL: Final = RECORDS.call
 _TOMBSTONE: Final = RECORDS.tombstone
 _ANY_TIME: Final = 2**63 - 1
+LOCKED_RECHECK: Final = timedelta(milliseconds=100)
+"""When scheduled calls are looked at again that are due and that another unit has locked. Mostly it queues them itself."""
 """Later than every instant in a column."""
 _encode_end_columns: Final = _CALL.encoder(
     (
@@ -240,8 +242,10 @@ class SqlScheduledCalls(SqlRows, noun="scheduled_calls"):
         next_start_at = await self._find_next()
         if next_start_at is None or next_start_at > now:
             return next_start_at
-        await self._sql.execute("queue_due", now=instant_to_column(now), limit=limit)
-        return await self._find_next()
+        queued = await self._sql.execute("queue_due", now=instant_to_column(now), limit=limit)
+        next_start_at = await self._find_next()
+        is_locked = next_start_at is not None and next_start_at <= now and queued < limit
+        return now + LOCKED_RECHECK if is_locked else next_start_at
 
     async def _find_next(self) -> datetime | None:
         row = await self._sql.fetch_one("next")

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from ringback.domain.errors import InvalidRequest, StoreUnavailable
+from ringback.domain.errors import InvalidRequest, RowsLocked, StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.storage.open import open_store
@@ -151,7 +151,7 @@ async def test_a_unit_that_waits_too_long_for_a_row_gives_up(
 
     holding = asyncio.create_task(store.write(hold))
     await locked.wait()
-    with pytest.raises(StoreUnavailable, match="lock timeout"):
+    with pytest.raises(RowsLocked, match="lock timeout"):
         await impatient.write(append)
     go_on.set()
     await holding

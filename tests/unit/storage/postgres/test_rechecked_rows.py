@@ -138,7 +138,9 @@ async def test_an_end_whose_progress_is_delivered_at_this_moment_is_written(
     await Engine(store, clock).insert_webhooks(webhook)
     await store.write(lambda tx: tx.deliveries.insert([progress, sent]))
 
-    end = LeasedCompletion(call_id=call.id, lease_token="held", completion=COMPLETED_RESULT, progress=None)
+    end = LeasedCompletion(
+        call_id=call.id, principal=call.principal, lease_token="held", completion=COMPLETED_RESULT, progress=None
+    )
     async with held_at_gate(admin, gated.write(lambda tx: engine.recorder.finish_leased_calls(tx, [end]))) as ending:
         await store.write(lambda tx: tx.delivery_queue.apply_updates([update]))
         await store.write(lambda tx: tx.webhook_deliveries.cancel_open(webhook.id, now=tx.now(), limit=10))

@@ -7,6 +7,7 @@ SELECT
     (
         SELECT deadline_at FROM calls WHERE phase IN ('queued', 'parked') ORDER BY deadline_at LIMIT 1
     ) AS call_deadlines,
+    (SELECT not_before FROM calls WHERE phase = 'scheduled' ORDER BY not_before LIMIT 1) AS scheduled_calls,
     (SELECT 0 FROM login_resumptions ORDER BY worked_at LIMIT 1) AS login_resumptions,
     (SELECT due_at FROM login_checks ORDER BY due_at LIMIT 1) AS login_checks,
     (SELECT lease_until FROM deliveries WHERE state = 'leased' ORDER BY lease_until LIMIT 1) AS delivery_leases,
