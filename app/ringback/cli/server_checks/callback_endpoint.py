@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 import secrets
 import socket
 from collections.abc import AsyncGenerator
@@ -11,6 +12,7 @@ from typing import Final
 
 from ringback.cli.http_connections import Header, InvalidHttpRequest, accept_connections, encode_response, read_request
 from ringback.cli.server_checks.callbacks import CallbackRecorder, CallbackResponse, ReceivedPost, Respond, acknowledge
+from ringback.cli.server_checks.cases import ImpossibleRun
 
 LOOPBACK: Final = "127.0.0.1"
 REQUEST_BYTES_MAX: Final = 1024 * 1024
@@ -50,8 +52,8 @@ class CallbackEndpoint:
 
 @asynccontextmanager
 async def listening_endpoint(port: int, public_url: str | None) -> AsyncGenerator[CallbackEndpoint]:
-    """Listen on this port of the loopback address; 0 chooses a free one. Raises OSError if the port is taken."""
-    with socket.create_server((LOOPBACK, port)) as listener:
+    """Listen on this port of the loopback address; 0 chooses a free one. Raises `ImpossibleRun` if the port is taken."""
+    with _open_listener(port) as listener:
         port = listener.getsockname()[1]
         base_url = (public_url or f"http://{LOOPBACK}:{port}").rstrip("/")
         endpoint = CallbackEndpoint(base_url, port, is_public=public_url is not None)
@@ -66,6 +68,14 @@ async def listening_endpoint(port: int, public_url: str | None) -> AsyncGenerato
 
         async with accept_connections(serve, listener, cancels_open=True):
             yield endpoint
+
+
+def _open_listener(port: int) -> socket.socket:
+    try:
+        return socket.create_server((LOOPBACK, port))
+    except OSError as problem:
+        reason = os.strerror(problem.errno or 0).lower()
+        raise ImpossibleRun(f"port {port} cannot receive callbacks: {reason}. Give another --callback-port") from None
 
 
 async def _read_post(reader: asyncio.StreamReader) -> ReceivedPost | None:
