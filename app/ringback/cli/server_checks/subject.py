@@ -10,7 +10,7 @@ from ringback.cli.server_checks.arguments import make_arguments
 from ringback.cli.server_checks.callback_endpoint import CallbackEndpoint
 from ringback.cli.server_checks.callbacks import CallbackRecorder
 from ringback.cli.server_checks.cases import Untestable, Violation
-from ringback.cli.server_checks.connection import McpConnection
+from ringback.cli.server_checks.connection import REPLY_SECONDS, McpConnection
 from ringback.cli.server_checks.emitters import Emitter
 from ringback.cli.server_checks.message_stream import Json, Reply, as_object
 
@@ -39,6 +39,8 @@ class CheckPatience:
 
     handshake: float = 45.0
     """For the whole of one handshake, as long as for any other response."""
+    reply: float = REPLY_SECONDS
+    """For one response with its body."""
     close: float = 60.0
     """For the end of a run, which unsubscribes from everything."""
     event: float = 15.0
