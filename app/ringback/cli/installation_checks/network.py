@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 from contextlib import aclosing
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Final
@@ -102,7 +103,8 @@ def _check_clock(response: httpx.Response, clock: Clock) -> Finding:
         there = parsedate_to_datetime(response.headers.get("date", ""))
     except ValueError:
         return Finding("clock", False, "The response has no Date header. Does a proxy remove it?")
-    skew = (there - clock.wall_time()).total_seconds()
+    aware = there if there.tzinfo else there.replace(tzinfo=UTC)  # a proxy may write -0000
+    skew = (aware - clock.wall_time()).total_seconds()
     if abs(skew) > CLOCK_SKEW_SECONDS_MAX:
         return Finding(
             "clock",
