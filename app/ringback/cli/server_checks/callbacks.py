@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import hmac
 import json
 import secrets
 from collections.abc import Callable, Mapping
@@ -10,11 +11,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, cast
 
-from ringback.receiver import VerificationError, verify
-
 Json = dict[str, Any]
 
 SUBSCRIPTION_HEADER: Final = "x-mcp-subscription-id"
+SIGNATURE_HEADERS: Final = ("webhook-id", "webhook-timestamp", "webhook-signature")
 SECRET_BYTES: Final = 32
 
 
@@ -47,12 +47,17 @@ class ReceivedPost:
         return kind if isinstance(kind, str) else None
 
     def find_signature_fault(self, *known_secrets: str) -> str | None:
-        """Why the signature is not valid with any of these secrets; None if it is valid."""
-        try:
-            verify(self.headers, self.body, list(known_secrets))
-        except VerificationError as error:
-            return str(error)
-        return None
+        """Why the signature is not valid with any of these secrets; None if it is valid.
+
+        The formula alone decides: a run reads posts minutes after they came, and an id may have any visible characters.
+        """
+        for name in SIGNATURE_HEADERS:
+            if (count := sum(known == name for known, _ in self.headers)) != 1:
+                return f"{count} headers {name}"
+        message_id, timestamp, signatures = map(self.header, SIGNATURE_HEADERS)
+        content = f"{message_id}.{timestamp}.".encode("latin-1") + self.body
+        valid = {_compute_signature(secret, content) for secret in known_secrets}
+        return None if valid & set(signatures.split(" ")) else "no signature of v1 matches"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,11 @@ class CallbackResponse:
 
 def generate_secret(size: int = SECRET_BYTES) -> str:
     return f"whsec_{base64.b64encode(secrets.token_bytes(size)).decode()}"
+
+
+def _compute_signature(secret: str, content: bytes) -> str:
+    digest = hmac.digest(base64.b64decode(secret.removeprefix("whsec_")), content, "sha256")
+    return f"v1,{base64.b64encode(digest).decode()}"
 
 
 Respond = Callable[[ReceivedPost], CallbackResponse]
