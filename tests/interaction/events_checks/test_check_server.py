@@ -94,6 +94,15 @@ async def test_a_server_that_follows_the_specification_passes_every_check_that_i
     assert set(others) == NEEDS_FIXTURE | NEEDS_ANOTHER_SERVER
 
 
+async def test_a_server_that_challenges_no_callback_breaks_no_must_if_its_operator_allows_them() -> None:
+    results = await run_against("callbacks-allowed", "verification", "envelopes", "delivery", "ssrf")
+
+    assert {each.case.id: each.observed for each in results if each.verdict is CheckVerdict.FAILED} == {}
+    warned = {each.case.id: each.observed for each in results if each.verdict is CheckVerdict.WARNED}
+    assert set(warned) == {"verification-challenge-echo"}
+    assert "is it allowed beforehand?" in warned["verification-challenge-echo"]
+
+
 def test_more_than_sixty_checks_can_fail_and_each_has_an_id_of_its_own() -> None:
     ids = [case.case.id for case in CASES]
 
