@@ -137,7 +137,11 @@ async def test_a_server_that_answers_nonsense_is_reported_and_ends_no_run() -> N
 async def test_a_run_leaves_no_subscription_behind() -> None:
     server = EventsServer()
     async with serving_events(server) as url:
-        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"})
+        options = RunOptions(
+            url=url,
+            credentials={"authorization": "Bearer alice"},
+            other_credentials={"authorization": "Bearer bob"},
+        )
         await run_checks(options, select_cases(["ttl", "subscribe"]))
 
     assert len(server.webhooks.by_key) > 0

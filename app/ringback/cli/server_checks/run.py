@@ -131,8 +131,9 @@ async def _close(server: ServerUnderTest) -> None:
         async with asyncio.timeout(server.patience.close):
             with suppress(*FAILED_REQUEST, *UNREADABLE_RESPONSE):
                 await server.close()
-            with suppress(*FAILED_REQUEST, *UNREADABLE_RESPONSE):
-                await server.connection.close()
+            for connection in filter(None, (server.connection, server.other)):
+                with suppress(*FAILED_REQUEST, *UNREADABLE_RESPONSE):
+                    await connection.close()
 
 
 def _read_time() -> datetime:
