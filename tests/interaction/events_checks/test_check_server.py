@@ -1,11 +1,14 @@
 """`ringback check-server` passes a server that follows the specification, and finds each broken rule by its own check."""
 
 import asyncio
+import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from ringback.cli.check_report import CheckResult, CheckVerdict
 from ringback.cli.server_checks.callback_endpoint import listening_endpoint
@@ -13,6 +16,7 @@ from ringback.cli.server_checks.chapters import CASES
 from ringback.cli.server_checks.connection import Era
 from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
 from ringback.cli.server_checks.subject import CheckPatience
+from tests.support.events_log import describe_type
 from tests.support.events_server import EventsServer, serving_events
 from tests.support.limits import WAIT_SECONDS
 
@@ -101,6 +105,43 @@ async def test_a_server_that_challenges_no_callback_breaks_no_must_if_its_operat
     warned = {each.case.id: each.observed for each in results if each.verdict is CheckVerdict.WARNED}
     assert set(warned) == {"verification-challenge-echo"}
     assert "is it allowed beforehand?" in warned["verification-challenge-echo"]
+
+
+class ScriptedServer(EventsServer):
+    """A server with other results of some methods."""
+
+    def __init__(self, responses: Mapping[str, Mapping[str, Any]]) -> None:
+        super().__init__()
+        self._responses = responses
+
+    async def respond(self, request: Request) -> Response:
+        message = json.loads(await request.body() or b"{}")
+        scripted = self._responses.get(message.get("method"))
+        if scripted is None:
+            return await super().respond(request)
+        return JSONResponse({"jsonrpc": "2.0", "id": message["id"], **scripted})
+
+
+ARGUMENTS_FIRST: Final = {"error": {"code": -32602, "message": "InvalidParams: topic is required"}}
+WEBHOOK_TYPE_FIRST: Final = {"result": {"events": [describe_type("note.archived"), describe_type("note.counted")]}}
+
+
+@pytest.mark.parametrize(
+    ("responses", "case", "verdict"),
+    [
+        ({"events/poll": ARGUMENTS_FIRST}, "error-unsupported", CheckVerdict.UNTESTABLE),
+        ({"events/stream": ARGUMENTS_FIRST}, "stream-mode-unsupported", CheckVerdict.UNTESTABLE),
+        ({"events/list": WEBHOOK_TYPE_FIRST}, "error-invalid-params", CheckVerdict.PASSED),
+    ],
+)
+async def test_a_server_that_checks_the_parts_of_a_request_in_another_order_is_not_called_wrong(
+    responses: Mapping[str, Mapping[str, Any]], case: str, verdict: CheckVerdict
+) -> None:
+    async with serving_events(ScriptedServer(responses)) as url:
+        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"}, patience=PATIENT)
+        (result,) = await run_checks(options, select_cases([case]))
+
+    assert result.verdict is verdict, result.observed
 
 
 def test_more_than_sixty_checks_can_fail_and_each_has_an_id_of_its_own() -> None:
