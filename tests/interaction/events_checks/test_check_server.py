@@ -122,6 +122,26 @@ class ScriptedServer(EventsServer):
         return JSONResponse({"jsonrpc": "2.0", "id": message["id"], **scripted})
 
 
+class ServerOfPairs(EventsServer):
+    """Each call of its tool makes two events happen."""
+
+    async def respond(self, request: Request) -> Response:
+        if json.loads(await request.body() or b"{}").get("method") == "tools/call":
+            self.log.append_event()
+            self.webhooks.notify()
+        return await super().respond(request)
+
+
+async def test_the_retry_of_an_event_is_not_taken_for_the_event_that_came_after_it() -> None:
+    async with serving_events(ServerOfPairs()) as url:
+        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"}, emit_tool="emit", patience=PATIENT)
+        results = await run_checks(options, select_cases(["delivery"]))
+
+    verdicts = {each.case.id: (each.verdict, each.observed) for each in results}
+    assert verdicts["delivery-retry-same-message"] == (CheckVerdict.PASSED, "the same message")
+    assert [name for name, (verdict, _) in verdicts.items() if verdict is CheckVerdict.FAILED] == []
+
+
 ARGUMENTS_FIRST: Final = {"error": {"code": -32602, "message": "InvalidParams: topic is required"}}
 WEBHOOK_TYPE_FIRST: Final = {"result": {"events": [describe_type("note.archived"), describe_type("note.counted")]}}
 

@@ -142,7 +142,7 @@ async def check_url(server: ServerUnderTest) -> str:
 )
 async def check_retry(server: ServerUnderTest) -> str:
     callback = (await server.require(delivered)).failing_once.callback
-    attempts = callback.events
+    attempts = callback.attempts
     if len(attempts) < 2:  # noqa: PLR2004 - the second is the retry
         raise Untestable(f"no second attempt within {server.patience.retry:.0f} s")
     first, second = attempts[:2]
@@ -158,7 +158,7 @@ async def check_retry(server: ServerUnderTest) -> str:
     f"{_SOURCE}, and Standard Webhooks: webhook-id identifies the message over its attempts",
 )
 async def check_retry_body(server: ServerUnderTest) -> str:
-    attempts = (await server.require(delivered)).failing_once.callback.events
+    attempts = (await server.require(delivered)).failing_once.callback.attempts
     if len(attempts) < 2:  # noqa: PLR2004 - the second is the retry
         raise Untestable(f"no second attempt within {server.patience.retry:.0f} s")
     expect(attempts[0].body == attempts[1].body, "the bodies differ")
