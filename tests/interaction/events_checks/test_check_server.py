@@ -122,18 +122,23 @@ class ScriptedServer(EventsServer):
         return JSONResponse({"jsonrpc": "2.0", "id": message["id"], **scripted})
 
 
-class ServerOfPairs(EventsServer):
-    """Each call of its tool makes two events happen."""
+class BusyServer(EventsServer):
+    """One more event happens at each request of this method."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        self._method = method
 
     async def respond(self, request: Request) -> Response:
-        if json.loads(await request.body() or b"{}").get("method") == "tools/call":
+        if json.loads(await request.body() or b"{}").get("method") == self._method:
             self.log.append_event()
             self.webhooks.notify()
         return await super().respond(request)
 
 
-async def test_the_retry_of_an_event_is_not_taken_for_the_event_that_came_after_it() -> None:
-    async with serving_events(ServerOfPairs()) as url:
+@pytest.mark.parametrize("method", ["tools/call", "events/poll"])
+async def test_events_that_happen_beside_the_one_of_the_run_make_no_delivery_wrong(method: str) -> None:
+    async with serving_events(BusyServer(method)) as url:
         options = RunOptions(url=url, credentials={"authorization": "Bearer alice"}, emit_tool="emit", patience=PATIENT)
         results = await run_checks(options, select_cases(["delivery"]))
 

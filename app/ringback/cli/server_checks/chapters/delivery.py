@@ -119,8 +119,9 @@ async def check_same_id(server: ServerUnderTest) -> str:
     if not polled:
         raise Untestable("no event type offers both poll and webhook")
     sent = {post.json.get("eventId") for _, post in round_.event_posts}
-    expect(sent == polled, f"delivered {sent}, polled {polled}")
-    return f"{len(sent)} ids in both"
+    both = sent & polled  # of a busy event type, each side may have events that came earlier or later
+    expect(bool(both), f"delivered {sent}, polled {polled}")
+    return f"{len(both)} ids in both"
 
 
 @CHAPTER.must(
