@@ -1,7 +1,11 @@
 """What `ringback check-server` says about the requests that came to its callbacks."""
 
+from collections import Counter
 from dataclasses import replace
 
+import pytest
+
+from ringback.cli.server_checks.callback_endpoint import KEPT_BYTES_MAX, POSTS_MAX, REQUEST_BYTES_MAX, CallbackEndpoint
 from ringback.cli.server_checks.callbacks import ReceivedPost, generate_secret
 from ringback.signing.standard_webhooks import build_signed_headers
 
@@ -39,3 +43,16 @@ def test_a_repeated_header_of_the_signature_is_named() -> None:
         replace(post, headers=(*post.headers, ("webhook-id", "evt_2"))).find_signature_fault() == "2 headers webhook-id"
     )
     assert replace(post, headers=post.headers[1:]).find_signature_fault() == "0 headers webhook-id"
+
+
+@pytest.mark.parametrize("body", [b"{}", b" " * REQUEST_BYTES_MAX])
+def test_an_endpoint_keeps_a_bounded_number_of_requests_and_of_bytes(body: bytes) -> None:
+    endpoint = CallbackEndpoint("http://127.0.0.1:1", 1, is_public=False)
+    callback = endpoint.add_callback()
+    post = replace(make_post("evt_1", "v1,abc"), target=callback.target, body=body)
+
+    statuses = Counter(endpoint.receive(post).status for _ in range(POSTS_MAX + 1))
+
+    kept = min(POSTS_MAX, KEPT_BYTES_MAX // len(body))
+    assert statuses == {204: kept, 503: POSTS_MAX + 1 - kept}
+    assert len(callback.posts) == kept

@@ -17,6 +17,10 @@ from ringback.cli.server_checks.cases import ImpossibleRun
 LOOPBACK: Final = "127.0.0.1"
 REQUEST_BYTES_MAX: Final = 1024 * 1024
 """Four times the largest body of the specification (mcp-events §8), so that a larger one is seen and reported."""
+POSTS_MAX: Final = 1000
+"""Requests that a run keeps: ten times what a correct server sends. Later ones get 503."""
+KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of the bodies of these requests."""
 
 
 class CallbackEndpoint:
@@ -27,6 +31,8 @@ class CallbackEndpoint:
         self.is_public = is_public
         """Whether a URL was given that reaches this endpoint from elsewhere."""
         self.connection_count = 0
+        self._posts_kept = 0
+        self._bytes_kept = 0
         self._run = secrets.token_hex(4)
         self._numbers = itertools.count(1)
         self._callbacks: dict[str, CallbackRecorder] = {}
@@ -47,7 +53,13 @@ class CallbackEndpoint:
     def receive(self, post: ReceivedPost) -> CallbackResponse:
         path = post.target.partition("?")[0]
         callback = next((each for suffix, each in self._callbacks.items() if path.endswith(suffix)), None)
-        return CallbackResponse(HTTPStatus.NOT_FOUND) if callback is None else callback.receive(post)
+        if callback is None:
+            return CallbackResponse(HTTPStatus.NOT_FOUND)
+        if self._posts_kept >= POSTS_MAX or self._bytes_kept + len(post.body) > KEPT_BYTES_MAX:
+            return CallbackResponse(HTTPStatus.SERVICE_UNAVAILABLE)
+        self._posts_kept += 1
+        self._bytes_kept += len(post.body)
+        return callback.receive(post)
 
 
 @asynccontextmanager
