@@ -111,7 +111,10 @@ def _read_or_create_key_file(path: Path, random_bytes: Callable[[int], bytes]) -
             _link_if_absent(draft, path)
         finally:
             draft.unlink()
-    return path.read_text(encoding="ascii", errors="replace")
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError as problem:
+        raise SettingsError(f"{path} cannot be read: {problem.strerror}. Run this as the service's user.") from None
 
 
 def _write_draft(path: Path, text: str, random_bytes: Callable[[int], bytes]) -> Path:

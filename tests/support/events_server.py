@@ -37,7 +37,8 @@ STREAMS_CAP: Final = 2
 @dataclass
 class EventsServer:
     fault: str = ""
-    """The id of the check whose rule is broken. `subscribe-refuses-loopback` and `no-events` are other servers, not faults."""
+    """The id of the check whose rule is broken. `subscribe-refuses-loopback`, `callbacks-allowed` and
+    `no-events` are other servers, not faults."""
     streams: int = 0
     closed: list[int | str] = field(default_factory=list[int | str])
     """The request ids of streams that have ended."""

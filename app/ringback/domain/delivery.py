@@ -20,6 +20,7 @@ from ringback.domain.clock import seconds
 from ringback.domain.ids import AttemptId, CallId, DeliveryId, EventId, WebhookId
 from ringback.domain.principal import Principal
 from ringback.domain.retry import (
+    BREAKER_PAUSE_SECONDS_MAX,
     DAY,
     ORDERED_GIVE_UP_SECONDS,
     PROGRESS_SCHEDULE,
@@ -259,16 +260,29 @@ def decide_retry(
         return RetryDecision(state=DeliveryState.DELIVERED)
     if result.status_code in PERMANENT_FAILURE_STATUS_CODES:
         return RetryDecision(state=DeliveryState.DEAD)
-    retry_after_seconds = result.retry_after_seconds if result.status_code in RETRY_AFTER_STATUS_CODES else None
     delay = retry_delay_seconds(
         retry_schedule_for(delivery.kind, schedule),
         attempts=delivery.attempts,
         random_fraction=random_fraction,
-        retry_after_seconds=retry_after_seconds,
+        retry_after_seconds=_requested_pause(
+            result, seconds_left=(delivery.give_up_at - confirmed_now).total_seconds()
+        ),
     )
     if delay is None or confirmed_now + seconds(delay) > delivery.give_up_at:
         return RetryDecision(state=DeliveryState.DEAD)
     return RetryDecision(state=DeliveryState.PENDING, due_at=now + seconds(delay))
+
+
+def _requested_pause(result: AttemptResult, *, seconds_left: float) -> float | None:
+    """The pause that a busy receiver requests, in seconds.
+
+    If it is longer than the delivery lives, the pause ends before: a receiver that asks for two hours would otherwise lose
+    each ordered delivery at its first attempt. What is left then is a breaker's longest pause.
+    """
+    requested = result.retry_after_seconds if result.status_code in RETRY_AFTER_STATUS_CODES else None
+    if requested is None or requested <= seconds_left:
+        return requested
+    return max(0.0, seconds_left - BREAKER_PAUSE_SECONDS_MAX)
 
 
 def build_delivery_update(

@@ -1,11 +1,14 @@
 """`ringback check-server` passes a server that follows the specification, and finds each broken rule by its own check."""
 
 import asyncio
+import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from ringback.cli.check_report import CheckResult, CheckVerdict
 from ringback.cli.server_checks.callback_endpoint import listening_endpoint
@@ -13,6 +16,7 @@ from ringback.cli.server_checks.chapters import CASES
 from ringback.cli.server_checks.connection import Era
 from ringback.cli.server_checks.run import RunOptions, ServerUnreachable, run_checks, select_cases
 from ringback.cli.server_checks.subject import CheckPatience
+from tests.support.events_log import describe_type
 from tests.support.events_server import EventsServer, serving_events
 from tests.support.limits import WAIT_SECONDS
 
@@ -94,6 +98,77 @@ async def test_a_server_that_follows_the_specification_passes_every_check_that_i
     assert set(others) == NEEDS_FIXTURE | NEEDS_ANOTHER_SERVER
 
 
+async def test_a_server_that_challenges_no_callback_breaks_no_must_if_its_operator_allows_them() -> None:
+    results = await run_against("callbacks-allowed", "verification", "envelopes", "delivery", "ssrf")
+
+    assert {each.case.id: each.observed for each in results if each.verdict is CheckVerdict.FAILED} == {}
+    warned = {each.case.id: each.observed for each in results if each.verdict is CheckVerdict.WARNED}
+    assert set(warned) == {"verification-challenge-echo"}
+    assert "is it allowed beforehand?" in warned["verification-challenge-echo"]
+
+
+class ScriptedServer(EventsServer):
+    """A server with other results of some methods."""
+
+    def __init__(self, responses: Mapping[str, Mapping[str, Any]]) -> None:
+        super().__init__()
+        self._responses = responses
+
+    async def respond(self, request: Request) -> Response:
+        message = json.loads(await request.body() or b"{}")
+        scripted = self._responses.get(message.get("method"))
+        if scripted is None:
+            return await super().respond(request)
+        return JSONResponse({"jsonrpc": "2.0", "id": message["id"], **scripted})
+
+
+class BusyServer(EventsServer):
+    """One more event happens at each request of this method."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        self._method = method
+
+    async def respond(self, request: Request) -> Response:
+        if json.loads(await request.body() or b"{}").get("method") == self._method:
+            self.log.append_event()
+            self.webhooks.notify()
+        return await super().respond(request)
+
+
+@pytest.mark.parametrize("method", ["tools/call", "events/poll"])
+async def test_events_that_happen_beside_the_one_of_the_run_make_no_delivery_wrong(method: str) -> None:
+    async with serving_events(BusyServer(method)) as url:
+        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"}, emit_tool="emit", patience=PATIENT)
+        results = await run_checks(options, select_cases(["delivery"]))
+
+    verdicts = {each.case.id: (each.verdict, each.observed) for each in results}
+    assert verdicts["delivery-retry-same-message"] == (CheckVerdict.PASSED, "the same message")
+    assert [name for name, (verdict, _) in verdicts.items() if verdict is CheckVerdict.FAILED] == []
+
+
+ARGUMENTS_FIRST: Final = {"error": {"code": -32602, "message": "InvalidParams: topic is required"}}
+WEBHOOK_TYPE_FIRST: Final = {"result": {"events": [describe_type("note.archived"), describe_type("note.counted")]}}
+
+
+@pytest.mark.parametrize(
+    ("responses", "case", "verdict"),
+    [
+        ({"events/poll": ARGUMENTS_FIRST}, "error-unsupported", CheckVerdict.UNTESTABLE),
+        ({"events/stream": ARGUMENTS_FIRST}, "stream-mode-unsupported", CheckVerdict.UNTESTABLE),
+        ({"events/list": WEBHOOK_TYPE_FIRST}, "error-invalid-params", CheckVerdict.PASSED),
+    ],
+)
+async def test_a_server_that_checks_the_parts_of_a_request_in_another_order_is_not_called_wrong(
+    responses: Mapping[str, Mapping[str, Any]], case: str, verdict: CheckVerdict
+) -> None:
+    async with serving_events(ScriptedServer(responses)) as url:
+        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"}, patience=PATIENT)
+        (result,) = await run_checks(options, select_cases([case]))
+
+    assert result.verdict is verdict, result.observed
+
+
 def test_more_than_sixty_checks_can_fail_and_each_has_an_id_of_its_own() -> None:
     ids = [case.case.id for case in CASES]
 
@@ -128,7 +203,11 @@ async def test_a_server_that_answers_nonsense_is_reported_and_ends_no_run() -> N
 async def test_a_run_leaves_no_subscription_behind() -> None:
     server = EventsServer()
     async with serving_events(server) as url:
-        options = RunOptions(url=url, credentials={"authorization": "Bearer alice"})
+        options = RunOptions(
+            url=url,
+            credentials={"authorization": "Bearer alice"},
+            other_credentials={"authorization": "Bearer bob"},
+        )
         await run_checks(options, select_cases(["ttl", "subscribe"]))
 
     assert len(server.webhooks.by_key) > 0

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from starlette.requests import Request
@@ -48,9 +48,27 @@ def send_another_version_type() -> Response:
     return Response(json.dumps(result), media_type="application/json")
 
 
+def redirect_to_mail() -> Response:
+    return Response(status_code=302, headers={"location": "mailto:nobody"})
+
+
+def list_endless_minimum() -> Response:
+    part = '{"type": "integer", "minimum": 1e999}'
+    schema = '{"properties": {"a": ' + part + '}, "required": ["a"]}'
+    event = '{"name": "note.added", "delivery": ["poll"], "payloadSchema": {}, "inputSchema": ' + schema + "}"
+    body = '{"jsonrpc": "2.0", "id": 1, "result": {"events": [' + event + "]}}"
+    return Response(body, media_type="application/json")
+
+
+def open_unsendable_session() -> Response:
+    result: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "result": result})
+    return Response(body, media_type="application/json", headers={"mcp-session-id": "\xff"})
+
+
 class HostileServer(EventsServer):
-    def __init__(self, responses: Mapping[str, Callable[[], Response]]) -> None:
-        super().__init__()
+    def __init__(self, responses: Mapping[str, Callable[[], Response]], fault: str = "") -> None:
+        super().__init__(fault)
         self._responses = responses
 
     async def respond(self, request: Request) -> Response:
@@ -92,6 +110,34 @@ async def test_a_run_ends_although_the_server_never_finishes_an_unsubscribe() ->
         results = await run_checks(options, cases)
 
     assert [each.verdict for each in results] == [CheckVerdict.PASSED]
+
+
+async def test_a_server_without_events_that_never_finishes_its_list_ends_the_run() -> None:
+    server = HostileServer({"events/list": stream_comments}, "no-events")
+    async with asyncio.timeout(WAIT_SECONDS), serving_events(server) as url:
+        options = RunOptions(url=url, patience=CheckPatience(reply=2.0))
+        results = await run_checks(options, select_cases(["list-implemented"]))
+
+    assert [each.verdict for each in results] == [CheckVerdict.FAILED]
+    assert "no complete response within 2 s" in results[0].observed
+
+
+@pytest.mark.parametrize(
+    ("responses", "case"),
+    [
+        ({"events/poll": redirect_to_mail}, "poll-implemented"),
+        ({"events/stream": redirect_to_mail}, "stream-implemented"),
+        ({"events/list": list_endless_minimum}, "poll-implemented"),
+        ({"initialize": open_unsendable_session}, "capability-both-handshakes"),
+    ],
+)
+async def test_what_no_request_can_be_made_from_fails_the_case_and_not_the_run(
+    responses: Mapping[str, Callable[[], Response]], case: str
+) -> None:
+    async with asyncio.timeout(WAIT_SECONDS), serving_events(HostileServer(responses)) as url:
+        results = await run_checks(RunOptions(url=url, credentials=ALICE), select_cases([case]))
+
+    assert [each.verdict for each in results] in ([CheckVerdict.FAILED], [CheckVerdict.WARNED])
 
 
 async def test_json_of_too_many_levels_fails_the_case_and_not_the_run() -> None:

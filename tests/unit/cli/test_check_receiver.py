@@ -6,7 +6,8 @@ import json
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -18,11 +19,14 @@ from ringback.cli.callback_server import serve_receiver
 from ringback.cli.check_report import CheckLevel, CheckResult, CheckVerdict, print_report, violated
 from ringback.cli.receiver_checks import ALL_CHECKS, run_receiver_checks
 from ringback.cli.receiver_checks.checks import OTHER_SECRET, ReceiverCheck
-from ringback.cli.receiver_checks.probe import ReceiverProbe
+from ringback.cli.receiver_checks.probe import ReceiverProbe, create_http_client
+from ringback.cli.receiver_checks.requests import no_secret_in_answers
 from ringback.receiver import Callback, Gap, ReceiverApp, Terminated
+from ringback.signing.secrets import SECRET_BYTES, generate_secret
 from tests.support.clock import FakeClock
 from tests.support.faulty_receivers import SECRET, FaultyReceiver
 from tests.support.limits import WAIT_SECONDS
+from tests.support.raw_http_server import RawServer, serving_raw
 from tests.support.slow_bodies import send_slowly
 
 
@@ -94,6 +98,49 @@ async def test_an_answer_of_a_byte_now_and_then_ends_with_the_limit_of_the_whole
     assert (answer.status, str(answer)) == (None, "no answer (TimeoutError)")
 
 
+UNREADABLE: Final = (
+    "location: mailto:nobody",
+    f"location: /{'a' * 65_530}",
+    "location: http://xn--/",
+    "set-cookie: session=\xff",
+)
+"""Headers for which httpx raises errors of its own, when it reads them or at the next request."""
+
+
+@pytest.mark.parametrize("header", UNREADABLE, ids=lambda header: header[:20])
+async def test_an_answer_with_a_header_that_no_sender_reads_has_its_status(header: str) -> None:
+    async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 302 Found\r\n{header}\r\ncontent-length: 0\r\n\r\n".encode("latin-1"))
+        await writer.drain()
+
+    server = RawServer()
+    async with serving_raw(redirect, server), create_http_client("check") as http:
+        probe = replace(make_probe(httpx.MockTransport(Mock()), FakeClock(), server.url), http=http)
+        answers = [await probe.send("GET", None, {}) for _ in range(2)]
+
+    assert [str(answer) for answer in answers] == ["HTTP 302", "HTTP 302"]
+
+
+async def test_a_receiver_that_sends_no_answer_passes_no_check() -> None:
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadError("closed", request=request)
+
+    results = await run_receiver_checks(make_probe(httpx.MockTransport(fail), FakeClock()))
+
+    assert [each.case.id for each in results if each.verdict is CheckVerdict.PASSED] == []
+
+
+async def test_a_secret_is_found_in_json_whose_slashes_are_escaped() -> None:
+    secret = generate_secret(b"\xff" * SECRET_BYTES)
+    shown = json.dumps({"expected": secret}).replace("/", "\\/")  # as PHP writes it
+    probe = make_probe(httpx.MockTransport(lambda _: httpx.Response(401, text=shown)), FakeClock())
+
+    result = await no_secret_in_answers.check(replace(probe, secret=secret))
+
+    assert (result.verdict, result.observed) == (CheckVerdict.FAILED, "HTTP 401, with a secret or a signature")
+
+
 class Handlers:
     def __init__(self) -> None:
         self.callbacks: list[Callback] = []
@@ -160,6 +207,8 @@ def test_the_command_prints_a_table_with_the_source_of_what_was_violated(capsys:
     ("arguments", "problem"),
     [
         (["agent.example", "--secret", SECRET], "give the whole URL"),
+        (["http://[::1", "--secret", SECRET], "give the whole URL"),
+        (["https://", "--secret", SECRET], "give the whole URL"),
         (["http://127.0.0.1:9/", "--secret", "whsec_short"], "secret"),
         (["http://127.0.0.1:9/", "--secret", SECRET], "No receiver accepts connections"),
     ],

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -133,6 +134,8 @@ def test_the_checks_are_listed_without_a_server(run: Run) -> None:
     [
         ((), "give the URL"),
         (("http://127.0.0.1:1/mcp",), "answered no handshake"),
+        (("http://[::1",), "give the whole URL"),
+        (("example.com/mcp",), "give the whole URL"),
         (("http://127.0.0.1:1/mcp", "--only", "nothing"), "nothing"),
         (("http://127.0.0.1:1/mcp", "--header", "no-colon"), "Name: value"),
         (("http://127.0.0.1:1/mcp", "--arguments", "[]"), "JSON object"),
@@ -145,3 +148,12 @@ def test_a_run_that_cannot_begin_ends_with_2_and_says_what_to_do(
 
     assert result.exit_code == 2
     assert said in result.output
+
+
+def test_a_callback_port_that_is_taken_is_named(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = run("check-server", "http://127.0.0.1:1/mcp", "--callback-port", port)
+
+    assert result.exit_code == 2
+    assert f"port {port} cannot receive callbacks: address already in use" in result.output

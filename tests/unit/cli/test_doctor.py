@@ -191,6 +191,20 @@ def test_clocks_that_differ_are_reported(run: Run, service: respx.MockRouter, se
     assert "NTP" in list_failed_checks(list_checks(run))["clock"][1]
 
 
+def test_a_date_without_a_zone_is_in_utc(run: Run, service: respx.MockRouter) -> None:
+    response = make_ready_response(seconds_off=90)
+    response.headers["date"] = response.headers["date"].replace("GMT", "-0000")
+    service.get("/readyz").mock(side_effect=[response])
+
+    assert "NTP" in list_failed_checks(list_checks(run))["clock"][1]
+
+
+def test_a_url_that_is_none_is_a_usage_error(run: Run) -> None:
+    result = run("doctor", "--url", "http://[::1")
+
+    assert (result.exit_code, "is not a URL" in result.output) == (2, True)
+
+
 OWN_KEY = httpx.Response(200, json={"status": "ok"})
 
 

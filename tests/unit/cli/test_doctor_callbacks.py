@@ -24,7 +24,12 @@ from tests.support.connect_proxy import serving_connect_proxy
 from tests.support.receivers import NO_CONTENT, CertificateAuthority, respond_with, serving_receiver
 from tests.support.resolvers import LOOPBACK_POLICY, FakeResolver
 
-NAMES = {"here.example": ["127.0.0.1"], "inside.example": ["10.0.0.1"], "proxy.example": ["127.0.0.1"]}
+NAMES = {
+    "here.example": ["127.0.0.1"],
+    "inside.example": ["10.0.0.1"],
+    "proxy.example": ["127.0.0.1"],
+    "two.example": ["::1", "127.0.0.1"],
+}
 
 
 @asynccontextmanager
@@ -87,6 +92,15 @@ async def test_a_receiver_without_tls_is_only_reached_for() -> None:
         (found,) = await callbacks(receiver.url())
 
     assert found.ok
+
+
+async def test_a_receiver_is_reached_at_its_second_address_as_by_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "CERTIFICATE_DAYS_MIN", 0)
+    certificates = CertificateAuthority()
+    async with serving_receiver(respond_with(NO_CONTENT), tls=certificates.server("two.example")) as receiver:
+        (found,) = await callbacks(receiver.url(host="two.example"), certificates=certificates)
+
+    assert found.ok, found.detail
 
 
 async def test_unreachable_receivers_are_reported() -> None:

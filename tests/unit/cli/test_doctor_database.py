@@ -28,10 +28,12 @@ from tests.support.examples import WEBHOOK
     [
         ("mysql://db.example/ringback", "sqlite:///"),
         ("sqlite:////nowhere/at/all/ringback.db", "/nowhere/at/all"),
+        (f"sqlite:////tmp/{'a' * 300}.db", "name too long"),
+        ("sqlite:////", "is a folder"),
     ],
 )
 def test_a_database_that_cannot_be_created_is_reported(run: Run, database: str, words: str) -> None:
-    assert words in list_failed_checks(list_checks(run, "--database", database))["database"][1]
+    assert words in list_failed_checks(list_checks(run, "--database", database))["database"][1].lower()
 
 
 def test_a_file_that_is_no_database_is_reported(run: Run, key: str, tmp_path: Path) -> None:
@@ -47,6 +49,13 @@ def test_a_missing_key_file_is_reported_and_none_is_created(run: Run, key: str, 
 
     assert "Restore the file" in list_failed_checks(list_checks(run))["key ring"][1]
     assert not (tmp_path / "ringback.db.key").exists()
+
+
+def test_a_key_file_that_cannot_be_read_is_reported(run: Run, key: str, tmp_path: Path) -> None:
+    (tmp_path / "ringback.db.key").unlink()
+    (tmp_path / "ringback.db.key").mkdir()
+
+    assert "ringback.db.key cannot be read" in list_failed_checks(list_checks(run))["key ring"][1]
 
 
 def test_a_key_file_that_others_may_read_is_reported(run: Run, key: str, tmp_path: Path) -> None:

@@ -84,6 +84,28 @@ def test_a_busy_receiver_may_request_more_time(status_code: int) -> None:
     assert decide(http(status_code, retry_after_seconds=90)) == retry_after(90)
 
 
+@pytest.mark.parametrize(
+    ("seconds_left", "pause"),
+    [
+        pytest.param(3600, 3300, id="an-ordered-delivery-at-its-first-attempt"),
+        pytest.param(200, 5, id="less-than-the-longest-pause-of-a-breaker"),
+    ],
+)
+def test_a_receiver_that_requests_more_time_than_a_delivery_has_does_not_lose_it(
+    seconds_left: float, pause: float
+) -> None:
+    decision = decide_retry(
+        replace(FIRST, give_up_at=START + timedelta(seconds=seconds_left)),
+        http(503, retry_after_seconds=7200),
+        schedule=RETRY_SCHEDULES[RetryProfile.DAYS],
+        now=START,
+        confirmed_now=START,
+        random_fraction=MIDDLE,
+    )
+
+    assert decision == retry_after(pause)
+
+
 def test_only_a_busy_receiver_is_listened_to() -> None:
     assert decide(http(500, retry_after_seconds=90)) == retry_after(5)
 

@@ -154,3 +154,13 @@ def test_a_full_disk_at_the_start_names_the_folder(tmp_path: Path) -> None:
 
     assert str(tmp_path) in explained.detail
     assert "Free some space" in explained.detail
+
+
+def test_a_folder_that_cannot_be_written_at_the_start_is_named(tmp_path: Path) -> None:
+    refused = sqlite3.OperationalError("attempt to write a readonly database")
+    refused.sqlite_errorcode = sqlite3.SQLITE_READONLY | 5 << 8  # SQLITE_READONLY_CANTINIT
+
+    explained = database.explain_opening(refused, tmp_path / "ringback.db")
+
+    assert f"write access to '{tmp_path}'" in explained.detail
+    assert "try again" not in explained.detail

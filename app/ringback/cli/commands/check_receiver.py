@@ -14,7 +14,7 @@ from ringback import __version__
 from ringback.cli.check_report import CheckResult, exit_for_results, print_report
 from ringback.cli.output import AsJson, exit_with_error, print_message
 from ringback.cli.receiver_checks import find_unaccepted, run_receiver_checks
-from ringback.cli.receiver_checks.probe import ANSWER_SECONDS, ReceiverProbe
+from ringback.cli.receiver_checks.probe import ANSWER_SECONDS, ReceiverProbe, create_http_client
 from ringback.signing.secrets import InvalidSecret, parse_secret
 
 
@@ -52,8 +52,7 @@ def check_receiver(
 
 
 async def _run_checks(url: str, secret: str, subscription_id: str, event_name: str) -> Sequence[CheckResult]:
-    headers = {"user-agent": f"ringback-check-receiver/{__version__}"}
-    async with httpx.AsyncClient(timeout=ANSWER_SECONDS, headers=headers, follow_redirects=False) as http:
+    async with create_http_client(f"ringback-check-receiver/{__version__}") as http:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await http.head(url)
@@ -75,7 +74,12 @@ async def _run_checks(url: str, secret: str, subscription_id: str, event_name: s
 
 
 def _require_url(url: str) -> None:
-    if not url.startswith(("http://", "https://")):
+    try:
+        parsed = httpx.URL(url)
+        is_whole = parsed.scheme in {"http", "https"} and bool(parsed.host)
+    except (httpx.InvalidURL, UnicodeError):
+        is_whole = False
+    if not is_whole:
         raise typer.BadParameter("give the whole URL, such as http://127.0.0.1:8000/callbacks", param_hint="URL")
 
 

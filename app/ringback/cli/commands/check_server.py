@@ -3,6 +3,7 @@
 import asyncio
 from typing import Annotated
 
+import httpx
 import typer
 
 from ringback.cli.arguments import parse_headers, parse_object
@@ -90,6 +91,7 @@ def check_server(
         return
     if url is None:
         exit_with_error("give the URL of the MCP server")
+    _require_url(url)
     options = RunOptions(
         url=url,
         credentials=_make_credentials(header or [], api_key),
@@ -110,6 +112,15 @@ def check_server(
     if all(each.verdict is CheckVerdict.UNTESTABLE for each in results):
         exit_with_error("nothing was checked: each check says in `observed` what it needs.")
     exit_for_results(results)
+
+
+def _require_url(url: str) -> None:
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, UnicodeError):
+        parsed = httpx.URL()
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise typer.BadParameter("give the whole URL, such as https://example.com/mcp", param_hint="URL")
 
 
 def _make_credentials(lines: list[str], api_key: str | None) -> dict[str, str]:

@@ -22,6 +22,8 @@ from ringback.cli.installation_checks.service import check_running_service, is_e
 from ringback.cli.installation_checks.upstreams import UPSTREAM_CHECK, check_upstreams, describe_unknown_upstreams
 from ringback.cli.output import EXIT_NO_RESULT, AsJson, print_json, print_output
 from ringback.cli.server_options import Database
+from ringback.client.arguments import check_base_url
+from ringback.client.problems import InvalidArgument
 from ringback.domain.clock import Clock, SystemClock
 from ringback.domain.errors import StoreUnavailable
 from ringback.notifier.http.dialer import make_tls_context
@@ -58,6 +60,7 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Check the settings, the database, the keys, the upstreams and the service. Exits with 1 if a check fails."""
+    _require_url(url)
     try:
         settings = load_settings(database_url=database, config=config)
         own = None if url or api_key or upstream else find_own_installation(settings)
@@ -82,6 +85,14 @@ def doctor(
     _print_findings(findings, as_json=as_json)
     if not all(finding.ok for finding in findings):
         raise typer.Exit(EXIT_NO_RESULT)
+
+
+def _require_url(url: str | None) -> None:
+    try:
+        if url:
+            check_base_url(url)
+    except InvalidArgument as problem:
+        raise typer.BadParameter(str(problem), param_hint="--url") from None
 
 
 async def _accept_losses(settings: Settings, *, restored: bool, lost_keys: bool) -> list[Finding]:

@@ -59,7 +59,8 @@ async def check_database(settings: Settings, *, is_open: IsOpen) -> list[Finding
         return [Finding("database", False, problem.detail)]
     if path is None:
         return await _check_server(settings, is_open=is_open)
-    return await _check_file(settings, path, is_open=is_open) if path.exists() else [_missing_database(path)]
+    absent = _check_path(path)
+    return await _check_file(settings, path, is_open=is_open) if absent is None else [absent]
 
 
 async def _check_file(settings: Settings, path: Path, *, is_open: IsOpen) -> list[Finding]:
@@ -172,6 +173,18 @@ async def _check_files(settings: Settings) -> list[Finding]:
         ]
     detail = "it is undamaged" if found.is_complete else "no damage in the part that was read in ten seconds"
     return [Finding("database file", True, detail)]
+
+
+def _check_path(path: Path) -> Finding | None:
+    """What there is to say if no database is at this path, or if this user cannot see whether one is."""
+    try:
+        if not path.exists():
+            return _missing_database(path)
+    except OSError as problem:
+        return Finding("database", False, f"{path}: {problem.strerror}. Run this as the service's user.")
+    if path.is_dir():
+        return Finding("database", False, f"{path} is a folder. Name a file in it, such as {path / 'ringback.db'}.")
+    return None
 
 
 def _missing_database(path: Path) -> Finding:

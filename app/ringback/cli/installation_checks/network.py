@@ -4,7 +4,9 @@ import asyncio
 import socket
 import ssl
 from contextlib import aclosing
+from datetime import UTC
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Final
 
 import httpx
@@ -12,13 +14,14 @@ import httpx
 from ringback.bootstrap import load_authorities
 from ringback.cli.installation_checks.database import CLOCK_SKEW_SECONDS_MAX, Finding
 from ringback.client import ClientError, RingbackClient
+from ringback.domain.client_address import Address
 from ringback.domain.clock import Clock
 from ringback.domain.errors import InvalidCallbackUrl
 from ringback.identity.issuer import fetch_issuer_keys
 from ringback.identity.issuer_documents import IssuerDocumentError
 from ringback.identity.issuer_documents import create_issuer_client as issuer_client
 from ringback.notifier.configured_hosts import ConfiguredHosts
-from ringback.notifier.http.dialer import DIRECT_EGRESS, Egress, connect_socket, open_socket
+from ringback.notifier.http.dialer import DIRECT_EGRESS, Egress, connect_any_address, connect_socket, open_socket
 from ringback.notifier.http.failures import ProxyFailed
 from ringback.notifier.http.guard import BlockedAddress, TargetGuard
 from ringback.notifier.http.resolver import UnresolvedHost
@@ -100,7 +103,8 @@ def _check_clock(response: httpx.Response, clock: Clock) -> Finding:
         there = parsedate_to_datetime(response.headers.get("date", ""))
     except ValueError:
         return Finding("clock", False, "The response has no Date header. Does a proxy remove it?")
-    skew = (there - clock.wall_time()).total_seconds()
+    aware = there if there.tzinfo else there.replace(tzinfo=UTC)  # a proxy may write -0000
+    skew = (aware - clock.wall_time()).total_seconds()
     if abs(skew) > CLOCK_SKEW_SECONDS_MAX:
         return Finding(
             "clock",
@@ -161,11 +165,14 @@ class CallbackCheck:
         return True, f"it is reachable; its certificate expires in {days:.0f} days"
 
     async def _open_socket(self, target: Target) -> socket.socket:
-        address, *_ = await self._guard.resolve_host(target.host)
+        addresses = await self._guard.resolve_host(target.host)
+        return await connect_any_address(addresses, partial(self._connect_address, port=target.port))
+
+    async def _connect_address(self, address: Address, port: int) -> socket.socket:
         connector = self._egress.find_connector(address)
         if connector is None:
-            return await connect_socket(open_socket, address, target.port)
-        return await connector.connect(address, target.port)
+            return await connect_socket(open_socket, address, port)
+        return await connector.connect(address, port)
 
 
 def _describe_failure(problem: OSError) -> str:

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final
 
 import httpx
@@ -145,8 +146,26 @@ class ReceiverProbe:
             return Answer(status=None, seconds=self.monotonic() - began, failure=type(error).__name__)
 
 
+def create_http_client(user_agent: str) -> httpx.AsyncClient:
+    """A client that keeps no cookies and does not read where a redirect leads, as no sender of callbacks does.
+
+    httpx reads both, and raises errors of its own for those that it cannot read.
+    """
+    return httpx.AsyncClient(
+        timeout=ANSWER_SECONDS,
+        headers={"user-agent": user_agent},
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+        event_hooks={"response": [_remove_location]},
+        follow_redirects=False,
+    )
+
+
 def encode(body: bytes | Mapping[str, Any]) -> bytes:
     return body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
+
+
+async def _remove_location(response: httpx.Response) -> None:
+    response.headers.pop("location", None)
 
 
 async def _read_bounded(response: httpx.Response) -> bytes:

@@ -131,7 +131,7 @@ async def head(probe: ReceiverProbe) -> Observation:
 )
 async def no_redirect(probe: ReceiverProbe) -> Observation:
     answer = await probe.post_event()
-    return not (answer.status is not None and 300 <= answer.status < 400), str(answer)  # noqa: PLR2004 - the class
+    return answer.status is not None and not 300 <= answer.status < 400, str(answer)  # noqa: PLR2004 - the class
 
 
 @check(
@@ -161,18 +161,19 @@ async def short_answers(probe: ReceiverProbe) -> Observation:
     "no-secret-in-answers",
     MUST,
     "Neither the secret nor the expected signature stands in a refusal",
-    source="Standard Webhooks: a signature is compared in constant time, and and never shown.",
+    source="Standard Webhooks: a signature is compared in constant time, and never shown.",
 )
 async def no_secret_in_answers(probe: ReceiverProbe) -> Observation:
     event = probe.make_event()
     message_id = str(event["eventId"])
     timestamp = int(probe.now().timestamp())
     answer = await probe.post_event(event, secrets=[OTHER_SECRET])
-    shown = answer.body.decode("utf-8", errors="replace") + str(dict(answer.headers))
+    shown = answer.body.decode("utf-8", errors="replace").replace("\\/", "/") + str(dict(answer.headers))
     expected = [probe.sign(message_id, encode(event), timestamp=timestamp + late) for late in range(-1, 3)]
     secrets = [probe.secret.removeprefix("whsec_"), *(signature.removeprefix("v1,") for signature in expected)]
     leaks = any(secret in shown for secret in secrets)
-    return not leaks, f"{answer}, {'with' if leaks else 'without'} a secret or a signature"
+    ok = answer.status is not None and not leaks
+    return ok, f"{answer}, {'with' if leaks else 'without'} a secret or a signature"
 
 
 async def _in_pieces(body: bytes) -> AsyncGenerator[bytes]:

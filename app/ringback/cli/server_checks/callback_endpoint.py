@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 import secrets
 import socket
 from collections.abc import AsyncGenerator
@@ -11,10 +12,15 @@ from typing import Final
 
 from ringback.cli.http_connections import Header, InvalidHttpRequest, accept_connections, encode_response, read_request
 from ringback.cli.server_checks.callbacks import CallbackRecorder, CallbackResponse, ReceivedPost, Respond, acknowledge
+from ringback.cli.server_checks.cases import ImpossibleRun
 
 LOOPBACK: Final = "127.0.0.1"
 REQUEST_BYTES_MAX: Final = 1024 * 1024
 """Four times the largest body of the specification (mcp-events §8), so that a larger one is seen and reported."""
+POSTS_MAX: Final = 1000
+"""Requests that a run keeps: ten times what a correct server sends. Later ones get 503."""
+KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of the bodies of these requests."""
 
 
 class CallbackEndpoint:
@@ -25,6 +31,8 @@ class CallbackEndpoint:
         self.is_public = is_public
         """Whether a URL was given that reaches this endpoint from elsewhere."""
         self.connection_count = 0
+        self._posts_kept = 0
+        self._bytes_kept = 0
         self._run = secrets.token_hex(4)
         self._numbers = itertools.count(1)
         self._callbacks: dict[str, CallbackRecorder] = {}
@@ -45,13 +53,19 @@ class CallbackEndpoint:
     def receive(self, post: ReceivedPost) -> CallbackResponse:
         path = post.target.partition("?")[0]
         callback = next((each for suffix, each in self._callbacks.items() if path.endswith(suffix)), None)
-        return CallbackResponse(HTTPStatus.NOT_FOUND) if callback is None else callback.receive(post)
+        if callback is None:
+            return CallbackResponse(HTTPStatus.NOT_FOUND)
+        if self._posts_kept >= POSTS_MAX or self._bytes_kept + len(post.body) > KEPT_BYTES_MAX:
+            return CallbackResponse(HTTPStatus.SERVICE_UNAVAILABLE)
+        self._posts_kept += 1
+        self._bytes_kept += len(post.body)
+        return callback.receive(post)
 
 
 @asynccontextmanager
 async def listening_endpoint(port: int, public_url: str | None) -> AsyncGenerator[CallbackEndpoint]:
-    """Listen on this port of the loopback address; 0 chooses a free one. Raises OSError if the port is taken."""
-    with socket.create_server((LOOPBACK, port)) as listener:
+    """Listen on this port of the loopback address; 0 chooses a free one. Raises `ImpossibleRun` if the port is taken."""
+    with _open_listener(port) as listener:
         port = listener.getsockname()[1]
         base_url = (public_url or f"http://{LOOPBACK}:{port}").rstrip("/")
         endpoint = CallbackEndpoint(base_url, port, is_public=public_url is not None)
@@ -66,6 +80,14 @@ async def listening_endpoint(port: int, public_url: str | None) -> AsyncGenerato
 
         async with accept_connections(serve, listener, cancels_open=True):
             yield endpoint
+
+
+def _open_listener(port: int) -> socket.socket:
+    try:
+        return socket.create_server((LOOPBACK, port))
+    except OSError as problem:
+        reason = os.strerror(problem.errno or 0).lower()
+        raise ImpossibleRun(f"port {port} cannot receive callbacks: {reason}. Give another --callback-port") from None
 
 
 async def _read_post(reader: asyncio.StreamReader) -> ReceivedPost | None:

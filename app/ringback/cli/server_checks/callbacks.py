@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import hmac
 import json
 import secrets
 from collections.abc import Callable, Mapping
@@ -10,11 +11,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, cast
 
-from ringback.receiver import VerificationError, verify
-
 Json = dict[str, Any]
 
 SUBSCRIPTION_HEADER: Final = "x-mcp-subscription-id"
+SIGNATURE_HEADERS: Final = ("webhook-id", "webhook-timestamp", "webhook-signature")
 SECRET_BYTES: Final = 32
 
 
@@ -47,12 +47,17 @@ class ReceivedPost:
         return kind if isinstance(kind, str) else None
 
     def find_signature_fault(self, *known_secrets: str) -> str | None:
-        """Why the signature is not valid with any of these secrets; None if it is valid."""
-        try:
-            verify(self.headers, self.body, list(known_secrets))
-        except VerificationError as error:
-            return str(error)
-        return None
+        """Why the signature is not valid with any of these secrets; None if it is valid.
+
+        The formula alone decides: a run reads posts minutes after they came, and an id may have any visible characters.
+        """
+        for name in SIGNATURE_HEADERS:
+            if (count := sum(known == name for known, _ in self.headers)) != 1:
+                return f"{count} headers {name}"
+        message_id, timestamp, signatures = map(self.header, SIGNATURE_HEADERS)
+        content = f"{message_id}.{timestamp}.".encode("latin-1") + self.body
+        valid = {_compute_signature(secret, content) for secret in known_secrets}
+        return None if valid & set(signatures.split(" ")) else "no signature of v1 matches"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,11 @@ class CallbackResponse:
 
 def generate_secret(size: int = SECRET_BYTES) -> str:
     return f"whsec_{base64.b64encode(secrets.token_bytes(size)).decode()}"
+
+
+def _compute_signature(secret: str, content: bytes) -> str:
+    digest = hmac.digest(base64.b64decode(secret.removeprefix("whsec_")), content, "sha256")
+    return f"v1,{base64.b64encode(digest).decode()}"
 
 
 Respond = Callable[[ReceivedPost], CallbackResponse]
@@ -86,6 +96,11 @@ class CallbackRecorder:
         return [post for post in self.posts if post.envelope_type is None]
 
     @property
+    def attempts(self) -> list[ReceivedPost]:
+        """The attempts of the event that came first: what makes one event happen may make several."""
+        return [post for post in self.events if _is_same_message(post, self.events[0])]
+
+    @property
     def challenges(self) -> list[ReceivedPost]:
         return [post for post in self.posts if post.envelope_type == "verification"]
 
@@ -94,14 +109,20 @@ class CallbackRecorder:
         self._changed.set()
         return self.respond(post)
 
-    async def wait_for_events(self, count: int, seconds: float) -> bool:
-        """Whether so many attempts of events arrive within the time."""
+    async def wait_for_attempts(self, count: int, seconds: float) -> bool:
+        """Whether so many attempts of one event arrive within the time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while len(self.events) < count:
+                while len(self.attempts) < count:
                     self._changed.clear()
                     await self._changed.wait()
-        return len(self.events) >= count
+        return len(self.attempts) >= count
+
+
+def _is_same_message(post: ReceivedPost, first: ReceivedPost) -> bool:
+    """A retry that changes either its id or its body is still one, so that the checks of retries find it."""
+    same_header = post.header("webhook-id") == first.header("webhook-id")
+    return same_header or post.json.get("eventId") == first.json.get("eventId")
 
 
 def _echo(post: ReceivedPost) -> CallbackResponse:

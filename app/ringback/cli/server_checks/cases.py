@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
 Check = Callable[["ServerUnderTest"], Awaitable[str]]
 
-UNREADABLE_RESPONSE: Final = (TypeError, ValueError, AttributeError, LookupError, RecursionError)
+UNREADABLE_RESPONSE: Final = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError)
 """What reading a response raises whose members have other types than the specification's, or a thousand levels."""
-FAILED_REQUEST: Final = (httpx.HTTPError, StreamTooLong)
+FAILED_REQUEST: Final = (httpx.HTTPError, httpx.InvalidURL, StreamTooLong)
+"""httpx reads where a redirect leads, although it does not follow it: hence InvalidURL."""
 
 
 class ImpossibleRun(Exception):

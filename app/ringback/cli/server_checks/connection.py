@@ -23,6 +23,8 @@ EVENTS_EXTENSION: Final = "io.modelcontextprotocol/events"
 SUBSCRIPTION_ID_KEY: Final = "io.modelcontextprotocol/subscriptionId"
 CLIENT_INFO: Final[Json] = {"name": "ringback-check-server", "version": __version__}
 ACCEPT: Final = {"accept": "application/json, text/event-stream"}
+REPLY_SECONDS: Final = 45.0
+"""For one response and its body. A subscribe waits for the callback's verification, which takes seconds."""
 RESPONSE_BYTES_MAX: Final = 8 * 1024 * 1024
 """A page of 100 events of 64 KiB each, with room. A stream that stays open has no more either."""
 
@@ -35,8 +37,16 @@ class Era(StrEnum):
 
 
 class McpConnection:
-    def __init__(self, http: httpx.AsyncClient, url: str, *, credentials: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        http: httpx.AsyncClient,
+        url: str,
+        *,
+        credentials: Mapping[str, str],
+        reply_seconds: float = REPLY_SECONDS,
+    ) -> None:
         self._http = http
+        self._reply_seconds = reply_seconds
         self.url = url
         self._credentials = dict(credentials)
         self._headers = {**ACCEPT, **credentials}
@@ -88,7 +98,7 @@ class McpConnection:
 
     def without_credentials(self) -> "McpConnection":
         """The same server for a client that has no credentials."""
-        anonymous = McpConnection(self._http, self.url, credentials={})
+        anonymous = McpConnection(self._http, self.url, credentials={}, reply_seconds=self._reply_seconds)
         anonymous.era = self.era
         anonymous._session = self._session
         return anonymous
@@ -135,14 +145,21 @@ class McpConnection:
 
     async def _send(self, request: httpx.Request) -> tuple[Reply, httpx.Headers]:
         stream = MessageStream(json.loads(request.content)["id"], 0.0)
-        status, body, headers = await self._read_response(request, stream, stops_at_reply=True)
+        try:
+            async with asyncio.timeout(self._reply_seconds):
+                status, body, headers = await self._read_response(request, stream, stops_at_reply=True)
+        except TimeoutError:
+            late = f"no complete response within {self._reply_seconds:g} s"
+            raise httpx.ReadTimeout(late, request=request) from None
         replies = [frame.message for frame in stream.frames if frame.message and "method" not in frame.message]
         return Reply(status=status, body=body, message=replies[-1] if replies else None), headers
 
     async def _read_stream(self, request: httpx.Request, stream: MessageStream) -> None:
-        with suppress(httpx.HTTPError, StreamTooLong):
-            await self._read_response(request, stream, stops_at_reply=False)
-        stream.end()
+        try:
+            with suppress(httpx.HTTPError, StreamTooLong):
+                await self._read_response(request, stream, stops_at_reply=False)
+        finally:
+            stream.end()
 
     async def _read_response(
         self, request: httpx.Request, stream: MessageStream, *, stops_at_reply: bool

@@ -34,6 +34,9 @@ WRONG_ECHO: Final = CallbackResponse(
 )
 
 
+UNCHALLENGED: Final = "the callback was accepted without a challenge: is it allowed beforehand?"
+
+
 @dataclass(slots=True)
 class DeliveryRound:
     """The callbacks of one event, by how they answer it."""
@@ -84,30 +87,42 @@ async def delivered(server: ServerUnderTest) -> DeliveryRound:
     round_ = await _subscribe_all(server)
     before = await _read_cursor(server, round_)
     await server.emitter.emit()
-    if not await round_.acknowledging.callback.wait_for_events(1, server.patience.event):
+    if not await round_.acknowledging.callback.wait_for_attempts(1, server.patience.event):
         raise Violation(f"no delivery within {server.patience.event:.0f} s after the event was to happen")
-    await round_.failing_once.callback.wait_for_events(2, server.patience.retry)
-    await round_.redirecting.callback.wait_for_events(ATTEMPTS_MAX + 1, server.patience.quiet)
+    await round_.failing_once.callback.wait_for_attempts(2, server.patience.retry)
+    await round_.redirecting.callback.wait_for_attempts(ATTEMPTS_MAX + 1, server.patience.quiet)
     if before is not None:
         round_.polled = occurrences_in(await poll(server, round_.acknowledging.event, before))
     return round_
 
 
-async def refused_challenge(server: ServerUnderTest) -> Subscription:
-    """A subscribe whose challenge is answered with a wrong echo."""
+async def wrong_echo(server: ServerUnderTest) -> Subscription:
+    """A subscribe whose challenge, if one comes, is answered with a wrong echo."""
     return await _subscribe(server, answer_challenges(WRONG_ECHO))
 
 
+async def refused_challenge(server: ServerUnderTest) -> Subscription:
+    """A subscribe whose challenge was answered with a wrong echo."""
+    return _require_challenge(await server.observe(wrong_echo))
+
+
 async def failed_challenge(server: ServerUnderTest) -> Subscription:
-    """A subscribe whose challenge is answered with 500."""
-    return await _subscribe(server, answer_challenges(CallbackResponse(500, MARKER.encode())))
+    """A subscribe whose challenge was answered with 500."""
+    return _require_challenge(await _subscribe(server, answer_challenges(CallbackResponse(500, MARKER.encode()))))
 
 
 async def redirected_challenge(server: ServerUnderTest) -> tuple[Subscription, CallbackRecorder]:
-    """A subscribe whose challenge is redirected to a callback that would echo it."""
+    """A subscribe whose challenge, if one comes, is redirected to a callback that would echo it."""
     target = server.endpoint.add_callback()
     response = CallbackResponse(HTTPStatus.FOUND, headers={"location": target.url})
     return await _subscribe(server, answer_challenges(response)), target
+
+
+def _require_challenge(made: Subscription) -> Subscription:
+    """Raise `Untestable` if the callback was accepted without a challenge, as one that the operator allows may be."""
+    if made.reply.has_result and not made.callback.challenges:
+        raise Untestable(UNCHALLENGED)
+    return made
 
 
 async def _subscribe(server: ServerUnderTest, respond: Respond = acknowledge, *, query: str = "") -> Subscription:
@@ -142,7 +157,7 @@ async def _subscribe_all(server: ServerUnderTest) -> DeliveryRound:
         rotated=rotated,
         older_secret=older_secret,
         ended=ended,
-        unverified=await server.observe(refused_challenge),
+        unverified=await server.observe(wrong_echo),
     )
 
 

@@ -2,7 +2,11 @@
 
 import asyncio
 import json
+import os
+import signal
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from ringback.cli.server_checks.cases import ImpossibleRun, Untestable
@@ -10,6 +14,8 @@ from ringback.cli.server_checks.connection import McpConnection
 
 COMMAND_SECONDS: Final = 60.0
 """The longest run of a command that makes one event happen."""
+KILL_SECONDS: Final = 5.0
+"""For the end of a killed command: a process that left its group may hold the pipe."""
 OUTPUT_LENGTH_MAX: Final = 200
 
 
@@ -46,17 +52,30 @@ class CommandEmitter:
 
     async def emit(self) -> None:
         process = await asyncio.create_subprocess_shell(
-            self._command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+            self._command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, start_new_session=True
         )
         try:
             async with asyncio.timeout(COMMAND_SECONDS):
                 output, _ = await process.communicate()
         except TimeoutError:
-            process.kill()
-            await process.wait()
-            raise Untestable(f"the command of --emit did not end within {COMMAND_SECONDS:.0f} s") from None
+            raise Untestable(f"the command of --emit did not end within {COMMAND_SECONDS:g} s") from None
+        finally:
+            if process.returncode is None:
+                await _kill(process)
         if process.returncode != 0:
             said = output.decode("utf-8", "replace").strip()[-OUTPUT_LENGTH_MAX:]
             problem = f"the command of --emit ended with {process.returncode}: {said}"
             raise Untestable(problem) if self._has_emitted else ImpossibleRun(problem)
         self._has_emitted = True
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    """Kill the shell and what it has started: the latter holds the pipe for which `wait` waits, too."""
+    with suppress(ProcessLookupError):
+        if sys.platform == "win32":
+            process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(KILL_SECONDS):
+            await process.wait()

@@ -14,13 +14,11 @@ from ringback.cli.server_checks.callback_endpoint import listening_endpoint
 from ringback.cli.server_checks.cases import FAILED_REQUEST, UNREADABLE_RESPONSE, ImpossibleRun, ServerCase, Violation
 from ringback.cli.server_checks.chapters import CASES
 from ringback.cli.server_checks.chapters.capability import declared_settings
-from ringback.cli.server_checks.connection import Era, McpConnection
+from ringback.cli.server_checks.connection import REPLY_SECONDS, Era, McpConnection
 from ringback.cli.server_checks.emitters import CommandEmitter, Emitter, NoEmitter, ToolEmitter
 from ringback.cli.server_checks.rules import METHOD_NOT_FOUND
 from ringback.cli.server_checks.subject import CheckPatience, EventChoice, ServerUnderTest, list_catalog
 
-REQUEST_SECONDS: Final = 45.0
-"""For one response. A subscribe waits for the callback's verification, which takes seconds."""
 CASE_SECONDS: Final = 180.0
 """For one case with all that it observes; longer than an observation may take."""
 
@@ -57,7 +55,7 @@ def select_cases(only: Sequence[str]) -> list[ServerCase]:
 
 
 async def run_checks(options: RunOptions, cases: Sequence[ServerCase]) -> list[CheckResult]:
-    """Run the cases one after the other. Raises `ImpossibleRun`, and OSError if the callback port is taken."""
+    """Run the cases one after the other. Raises `ImpossibleRun`."""
     async with open_server(options) as server:
         await _require_events(server)
         await _require_chosen_type(server)
@@ -105,7 +103,7 @@ async def run_case(case: ServerCase, server: ServerUnderTest) -> CheckResult:
 async def open_server(options: RunOptions) -> AsyncGenerator[ServerUnderTest]:
     """Connect, listen for callbacks, and unsubscribe everything at the end."""
     async with (
-        httpx.AsyncClient(timeout=REQUEST_SECONDS, follow_redirects=False, trust_env=True) as http,
+        httpx.AsyncClient(timeout=REPLY_SECONDS, follow_redirects=False, trust_env=True) as http,
         listening_endpoint(options.callback_port, options.callback_url) as endpoint,
     ):
         connection = await _connect(http, options, options.credentials)
@@ -133,7 +131,9 @@ async def _close(server: ServerUnderTest) -> None:
         async with asyncio.timeout(server.patience.close):
             with suppress(*FAILED_REQUEST, *UNREADABLE_RESPONSE):
                 await server.close()
-            await server.connection.close()
+            for connection in filter(None, (server.connection, server.other)):
+                with suppress(*FAILED_REQUEST, *UNREADABLE_RESPONSE):
+                    await connection.close()
 
 
 def _read_time() -> datetime:
@@ -141,7 +141,7 @@ def _read_time() -> datetime:
 
 
 async def _connect(http: httpx.AsyncClient, options: RunOptions, credentials: Mapping[str, str]) -> McpConnection:
-    connection = McpConnection(http, options.url, credentials=credentials)
+    connection = McpConnection(http, options.url, credentials=credentials, reply_seconds=options.patience.reply)
     answers: list[str] = []
     for era in [options.era] if options.era else list(Era):
         connection.era = era

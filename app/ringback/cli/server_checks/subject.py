@@ -10,7 +10,7 @@ from ringback.cli.server_checks.arguments import make_arguments
 from ringback.cli.server_checks.callback_endpoint import CallbackEndpoint
 from ringback.cli.server_checks.callbacks import CallbackRecorder
 from ringback.cli.server_checks.cases import Untestable, Violation
-from ringback.cli.server_checks.connection import McpConnection
+from ringback.cli.server_checks.connection import REPLY_SECONDS, McpConnection
 from ringback.cli.server_checks.emitters import Emitter
 from ringback.cli.server_checks.message_stream import Json, Reply, as_object
 
@@ -39,6 +39,8 @@ class CheckPatience:
 
     handshake: float = 45.0
     """For the whole of one handshake, as long as for any other response."""
+    reply: float = REPLY_SECONDS
+    """For one response with its body."""
     close: float = 60.0
     """For the end of a run, which unsubscribes from everything."""
     event: float = 15.0
@@ -108,8 +110,8 @@ class ServerUnderTest:
     error_codes: set[int] = field(default_factory=set[int])
     """Of all refusals of this run, except those of JSON-RPC itself."""
     _observations: dict[object, "asyncio.Task[Any]"] = field(default_factory=dict[object, "asyncio.Task[Any]"])
-    _subscribed: list[Json] = field(default_factory=list[Json])
-    """The keys of the subscriptions to end after the run."""
+    _subscribed: list[tuple[McpConnection, Json]] = field(default_factory=list[tuple[McpConnection, Json]])
+    """The subscriptions to end after the run: whose they are, and their keys."""
 
     async def observe(self, observation: Callable[["ServerUnderTest"], Awaitable[T]]) -> T:
         """What this observation saw; it is made once in a run. Raises what it raised."""
@@ -153,8 +155,15 @@ class ServerUnderTest:
             **changes,
         }
         reply = await self.request("events/subscribe", params)
-        if reply.has_result:
-            self._subscribed.append(make_key(params))
+        return self._note_subscription(self.connection, params, reply)
+
+    async def subscribe_as(self, connection: McpConnection, params: Mapping[str, Any]) -> Reply:
+        """Subscribe as another principal, or as none."""
+        return self._note_subscription(connection, params, await connection.request("events/subscribe", params))
+
+    def _note_subscription(self, connection: McpConnection, params: Mapping[str, Any], reply: Reply) -> Reply:
+        if reply.has_result and (known := (connection, make_key(params))) not in self._subscribed:
+            self._subscribed.append(known)
         return reply
 
     async def close(self) -> None:
@@ -164,18 +173,19 @@ class ServerUnderTest:
         await asyncio.gather(*self._observations.values(), return_exceptions=True)
         await self.unsubscribe_all()
 
-    async def unsubscribe(self, key: Json) -> Reply:
+    async def unsubscribe(self, key: Json, connection: McpConnection | None = None) -> Reply:
         """End a subscription, also at a server that wants `mode` in the key."""
-        reply = await self.connection.request("events/unsubscribe", key)
+        connection = connection or self.connection
+        reply = await connection.request("events/unsubscribe", key)
         if reply.has_result:
             return reply
         with_mode = {**key, "delivery": {**key["delivery"], "mode": "webhook"}}
-        return await self.connection.request("events/unsubscribe", with_mode)
+        return await connection.request("events/unsubscribe", with_mode)
 
     async def unsubscribe_all(self) -> None:
         """End the subscriptions of this run, so that none is left at the server."""
-        for key in self._subscribed:
-            await self.unsubscribe(key)
+        for connection, key in self._subscribed:
+            await self.unsubscribe(key, connection)
         self._subscribed.clear()
 
     async def choose_type(self, mode: str) -> OfferedEventType:

@@ -91,7 +91,7 @@ async def other_principal(server: ServerUnderTest) -> Subscription:
     made = await server.require(subscription)
     delivery = {"mode": "webhook", "url": made.callback.url, "secret": made.callback.secret}
     params = {"name": made.event.name, "arguments": made.event.arguments, "delivery": delivery, "cursor": None}
-    return Subscription(made.event, made.callback, await server.other.request(SUBSCRIBE, params))
+    return Subscription(made.event, made.callback, await server.subscribe_as(server.other, params))
 
 
 def seconds_from_now(server: ServerUnderTest, instant: datetime) -> float:

@@ -9,9 +9,10 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 
 from ringback.domain.client_address import Address
@@ -98,19 +99,9 @@ class Dialer:
         addresses = await self._guard.resolve_host(target.host, principal, until=until)
         until = min(until, asyncio.get_running_loop().time() + CONNECT_SECONDS)
         async with _limit_stage(until, ConnectTimeout("no address of the host accepted a connection in time")):
-            connected = await self._connect_any_address(addresses[:ADDRESSES_TRIED_MAX], target.port)
+            connected = await connect_any_address(addresses, partial(self._connect_address, port=target.port))
         async with _limit_stage(until, TlsTimeout("the TLS handshake did not end in time")):
             return await self._attach_protocol(target, connected, create_connection)
-
-    async def _connect_any_address(self, addresses: Sequence[Address], port: int) -> socket.socket:
-        """Try the addresses in turn; each but the last gets only a fraction of the remaining time."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + CONNECT_SECONDS
-        for address in addresses[:-1]:
-            with suppress(OSError):
-                async with asyncio.timeout((until - loop.time()) * ADDRESS_TIMEOUT_FRACTION):
-                    return await self._connect_address(address, port)
-        return await self._connect_address(addresses[-1], port)
 
     async def _connect_address(self, address: Address, port: int) -> socket.socket:
         self._guard.require_allowed_address(address)
@@ -156,6 +147,20 @@ class Dialer:
             connection.abort()
             raise ConnectionResetError("the receiver closed the connection after the handshake")
         connection.switch_to_tls(encrypted)
+
+
+async def connect_any_address(
+    addresses: Sequence[Address], connect_address: Callable[[Address], Awaitable[socket.socket]]
+) -> socket.socket:
+    """Try the first addresses in turn; each but the last gets only a fraction of the remaining time."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + CONNECT_SECONDS
+    *others, last = addresses[:ADDRESSES_TRIED_MAX]
+    for address in others:
+        with suppress(OSError):
+            async with asyncio.timeout((until - loop.time()) * ADDRESS_TIMEOUT_FRACTION):
+                return await connect_address(address)
+    return await connect_address(last)
 
 
 async def connect_socket(open_socket: OpenSocket, address: Address, port: int) -> socket.socket:

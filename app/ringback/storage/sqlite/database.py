@@ -101,8 +101,13 @@ def to_caller_error(error: Exception) -> Exception:
 
 
 def explain_opening(error: sqlite3.Error, path: Path) -> StoreUnavailable:
-    """The error of a database that cannot be opened. It names the folder whose disk is full."""
+    """The error of a database that cannot be opened. It names the folder whose disk is full or cannot be written."""
     folder = path.absolute().parent
+    if primary_result_code(error) == sqlite3.SQLITE_READONLY:
+        return StoreUnavailable(
+            f"The database cannot be written: {error}. Nothing was changed. Give this user write access to '{folder}' and to "
+            "the files in it, on a disk that is not read-only."
+        )
     if primary_result_code(error) != sqlite3.SQLITE_FULL and _has_space(folder):
         return to_store_unavailable(error)
     return StoreUnavailable(

@@ -1,10 +1,11 @@
 """What arrives at a callback, and what happens when it is refused."""
 
+import asyncio
 import json
 from typing import Final
 
 from ringback.cli.check_report import CheckLevel
-from ringback.cli.server_checks.callbacks import SUBSCRIPTION_HEADER, ReceivedPost
+from ringback.cli.server_checks.callbacks import SIGNATURE_HEADERS, SUBSCRIPTION_HEADER, ReceivedPost
 from ringback.cli.server_checks.cases import Chapter, Untestable, expect
 from ringback.cli.server_checks.delivering import ATTEMPTS_MAX, delivered
 from ringback.cli.server_checks.message_stream import as_object
@@ -16,7 +17,8 @@ CHAPTER: Final = Chapter("delivery")
 _SOURCE: Final = "Events (SEP-3415), Delivery"
 BODY_BYTES_MAX: Final = 262_144
 """256 KiB, of the whole body."""
-DELIVERY_HEADERS: Final = ("webhook-id", "webhook-timestamp", "webhook-signature")
+TIMESTAMP_SECONDS_MAX: Final = 300
+"""How far a timestamp may be from the time at which its request came, as receivers of Standard Webhooks have it."""
 
 
 @CHAPTER.must(
@@ -47,11 +49,12 @@ async def check_post_json(server: ServerUnderTest) -> str:
 )
 async def check_headers(server: ServerUnderTest) -> str:
     for _, post in (await server.require(delivered)).posts:
-        missing = [name for name in DELIVERY_HEADERS if not post.header(name)]
+        missing = [name for name in SIGNATURE_HEADERS if not post.header(name)]
         expect(not missing, f"without {', '.join(missing)}")
         seconds = post.header("webhook-timestamp")
-        ahead = abs(int(seconds) - server.read_time().timestamp()) if seconds.isdecimal() else None
-        expect(ahead is not None and ahead < 300, f"webhook-timestamp is {seconds!r}")  # noqa: PLR2004 - the tolerance
+        came_at = server.read_time().timestamp() - (asyncio.get_running_loop().time() - post.at)
+        is_now = seconds.isdecimal() and abs(int(seconds) - came_at) < TIMESTAMP_SECONDS_MAX
+        expect(is_now, f"webhook-timestamp is {seconds!r}")
     return "all three"
 
 
@@ -116,8 +119,9 @@ async def check_same_id(server: ServerUnderTest) -> str:
     if not polled:
         raise Untestable("no event type offers both poll and webhook")
     sent = {post.json.get("eventId") for _, post in round_.event_posts}
-    expect(sent == polled, f"delivered {sent}, polled {polled}")
-    return f"{len(sent)} ids in both"
+    both = sent & polled  # of a busy event type, each side may have events that came earlier or later
+    expect(bool(both), f"delivered {sent}, polled {polled}")
+    return f"{len(both)} ids in both"
 
 
 @CHAPTER.must(
@@ -139,7 +143,7 @@ async def check_url(server: ServerUnderTest) -> str:
 )
 async def check_retry(server: ServerUnderTest) -> str:
     callback = (await server.require(delivered)).failing_once.callback
-    attempts = callback.events
+    attempts = callback.attempts
     if len(attempts) < 2:  # noqa: PLR2004 - the second is the retry
         raise Untestable(f"no second attempt within {server.patience.retry:.0f} s")
     first, second = attempts[:2]
@@ -155,7 +159,7 @@ async def check_retry(server: ServerUnderTest) -> str:
     f"{_SOURCE}, and Standard Webhooks: webhook-id identifies the message over its attempts",
 )
 async def check_retry_body(server: ServerUnderTest) -> str:
-    attempts = (await server.require(delivered)).failing_once.callback.events
+    attempts = (await server.require(delivered)).failing_once.callback.attempts
     if len(attempts) < 2:  # noqa: PLR2004 - the second is the retry
         raise Untestable(f"no second attempt within {server.patience.retry:.0f} s")
     expect(attempts[0].body == attempts[1].body, "the bodies differ")

@@ -1,5 +1,6 @@
 """Refusals: their codes and their data."""
 
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
@@ -7,7 +8,7 @@ from ringback.cli.check_report import CheckLevel
 from ringback.cli.server_checks.arguments import make_mistyped_arguments
 from ringback.cli.server_checks.cases import Chapter, Deviation, Untestable, expect
 from ringback.cli.server_checks.message_stream import Json, Reply, as_object
-from ringback.cli.server_checks.rules import ERROR_CODES, SERVER_RANGE, require_error
+from ringback.cli.server_checks.rules import ERROR_CODES, INVALID_PARAMS, SERVER_RANGE, require_error
 from ringback.cli.server_checks.subject import ServerUnderTest, list_catalog, list_modes
 
 CHAPTER: Final = Chapter("errors")
@@ -19,7 +20,8 @@ UNKNOWN_NAME: Final = "ringback.check.no_such_event"
 
 async def unknown_name(server: ServerUnderTest) -> Reply:
     """A request with a name that is not served, to the first method that the server offers."""
-    return await _refused_request(server, UNKNOWN_NAME, {})
+    offered = {mode for each in (await server.require(list_catalog)).descriptors for mode in list_modes(each)}
+    return await _refused_request(server, UNKNOWN_NAME, {}, offered)
 
 
 async def undeclared_mode(server: ServerUnderTest) -> tuple[str, Reply]:
@@ -29,19 +31,16 @@ async def undeclared_mode(server: ServerUnderTest) -> tuple[str, Reply]:
     for descriptor in descriptors:
         missing = next((mode for mode in offered if mode not in list_modes(descriptor)), None)
         if missing is not None:
-            return missing, await _request_mode(server, str(descriptor.get("name")), missing)
+            return missing, await _request_mode(server, str(descriptor.get("name")), missing, {})
     raise Untestable("every event type offers the same modes, as far as poll and webhook go")
 
 
-async def _refused_request(server: ServerUnderTest, name: str, arguments: Json) -> Reply:
-    offered = {mode for each in (await server.require(list_catalog)).descriptors for mode in list_modes(each)}
-    method = next((METHODS[mode] for mode in METHODS if mode in offered), None)
-    if method is None:
+async def _refused_request(server: ServerUnderTest, name: str, arguments: Json, modes: Collection[str]) -> Reply:
+    """A request that is refused, in the first of the modes that has a method."""
+    mode = next((mode for mode in METHODS if mode in modes), None)
+    if mode is None:
         raise Untestable("the server lists no event type")
-    callback = server.endpoint.add_callback()
-    delivery = {"delivery": {"mode": "webhook", "url": callback.url, "secret": callback.secret}}
-    extra = delivery if method == METHODS["webhook"] else {}
-    return await server.request(method, {"name": name, "arguments": arguments, "cursor": None, **extra})
+    return await _request_mode(server, name, mode, arguments)
 
 
 @CHAPTER.must("error-not-found", "An unknown event name is refused with NotFound", f"{_SOURCE}: NotFound")
@@ -68,9 +67,10 @@ async def check_kind(server: ServerUnderTest) -> str:
 )
 async def check_invalid_params(server: ServerUnderTest) -> str:
     for descriptor in (await server.require(list_catalog)).descriptors:
-        wrong = make_mistyped_arguments(as_object(descriptor.get("inputSchema")), {})
-        if wrong is not None:
-            return require_error(await _refused_request(server, str(descriptor.get("name")), wrong), "InvalidParams")
+        wrong, modes = make_mistyped_arguments(as_object(descriptor.get("inputSchema")), {}), list_modes(descriptor)
+        if wrong is not None and modes:
+            reply = await _refused_request(server, str(descriptor.get("name")), wrong, modes)
+            return require_error(reply, "InvalidParams")
     raise Untestable("no inputSchema of this server forbids anything")
 
 
@@ -81,6 +81,8 @@ async def check_invalid_params(server: ServerUnderTest) -> str:
 )
 async def check_unsupported(server: ServerUnderTest) -> str:
     mode, reply = await server.observe(undeclared_mode)
+    if reply.code == INVALID_PARAMS:
+        raise Untestable(f"arguments and URLs are checked first: {reply.describe()}")
     observed = require_error(reply, "Unsupported")
     expected = {"feature": "deliveryMode", "value": mode}
     if {name: reply.data.get(name) for name in expected} != expected:
@@ -157,8 +159,8 @@ CHAPTER.needs_fixture(
 )
 
 
-async def _request_mode(server: ServerUnderTest, name: str, mode: str) -> Reply:
+async def _request_mode(server: ServerUnderTest, name: str, mode: str, arguments: Json) -> Reply:
     callback = server.endpoint.add_callback()
     delivery = {"delivery": {"mode": "webhook", "url": callback.url, "secret": callback.secret}}
     extra = delivery if mode == "webhook" else {}
-    return await server.request(METHODS[mode], {"name": name, "arguments": {}, "cursor": None, **extra})
+    return await server.request(METHODS[mode], {"name": name, "arguments": arguments, "cursor": None, **extra})

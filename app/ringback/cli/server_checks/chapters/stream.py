@@ -6,7 +6,7 @@ from ringback.cli.check_report import CheckLevel
 from ringback.cli.server_checks.cases import Chapter, Deviation, Untestable, expect
 from ringback.cli.server_checks.message_stream import Json, StreamFrame
 from ringback.cli.server_checks.polling import pollable, polled_event
-from ringback.cli.server_checks.rules import find_faults, require_error
+from ringback.cli.server_checks.rules import INVALID_PARAMS, find_faults, require_error
 from ringback.cli.server_checks.streaming import (
     ACTIVE,
     CONCURRENT_STREAMS,
@@ -166,6 +166,8 @@ async def check_mode(server: ServerUnderTest) -> str:
     async with server.connection.open_stream(STREAM, params) as stream:
         reply = await stream.wait_for_reply(server.patience.active)
     expect(reply is not None, "the stream opened")
+    if reply and reply.code == INVALID_PARAMS:
+        raise Untestable(f"the arguments of {others[0].get('name')} are checked first: {reply.describe()}")
     return require_error(reply, "Unsupported") if reply else ""
 
 

@@ -9,7 +9,6 @@ from ringback.cli.server_checks.cases import Chapter, Deviation, Untestable, exp
 from ringback.cli.server_checks.rules import ERROR_CODES, METHOD_NOT_FOUND, require_error
 from ringback.cli.server_checks.subject import ABSENT, OfferedEventType, ServerUnderTest
 from ringback.cli.server_checks.subscribing import (
-    SUBSCRIBE,
     first_subscribe,
     other_principal,
     other_url,
@@ -154,7 +153,8 @@ async def check_auth(server: ServerUnderTest) -> str:
         raise Deviation("this run has no credentials, and its subscription was accepted")
     anonymous = server.connection.without_credentials()
     delivery = {"mode": "webhook", "url": server.endpoint.add_callback().url, "secret": generate_secret()}
-    reply = await anonymous.request(SUBSCRIBE, {"name": made.event.name, "arguments": {}, "delivery": delivery})
+    params = {"name": made.event.name, "arguments": made.event.arguments, "delivery": delivery, "cursor": None}
+    reply = await server.subscribe_as(anonymous, params)
     is_refused = reply.status in HTTP_UNAUTHORIZED or reply.code in ERROR_CODES["Forbidden"]
     expect(is_refused, f"HTTP {reply.status}: {reply.describe()}")
     return f"HTTP {reply.status}"

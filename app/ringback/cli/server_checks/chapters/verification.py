@@ -5,9 +5,10 @@ from typing import Final
 
 from ringback.cli.check_report import CheckLevel
 from ringback.cli.server_checks.arguments import make_reordered_arguments
-from ringback.cli.server_checks.cases import Chapter, Untestable, expect
+from ringback.cli.server_checks.cases import Chapter, Deviation, Untestable, expect
 from ringback.cli.server_checks.delivering import (
     MARKER,
+    UNCHALLENGED,
     delivered,
     failed_challenge,
     refused_challenge,
@@ -28,7 +29,7 @@ _SOURCE: Final = "Events (SEP-3415), Verification of callbacks"
 async def check_challenge(server: ServerUnderTest) -> str:
     callback = (await server.require(subscription)).callback
     if not callback.challenges:
-        raise Untestable("the callback was accepted without a challenge: is it allowed beforehand?")
+        raise Deviation(UNCHALLENGED)
     challenge = callback.challenges[0].json.get("challenge")
     expect(isinstance(challenge, str) and bool(challenge), f"challenge is {challenge!r}")
     return "a challenge"
@@ -93,6 +94,7 @@ async def check_no_raw_response(server: ServerUnderTest) -> str:
     f"{_SOURCE}: nothing is delivered before the callback is verified",
 )
 async def check_no_delivery(server: ServerUnderTest) -> str:
+    await server.require(refused_challenge)
     count = len((await server.require(delivered)).unverified.callback.events)
     expect(count == 0, f"{count} events at a callback that failed its verification")
     return "no event"
@@ -107,7 +109,7 @@ async def check_cached(server: ServerUnderTest) -> str:
     made = await server.require(subscription)
     before = len(made.callback.challenges)
     if not before:
-        raise Untestable("the callback was accepted without a challenge")
+        raise Untestable(UNCHALLENGED)
     orders = make_reordered_arguments(made.event.input_schema, made.event.arguments) or ()
     for arguments in (made.event.arguments, *orders[:1]):
         await server.subscribe(
