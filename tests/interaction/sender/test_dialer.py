@@ -17,7 +17,7 @@ from ringback.notifier.http import dialer as http1_dialer
 from ringback.notifier.http.client import Http1Sender, encode_request
 from ringback.notifier.http.connection import ReceiverConnection
 from ringback.notifier.http.connection_pool import ConnectionPool
-from ringback.notifier.http.dialer import ADDRESSES_TRIED_MAX, open_socket
+from ringback.notifier.http.dialer import ADDRESSES_TRIED_MAX, Egress, open_socket
 from ringback.notifier.http.guard import TargetGuard
 from ringback.notifier.http.target import Target, parse_target
 from tests.support.clock import FakeClock
@@ -118,6 +118,35 @@ async def test_connecting_ends_before_the_attempt(client_tls: ssl.SSLContext, mo
 
     assert answer.category is AttemptCategory.TLS_TIMEOUT
     assert sockets.all_closed
+
+
+@pytest.mark.parametrize(
+    ("scheme", "category"), [("http", AttemptCategory.CONNECT_TIMEOUT), ("https", AttemptCategory.TLS_TIMEOUT)]
+)
+async def test_only_a_connection_with_tls_has_a_late_handshake(
+    scheme: str, category: AttemptCategory, client_tls: ssl.SSLContext
+) -> None:
+    """The time is over when the socket is connected: a busy machine has used it up."""
+
+    class LateConnector:
+        async def connect(self, address: Address, port: int) -> socket.socket:  # noqa: ARG002 - the names of `Connector`
+            connected, peer = socket.socketpair()
+            connected.setblocking(False)  # noqa: FBT003 - its only argument
+            peers.append(peer)
+            return connected
+
+    peers: list[socket.socket] = []
+    egress = Egress(find_connector=lambda _: LateConnector())
+    guard = TargetGuard(LOOPBACK_POLICY, resolver=FakeResolver({}))
+    sender = Http1Sender(guard, clock=FakeClock(), ssl_context=client_tls, egress=egress)
+
+    answer = await sender.post(make_target(scheme, "127.0.0.1", 1), {}, b"{}", deadline_seconds=-1)
+    await sender.aclose()
+    await guard.aclose()
+    for peer in peers:
+        peer.close()
+
+    assert answer.category is category
 
 
 async def test_connections_are_attempted_to_a_limited_number_of_addresses(client_tls: ssl.SSLContext) -> None:

@@ -100,7 +100,7 @@ class Dialer:
         until = min(until, asyncio.get_running_loop().time() + CONNECT_SECONDS)
         async with _limit_stage(until, ConnectTimeout("no address of the host accepted a connection in time")):
             connected = await connect_any_address(addresses, partial(self._connect_address, port=target.port))
-        async with _limit_stage(until, TlsTimeout("the TLS handshake did not end in time")):
+        async with _limit_stage(until, _make_late_error(target)):
             return await self._attach_protocol(target, connected, create_connection)
 
     async def _connect_address(self, address: Address, port: int) -> socket.socket:
@@ -173,6 +173,13 @@ async def connect_socket(open_socket: OpenSocket, address: Address, port: int) -
         opened.close()
         raise
     return opened
+
+
+def _make_late_error(target: Target) -> TimeoutError:
+    """Of a connection that is accepted and not ready in time."""
+    if target.scheme == "https":
+        return TlsTimeout("the TLS handshake did not end in time")
+    return ConnectTimeout("the connection was not ready in time")
 
 
 @asynccontextmanager
