@@ -14,7 +14,7 @@ from tests.support.application import running_application
 from tests.support.library_upstream import LibraryUpstream
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import Json, JsonRpcErrorResponse, ModernClient, legacy_session
-from tests.support.upstreams import OverriddenResponses, make_http_config, respond_with_result, serving
+from tests.support.upstreams import OverriddenResponses, make_http_config, respond_with_result, send_json, serving
 
 FORM: Final[Json] = {
     "method": "elicitation/create",
@@ -72,3 +72,20 @@ async def test_only_a_client_that_can_elicit_is_asked_for_the_input_of_a_resourc
         async with legacy_session(http, url) as session:
             with pytest.raises(JsonRpcErrorResponse, match="did not offer"):
                 await session.request("resources/read", READ)
+
+
+async def test_each_client_gets_its_own_versions_code_for_a_resource_that_does_not_exist(tmp_path: Path) -> None:
+    async def refuse(message: Json, send: Any) -> None:
+        error = {"code": -32002, "message": "No such book.", "data": {"uri": "book://1"}}
+        await send_json(send, {"jsonrpc": "2.0", "id": message["id"], "error": error})
+
+    async with open_gateway(tmp_path, {"resources/read": refuse}, era="legacy") as (http, url):
+        with pytest.raises(JsonRpcErrorResponse, match="No such book") as modern:
+            await ModernClient(http, url).request("resources/read", READ)
+        async with legacy_session(http, url) as session:
+            with pytest.raises(JsonRpcErrorResponse, match="No such book") as legacy:
+                await session.request("resources/read", READ)
+    assert [(each.value.code, each.value.data) for each in (modern, legacy)] == [
+        (-32602, {"uri": "book://1"}),
+        (-32002, {"uri": "book://1"}),
+    ]
