@@ -30,7 +30,13 @@ from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.message_flow import BYTES_PER_UNIT, SLICE_BYTES, SLICE_LINES
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
 from ringback.upstreams.transports.line_splitter import LineEnds, LineSplitter, OversizedLine
-from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UndecodedMessage, decode_messages
+from ringback.upstreams.transports.message_decoder import (
+    BOM,
+    DecodedMessage,
+    UndecodedMessage,
+    decode_messages,
+    is_batch,
+)
 from ringback.upstreams.transports.notification_buffer import NotificationBuffer, is_plain_notification
 from ringback.upstreams.transports.open_response import OpenResponse
 from ringback.upstreams.transports.paced_streams import PacedStreams
@@ -255,7 +261,27 @@ class CheckedEventStream(httpx2.AsyncByteStream):
 
     async def _check_data(self, data: bytes, lines: list[bytes], *, is_counted: bool = False) -> Sequence[bytes]:
         decoded = await decode_messages(data)
-        read = decoded[0] if len(decoded) == 1 else UndecodedMessage("is no message", may_be_response=bool(decoded))
+        if is_batch(data):
+            return await self._check_batch(decoded or [UndecodedMessage("is an empty batch")], lines)
+        read = decoded[0] if decoded else UndecodedMessage("is no message")
+        return await self._check_message(read, data, lines, is_counted=is_counted or is_plain_notification(data))
+
+    async def _check_batch(
+        self, batch: Sequence[DecodedMessage | UndecodedMessage], lines: list[bytes]
+    ) -> Sequence[bytes]:
+        """Pass on each message of a batch (2025-03-26) as an event of its own. The last one has the id of the event."""
+        without_id = [line for line in lines if not line.startswith(b"id:")]
+        texts: list[bytes] = []
+        for read in batch:
+            data = _encode_message(read.message) if isinstance(read, DecodedMessage) else b""
+            own_lines = lines if read is batch[-1] else without_id
+            texts += await self._check_message(read, data, own_lines, is_counted=False)
+        return texts
+
+    async def _check_message(
+        self, read: DecodedMessage | UndecodedMessage, data: bytes, lines: list[bytes], *, is_counted: bool
+    ) -> Sequence[bytes]:
+        """`is_counted`: the message has its permit of the limit for notifications."""
         if isinstance(read, UndecodedMessage):
             return await self._handle_unreadable(read, lines)
         if read.repaired_characters:
@@ -268,7 +294,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
                 await self._refuse(read.message)
                 return ()
             return self._pass_on(read, lines, data)
-        await self._limit_message(is_counted=is_counted or is_plain_notification(data))
+        await self._limit_message(is_counted=is_counted)
         return self._pass_on(read, lines, data)
 
     async def _handle_unreadable(self, undecoded: UndecodedMessage, lines: list[bytes]) -> Sequence[bytes]:
