@@ -3,9 +3,10 @@
 Lines may end with LF, CRLF or CR. The events that are passed on have LF.
 
 The SDK (2.3.0) accepts any response on the stream of a request, whatever its id, and fails on invalid Unicode. Here an invalid
-message that may be the response, or a response to another request, becomes an error of ours, which ends the request. On a
-stream without a request it is dropped. An unreadable event that is no response (a heartbeat, a notification with NaN) is left
-out; if the stream ends without a response behind it, the request ends with that error, unless the SDK resumes the stream.
+message that may be the response, or a response to another request, becomes an error of ours, which ends the request. It is
+dropped on a stream without a request, and on one that the SDK reads on with GET. An unreadable event that is no response (a
+heartbeat, a notification with NaN) is left out; if the stream ends without a response behind it, the request ends with that
+error, unless the SDK resumes the stream.
 
 In a flood of notifications only the newest of each kind is decoded (`notification_buffer`), and the stream is read more slowly
 (`message_flow`), except progress that is outdated when it is read (`progress_floods`). The events of a stream that is paced by
@@ -320,18 +321,26 @@ class CheckedEventStream(httpx2.AsyncByteStream):
 
     def _check_response(self, read: DecodedMessage, lines: list[bytes], data: bytes) -> Sequence[bytes]:
         message = read.message
+        if _answers_another_request(message, self._get_resumed_id()):
+            # A server must not replay other streams (2025-11-25). Behind what one replays, the response may follow.
+            self._faults.increment(Fault.UNMATCHED)
+            return ()
         self._has_skipped_event = False
-        if self._request_id is not None and isinstance(message, JSONRPCResponse | JSONRPCError):
-            if message.id is not None and coerce_request_id(message.id) != coerce_request_id(self._request_id):
-                self._faults.increment(Fault.UNMATCHED)
-                return self._final_error_event("The upstream sent the response to another request.")
-            if (
-                isinstance(message, JSONRPCResponse)
-                and len(data) > LARGE_BYTES
-                and self._large_results.put_result(message)
-            ):
-                return (_replace_data(lines, self._large_results.encode_placeholder(message)),)
+        if _answers_another_request(message, self._request_id):
+            self._faults.increment(Fault.UNMATCHED)
+            return self._final_error_event("The upstream sent the response to another request.")
+        if (
+            isinstance(message, JSONRPCResponse)
+            and self._request_id is not None
+            and len(data) > LARGE_BYTES
+            and self._large_results.put_result(message)
+        ):
+            return (_replace_data(lines, self._large_results.encode_placeholder(message)),)
         return self._pass_on(read, lines, data)
+
+    def _get_resumed_id(self) -> RequestId | None:
+        """The request whose response the SDK reads on with GET. It would take the response to any request for that one."""
+        return None if self._request_id is not None or self._open_response is None else self._open_response.request_id
 
     async def _limit_message(self, *, is_counted: bool) -> None:
         """Wait until the message may be passed on. A counted one has its permit."""
@@ -352,6 +361,15 @@ class CheckedEventStream(httpx2.AsyncByteStream):
     def _final_error_event(self, why: str) -> Sequence[bytes]:
         """The JSON-RPC error that ends the request. `why` is a text that the caller may read."""
         return () if self._request_id is None else (_encode_error_event(TransportErrorCode.INVALID_RESPONSE, why),)
+
+
+def _answers_another_request(message: JSONRPCMessage, request_id: RequestId | None) -> bool:
+    """Whether this is the response to another request than this one. An error without an id may be the response to any."""
+    match message:
+        case JSONRPCResponse(id=int() | str() as own_id) | JSONRPCError(id=int() | str() as own_id):
+            return request_id is not None and coerce_request_id(own_id) != coerce_request_id(request_id)
+        case _:
+            return False
 
 
 def cancelled_response() -> httpx2.Response:
