@@ -77,7 +77,7 @@ class ProxiedMethods:
         except NotFound as unknown:
             raise resource_not_found(unknown, is_modern=context.is_modern) from None
         answer = await self._forward_request(context, upstream, {"uri": uri})
-        return {"ttlMs": 0, **answer, "cacheScope": "private"}
+        return {**answer, "ttlMs": _read_ttl(answer), "cacheScope": "private"}
 
     async def get_prompt(self, context: RequestContext, params: types.GetPromptRequestParams) -> Result:
         context.caller.require_scope(Scope.READ)
@@ -157,6 +157,12 @@ class ProxiedMethods:
                 raise unknown_request_state()
             retry_params |= {} if state_data["state"] is None else {"requestState": state_data["state"]}
         return retry_params
+
+
+def _read_ttl(answer: Mapping[str, Any]) -> int:
+    """How long a client may cache the resource, in milliseconds: not at all if the upstream does not say so, or not validly."""
+    ttl = answer.get("ttlMs")
+    return ttl if isinstance(ttl, int) and not isinstance(ttl, bool) and ttl >= 0 else 0
 
 
 def _requires_input(context: RequestContext, answer: Mapping[str, Any]) -> bool:

@@ -74,6 +74,16 @@ async def test_only_a_client_that_can_elicit_is_asked_for_the_input_of_a_resourc
                 await session.request("resources/read", READ)
 
 
+@pytest.mark.parametrize(("said", "passed_on"), [(7000, 7000), (-1, 0), ("long", 0), (None, 0)])
+async def test_an_upstreams_ttl_is_passed_on_if_clients_can_read_it(
+    tmp_path: Path, said: object, passed_on: int
+) -> None:
+    result: Json = {"resultType": "complete", "contents": [], "ttlMs": said, "cacheScope": "public"}
+    async with open_gateway(tmp_path, {"resources/read": respond_with_result(result)}) as (http, url):
+        returned = await ModernClient(http, url).request("resources/read", READ)
+    assert (returned["ttlMs"], returned["cacheScope"]) == (passed_on, "private")
+
+
 async def test_each_client_gets_its_own_versions_code_for_a_resource_that_does_not_exist(tmp_path: Path) -> None:
     async def refuse(message: Json, send: Any) -> None:
         error = {"code": -32002, "message": "No such book.", "data": {"uri": "book://1"}}
