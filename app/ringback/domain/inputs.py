@@ -10,7 +10,7 @@ so a late answer cannot answer another request. They contain no text of the upst
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ringback.domain import jsontext
 from ringback.domain.call import Call, CallPhase, CallStatus, InputRequest, advance_status, enter_phase
@@ -25,6 +25,7 @@ INPUT_REQUESTS_MAX: Final = 32
 """Open at once. A form with many fields is one request."""
 INPUT_BYTES_MAX: Final = 64 * 1024
 """Bytes of all requests of a call, and of all answers: the call's row holds them."""
+_NOT_OFFERED: Final = "The upstream asks for something that it was not offered."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,22 +101,30 @@ def _with_requests(call: Call, requests: Mapping[str, InputRequest], *, now: dat
     return replace(updated, input_requests=requests)
 
 
-def check_input_requests(requests: Mapping[str, Mapping[str, Any]]) -> None:
-    if LOGIN_REQUEST_KEY in requests:
-        raise ValueError(f"The upstream uses the name '{LOGIN_REQUEST_KEY}', which is Ringback's.")
-    if len(requests) > INPUT_REQUESTS_MAX:
-        raise ValueError(f"The upstream asks more than {INPUT_REQUESTS_MAX} questions at once.")
-    for request in requests.values():
-        method = request.get("method")
-        if isinstance(method, str) and (kind := REFUSED_KINDS.get(method)) is not None:
-            raise ValueError(
-                f"The upstream asks for {kind}, which Ringback refuses to every upstream; MCP 2026-07-28 deprecates {kind}."
-            )
-        if method != ELICITATION_METHOD or not isinstance(request.get("params", {}), dict):
-            raise ValueError("The upstream asks for something that it was not offered.")
+def check_input_requests(requests: object) -> None:
+    """Raise ValueError unless these are input requests by name, all of the kind that is offered. They may be any JSON."""
+    if not isinstance(requests, Mapping):
+        raise ValueError(_NOT_OFFERED)  # noqa: TRY004 - an upstream wrote it
+    _check_named_requests(cast("Mapping[str, object]", requests))
     try:
         size = len(jsontext.dumps(requests))
     except TypeError:
         raise ValueError("The upstream's questions cannot be kept.") from None
     if size > INPUT_BYTES_MAX:
         raise ValueError(f"The upstream's questions are larger than {INPUT_BYTES_MAX} bytes.")
+
+
+def _check_named_requests(requests: Mapping[str, object]) -> None:
+    if LOGIN_REQUEST_KEY in requests:
+        raise ValueError(f"The upstream uses the name '{LOGIN_REQUEST_KEY}', which is Ringback's.")
+    if len(requests) > INPUT_REQUESTS_MAX:
+        raise ValueError(f"The upstream asks more than {INPUT_REQUESTS_MAX} questions at once.")
+    for request in requests.values():
+        known: Mapping[str, Any] = cast("Mapping[str, Any]", request) if isinstance(request, Mapping) else {}
+        method = known.get("method")
+        if isinstance(method, str) and (kind := REFUSED_KINDS.get(method)) is not None:
+            raise ValueError(
+                f"The upstream asks for {kind}, which Ringback refuses to every upstream; MCP 2026-07-28 deprecates {kind}."
+            )
+        if method != ELICITATION_METHOD or not isinstance(known.get("params", {}), dict):
+            raise ValueError(_NOT_OFFERED)

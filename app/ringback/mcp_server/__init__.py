@@ -94,6 +94,8 @@ Where Ringback differs from the specification or goes beyond it, and why:
                              `Mcp-Name`. The final result of a stream has `resultType` and `_meta`. A legacy stream that its
                              client resumes is handled again with its first cursor
     log messages             reach a client only while it waits for its own call
+    batches                  are refused with 400 in every version, though 2025-03-26 demands them: later versions removed them,
+                             and no SDK sends one. Of an upstream they are read
     headers and the URL      of a request may have options of Ringback, for clients that cannot set `_meta` (`call_options`);
                              `initialize` and `server/discover` refuse invalid ones, so that a wrong URL is noticed at once
     pages                    every list is one page; a cursor is refused

@@ -4,6 +4,7 @@
     a Content-Type other than JSON                   the same with 415
     no JSON                                          -32700, with the id null
     no object; two members of one name; an odd id    -32600, with the id null
+    another form than JSON-RPC 2.0 in MCP            -32600, with the id if there is a method
     a value that cannot be written again             -32602, with HTTP status 200 in a legacy session
     anything else                                    the message, in the state of the ASGI scope
 
@@ -82,6 +83,7 @@ def read_message(body: bytes, scope: Scope) -> dict[str, Any]:
     _require_valid_id(message)
     if "method" in message and _is_storable(message.get("id")):
         scope["state"][MESSAGE_ID_KEY] = message.get("id")
+    _require_message_form(message)
     if not (_has_strict_values(body) and _is_storable(message)):
         raise UnstorableMessage(
             f"The body has an integer of more than {jsontext.INTEGER_DIGITS_MAX} digits, a number beyond doubles, NaN, an "
@@ -150,6 +152,20 @@ def _require_object(message: Any) -> dict[str, Any]:
             "The body must be one JSON-RPC message, which is an object. Send each message by itself."
         )
     return cast("dict[str, Any]", message)
+
+
+def _require_message_form(message: dict[str, Any]) -> None:
+    """Refuse what is no JSON-RPC message. The SDK would answer without the id of the request, and with the model's own text."""
+    match message:
+        case {"jsonrpc": "2.0", "method": str()} if isinstance(message.get("params", {}), dict | None):
+            return
+        case {"jsonrpc": "2.0", "result": _} | {"jsonrpc": "2.0", "error": _} if "method" not in message:
+            return
+        case _:
+            raise MalformedMessage(
+                "The body is no JSON-RPC message of MCP. Send 'jsonrpc': '2.0', a method, an id unless it is a notification, "
+                "and params, if any, as an object."
+            )
 
 
 def _require_valid_id(message: dict[str, Any]) -> None:

@@ -52,7 +52,10 @@ def task_required(*, is_modern: bool) -> MCPError:
     return MCPError(METHOD_NOT_FOUND, "This tool must be called as a task: send params.task.")
 
 
-def upstream_mcp_error(error: UpstreamErrorResponse) -> MCPError:
-    """The upstream's own error, unchanged."""
+def upstream_mcp_error(error: UpstreamErrorResponse, *, is_modern: bool) -> MCPError:
+    """The upstream's own error. For a resource that does not exist, a modern client gets the code of its version."""
     payload = error.error
-    return MCPError(int(payload.get("code", INTERNAL_ERROR)), str(payload.get("message", "")), payload.get("data"))
+    code = int(payload.get("code", INTERNAL_ERROR))
+    if is_modern and code == LEGACY_RESOURCE_NOT_FOUND_CODE:
+        code = INVALID_PARAMS
+    return MCPError(code, str(payload.get("message", "")), payload.get("data"))

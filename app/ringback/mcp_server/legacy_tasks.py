@@ -29,7 +29,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
-from ringback.domain.call import Call
+from ringback.domain.call import Call, Progress
 from ringback.domain.call_resumes import ResumeSurface
 from ringback.domain.call_rows import CallFilter
 from ringback.domain.cursor import CursorList, decode_id_cursor, encode_cursor
@@ -185,14 +185,28 @@ class LegacyTasks:
             notifications.start_publisher(call.id, lambda: self._publish_status_changes(context, call))
 
     async def _publish_status_changes(self, context: RequestContext, started: Call) -> None:
-        token, progress = context.meta.get("progress_token"), started.progress
+        reached = started.progress
         with subscribe_call_changes(self._gateway, context.caller, started.id) as call_changes:
             while call := await call_changes.next_change():
-                if token is not None and call.progress is not None and call.progress != progress:
-                    progress = call.progress
-                    params = {"progressToken": token, **progress_params(progress), "_meta": related_task_meta(call)}
-                    await send_to_session(context, "notifications/progress", params)
+                if _has_advanced(call, reached):
+                    reached = call.progress
+                    await _send_progress(context, call)
                 await send_to_session(context, "notifications/tasks/status", await self._serialize_task(call))
+
+
+def _has_advanced(call: Call, reached: Progress | None) -> bool:
+    """Whether a progress notification may follow: they increase, and stop at the end of the task (MUSTs of the protocol)."""
+    if call.progress is None or call.is_final:
+        return False
+    return reached is None or call.progress.progress > reached.progress
+
+
+async def _send_progress(context: RequestContext, call: Call) -> None:
+    """Send the progress of the task under the token of the request that created it, if it has one."""
+    token = context.meta.get("progress_token")
+    if token is not None and call.progress is not None:
+        params = {"progressToken": token, **progress_params(call.progress), "_meta": related_task_meta(call)}
+        await send_to_session(context, "notifications/progress", params)
 
 
 def _add_task_support(context: RequestContext, tool: dict[str, Any]) -> dict[str, Any]:

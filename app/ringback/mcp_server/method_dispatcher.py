@@ -67,7 +67,7 @@ class MethodDispatcher:
         except RingbackError as error:
             raise to_mcp_error(error) from None
         except UpstreamErrorResponse as error:
-            raise upstream_mcp_error(error) from None
+            raise upstream_mcp_error(error, is_modern=is_modern) from None
         return self._add_modern_fields(result) if is_modern else _strip_modern_fields(result)
 
     def _add_modern_fields(self, result: Result) -> Result:

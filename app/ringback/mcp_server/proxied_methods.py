@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
 
 from ringback.domain.errors import NotFound
+from ringback.domain.inputs import check_input_requests
 from ringback.domain.meta import without_reserved_meta
 from ringback.domain.principal import Scope
 from ringback.domain.upstreams import Listing
@@ -25,6 +28,8 @@ from ringback.mcp_server.upstream_router import UpstreamRouter
 from ringback.services.mcp_sessions import with_log_level
 
 INPUT_REQUIRED_RESULT: Final = "input_required"
+_INPUT_REQUIRING_METHODS: Final = frozenset({"resources/read", "prompts/get"})
+"""The proxied methods that an upstream may answer with an InputRequiredResult (2026-07-28)."""
 _LIST_CACHE_HINTS: Final = {"ttlMs": LIST_TTL_MILLISECONDS, "cacheScope": "private"}
 
 
@@ -71,7 +76,7 @@ class ProxiedMethods:
         except NotFound as unknown:
             raise resource_not_found(unknown, is_modern=context.is_modern) from None
         answer = await self._forward_request(context, upstream, {"uri": uri})
-        return {"ttlMs": 0, **answer, "cacheScope": "private"}
+        return {**answer, "ttlMs": _read_ttl(answer), "cacheScope": "private"}
 
     async def get_prompt(self, context: RequestContext, params: types.GetPromptRequestParams) -> Result:
         context.caller.require_scope(Scope.READ)
@@ -134,7 +139,7 @@ class ProxiedMethods:
                 client_capabilities=capabilities,
             )
         )
-        if answer.get("resultType") == INPUT_REQUIRED_RESULT:
+        if _requires_input(context, answer):
             state = seal_request_state(
                 self._gateway, context, {"upstream": upstream, "state": answer.get("requestState")}
             )
@@ -151,6 +156,33 @@ class ProxiedMethods:
                 raise unknown_request_state()
             retry_params |= {} if state_data["state"] is None else {"requestState": state_data["state"]}
         return retry_params
+
+
+def _read_ttl(answer: Mapping[str, Any]) -> int:
+    """How long a client may cache the resource, in milliseconds: not at all if the upstream does not say so, or not validly."""
+    ttl = answer.get("ttlMs")
+    return ttl if isinstance(ttl, int) and not isinstance(ttl, bool) and ttl >= 0 else 0
+
+
+def _requires_input(context: RequestContext, answer: Mapping[str, Any]) -> bool:
+    """Whether the upstream asks for input; raises `MCPError` for a result of another kind than this request allows."""
+    kind = answer.get("resultType", "complete")
+    if kind == INPUT_REQUIRED_RESULT and not _can_provide_input(context, answer.get("inputRequests") or {}):
+        raise MCPError(INTERNAL_ERROR, "The upstream asks for input, which the request did not offer.")
+    if kind not in {"complete", INPUT_REQUIRED_RESULT}:
+        raise MCPError(INTERNAL_ERROR, "The upstream's response has a resultType that the request did not offer.")
+    return kind == INPUT_REQUIRED_RESULT
+
+
+def _can_provide_input(context: RequestContext, requests: Any) -> bool:
+    """Whether this request allows an InputRequiredResult, and its client declares what these requests need."""
+    if not context.is_modern or context.sdk_context.method not in _INPUT_REQUIRING_METHODS:
+        return False
+    try:
+        check_input_requests(requests)
+    except ValueError:
+        return False
+    return context.supports_elicitation({str(each.get("params", {}).get("mode", "form")) for each in requests.values()})
 
 
 def _advertise_resources(_era: Era, capabilities: Capabilities) -> None:

@@ -171,7 +171,7 @@ class SessionDispatcher(JSONRPCDispatcher):
         request_id = options.get("request_id") or self._allocate_id()
         self.elicitation_router.note_request_id(request_id)
         options: CallOptions = {**options, "request_id": request_id}
-        with self._unawaited_responses.awaiting_response(), self._large_results.expect_response(request_id):
+        with self._unawaited_responses.awaiting_response(request_id), self._large_results.expect_response(request_id):
             result = await super().send_raw_request(method, params, options, _related_request_id=_related_request_id)
         if method in _HANDSHAKE_METHODS:
             self.handshake_result = result

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import mcp_types as types
 import pytest
-from mcp.server.streamable_http import EventCallback
+from mcp.server.streamable_http import EventCallback, EventMessage
 
 from ringback.backoff import Backoff
 from ringback.domain.call import CallPhase, CallStatus
@@ -141,6 +141,36 @@ async def test_a_response_stored_behind_the_replay_is_fetched_from_the_same_posi
 
     assert (ended.outcome, stage.effects) == (CallOutcome.RESULT, ["work"])
     assert stage.count("GET", resuming=True) >= 2
+
+
+class ReplayOfAllStreams(RecordedEventStore):
+    """Replays what came after an event on any stream of the session, which a server must not."""
+
+    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
+        after = int(last_event_id)
+        for number, (_, message) in enumerate(self._kept[after:], start=after + 1):
+            if message is not None:
+                await send_callback(EventMessage(message, str(number)))
+        return self._kept[after - 1][0]
+
+
+@pytest.mark.requirement("R35")
+async def test_a_call_never_ends_with_the_response_to_another_request(engine: Engine) -> None:
+    stage = LegacyUpstream()
+    calls = [make_call_to(engine, "work", arguments={"number": number}) for number in range(2)]
+    await engine.insert_calls(*calls)
+
+    async with serving(stage.app(events=ReplayOfAllStreams())) as server:
+        config = make_http_config(server.url)
+        async with running_runner(engine, config, drain_seconds=0.01):
+            for call in calls:
+                await wait_for_handle(engine, call)
+        stage.release.set()
+        async with running_runner(engine, config):
+            await engine.wait_until_final(*calls)
+
+    for number, call in enumerate(calls):
+        assert f'{{\\"number\\": {number}}}'.encode() in (await engine.read_result(call) or b"")
 
 
 async def test_several_calls_of_one_session_are_read_on_side_by_side(engine: Engine) -> None:

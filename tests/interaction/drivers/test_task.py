@@ -18,7 +18,7 @@ from tests.support.calls import (
 )
 from tests.support.clock import OffsetClock
 from tests.support.engine import Engine
-from tests.support.task_upstream import ACCEPTED_ANSWER, TASKS_EXTENSION, TaskUpstream
+from tests.support.task_upstream import ACCEPTED_ANSWER, TASKS_EXTENSION, TaskUpstream, UpstreamTask
 from tests.support.upstreams import make_http_config, open_upstreams, serving, wait_for_state
 
 
@@ -76,6 +76,30 @@ async def test_an_upstream_whose_notification_stream_breaks_is_polled_again(
             (ended,) = await engine.wait_until_final(call)
 
     assert ended.outcome is CallOutcome.RESULT
+
+
+class BroadcastingUpstream(TaskUpstream):
+    """Sends the state of each task to all clients that listen to any task."""
+
+    def publish_task(self, task: UpstreamTask) -> None:
+        for queue in self._listeners:
+            queue.put_nowait(self._task_json(task))
+
+
+@pytest.mark.requirement("R33")
+async def test_a_call_never_ends_with_the_result_of_another_task(engine: Engine) -> None:
+    stage, calls = BroadcastingUpstream(listening=True), [make_call_to(engine, "work") for _ in range(2)]
+    await engine.insert_calls(*calls)
+
+    async with running_with_app(engine, stage.app()):
+        await stage.wait_for_task(2)
+        await stage.wait_until(lambda: stage.listener_count == 2 and stage.count_requests("tasks/get") == 2)
+        for task in stage.tasks.values():
+            task.complete_task(f"the result of {task.id}")
+        for ended in await engine.wait_until_final(*calls):
+            assert ended.handle is not None
+            text = f"the result of {ended.handle.data['task_id']}".encode()
+            assert text in (await engine.read_result(ended) or b"")
 
 
 @pytest.mark.requirement("R33")

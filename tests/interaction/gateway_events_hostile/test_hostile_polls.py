@@ -41,6 +41,7 @@ def forge(cursor: str) -> list[str]:
         f"{cursor}=",
         cursor[:middle] + ("A" if cursor[middle] != "A" else "B") + cursor[middle + 1 :],
         cursor.swapcase(),
+        cursor * 100,
         base64.urlsafe_b64encode(json.dumps({"seq": 10**30}).encode()).decode(),
     ]
 

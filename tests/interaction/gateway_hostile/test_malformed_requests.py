@@ -246,6 +246,29 @@ async def test_invalid_meta_is_refused_without_showing_a_secret(intruder: Hostil
     assert error["code"] == -32602
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"params": [SECRET]},
+        {"params": SECRET},
+        {"method": [SECRET]},
+        {"jsonrpc": "1.0"},
+        {"jsonrpc": None, "x": SECRET},
+    ],
+)
+async def test_a_message_of_another_form_is_refused_in_words_under_its_id_in_both_eras(
+    intruder: HostileClient, session: LegacyClientSession, wrong: Json
+) -> None:
+    body = json.dumps({"jsonrpc": "2.0", "id": "mine", "method": "ping", **wrong}).encode()
+    in_session = await session.http.post(
+        session.url, content=body, headers={**session.headers, "content-type": "application/json"}
+    )
+    for answer in (in_session, await intruder.post(body, headers={"mcp-method": "ping"})):
+        error = assert_rejected(answer)
+        assert (answer.json()["id"], error["code"]) == ("mine", -32600)
+        assert "pydantic" not in error["message"]
+
+
 @pytest.mark.parametrize("envelope", [7, [], "x", {}, {"io.modelcontextprotocol/protocolVersion": 7}])
 async def test_an_invalid_jsonrpc_message_is_refused(intruder: HostileClient, envelope: object) -> None:
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**COUNT, "_meta": envelope}})

@@ -10,7 +10,7 @@ from ringback.services.mcp_sessions import EVICTION_IDLE_SECONDS, EXTEND_SECONDS
 from tests.interaction.gateway_sessions.conftest import RestartableRingback, open_session, send
 from tests.support.clock import OffsetClock
 from tests.support.databases import TEST_DATABASES, StoreKind
-from tests.support.mcp_wire import LegacyClientSession
+from tests.support.mcp_wire import Json, LegacyClientSession
 
 pytestmark = pytest.mark.requirement("R25")
 
@@ -82,7 +82,8 @@ async def test_no_session_ends_that_was_used_within_the_last_minute(
         sessions = [await open_session(running) for _ in range(SESSIONS_MAX)]
         clock.advance(EVICTION_IDLE_SECONDS / 2)
         headers = {name: value for name, value in sessions[0].headers.items() if not name.startswith("mcp-")}
-        refused = await files.http.post(sessions[0].url, json={}, headers=headers)
+        another: Json = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
+        refused = await files.http.post(sessions[0].url, json=another, headers=headers)
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "30")
         assert "within the last 60 seconds" in refused.json()["error"]["message"]
         assert await list_statuses(*sessions) == [200, 200, 200]

@@ -1,8 +1,9 @@
-"""Every MUST and MUST NOT for servers in the two specifications of tasks, with its section, and the one of a disconnect.
+"""Every MUST and MUST NOT for servers about tasks, with its section, and the one of a disconnect.
 
     M…   ext-tasks, specification/2026-07-28/tasks.md
     L…   MCP 2025-11-25, basic/utilities/tasks
     C…   MCP 2026-07-28, basic/patterns/cancellation
+    P…   MCP 2025-11-25, basic/utilities/progress
 
 Requirements for clients are not listed: the drivers of the runner implement that side. A test that shows a requirement has the
 marker `@pytest.mark.must("M01")`. `tasks` and `legacy_tasks` list the differences from what is no MUST.
@@ -145,4 +146,15 @@ CANCELLATION_REQUIREMENTS: Final = (
     ),
 )
 
-TASK_REQUIREMENTS: Final = (*MODERN_REQUIREMENTS, *LEGACY_REQUIREMENTS, *CANCELLATION_REQUIREMENTS)
+PROGRESS_REQUIREMENTS: Final = (
+    TaskRequirement("P01", "Behavior Requirements", "Progress of a task has the token of the request that created it."),
+    TaskRequirement("P02", "Progress Flow", "Progress increases with each notification."),
+    TaskRequirement("P03", "Behavior Requirements", "Progress notifications stop when the task has ended."),
+)
+
+TASK_REQUIREMENTS: Final = (
+    *MODERN_REQUIREMENTS,
+    *LEGACY_REQUIREMENTS,
+    *CANCELLATION_REQUIREMENTS,
+    *PROGRESS_REQUIREMENTS,
+)

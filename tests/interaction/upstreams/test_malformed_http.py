@@ -21,6 +21,7 @@ from tests.support.upstreams import (
 )
 
 pytestmark = [pytest.mark.parametrize("era", ["modern", "legacy"]), pytest.mark.parametrize("kind", ["body", "event"])]
+LOG_MESSAGE: Final = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"so far"}}'
 FOREIGN_RESPONSE: Final = {
     "the answer to another request": VALID_RESPONSE.replace(b"@ID@", b"424242"),
     "an id that is none": VALID_RESPONSE.replace(b"@ID@", b"true"),
@@ -79,7 +80,14 @@ async def test_text_that_unicode_does_not_know_is_repaired_and_said_so(
     assert faults == {"repaired": 1}
 
 
-@pytest.mark.parametrize("raw", [pytest.param(b"\xef\xbb\xbf" + VALID_RESPONSE, id="a byte order mark")])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(b"\xef\xbb\xbf" + VALID_RESPONSE, id="a byte order mark"),
+        pytest.param(b"[" + VALID_RESPONSE.strip() + b"]", id="a batch of one"),
+        pytest.param(b"[" + LOG_MESSAGE + b"," + VALID_RESPONSE.strip() + b"]", id="a batch"),
+    ],
+)
 async def test_readable_messages_are_used_beside_unreadable_ones(raw: bytes, kind: str, era: str) -> None:
     ending, _, faults = await call_with_response(raw, kind, era)
 

@@ -83,9 +83,14 @@ def test_sampling_and_roots_are_refused_with_their_name(method: str, kind: str) 
         {"a": {"method": ["sampling/createMessage"]}},
         {"a": {"method": "elicitation/create", "params": {"message": "x" * INPUT_BYTES_MAX}}},
         {"a": {"method": "elicitation/create", "params": {"n": 10**400}}},
+        {"a": "elicitation/create"},
+        {"a": None},
+        ["elicitation/create"],
+        "elicitation/create",
+        7,
     ],
-    ids=["many", "sampling", "shape", "nothing", "list", "large", "wide"],
+    ids=["many", "sampling", "shape", "nothing", "list", "large", "wide", "name", "null", "names", "text", "number"],
 )
-def test_input_requests_that_are_unsupported_or_cannot_be_stored_are_refused(asked: dict[str, Any]) -> None:
+def test_input_requests_that_are_unsupported_or_cannot_be_stored_are_refused(asked: Any) -> None:
     with pytest.raises(ValueError, match="The upstream"):
         inputs.request_input(RUNNING, asked, now=START)

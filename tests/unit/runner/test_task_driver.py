@@ -112,6 +112,28 @@ async def test_an_upstream_that_no_longer_knows_the_task_ends_the_call_as_unknow
     assert len(session.requests) in {1, CONSECUTIVE_ERRORS_MAX + 1}
 
 
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize(
+    "error", [{}, {"code": "E1", "message": "no"}, {"code": True, "message": "no"}, {"message": "no"}, {"code": 1}]
+)
+async def test_a_task_that_failed_with_an_error_of_the_wrong_shape_has_an_error_that_clients_can_read(
+    error: dict[str, Any],
+) -> None:
+    completion, _, _ = await run(FOLLOWED_CALL, {"status": "failed", "error": error})
+
+    assert completion.outcome is CallOutcome.UPSTREAM_ERROR
+    assert completion.error is not None
+    assert (completion.error["code"], completion.error["data"]) == (-32603, {"outcome": "upstream_error"})
+    assert "may have run" in completion.error["message"]
+
+
+@pytest.mark.parametrize("asked", [{"name": "elicitation/create"}, {"name": None}])
+async def test_questions_of_the_wrong_shape_are_an_upstream_error(asked: dict[str, Any]) -> None:
+    completion, _, _ = await run(FOLLOWED_CALL, {"status": "input_required", "inputRequests": asked})
+
+    assert completion.outcome is CallOutcome.UPSTREAM_ERROR
+
+
 async def test_answers_that_the_upstream_rejects_are_requested_again() -> None:
     answered = RecordingCallContext(FOLLOWED_CALL)
     await answered.request_input({"name": QUESTION})

@@ -14,8 +14,9 @@ from ringback.protocol.mcp_events.names import DeliveryMode
 
 EVENT_NAME_LENGTH_MAX: Final = 256
 """Twice the length of the longest tool name (128) with the prefix of its upstream."""
-CURSOR_LENGTH_MAX: Final = 1024
-"""Cursors of other servers, which a client may send by mistake, are shorter."""
+CURSOR_LENGTH_MAX: Final = 16 * 1024
+"""A client may bring the cursor of another server, for example of the upstream to which it was connected before. That is an
+unknown cursor, which is no error (mcp-events §9). No cursor of an upstream is longer (`upstreams.events.occurrences`)."""
 URL_LENGTH_MAX: Final = 2048
 """As for the callback URLs of REST."""
 _ERRORS_SHOWN_MAX: Final = 3

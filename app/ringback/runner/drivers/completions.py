@@ -27,6 +27,7 @@ from ringback.domain.meta import without_reserved_meta
 from ringback.domain.tool_result import (
     PROGRESS_MESSAGE_LENGTH_MAX,
     is_call_tool_result,
+    is_jsonrpc_error,
     is_storable_error,
     without_null_members,
 )
@@ -50,6 +51,7 @@ _MAY_HAVE_RUN: Final = "The tool may have run: check what it has done before you
 _UPSTREAM_DOES_NOT_KNOW: Final = (
     "The upstream lost its own connection to the tool, and does not know whether the tool has run."
 )
+_FAILED_WITHOUT_ERROR: Final = "The upstream's task has failed, with an error that is no JSON-RPC error."
 _NOT_STORED: Final = "The tool has run, but its result cannot be stored: it"
 _NOT_AGAIN: Final = "Do not call the tool again for this reason: it would run once more, with the same end."
 
@@ -78,6 +80,8 @@ def error_to_completion(error: dict[str, Any]) -> CallCompletion:
         if is_storable_error(completion.error or {}):
             return completion
         return failed_completion(CallOutcome.UNKNOWN, _UPSTREAM_DOES_NOT_KNOW)
+    if not is_jsonrpc_error(error):  # in a task; that of a response has been checked
+        return failed_completion(CallOutcome.UPSTREAM_ERROR, f"{_FAILED_WITHOUT_ERROR} {_MAY_HAVE_RUN}")
     if is_storable_error(error):
         return completion_from_upstream_error(error)
     return failed_completion(CallOutcome.UPSTREAM_ERROR, "The upstream returned an error that is too large to store.")

@@ -173,12 +173,19 @@ class _TaskExecution:
         await self._context.mark_answers_sent(answers)
         self._poller.poll_seconds = POLL_SECONDS_MIN  # the task goes on now; its next state names the next interval
 
+    async def _next_notification(self, notifications: NotificationStreamPort) -> Mapping[str, Any] | None:
+        """The next notification about this task. An upstream may send those of other tasks too, with their results."""
+        while (notification := await notifications.next_notification()) is not None:
+            if notification.get("taskId") == self._task_id:
+                break
+        return notification
+
     async def _wait_for_update(self) -> Mapping[str, Any] | None:
         """Wait for the next poll. Returns the notification that ended the wait, if one did."""
         if self._notifications is None:
             await self._context.wait_for_answers(self._poller.poll_seconds)
             return None
-        receiving = asyncio.ensure_future(self._notifications.next_notification())
+        receiving = asyncio.ensure_future(self._next_notification(self._notifications))
         answering = asyncio.ensure_future(
             self._context.wait_for_answers(max(self._poller.poll_seconds, SUBSCRIBED_POLL_SECONDS))
         )

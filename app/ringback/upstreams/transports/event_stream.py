@@ -3,9 +3,10 @@
 Lines may end with LF, CRLF or CR. The events that are passed on have LF.
 
 The SDK (2.3.0) accepts any response on the stream of a request, whatever its id, and fails on invalid Unicode. Here an invalid
-message that may be the response, or a response to another request, becomes an error of ours, which ends the request. On a
-stream without a request it is dropped. An unreadable event that is no response (a heartbeat, a notification with NaN) is left
-out; if the stream ends without a response behind it, the request ends with that error, unless the SDK resumes the stream.
+message that may be the response, or a response to another request, becomes an error of ours, which ends the request. It is
+dropped on a stream without a request, and on one that the SDK reads on with GET. An unreadable event that is no response (a
+heartbeat, a notification with NaN) is left out; if the stream ends without a response behind it, the request ends with that
+error, unless the SDK resumes the stream.
 
 In a flood of notifications only the newest of each kind is decoded (`notification_buffer`), and the stream is read more slowly
 (`message_flow`), except progress that is outdated when it is read (`progress_floods`). The events of a stream that is paced by
@@ -30,7 +31,13 @@ from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.message_flow import BYTES_PER_UNIT, SLICE_BYTES, SLICE_LINES
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
 from ringback.upstreams.transports.line_splitter import LineEnds, LineSplitter, OversizedLine
-from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UndecodedMessage, decode_messages
+from ringback.upstreams.transports.message_decoder import (
+    BOM,
+    DecodedMessage,
+    UndecodedMessage,
+    decode_messages,
+    is_batch,
+)
 from ringback.upstreams.transports.notification_buffer import NotificationBuffer, is_plain_notification
 from ringback.upstreams.transports.open_response import OpenResponse
 from ringback.upstreams.transports.paced_streams import PacedStreams
@@ -255,7 +262,27 @@ class CheckedEventStream(httpx2.AsyncByteStream):
 
     async def _check_data(self, data: bytes, lines: list[bytes], *, is_counted: bool = False) -> Sequence[bytes]:
         decoded = await decode_messages(data)
-        read = decoded[0] if len(decoded) == 1 else UndecodedMessage("is no message", may_be_response=bool(decoded))
+        if is_batch(data):
+            return await self._check_batch(decoded or [UndecodedMessage("is an empty batch")], lines)
+        read = decoded[0] if decoded else UndecodedMessage("is no message")
+        return await self._check_message(read, data, lines, is_counted=is_counted or is_plain_notification(data))
+
+    async def _check_batch(
+        self, batch: Sequence[DecodedMessage | UndecodedMessage], lines: list[bytes]
+    ) -> Sequence[bytes]:
+        """Pass on each message of a batch (2025-03-26) as an event of its own. The last one has the id of the event."""
+        without_id = [line for line in lines if not line.startswith(b"id:")]
+        texts: list[bytes] = []
+        for read in batch:
+            data = _encode_message(read.message) if isinstance(read, DecodedMessage) else b""
+            own_lines = lines if read is batch[-1] else without_id
+            texts += await self._check_message(read, data, own_lines, is_counted=False)
+        return texts
+
+    async def _check_message(
+        self, read: DecodedMessage | UndecodedMessage, data: bytes, lines: list[bytes], *, is_counted: bool
+    ) -> Sequence[bytes]:
+        """`is_counted`: the message has its permit of the limit for notifications."""
         if isinstance(read, UndecodedMessage):
             return await self._handle_unreadable(read, lines)
         if read.repaired_characters:
@@ -268,7 +295,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
                 await self._refuse(read.message)
                 return ()
             return self._pass_on(read, lines, data)
-        await self._limit_message(is_counted=is_counted or is_plain_notification(data))
+        await self._limit_message(is_counted=is_counted)
         return self._pass_on(read, lines, data)
 
     async def _handle_unreadable(self, undecoded: UndecodedMessage, lines: list[bytes]) -> Sequence[bytes]:
@@ -294,18 +321,26 @@ class CheckedEventStream(httpx2.AsyncByteStream):
 
     def _check_response(self, read: DecodedMessage, lines: list[bytes], data: bytes) -> Sequence[bytes]:
         message = read.message
+        if _answers_another_request(message, self._get_resumed_id()):
+            # A server must not replay other streams (2025-11-25). Behind what one replays, the response may follow.
+            self._faults.increment(Fault.UNMATCHED)
+            return ()
         self._has_skipped_event = False
-        if self._request_id is not None and isinstance(message, JSONRPCResponse | JSONRPCError):
-            if message.id is not None and coerce_request_id(message.id) != coerce_request_id(self._request_id):
-                self._faults.increment(Fault.UNMATCHED)
-                return self._final_error_event("The upstream sent the response to another request.")
-            if (
-                isinstance(message, JSONRPCResponse)
-                and len(data) > LARGE_BYTES
-                and self._large_results.put_result(message)
-            ):
-                return (_replace_data(lines, self._large_results.encode_placeholder(message)),)
+        if _answers_another_request(message, self._request_id):
+            self._faults.increment(Fault.UNMATCHED)
+            return self._final_error_event("The upstream sent the response to another request.")
+        if (
+            isinstance(message, JSONRPCResponse)
+            and self._request_id is not None
+            and len(data) > LARGE_BYTES
+            and self._large_results.put_result(message)
+        ):
+            return (_replace_data(lines, self._large_results.encode_placeholder(message)),)
         return self._pass_on(read, lines, data)
+
+    def _get_resumed_id(self) -> RequestId | None:
+        """The request whose response the SDK reads on with GET. It would take the response to any request for that one."""
+        return None if self._request_id is not None or self._open_response is None else self._open_response.request_id
 
     async def _limit_message(self, *, is_counted: bool) -> None:
         """Wait until the message may be passed on. A counted one has its permit."""
@@ -326,6 +361,15 @@ class CheckedEventStream(httpx2.AsyncByteStream):
     def _final_error_event(self, why: str) -> Sequence[bytes]:
         """The JSON-RPC error that ends the request. `why` is a text that the caller may read."""
         return () if self._request_id is None else (_encode_error_event(TransportErrorCode.INVALID_RESPONSE, why),)
+
+
+def _answers_another_request(message: JSONRPCMessage, request_id: RequestId | None) -> bool:
+    """Whether this is the response to another request than this one. An error without an id may be the response to any."""
+    match message:
+        case JSONRPCResponse(id=int() | str() as own_id) | JSONRPCError(id=int() | str() as own_id):
+            return request_id is not None and coerce_request_id(own_id) != coerce_request_id(request_id)
+        case _:
+            return False
 
 
 def cancelled_response() -> httpx2.Response:

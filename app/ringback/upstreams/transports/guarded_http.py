@@ -10,7 +10,7 @@ Event streams are checked while they arrive (`event_stream`); the SDK handles a 
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Final, cast
@@ -18,7 +18,7 @@ from typing import Final, cast
 import anyio
 import httpx2
 from mcp.shared.dispatcher import coerce_request_id
-from mcp_types import JSONRPCError, JSONRPCResponse, RequestId
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse, RequestId
 
 from ringback import __version__
 from ringback.domain import jsontext
@@ -56,7 +56,13 @@ from ringback.upstreams.transports.cookies import CookieTransport
 from ringback.upstreams.transports.event_stream import CheckedEventStream, cancelled_response
 from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_context
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
-from ringback.upstreams.transports.message_decoder import BOM, DecodedMessage, UndecodedMessage, decode_messages
+from ringback.upstreams.transports.message_decoder import (
+    BOM,
+    DecodedMessage,
+    UndecodedMessage,
+    decode_messages,
+    is_batch,
+)
 from ringback.upstreams.transports.open_response import OpenResponse, get_open_response
 from ringback.upstreams.transports.paced_streams import PacedStreams
 
@@ -251,7 +257,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             self._faults.increment(Fault.OVERSIZED)
             return error_response(TransportErrorCode.INVALID_RESPONSE, too_large_message(limit))
         decoded = await decode_messages(body)
-        read = decoded[0] if len(decoded) == 1 else UndecodedMessage("is no JSON-RPC message")
+        read = _find_response(decoded, request_id)
         if isinstance(read, UndecodedMessage):
             self._faults.increment(Fault.UNREADABLE)
             return _invalid_response(response)
@@ -327,9 +333,29 @@ def _is_followable_redirect(response: httpx2.Response) -> bool:
 def _message_bytes(read: DecodedMessage, body: bytes) -> bytes:
     return (
         body.strip().removeprefix(BOM)
-        if not read.repaired_characters
+        if not (read.repaired_characters or is_batch(body))
         else read.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
     )
+
+
+def _find_response(
+    messages: Sequence[DecodedMessage | UndecodedMessage], request_id: RequestId
+) -> DecodedMessage | UndecodedMessage:
+    """The only message of a body; or, of a batch (2025-03-26), the first response to this request."""
+    if len(messages) == 1:
+        return messages[0]
+    for each in messages:
+        if isinstance(each, DecodedMessage) and _has_id(each.message, request_id):
+            return each
+    return UndecodedMessage("is no JSON-RPC message")
+
+
+def _has_id(message: JSONRPCMessage, request_id: RequestId) -> bool:
+    match message:
+        case JSONRPCResponse(id=int() | str() as own_id) | JSONRPCError(id=int() | str() as own_id):
+            return coerce_request_id(own_id) == coerce_request_id(request_id)
+        case _:
+            return False
 
 
 def _is_response_to(message: JSONRPCResponse, request_id: RequestId) -> bool:

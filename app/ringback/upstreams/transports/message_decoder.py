@@ -98,6 +98,11 @@ async def decode_messages(text: bytes) -> Sequence[DecodedMessage | UndecodedMes
     return [_to_message(one, repaired) for one in values]
 
 
+def is_batch(text: bytes) -> bool:
+    """Whether this line or body is a JSON-RPC batch (2025-03-26), of any number of messages."""
+    return text.lstrip().startswith(b"[")
+
+
 async def decode_json(text: bytes) -> tuple[Any, int]:
     """Return the JSON value and the number of repaired characters; raises `ValueError` with a text for the caller."""
     if text.count(b"{") + text.count(b"[") > CONTAINERS_MAX:

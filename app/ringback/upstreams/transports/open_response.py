@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from typing import Final
 
 import anyio
+from mcp_types import RequestId
 
 LATE_RESPONSE_SECONDS: Final = 60.0
 """For the response to a request that no caller waits for. Servers on the SDK for Python respond to a cancelled request, which
@@ -28,7 +29,9 @@ CloseResponse = Callable[[], Awaitable[None]]
 class OpenResponse:
     """One connection after another may carry it; `attach` and `detach` say which."""
 
-    def __init__(self) -> None:
+    def __init__(self, request_id: RequestId | None) -> None:
+        self.request_id = request_id
+        """None if the SDK does not send the request, and so never reads on with GET."""
         self._close_connection: CloseResponse | None = None
         self._closes_at: float | None = None
         """Loop time; None while the caller waits."""
@@ -92,9 +95,9 @@ class UnawaitedResponses:
         self._responses = deque[OpenResponse]()
 
     @contextmanager
-    def awaiting_response(self) -> Generator[None]:
+    def awaiting_response(self, request_id: RequestId | None = None) -> Generator[None]:
         """Requests of this block have one response, for which a cancelled caller waits no more."""
-        response = OpenResponse()
+        response = OpenResponse(request_id)
         token = _RESPONSE.set(response)
         try:
             yield

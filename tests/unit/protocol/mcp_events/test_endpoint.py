@@ -16,6 +16,7 @@ from ringback.protocol.mcp_events.errors import (
     to_error_object,
 )
 from ringback.protocol.mcp_events.grants import TtlRequest
+from ringback.protocol.mcp_events.requests import CURSOR_LENGTH_MAX
 from tests.unit.protocol.mcp_events.fake_backend import NOW, SECRET, FakeBackend, make_endpoint, make_occurrence
 
 URL: Final = "https://agent.example/hook?id=1"
@@ -101,7 +102,7 @@ async def test_the_options_of_a_poll_are_bounded(members: Json, expected: Json) 
         {"name": NAME, "arguments": []},
         {"name": NAME, "arguments": {"unknown": 1}},
         {"name": NAME, "cursor": 7},
-        {"name": NAME, "cursor": "c" * 1025},
+        {"name": NAME, "cursor": "c" * (CURSOR_LENGTH_MAX + 1)},
         {"name": NAME, "maxEvents": 0},
         {"name": NAME, "maxEvents": True},
         {"name": NAME, "maxAgeMs": -1},
