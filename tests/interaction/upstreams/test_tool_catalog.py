@@ -66,6 +66,23 @@ async def test_a_call_of_a_listed_tool_is_checked_without_a_turn_of_the_event_lo
             checking.send(None)
 
 
+async def test_tools_are_listed_without_what_strict_clients_cannot_read() -> None:
+    """The list of all upstreams would have been refused for it."""
+    wrong = {"name": "draw", "inputSchema": {}, "title": None, "description": 7, "annotations": {"readOnlyHint": "yes"}}
+
+    async def listing(message: dict[str, Any], send: Send) -> None:
+        page = {"tools": [wrong], "ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
+        await send_result(message, page, send)
+
+    async with (
+        serving(OverriddenResponses(ControlledUpstream().app(), {"tools/list": listing})) as server,
+        open_upstreams(make_http_config(server.url)) as upstreams,
+    ):
+        (tool,) = await upstreams.tool_catalog.list_tools("stage", principal=ALICE)
+
+    assert tool.raw == {"name": "draw", "inputSchema": {"type": "object"}}
+
+
 async def test_tools_are_listed_with_all_that_their_upstream_says_of_them() -> None:
     raw: dict[str, Any] = {
         "name": "draw",

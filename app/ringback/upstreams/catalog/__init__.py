@@ -1,6 +1,7 @@
 """The lists of upstreams, and the check of a call against them.
 
 listing               fetches a list, bounded
+listed_entries        leaves out of an entry what strict clients cannot read
 catalog_cache         the last known lists, in memory and in the store
 upstream_lists        the lists of one connection, as clients with and without elicitation see them
 catalog_refresher     keeps the cached lists of a connection current

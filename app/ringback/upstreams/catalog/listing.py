@@ -1,4 +1,4 @@
-"""Fetches a list of an upstream: all pages, every entry unchanged, with limits on size and count."""
+"""Fetches a list of an upstream: all pages, every valid entry unchanged, with limits on size and count."""
 
 import asyncio
 import logging
@@ -13,6 +13,7 @@ from ringback.domain.upstreams import Listing, ToolInfo
 from ringback.protocol.errors import InvalidUpstreamResponse, UpstreamError
 from ringback.protocol.mcp_events.names import EventMethod, offers_events
 from ringback.protocol.transport_errors import LIST_BYTES_MAX
+from ringback.upstreams.catalog.listed_entries import repair_entry
 from ringback.upstreams.session import UpstreamSession
 
 log = logging.getLogger(__name__)
@@ -130,9 +131,11 @@ async def _add_page(
         if size > LIST_BYTES_MAX or len(entries) >= ENTRIES_MAX:
             return None
         known = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
-        name = known.get(_KEY_BY_LISTING[listing])
+        name = known.get(key := _KEY_BY_LISTING[listing])
         if isinstance(name, str) and name and (listing is not Listing.TOOLS or _is_callable_tool(known, modern=modern)):
-            entries[name] = known
+            entries[name] = repair_entry(known, listing, key=key)
+            if entries[name] is not known:
+                await asyncio.sleep(0)  # a repair may take milliseconds
         else:
             log.debug("upstream.entry_dropped", extra={"listing": str(listing)})
         if number % ENTRIES_PER_LOOP_TURN == 0:
