@@ -75,6 +75,7 @@ async def test_ends_of_calls_that_share_a_unit_are_bounded_except_for_the_webhoo
     ends = [
         LeasedCompletion(
             call_id=each.id,
+            principal=each.principal,
             lease_token=each.lease_token or "",
             completion=completion_from_result(b"{}", is_error=False),
             progress=None,
