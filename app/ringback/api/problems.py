@@ -309,6 +309,7 @@ AUTHENTICATED_ERRORS: Final = (
     errors.Unauthenticated,
     errors.Forbidden,
     errors.StoreUnavailable,
+    errors.RowsLocked,
     errors.IssuerUnavailable,
 )
 """The errors of every operation with authentication."""

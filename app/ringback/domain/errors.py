@@ -33,6 +33,7 @@
     ├── QuotaExceeded             try again later; says when
     └── Unavailable               the service cannot do it now; nothing was started
         ├── StoreUnavailable
+        │   └── RowsLocked        … for one unit of work only
         ├── ContentUnreadable     sealed with a key that is missing
         ├── LoginUnavailable      the authorization server of an upstream cannot be reached
         ├── IssuerUnavailable     whose tokens cannot be checked without it
@@ -264,7 +265,12 @@ class StoreUnavailable(Unavailable):
 
 
 class RowsLocked(StoreUnavailable):
-    """The database works, but another unit of work has not released a row that this one needs."""
+    """A row is locked for too long.
+
+    The database works, but another unit of work has not released a row that this one needs.
+    """
+
+    slug = "rows-locked"
 
     def __init__(self, detail: str, *, waited_seconds: float) -> None:
         """`waited_seconds` is how long this unit has waited for the row."""
