@@ -10,6 +10,7 @@ import pytest
 from ringback.client import RingbackClient
 from ringback.schemas import examples
 from tests.support.limits import WAIT_SECONDS
+from tests.support.receivers import AcceptedConnection, serving_receiver
 
 REQUESTS = 25
 LOOP_TURNS = 15
@@ -28,29 +29,26 @@ class Server:
 
     @asynccontextmanager
     async def serve(self) -> AsyncGenerator[str]:
-        async with await asyncio.start_server(self._serve_connection, "127.0.0.1", 0, backlog=1024) as server:
-            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with serving_receiver(self._serve_connection) as receiver:
+            yield receiver.url("")
 
-    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, connection: AcceptedConnection) -> None:
         self._connections += 1
         self.is_unconnected.clear()
         try:
             while True:
-                await self._respond(await reader.readuntil(b"\r\n\r\n"), writer)
+                await self._respond(await connection.reader.readuntil(b"\r\n\r\n"), connection)
         except (asyncio.IncompleteReadError, ConnectionError):
             self._connections -= 1
             if not self._connections:
                 self.is_unconnected.set()
-        finally:
-            writer.close()
 
-    async def _respond(self, head: bytes, writer: asyncio.StreamWriter) -> None:
+    async def _respond(self, head: bytes, connection: AcceptedConnection) -> None:
         if head.startswith(HELD):
             self.is_holding.set()
             await self.released.wait()
         body = json.dumps(examples.FINISHED_CALL).encode()
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
-        await writer.drain()
+        await connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
 
 
 async def cancel_requests(client: RingbackClient, *, turns: int) -> None:

@@ -12,6 +12,7 @@ from ringback.client import RingbackClient
 from ringback.schemas import examples
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mocked_requests import parse_query
+from tests.support.receivers import AcceptedConnection, serving_receiver
 
 WAITS = 110
 """More than may wait at the same time, and more than the connections of an httpx client by default."""
@@ -27,20 +28,21 @@ class PatientServer:
 
     @asynccontextmanager
     async def serve(self) -> AsyncGenerator[str]:
-        async with await asyncio.start_server(self._serve_connection, "127.0.0.1", 0, backlog=WAITS) as server:
-            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with serving_receiver(self._serve_connection) as receiver:
+            yield receiver.url("")
             self.released.set()
 
-    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
+    async def _serve_connection(self, connection: AcceptedConnection) -> None:
+        head = await connection.reader.readuntil(b"\r\n\r\n")
         if b"wait_seconds" in head:
             self.waiting += 1
             if self.waiting == 100:
                 self.has_many.set()
             await self.released.wait()
         body = json.dumps(examples.FINISHED_CALL).encode()
-        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
-        writer.close()
+        await connection.send(
+            b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+        )
 
 
 async def test_a_request_is_not_held_up_by_many_waiting_ones() -> None:
