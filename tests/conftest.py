@@ -179,6 +179,12 @@ def store_kind(request: pytest.FixtureRequest) -> Generator[StoreKind]:
         yield kind
 
 
+@pytest.fixture(scope="module")
+def module_path_factory(store_kind: StoreKind, tmp_path_factory: pytest.TempPathFactory) -> pytest.TempPathFactory:
+    """For fixtures of a module that open a store: they depend on its kind, and are set up again for the other one."""
+    return tmp_path_factory
+
+
 @pytest.fixture(autouse=True)
 def own_databases(store_kind: StoreKind) -> Generator[None]:
     """Each test has databases of its own."""

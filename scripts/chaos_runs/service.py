@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from ringback.bootstrap import Environment
 from ringback.domain.clock import SystemClock
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.signals import Signals
@@ -119,4 +120,7 @@ def main(
         environment = Environment(clock=clock)
     else:
         environment = Environment(clock=clock, wrap_store=lambda store: KillPointStore(store, step))
-    serve(settings, configs, environment=environment)
+    try:
+        serve(settings, configs, environment=environment)
+    except StoreUnavailable as error:
+        sys.exit(error.detail)  # as the command does: the database restarts while the node starts

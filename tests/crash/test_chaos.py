@@ -11,6 +11,7 @@ from scripts.chaos_runs.run import run_chaos
 SEED = 20261120
 
 
+@pytest.mark.sqlite_only
 @pytest.mark.requirement("R13")
 @pytest.mark.requirement("R33")
 @pytest.mark.requirement("R35")
@@ -23,6 +24,7 @@ async def test_kills_and_freezes_break_no_promise(*, deep: bool) -> None:
         assert done.kills
 
 
+@pytest.mark.postgres_only
 @pytest.mark.requirement("R33")
 @pytest.mark.requirement("R34")
 @pytest.mark.requirement("R35")
@@ -35,6 +37,7 @@ async def test_kills_and_freezes_of_nodes_and_their_database_break_no_promise(*,
         assert done.damages
 
 
+@pytest.mark.sqlite_only
 async def test_a_receiver_that_forgets_does_not_go_unnoticed() -> None:
     quiet = replace(make_plan(SEED, calls=2), nodes=(PlannedNode(),), faults=())
 

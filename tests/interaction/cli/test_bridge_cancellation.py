@@ -91,12 +91,12 @@ async def read_message(process: ForkedCommand) -> Any:
 
 
 @pytest.fixture(scope="module")
-async def shared_service(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[BridgedService]:
+async def shared_service(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[BridgedService]:
     upstream = InteropUpstream()
     async with (
         serving(upstream.app()) as paint,
         running_application(
-            tmp_path_factory.mktemp("service"), make_http_config(paint.url, name="paint"), inline_wait_seconds=45
+            module_path_factory.mktemp("service"), make_http_config(paint.url, name="paint"), inline_wait_seconds=45
         ) as service,
         serving_api(service.app.api) as url,
     ):

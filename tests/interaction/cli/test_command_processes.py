@@ -72,9 +72,9 @@ async def ringback(*arguments: str, folder: Path, **environment: str) -> AsyncGe
 
 
 @pytest.fixture(scope="module")
-async def url(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
+async def url(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
     """A service started by `ringback serve --dev`, with the demo and an upstream that can die."""
-    folder = tmp_path_factory.mktemp("service")
+    folder = module_path_factory.mktemp("service")
     upstreams = (
         *("--upstream", f"demo={sys.executable} -m ringback.cli.demo_upstream"),
         *("--upstream", f"odd={sys.executable} {STDIO_SERVER}"),

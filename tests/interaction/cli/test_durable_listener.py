@@ -51,8 +51,8 @@ class Service:
 
 
 @pytest.fixture(scope="module")
-async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
-    folder = tmp_path_factory.mktemp("service")
+async def service(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
+    folder = module_path_factory.mktemp("service")
     async with running_application(folder) as ringback, serving_api(ringback.app.api) as url:
         yield Service(ringback=ringback, url=url)
 

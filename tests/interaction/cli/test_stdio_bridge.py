@@ -37,12 +37,14 @@ class RunningBridge:
 
 
 @pytest.fixture(scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RunningBridge]:
+async def running(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RunningBridge]:
     async with (
         serving(ControlledUpstream().app()) as stage,
         serving(InteropUpstream().app()) as paint,
         running_application(
-            tmp_path_factory.mktemp("service"), make_http_config(stage.url), make_http_config(paint.url, name="paint")
+            module_path_factory.mktemp("service"),
+            make_http_config(stage.url),
+            make_http_config(paint.url, name="paint"),
         ) as service,
         serving_api(service.app.api) as url,
     ):

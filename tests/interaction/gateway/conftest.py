@@ -153,8 +153,8 @@ async def running_gateway(
 
 
 @pytest.fixture(scope="module")
-async def shared_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayHarness]:
-    async with running_gateway(tmp_path_factory.mktemp("gate")) as gate:
+async def shared_gate(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayHarness]:
+    async with running_gateway(module_path_factory.mktemp("gate")) as gate:
         yield gate
 
 
@@ -169,9 +169,9 @@ def gate(shared_gate: GatewayHarness) -> GatewayHarness:
 
 
 @pytest.fixture(scope="module")
-async def open_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayHarness]:
+async def open_gate(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayHarness]:
     """A gateway without authentication, for clients that cannot send a key."""
-    async with running_gateway(tmp_path_factory.mktemp("open-gate"), auth="off") as gate:
+    async with running_gateway(module_path_factory.mktemp("open-gate"), auth="off") as gate:
         yield gate
 
 

@@ -80,13 +80,13 @@ async def test_a_request_with_the_id_of_one_that_waits_starts_nothing(gate: Gate
 
 
 @pytest.fixture(scope="module")
-async def shared_cancelling_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayHarness]:
+async def shared_cancelling_gate(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayHarness]:
     """A gateway where a disconnect cancels the call, except for the calls of `slow-paint` to `wait`."""
     upstreams: Json = {
         "slow-paint": {"tool_on_disconnect": {"wait": DisconnectAction.KEEP}, "inline_wait_seconds": None},
     }
     async with running_gateway(
-        tmp_path_factory.mktemp("gate"), on_disconnect=DisconnectAction.CANCEL, upstreams=upstreams
+        module_path_factory.mktemp("gate"), on_disconnect=DisconnectAction.CANCEL, upstreams=upstreams
     ) as gate:
         yield gate
 

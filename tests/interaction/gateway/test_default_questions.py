@@ -86,7 +86,7 @@ class AskingGateway:
 
 
 @pytest.fixture(scope="module")
-async def asking_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[AskingGateway]:
+async def asking_gate(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[AskingGateway]:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(serving(AskingUpstream().app()))
         configs = [
@@ -96,7 +96,7 @@ async def asking_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerato
         receiver = await stack.enter_async_context(serving_callbacks())
         ringback = await stack.enter_async_context(
             running_application(
-                tmp_path_factory.mktemp("gate"), *configs, allowed_hosts=("127.0.0.1",), inline_wait_seconds=50.0
+                module_path_factory.mktemp("gate"), *configs, allowed_hosts=("127.0.0.1",), inline_wait_seconds=50.0
             )
         )
         url = await stack.enter_async_context(serving_api(ringback.app.api))

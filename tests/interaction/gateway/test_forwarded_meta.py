@@ -79,8 +79,8 @@ def client_meta(meta: Json) -> Json:
 
 
 @pytest.fixture(scope="module")
-async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[MetaHarness]:
-    folder: Path = tmp_path_factory.mktemp("harness")
+async def harness(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[MetaHarness]:
+    folder: Path = module_path_factory.mktemp("harness")
     upstreams = {name: serving_recorded() for name in FORWARDED_META}
     passing = {"some": SOME, "some-old": SOME, "none": ()}
     async with AsyncExitStack() as stack:

@@ -21,11 +21,11 @@ pytestmark = pytest.mark.requirement("R32")
 
 
 @pytest.fixture(scope="module")
-async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[ModernClient]:
+async def client(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[ModernClient]:
     app: Any = Fixture().app()
     async with (
         serving(app) as server,
-        running_application(tmp_path_factory.mktemp("rounds"), make_http_config(server.url), auth="off") as ringback,
+        running_application(module_path_factory.mktemp("rounds"), make_http_config(server.url), auth="off") as ringback,
         serving(ringback.app.api) as near,
         httpx.AsyncClient(timeout=WAIT_SECONDS) as http,
     ):

@@ -60,8 +60,8 @@ class OwnedGate:
 
 
 @pytest.fixture(scope="module")
-async def gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[OwnedGate]:
-    folder, worlds = tmp_path_factory.mktemp("owned"), OwnedUpstream(OWNERS)
+async def gate(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[OwnedGate]:
+    folder, worlds = module_path_factory.mktemp("owned"), OwnedUpstream(OWNERS)
     async with AsyncExitStack() as stack:
         own = await stack.enter_async_context(serving(worlds.app("modern")))
         library = await stack.enter_async_context(serving(LibraryUpstream().app("modern")))

@@ -72,10 +72,10 @@ async def test_a_client_that_reads_links_gets_one_after_the_text(gate: GatewayHa
 
 
 @pytest.fixture(scope="module")
-async def urls(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[dict[str, str]]:
+async def urls(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[dict[str, str]]:
     """The same server, whose pending results are errors for all tools, and for all tools but `count`."""
     upstream = InteropUpstream()
-    folder: Path = tmp_path_factory.mktemp("forms")
+    folder: Path = module_path_factory.mktemp("forms")
     async with serving(upstream.app()) as server:
         config = replace(make_http_config(server.url), inline_wait_seconds=0.0, pending=PendingForm.ERROR)
         partly = replace(config, name="partly", tool_pending={"count": PendingForm.RESULT})

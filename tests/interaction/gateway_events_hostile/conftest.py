@@ -103,8 +103,8 @@ async def running_events_gate(folder: Path, **settings: Any) -> AsyncGenerator[E
 
 
 @pytest.fixture(scope="module")
-async def gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[EventsGate]:
-    async with running_events_gate(tmp_path_factory.mktemp("gate"), quota_subscriptions=NO_QUOTA) as gate:
+async def gate(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[EventsGate]:
+    async with running_events_gate(module_path_factory.mktemp("gate"), quota_subscriptions=NO_QUOTA) as gate:
         yield gate
 
 

@@ -32,8 +32,8 @@ FLOOD: Final = 40
 
 
 @pytest.fixture(scope="module")
-async def small_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[EventsGate]:
-    async with running_events_gate(tmp_path_factory.mktemp("small"), quota_subscriptions=SUBSCRIPTIONS_MAX) as gate:
+async def small_gate(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[EventsGate]:
+    async with running_events_gate(module_path_factory.mktemp("small"), quota_subscriptions=SUBSCRIPTIONS_MAX) as gate:
         yield gate
 
 

@@ -34,8 +34,8 @@ INTEREST: Final[Json] = {"name": FINISHED, "arguments": {}, "cursor": None}
 
 
 @pytest.fixture(scope="module")
-async def gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[EventsGate]:
-    async with running_events_gate(tmp_path_factory.mktemp("gate"), quota_streams=STREAMS_MAX) as gate:
+async def gate(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[EventsGate]:
+    async with running_events_gate(module_path_factory.mktemp("gate"), quota_streams=STREAMS_MAX) as gate:
         yield gate
 
 

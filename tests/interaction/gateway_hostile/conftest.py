@@ -32,8 +32,8 @@ ENVELOPE: Final[Json] = {
 
 
 @pytest.fixture(scope="module")
-async def shared_gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayHarness]:
-    async with running_gateway(tmp_path_factory.mktemp("gate")) as gate:
+async def shared_gate(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayHarness]:
+    async with running_gateway(module_path_factory.mktemp("gate")) as gate:
         yield gate
 
 

@@ -49,8 +49,8 @@ ENDPOINTS: Final = (
 
 
 @pytest.fixture(scope="module")
-async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[OAuthService]:
-    async with running_oauth_service(tmp_path_factory.mktemp("guarded")) as running:
+async def guarded(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[OAuthService]:
+    async with running_oauth_service(module_path_factory.mktemp("guarded")) as running:
         yield running
 
 

@@ -12,7 +12,6 @@ import pytest
 from ringback.domain.principal import DEFAULT_SCOPES
 from tests.support.api_server import serving_api
 from tests.support.application import RunningApplication, running_application
-from tests.support.databases import StoreKind
 from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.limits import WAIT_SECONDS
 from tests.support.mcp_wire import LEGACY, Json, LegacyClientSession, ModernClient, legacy_session
@@ -104,10 +103,8 @@ async def running_tasks_gateway(folder: Path, **settings: Any) -> AsyncGenerator
 
 
 @pytest.fixture(scope="module")
-async def harness(store_kind: StoreKind, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[TasksHarness]:
-    """A gateway of its own for each kind of store."""
-    del store_kind
-    async with running_tasks_gateway(tmp_path_factory.mktemp("house"), auth="keys") as harness:
+async def harness(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[TasksHarness]:
+    async with running_tasks_gateway(module_path_factory.mktemp("house"), auth="keys") as harness:
         yield harness
 
 

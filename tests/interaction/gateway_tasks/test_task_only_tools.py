@@ -22,11 +22,11 @@ async def http() -> AsyncGenerator[httpx.AsyncClient]:
 
 
 @pytest.fixture(scope="module")
-async def url(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
+async def url(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
     async with serving(ControlledUpstream().app()) as server:
         config = replace(make_http_config(server.url), task_only_tools=frozenset({"echo"}))
         async with (
-            running_application(tmp_path_factory.mktemp("task-only"), config, auth="off") as ringback,
+            running_application(module_path_factory.mktemp("task-only"), config, auth="off") as ringback,
             serving(ringback.app.api) as near,
         ):
             yield f"{near.url}/stage"

@@ -46,8 +46,8 @@ SHOWN_AS_ANOTHER_ERROR = ("404", "405", "Not Found", "Method Not Allowed", "Unau
 
 
 @pytest.fixture(scope="module")
-async def keyed(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RunningApplication]:
-    async with running_application(tmp_path_factory.mktemp("keyed")) as running:
+async def keyed(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RunningApplication]:
+    async with running_application(module_path_factory.mktemp("keyed")) as running:
         yield running
 
 

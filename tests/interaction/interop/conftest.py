@@ -37,9 +37,9 @@ def running_gateway_for(url: str) -> UpstreamConfig:
 
 
 @pytest.fixture(scope="module")
-async def shared_street(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayChain]:
+async def shared_street(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[GatewayChain]:
     stage = InteropUpstream()
-    folder: Path = tmp_path_factory.mktemp("street")
+    folder: Path = module_path_factory.mktemp("street")
     (folder / "first").mkdir()
     (folder / "second").mkdir()
     async with (

@@ -27,9 +27,9 @@ LONG_SECONDS: Final = 3600.0
 
 
 @pytest.fixture(scope="module")
-async def reports(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
+async def reports(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
     """`/mcp/reports` of a Ringback whose upstream is FastMCP's server with tasks."""
-    folder, port = tmp_path_factory.mktemp("reports"), free_port()
+    folder, port = module_path_factory.mktemp("reports"), free_port()
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(SERVER), str(port), str(folder / "ledger"), stdout=DEVNULL, stderr=DEVNULL
     )

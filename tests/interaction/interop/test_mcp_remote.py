@@ -29,9 +29,9 @@ class KeyedService:
 
 
 @pytest.fixture(scope="module")
-async def keyed(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[KeyedService]:
+async def keyed(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[KeyedService]:
     async with (
-        running_application(tmp_path_factory.mktemp("keyed"), allowed_hosts=("127.0.0.1",)) as service,
+        running_application(module_path_factory.mktemp("keyed"), allowed_hosts=("127.0.0.1",)) as service,
         serving_api(service.app.api) as url,
     ):
         _, key = await service.app.services.api_keys.create_key(

@@ -26,8 +26,8 @@ INITIALIZE: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-async def ringback(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RunningApplication]:
-    folder = tmp_path_factory.mktemp("prefixed")
+async def ringback(module_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RunningApplication]:
+    folder = module_path_factory.mktemp("prefixed")
     async with running_application(folder, public_url=PUBLIC_URL, oidc_issuer="https://issuer.example") as running:
         yield running
 
