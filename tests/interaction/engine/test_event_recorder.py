@@ -6,6 +6,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from typing import Any, cast
 
+import pytest
+
 from ringback.domain.event_types import EventDemand
 from ringback.domain.ports import Store
 from ringback.domain.principal import Principal
@@ -82,6 +84,7 @@ async def test_a_page_for_many_principals_is_written_in_several_units_and_repeat
         assert [event.id for event in await engine.read_events(principal)] == ["github:e0", "github:e1"]
 
 
+@pytest.mark.sqlite_only  # its clock jumps with each sleep, also with those of PostgreSQL's own tasks
 async def test_a_second_gap_is_recorded_after_the_interval_although_later_pages_are_whole(still: Engine) -> None:
     await demand_events(still, ALICE)
     lost: dict[str, Any] = {"events": [], "cursor": "1", "truncated": True, "nextPollMs": 1000}
@@ -94,6 +97,7 @@ async def test_a_second_gap_is_recorded_after_the_interval_although_later_pages_
     assert [event.name for event in await still.read_events()] == ["upstream.gap"] * 2
 
 
+@pytest.mark.sqlite_only  # its clock jumps with each sleep, also with those of PostgreSQL's own tasks
 async def test_a_gap_that_waits_for_its_interval_is_recorded_by_the_process_after_a_crash(still: Engine) -> None:
     await demand_events(still, ALICE)
     lost: dict[str, Any] = {"events": [], "cursor": "1", "truncated": True, "nextPollMs": 1000}
@@ -110,6 +114,7 @@ async def test_a_gap_that_waits_for_its_interval_is_recorded_by_the_process_afte
     assert names == ["upstream.gap", FOLLOWED.event_name, "upstream.gap"]
 
 
+@pytest.mark.sqlite_only  # its clock jumps with each sleep, also with those of PostgreSQL's own tasks
 async def test_a_leader_that_leads_again_stores_a_cursor_that_another_one_has_removed(still: Engine) -> None:
     await demand_events(still, ALICE)
     quiet: dict[str, Any] = {"events": [], "cursor": "1", "nextPollMs": 1000}

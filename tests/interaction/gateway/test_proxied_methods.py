@@ -181,6 +181,7 @@ async def test_lists_are_served_while_the_upstream_is_down_and_after_a_restart(t
         assert await read_lists(f"{url}/mcp/library") == before
 
 
+@pytest.mark.sqlite_only  # the two services would have one key, and be taken for one
 async def test_the_builtin_tools_and_resources_of_a_ringback_upstream_are_hidden(
     gate: GatewayHarness, tmp_path: Path
 ) -> None:

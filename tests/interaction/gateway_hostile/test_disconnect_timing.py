@@ -61,6 +61,7 @@ async def read_baseline(gate: GatewayHarness, principal: str) -> int:
     return len(asyncio.all_tasks())
 
 
+@pytest.mark.sqlite_only  # it counts the tasks of the process, and PostgreSQL's lanes keep some
 async def test_a_modern_call_whose_client_disconnects_at_any_time_ends(gate: GatewayHarness, *, deep: bool) -> None:
     """A stored call completes; none stays running, also if the disconnect is between commit and response."""
     tasks, chance = await read_baseline(gate, "ida"), random.Random(SEED)
@@ -75,6 +76,7 @@ async def test_a_modern_call_whose_client_disconnects_at_any_time_ends(gate: Gat
     await wait_until_released(gate, tasks)
 
 
+@pytest.mark.sqlite_only  # it counts the tasks of the process, and PostgreSQL's lanes keep some
 async def test_a_legacy_call_whose_client_disconnects_at_any_time_completes(
     gate: GatewayHarness, *, deep: bool
 ) -> None:
