@@ -118,7 +118,9 @@ class ProgressData(CallbackData):
 class CallbackBase(CallbackPart):
     """An MCP EventOccurrence."""
 
-    eventId: str = Field(description="Equal to the `webhook-id` header. Use it to drop duplicates.")  # noqa: N815 - the wire's name
+    eventId: str = Field(  # noqa: N815 - the wire's name
+        description="Equal to the `webhook-id` header, unless it contains a full stop. Use it to drop duplicates."
+    )
     timestamp: Timestamp = Field(description="The time of the event.")
     cursor: str = Field(description="All events of this webhook up to this cursor were delivered or given up.")
 

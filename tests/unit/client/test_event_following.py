@@ -58,6 +58,17 @@ async def first(stream: EventStream, count: int) -> list[str | None]:
         return [(await anext(stream)).cursor for _ in range(count)]
 
 
+def answer_and_fall_silent(is_silent: asyncio.Event) -> httpx.Response:
+    """A stream of one event, which then neither sends nor ends."""
+
+    async def body() -> AsyncIterator[bytes]:
+        yield frame("a")
+        is_silent.set()
+        await asyncio.Event().wait()
+
+    return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=body())
+
+
 def list_cursors(route: respx.Route) -> list[str | None]:
     """The Last-Event-ID of each connection."""
     return [request.headers.get("last-event-id") for request in list_requests(route)]
@@ -261,15 +272,8 @@ async def test_a_stream_continues_after_a_cancelled_wait_for_its_next_event(
     client: RingbackClient, service: respx.MockRouter
 ) -> None:
     is_waiting = asyncio.Event()
-
-    async def body() -> AsyncIterator[bytes]:
-        yield frame("a")
-        is_waiting.set()
-        await asyncio.Event().wait()
-
-    silent = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=body())
     route = service.get(STREAM)
-    route.side_effect = [silent, UNAVAILABLE, answer(frame("b"))]
+    route.side_effect = [answer_and_fall_silent(is_waiting), UNAVAILABLE, answer(frame("b"))]
 
     async with asyncio.timeout(WAIT_SECONDS), client.stream_events() as stream:
         assert (await anext(stream)).cursor == "a"
@@ -306,13 +310,7 @@ async def test_a_stream_that_is_closed_while_a_task_reads_it_ends_there(
     client: RingbackClient, service: respx.MockRouter
 ) -> None:
     is_waiting = asyncio.Event()
-
-    async def body() -> AsyncIterator[bytes]:
-        yield frame("a")
-        is_waiting.set()
-        await asyncio.Event().wait()
-
-    service.get(STREAM).respond(200, headers={"content-type": "text/event-stream"}, content=body())
+    service.get(STREAM).mock(return_value=answer_and_fall_silent(is_waiting))
     stream = client.stream_events()
 
     async def read_all() -> tuple[list[str | None], int]:
