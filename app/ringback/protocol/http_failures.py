@@ -4,12 +4,14 @@ The SDK's client transport (2.3.0) does not catch exceptions of a POST: they end
 transport of ours raises nothing for a POST, and returns these responses instead.
 """
 
+import json
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, cast
 
 import httpx2
-from mcp_types import JSONRPCError
+from mcp_types import INVALID_REQUEST, JSONRPCError
 
 from ringback.protocol.errors import LoginRequired
 from ringback.protocol.sessions import SESSION_HEADER
@@ -21,8 +23,11 @@ CONNECT_TIMEOUT_SECONDS: Final = 10.0
 """For DNS, TCP and TLS together; a host that needs longer counts as down."""
 WRITE_TIMEOUT_SECONDS: Final = 60.0
 """The request fails if the upstream accepts none of its bytes for this long."""
-UNKNOWN_SESSION_CODE: Final = -32000
+_UNKNOWN_SESSION_CODE: Final = -32000
 """The error code, with status 400, of servers that follow the examples of the TypeScript SDK, for an unknown session."""
+_SESSION: Final = re.compile(r"\bsession\b", re.IGNORECASE)
+REFUSAL_BYTES_MAX: Final = 1024
+"""Bytes of a refusal that is a text: a sentence. A larger body is something else."""
 _CONNECT_ERRORS: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 _AUTHORIZATION: Final = "authorization"
 
@@ -47,6 +52,27 @@ def session_not_found_response() -> httpx2.Response:
     return error_response(
         TransportErrorCode.SESSION_NOT_FOUND, "The upstream no longer knew the session, so it did not take the request."
     )
+
+
+def names_unknown_session(request: httpx2.Request, response: httpx2.Response, body: bytes) -> bool:
+    """Whether the server refuses a request, unread, because it does not know its session any more.
+
+    By the specification it says so with 404, which `reject_by_status` handles. Many respond with 400: those on the SDK for
+    Python until 1.25 with a sentence, and those that follow the examples of the TypeScript SDK with a JSON-RPC error.
+    """
+    if response.status_code != HTTPStatus.BAD_REQUEST or SESSION_HEADER not in request.headers:
+        return False
+    try:
+        document: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        return len(body) <= REFUSAL_BYTES_MAX and _SESSION.search(body.decode(errors="replace")) is not None
+    match document:
+        case {"error": {"code": code, "message": str() as message}} if code == INVALID_REQUEST:
+            return _SESSION.search(message) is not None
+        case {"error": {"code": code}}:
+            return bool(code == _UNKNOWN_SESSION_CODE)
+        case _:
+            return False
 
 
 def reject_by_status(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response | None:

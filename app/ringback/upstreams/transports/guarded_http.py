@@ -28,10 +28,11 @@ from ringback.protocol.errors import CredentialsRejected, LoginRequired, ScopeRe
 from ringback.protocol.http_failures import (
     CONNECT_TIMEOUT_SECONDS,
     MESSAGE,
-    UNKNOWN_SESSION_CODE,
+    REFUSAL_BYTES_MAX,
     WRITE_TIMEOUT_SECONDS,
     error_response,
     login_required_response,
+    names_unknown_session,
     read_bounded,
     read_failure_response,
     reject_by_status,
@@ -82,6 +83,7 @@ _CODE_BY_ERROR: Final[Mapping[type[Exception], TransportErrorCode]] = {
 _BODY_HEADERS: Final = frozenset({"content-length", "transfer-encoding", "content-type", "accept", "last-event-id"})
 REFUSAL_SECONDS_MAX: Final = 1.0
 """For sending the refusal of a request. The stream is not read meanwhile."""
+_JSON: Final = "application/json"
 _TOOL_CALL: Final = "tools/call"
 _LAST_EVENT_ID_HEADER: Final = "last-event-id"
 _NO_BODY: Final = httpx2.ByteStream(b"")
@@ -197,12 +199,10 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 return httpx2.Response(response.status_code, headers={"location": response.headers["location"]})
             if request_id is None:
                 return httpx2.Response(HTTPStatus.ACCEPTED)
-            in_session = SESSION_HEADER in request.headers
-            if (rejection := reject_by_status(request, response)) is not None:
+            if (rejection := await _find_rejection(request, response)) is not None:
                 return rejection
-            if kind == "application/json" and not encoded:
-                is_direct = DIRECT_REQUEST in request.extensions
-                return await self._check_json(response, request_id, limit, in_session=in_session, is_direct=is_direct)
+            if kind == _JSON and not encoded:
+                return await self._check_json(request, response, request_id, limit)
         finally:
             await response.aclose()
         message = f"HTTP {response.status_code}" + (f" and {kind[:64]}" if kind else "")
@@ -250,7 +250,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         return True
 
     async def _check_json(
-        self, response: httpx2.Response, request_id: RequestId, limit: int, *, in_session: bool, is_direct: bool
+        self, request: httpx2.Request, response: httpx2.Response, request_id: RequestId, limit: int
     ) -> httpx2.Response:
         body = await read_bounded(response, limit)
         if body is None:
@@ -264,9 +264,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if read.repaired_characters:
             self._faults.increment(Fault.REPAIRED)
         match read.message:
-            case JSONRPCError(error=error):
-                refused = in_session and response.status_code == HTTPStatus.BAD_REQUEST
-                if refused and error.code == UNKNOWN_SESSION_CODE:
+            case JSONRPCError():
+                if names_unknown_session(request, response, body):
                     return session_not_found_response()
                 # The SDK assigns the request id to an error only with an error status, so the original status is replaced.
                 return httpx2.Response(
@@ -276,7 +275,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                     extensions={MESSAGE: read.message},
                 )
             case JSONRPCResponse() as message if response.is_success and _is_response_to(message, request_id):
-                content = None if is_direct else _message_bytes(read, body)
+                content = None if DIRECT_REQUEST in request.extensions else _message_bytes(read, body)
                 return self._make_json_response(response, message, content)
             case message:
                 is_unmatched = isinstance(message, JSONRPCResponse) and response.is_success
@@ -294,6 +293,18 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(
             HTTPStatus.OK, headers=_kept_headers(response), content=body, extensions={MESSAGE: message}
         )
+
+
+async def _find_rejection(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response | None:
+    """The response for one that rejects the session or the credentials without JSON; None for others."""
+    if (rejection := reject_by_status(request, response)) is not None:
+        return rejection
+    is_in_session = SESSION_HEADER in request.headers
+    if response.status_code != HTTPStatus.BAD_REQUEST or not is_in_session or _content_type(response) == _JSON:
+        return None
+    body = await read_bounded(response, REFUSAL_BYTES_MAX)
+    is_unknown = body is not None and names_unknown_session(request, response, body)
+    return session_not_found_response() if is_unknown else None
 
 
 def _with_read_timeout(request: httpx2.Request) -> httpx2.Request:
