@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any, Final, cast
 
 import httpx2
-from mcp_types import INVALID_REQUEST, JSONRPCError
+from mcp_types import INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, JSONRPCError
 
 from ringback.protocol.errors import LoginRequired
 from ringback.protocol.sessions import SESSION_HEADER
@@ -26,6 +26,7 @@ WRITE_TIMEOUT_SECONDS: Final = 60.0
 _UNKNOWN_SESSION_CODE: Final = -32000
 """The error code, with status 400, of servers that follow the examples of the TypeScript SDK, for an unknown session."""
 _SESSION: Final = re.compile(r"\bsession\b", re.IGNORECASE)
+_OTHER_PROTOCOL: Final = re.compile(r"\bsession\b|\binitialized\b|protocol version", re.IGNORECASE)
 REFUSAL_BYTES_MAX: Final = 1024
 """Bytes of a refusal that is a text: a sentence. A larger body is something else."""
 _CONNECT_ERRORS: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
@@ -54,6 +55,14 @@ def session_not_found_response() -> httpx2.Response:
     )
 
 
+def protocol_refused_response() -> httpx2.Response:
+    """As for an unknown session: the next handshake finds out what the server speaks."""
+    return error_response(
+        TransportErrorCode.SESSION_NOT_FOUND,
+        "The upstream no longer spoke the protocol version of the request, so it did not take it.",
+    )
+
+
 def names_unknown_session(request: httpx2.Request, response: httpx2.Response, body: bytes) -> bool:
     """Whether the server refuses a request, unread, because it does not know its session any more.
 
@@ -62,17 +71,36 @@ def names_unknown_session(request: httpx2.Request, response: httpx2.Response, bo
     """
     if response.status_code != HTTPStatus.BAD_REQUEST or SESSION_HEADER not in request.headers:
         return False
+    code, message = _read_refusal(body)
+    if code in {None, INVALID_REQUEST}:
+        return _SESSION.search(message) is not None
+    return code == _UNKNOWN_SESSION_CODE
+
+
+def names_other_protocol(response: httpx2.Response, body: bytes) -> bool:
+    """Whether the server refuses a request, unread, because it is not of a protocol version that the server has now.
+
+    2026-07-28 has a code for it. A server that was replaced by an older one finds no session in a modern request.
+    """
+    if response.status_code != HTTPStatus.BAD_REQUEST:
+        return False
+    code, message = _read_refusal(body)
+    if code in {None, INVALID_REQUEST, _UNKNOWN_SESSION_CODE}:
+        return _OTHER_PROTOCOL.search(message) is not None
+    return code == UNSUPPORTED_PROTOCOL_VERSION
+
+
+def _read_refusal(body: bytes) -> tuple[int | None, str]:
+    """The code and the message of a JSON-RPC error; of another body None and its text, which is empty if it is long."""
     try:
         document: Any = json.loads(body)
     except (ValueError, RecursionError):
-        return len(body) <= REFUSAL_BYTES_MAX and _SESSION.search(body.decode(errors="replace")) is not None
+        document = None
     match document:
-        case {"error": {"code": code, "message": str() as message}} if code == INVALID_REQUEST:
-            return _SESSION.search(message) is not None
-        case {"error": {"code": code}}:
-            return bool(code == _UNKNOWN_SESSION_CODE)
+        case {"error": {"code": int() as code, "message": str() as message}}:
+            return code, message
         case _:
-            return False
+            return None, body.decode(errors="replace") if len(body) <= REFUSAL_BYTES_MAX else ""
 
 
 def reject_by_status(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response | None:

@@ -115,6 +115,21 @@ async def test_a_call_survives_a_restart_that_happens_before_it_is_sent(era: str
     assert [call.arguments for call in second.calls] == [{"n": 2}]
 
 
+@pytest.mark.parametrize("eras", ["modern, then legacy", "legacy, then modern"])
+async def test_a_call_survives_a_restart_with_another_protocol(eras: str) -> None:
+    """The new server refuses what it does not speak. Each call failed until Ringback restarted, too."""
+    first, second = ControlledUpstream(), ControlledUpstream()
+    wraps = (return_same_app, make_legacy_app) if eras.startswith("modern") else (make_legacy_app, return_same_app)
+    async with serving(wraps[0](first.app())) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        await run_upstream_call(upstreams, "echo")
+        await server.kill_server()
+        async with serving(wraps[1](second.app()), port=server.port):
+            ending = await run_upstream_call(upstreams, "echo", {"n": 2})
+
+    assert ending.outcome is CallOutcome.RESULT
+    assert [call.arguments for call in second.calls] == [{"n": 2}]
+
+
 async def test_a_modern_upstream_that_is_too_busy_for_the_probe_gets_no_legacy_handshake() -> None:
     """Its calls would run with an older protocol, in which it may know fewer tools and no tasks."""
     overrides: dict[str, ResponseOverride] = {}

@@ -25,7 +25,7 @@ from ringback.upstreams.oauth.token_source import TokenSource
 _REFUSALS: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _AUTHORIZATION: Final = "authorization"
-_HANDSHAKE_METHODS: Final = frozenset({"initialize", "server/discover"})
+HANDSHAKE_METHODS: Final = frozenset({"initialize", "server/discover"})
 HANDSHAKE_BYTES_MAX: Final = 64 * 1024
 """A handshake of Ringback has less than 1 KB. Only a body of this size is parsed to recognise one."""
 
@@ -118,7 +118,7 @@ def _is_handshake(body: bytes) -> bool:
     if not 0 < len(body) <= HANDSHAKE_BYTES_MAX:
         return False
     message: Any = jsontext.loads(body)
-    return isinstance(message, dict) and cast("dict[str, Any]", message).get("method") in _HANDSHAKE_METHODS
+    return isinstance(message, dict) and cast("dict[str, Any]", message).get("method") in HANDSHAKE_METHODS
 
 
 def _get_origin(url: httpx2.URL) -> tuple[str, bytes, int | None]:

@@ -32,7 +32,9 @@ from ringback.protocol.http_failures import (
     WRITE_TIMEOUT_SECONDS,
     error_response,
     login_required_response,
+    names_other_protocol,
     names_unknown_session,
+    protocol_refused_response,
     read_bounded,
     read_failure_response,
     reject_by_status,
@@ -51,7 +53,7 @@ from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.dispatch_records import DISPATCH_RECORD, get_dispatch_record
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.message_flow import encode_refusal
-from ringback.upstreams.oauth.bearer_transport import BearerTokenTransport
+from ringback.upstreams.oauth.bearer_transport import HANDSHAKE_METHODS, BearerTokenTransport
 from ringback.upstreams.oauth.token_source import TokenSource
 from ringback.upstreams.transports.cookies import CookieTransport
 from ringback.upstreams.transports.event_stream import CheckedEventStream, cancelled_response
@@ -199,10 +201,10 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 return httpx2.Response(response.status_code, headers={"location": response.headers["location"]})
             if request_id is None:
                 return httpx2.Response(HTTPStatus.ACCEPTED)
-            if (rejection := await _find_rejection(request, response)) is not None:
+            if (rejection := await _find_rejection(request, response, method)) is not None:
                 return rejection
             if kind == _JSON and not encoded:
-                return await self._check_json(request, response, request_id, limit)
+                return await self._check_json(request, response, request_id, method, limit)
         finally:
             await response.aclose()
         message = f"HTTP {response.status_code}" + (f" and {kind[:64]}" if kind else "")
@@ -250,7 +252,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         return True
 
     async def _check_json(
-        self, request: httpx2.Request, response: httpx2.Response, request_id: RequestId, limit: int
+        self, request: httpx2.Request, response: httpx2.Response, request_id: RequestId, method: str, limit: int
     ) -> httpx2.Response:
         body = await read_bounded(response, limit)
         if body is None:
@@ -265,8 +267,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             self._faults.increment(Fault.REPAIRED)
         match read.message:
             case JSONRPCError():
-                if names_unknown_session(request, response, body):
-                    return session_not_found_response()
+                if (refusal := _find_refusal(request, response, method, body)) is not None:
+                    return refusal
                 # The SDK assigns the request id to an error only with an error status, so the original status is replaced.
                 return httpx2.Response(
                     HTTPStatus.BAD_REQUEST,
@@ -295,16 +297,24 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         )
 
 
-async def _find_rejection(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response | None:
-    """The response for one that rejects the session or the credentials without JSON; None for others."""
+async def _find_rejection(request: httpx2.Request, response: httpx2.Response, method: str) -> httpx2.Response | None:
+    """The response for one that rejects the session, its protocol or the credentials without JSON; None for others."""
     if (rejection := reject_by_status(request, response)) is not None:
         return rejection
-    is_in_session = SESSION_HEADER in request.headers
-    if response.status_code != HTTPStatus.BAD_REQUEST or not is_in_session or _content_type(response) == _JSON:
+    if response.status_code != HTTPStatus.BAD_REQUEST or _content_type(response) == _JSON:
         return None
     body = await read_bounded(response, REFUSAL_BYTES_MAX)
-    is_unknown = body is not None and names_unknown_session(request, response, body)
-    return session_not_found_response() if is_unknown else None
+    return None if body is None else _find_refusal(request, response, method, body)
+
+
+def _find_refusal(
+    request: httpx2.Request, response: httpx2.Response, method: str, body: bytes
+) -> httpx2.Response | None:
+    """The response for a body that says that the session, or its protocol, is not known any more. None for a handshake."""
+    if names_unknown_session(request, response, body):
+        return session_not_found_response()
+    is_refused = method not in HANDSHAKE_METHODS and names_other_protocol(response, body)
+    return protocol_refused_response() if is_refused else None
 
 
 def _with_read_timeout(request: httpx2.Request) -> httpx2.Request:
