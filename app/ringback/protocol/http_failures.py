@@ -14,7 +14,7 @@ import httpx2
 from mcp_types import INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, JSONRPCError
 
 from ringback.protocol.errors import LoginRequired
-from ringback.protocol.sessions import SESSION_HEADER
+from ringback.protocol.sessions import HANDSHAKE_METHODS, SESSION_HEADER
 from ringback.protocol.transport_errors import TransportErrorCode, make_login_error, make_transport_error
 
 MESSAGE: Final = "ringback/message"
@@ -55,7 +55,7 @@ def session_not_found_response() -> httpx2.Response:
     )
 
 
-def protocol_refused_response() -> httpx2.Response:
+def _protocol_refused_response() -> httpx2.Response:
     """As for an unknown session: the next handshake finds out what the server speaks."""
     return error_response(
         TransportErrorCode.SESSION_NOT_FOUND,
@@ -77,7 +77,7 @@ def names_unknown_session(request: httpx2.Request, response: httpx2.Response, bo
     return code == _UNKNOWN_SESSION_CODE
 
 
-def names_other_protocol(response: httpx2.Response, body: bytes) -> bool:
+def _names_other_protocol(response: httpx2.Response, body: bytes) -> bool:
     """Whether the server refuses a request, unread, because it is not of a protocol version that the server has now.
 
     2026-07-28 has a code for it. A server that was replaced by an older one finds no session in a modern request.
@@ -88,6 +88,19 @@ def names_other_protocol(response: httpx2.Response, body: bytes) -> bool:
     if code in {None, INVALID_REQUEST, _UNKNOWN_SESSION_CODE}:
         return _OTHER_PROTOCOL.search(message) is not None
     return code == UNSUPPORTED_PROTOCOL_VERSION
+
+
+def find_refusal(
+    request: httpx2.Request, response: httpx2.Response, method: str, body: bytes
+) -> httpx2.Response | None:
+    """The response for a body that says that the session, or its protocol, is not known any more; None for another.
+
+    A handshake is refused for itself: it chooses the next protocol.
+    """
+    if names_unknown_session(request, response, body):
+        return session_not_found_response()
+    is_refused = method not in HANDSHAKE_METHODS and _names_other_protocol(response, body)
+    return _protocol_refused_response() if is_refused else None
 
 
 def _read_refusal(body: bytes) -> tuple[int | None, str]:

@@ -31,15 +31,12 @@ from ringback.protocol.http_failures import (
     REFUSAL_BYTES_MAX,
     WRITE_TIMEOUT_SECONDS,
     error_response,
+    find_refusal,
     login_required_response,
-    names_other_protocol,
-    names_unknown_session,
-    protocol_refused_response,
     read_bounded,
     read_failure_response,
     reject_by_status,
     send_failure_response,
-    session_not_found_response,
 )
 from ringback.protocol.sessions import SESSION_HEADER
 from ringback.protocol.transport_errors import (
@@ -53,7 +50,7 @@ from ringback.upstreams.config import UpstreamConfig
 from ringback.upstreams.dispatch_records import DISPATCH_RECORD, get_dispatch_record
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.message_flow import encode_refusal
-from ringback.upstreams.oauth.bearer_transport import HANDSHAKE_METHODS, BearerTokenTransport
+from ringback.upstreams.oauth.bearer_transport import BearerTokenTransport
 from ringback.upstreams.oauth.token_source import TokenSource
 from ringback.upstreams.transports.cookies import CookieTransport
 from ringback.upstreams.transports.event_stream import CheckedEventStream, cancelled_response
@@ -67,6 +64,7 @@ from ringback.upstreams.transports.message_decoder import (
     is_batch,
 )
 from ringback.upstreams.transports.open_response import OpenResponse, get_open_response
+from ringback.upstreams.transports.own_streams import OwnStream
 from ringback.upstreams.transports.paced_streams import PacedStreams
 
 NOTIFICATION_TIMEOUT_SECONDS: Final = 5.0
@@ -138,6 +136,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._faults = faults
         self._large_results = large_results
         self._paced_streams = paced_streams or PacedStreams()
+        self._own_stream = OwnStream(faults.flow.clock)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -161,13 +160,17 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     async def _send_without_message(self, request: httpx2.Request) -> httpx2.Response:
         """Send a GET or the closing DELETE. The SDK catches their exceptions."""
-        response = await self._inner.handle_async_request(
-            _with_read_timeout(request) if request.method == "DELETE" else request
-        )
+        if request.method == "DELETE":
+            return await self._inner.handle_async_request(_with_read_timeout(request))
+        send = partial(self._inner.handle_async_request, request)
+        open_response = _find_resumed_response(request)
+        response = await (self._own_stream.open(send) if open_response is None else send())
         if not _is_event_stream(response):
             return response
-        open_response = _find_resumed_response(request)
-        return self._check_event_stream(request, response, None, EVENT_BYTES_MAX, open_response)
+        checked = self._check_event_stream(request, response, None, EVENT_BYTES_MAX, open_response)
+        if open_response is None:
+            checked.stream = self._own_stream.follow(cast("httpx2.AsyncByteStream", checked.stream))
+        return checked
 
     async def _post(self, request: httpx2.Request, request_id: RequestId | None, method: str) -> httpx2.Response:
         try:
@@ -267,7 +270,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             self._faults.increment(Fault.REPAIRED)
         match read.message:
             case JSONRPCError():
-                if (refusal := _find_refusal(request, response, method, body)) is not None:
+                if (refusal := find_refusal(request, response, method, body)) is not None:
                     return refusal
                 # The SDK assigns the request id to an error only with an error status, so the original status is replaced.
                 return httpx2.Response(
@@ -304,17 +307,7 @@ async def _find_rejection(request: httpx2.Request, response: httpx2.Response, me
     if response.status_code != HTTPStatus.BAD_REQUEST or _content_type(response) == _JSON:
         return None
     body = await read_bounded(response, REFUSAL_BYTES_MAX)
-    return None if body is None else _find_refusal(request, response, method, body)
-
-
-def _find_refusal(
-    request: httpx2.Request, response: httpx2.Response, method: str, body: bytes
-) -> httpx2.Response | None:
-    """The response for a body that says that the session, or its protocol, is not known any more. None for a handshake."""
-    if names_unknown_session(request, response, body):
-        return session_not_found_response()
-    is_refused = method not in HANDSHAKE_METHODS and names_other_protocol(response, body)
-    return protocol_refused_response() if is_refused else None
+    return None if body is None else find_refusal(request, response, method, body)
 
 
 def _with_read_timeout(request: httpx2.Request) -> httpx2.Request:
