@@ -83,10 +83,9 @@ class UpstreamLists:
         """The tool as last listed, also if the upstream lists it only for clients that can elicit."""
         return (self.cache.tools or {}).get(name) or (self._eliciting_cache.tools or {}).get(name)
 
-    def set_tools(self, session: UpstreamSession) -> None:
-        """Give a session that lists nothing itself the tools as last listed."""
-        session.tools = self.cache.tools or {}
-        session.eliciting_tools = self._eliciting_cache.tools or {}
+    def attach_session(self, session: UpstreamSession) -> None:
+        """Let a session find the tools of these lists, also those that are listed later on another session."""
+        session.find_tool = self.get_cached_tool
 
     async def get_tools(self, *, age_seconds_max: float, can_elicit: bool) -> Mapping[str, ToolInfo] | None:
         """The tools by name, fetched again if the list is older or has changed; None if they were never listed."""
