@@ -24,7 +24,8 @@ from ringback.upstreams.session import UpstreamSession
 from ringback.upstreams.session_ports import ELICITATION_CAPABILITY
 
 FAILED_LIST_AGE_SECONDS_MAX: Final = 30.0
-"""Between two attempts to fetch the tools for clients that can elicit. Until one succeeds, they get the common list."""
+"""Between two attempts to fetch a list that there is none of yet, and the tools for clients that can elicit, which get the
+common list until then. Many servers take longer for their first list than `LIST_TIMEOUT_SECONDS`."""
 
 
 class ListingSessions(Protocol):
@@ -121,13 +122,12 @@ class UpstreamLists:
         """The cache of the list, and whether its list is fresh."""
         cache = self._eliciting_cache
         if can_elicit and listing is Listing.TOOLS and self._may_differ():
-            age_max = (
-                age_seconds_max if cache.is_current(listing) else min(age_seconds_max, FAILED_LIST_AGE_SECONDS_MAX)
-            )
+            age_max = age_seconds_max if cache.is_current(listing) else _limit_age(age_seconds_max)
             is_fresh = await self._eliciting_refresher.refresh_listing(listing, age_seconds_max=age_max)
             if cache.tools is not None:
                 return cache, is_fresh
-        is_fresh = await self.refresher.refresh_listing(listing, age_seconds_max=age_seconds_max)
+        age_max = age_seconds_max if self.cache.get_entries(listing) is not None else _limit_age(age_seconds_max)
+        is_fresh = await self.refresher.refresh_listing(listing, age_seconds_max=age_max)
         return self.cache, is_fresh
 
     def _may_differ(self) -> bool:
@@ -162,3 +162,7 @@ class UpstreamLists:
             )
         self._eliciting_cache.mark_requested(Listing.TOOLS)
         return None
+
+
+def _limit_age(age_seconds_max: float) -> float:
+    return min(age_seconds_max, FAILED_LIST_AGE_SECONDS_MAX)
