@@ -55,6 +55,10 @@ class LegacySession:
             return None
         return LegacySessionId(session_id=self._transport.session_id, protocol_version=self._protocol_version)
 
+    @property
+    def retry_seconds(self) -> float:
+        return 0.0 if self._transport is None else self._transport.retry_seconds
+
     @contextmanager
     def keep_alive(self) -> Generator[None]:
         if self._transport is None:
