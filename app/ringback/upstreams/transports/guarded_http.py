@@ -53,7 +53,8 @@ from ringback.upstreams.message_flow import encode_refusal
 from ringback.upstreams.oauth.bearer_transport import BearerTokenTransport
 from ringback.upstreams.oauth.token_source import TokenSource
 from ringback.upstreams.transports.cookies import CookieTransport
-from ringback.upstreams.transports.event_stream import CheckedEventStream, cancelled_response
+from ringback.upstreams.transports.event_parts import cancelled_response
+from ringback.upstreams.transports.event_stream import CheckedEventStream
 from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_context
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
 from ringback.upstreams.transports.message_decoder import (
