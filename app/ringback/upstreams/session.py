@@ -300,7 +300,7 @@ class UpstreamSession:
             protocol_version=self.protocol_version or "",
             client_info=_CLIENT_INFO_META,
             client_capabilities=client_capabilities,
-            tool_input_schema=None if tool is None else tool.input_schema,
+            tool_input_schema=tool.input_schema if tool is not None and tool.may_repeat_arguments else None,
         )
         return stamped, {"headers": headers}
 
