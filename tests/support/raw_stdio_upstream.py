@@ -4,7 +4,7 @@
 process, `deaf` reads nothing until the file `until` exists. `pour` writes `bytes` without a newline before its response,
 `flood` `count` progress notifications, `interrogate` `count` questions, `spill` `count` lines on standard error. `whoami`
 returns its PID, and that of the grandchild that it starts if RAW_GRANDCHILD is set. With RAW_STUBBORN it ignores the end of its
-input and SIGTERM.
+input and SIGTERM; with RAW_OWN_GROUP the grandchild leads a process group of its own.
 """
 
 import base64
@@ -114,7 +114,9 @@ def _write(raw: bytes, message: dict[str, Any]) -> None:
 
 
 def _start_grandchild() -> int:
-    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)"
+    code = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)"
+    if os.environ.get("RAW_OWN_GROUP"):
+        code = code.replace("time; ", "time; os.setpgid(0, 0); ")
     return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).pid
 
 

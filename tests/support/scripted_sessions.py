@@ -85,6 +85,7 @@ class ScriptedLegacySession:
         self._session = session
         self.session_id: LegacySessionId | None = None
         self.rejoin_count = 0
+        self.retry_seconds = 0.0
         self.resumed_positions: list[StreamPosition] = []
         self.sent_notifications: list[tuple[str, Mapping[str, Any]]] = []
         self.sent_responses: list[tuple[str, Mapping[str, Any]]] = []

@@ -16,6 +16,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
@@ -210,6 +211,28 @@ def make_legacy_app(app: App) -> App:
             await send_response(send, 400, "text/plain", b"Bad Request: Unsupported protocol version")
         else:
             await app(scope, receive, send)
+
+    return serve
+
+
+def make_app_of_older_sdk(app: App) -> App:
+    """The same on the SDK for Python until 1.25: it refuses a session that it does not know with a sentence."""
+    legacy_app = make_legacy_app(app)
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        is_refused = False
+
+        async def send_refusal(message: Message) -> None:
+            nonlocal is_refused
+            if message["type"] == "http.response.start" and message["status"] == HTTPStatus.NOT_FOUND:
+                is_refused = True
+                await send({"type": "http.response.start", "status": 400, "headers": []})
+            elif is_refused:
+                await send({**message, "body": b"Bad Request: No valid session ID provided"})
+            else:
+                await send(message)
+
+        await legacy_app(scope, receive, send_refusal)
 
     return serve
 

@@ -4,9 +4,11 @@ They are sealed at rest together with the signing secrets, and shown by name onl
 request, belongs to the connection or proves the callback. Values are printable ASCII, so none contains a line break.
 """
 
+import html
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
+from urllib.parse import quote
 
 HEADERS_MAX: Final = 10
 """Headers of one webhook. Gateways need one or two."""
@@ -63,16 +65,36 @@ def parse_headers(headers: Mapping[str, str]) -> CallbackHeaders:
 def redact_header_values(text: str, headers: CallbackHeaders) -> str:
     """The text without the values of these headers: a receiver may echo a request, and excerpts are stored in clear.
 
-    A value that the end of the text cuts off is removed, too. Longer values come first, as a value may contain another one.
+    A value as JSON, HTML or a URL has it is removed, too, and one that the end of the text cuts off. Longer values come first,
+    as a value may contain another one.
     """
     for name, value in sorted(headers, key=lambda header: -len(header[1])):
         if len(value) >= REDACTED_LENGTH_MIN:
-            text = _cut_off_end(text.replace(value, f"[{name}]"), value)
+            for spelling in _list_spellings(value):
+                text = _cut_off_end(text.replace(spelling, f"[{name}]"), spelling)
     return text
 
 
 REDACTED_LENGTH_MIN: Final = 6
 """Characters. A shorter value is a flag rather than a secret, and would remove ordinary words."""
+
+
+_JSON: Final = {'"': '\\"', "\\": "\\\\"}
+_JSON_TABLES: Final = tuple(
+    str.maketrans(table)
+    for table in (
+        _JSON,
+        {**_JSON, "/": "\\/"},  # PHP
+        {**_JSON, **{each: f"\\u{ord(each):04x}" for each in "<>&"}},  # Go, Ruby on Rails
+        {**_JSON, **{each: f"\\u{ord(each):04X}" for each in "<>&'+`\""}},  # .NET
+    )
+)
+
+
+def _list_spellings(value: str) -> Sequence[str]:
+    """The value as it is, and as an echo in JSON, HTML or a URL writes it; the longest first. Most values have one spelling."""
+    spellings = {value, html.escape(value), quote(value, safe=""), *(value.translate(table) for table in _JSON_TABLES)}
+    return sorted(spellings, key=lambda spelling: (-len(spelling), spelling))
 
 
 def _cut_off_end(text: str, value: str) -> str:

@@ -23,12 +23,17 @@ def is_call_tool_result(result: Mapping[str, Any]) -> bool:
     )
 
 
-def without_null_members(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with `_meta` and `isError` left out where they are null: some servers write so what they leave out.
+def repair_result(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for clients that read results strictly.
 
-    The SDK's client takes that; the specification's schema does not, so it is not kept.
+    `_meta` and `isError` are left out where they are null: some servers write so what they leave out. One that has
+    `structuredContent` and no `content`, which saves the text with the same data, gets an empty `content`. Clients of both SDKs
+    know such servers; the specification's schema demands the member.
     """
-    return {key: value for key, value in result.items() if value is not None or key not in _OMITTED_IF_NULL}
+    repaired = {key: value for key, value in result.items() if value is not None or key not in _OMITTED_IF_NULL}
+    if repaired.get("content") is None and repaired.get("structuredContent") is not None:
+        repaired["content"] = []
+    return repaired
 
 
 def is_jsonrpc_error(error: Mapping[str, Any]) -> bool:

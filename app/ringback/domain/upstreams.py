@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from functools import cached_property
+from typing import Any, Final, Protocol, cast
 
 from ringback.domain.call import RerunPolicy
 from ringback.domain.ids import CallId
@@ -46,7 +47,11 @@ class ToolConfig:
     """Whether arguments that the inputSchema refuses are refused before the call; else the tool alone judges them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+HEADER_KEYWORD: Final = "x-mcp-header"
+"""The keyword of an inputSchema that names the header for an argument."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToolInfo:
     """A tool as its upstream lists it."""
 
@@ -55,6 +60,21 @@ class ToolInfo:
     input_schema: Mapping[str, Any]
     raw: Mapping[str, Any]
     """The Tool object, unchanged, for proxies."""
+
+    @cached_property
+    def may_repeat_arguments(self) -> bool:
+        """Whether its calls may repeat arguments in headers (2026-07-28). Each call asks, and a schema takes long to read."""
+        unread: list[Any] = [self.input_schema]
+        while unread:
+            each = unread.pop()
+            if isinstance(each, Mapping):
+                members = cast("Mapping[str, Any]", each)
+                if HEADER_KEYWORD in members:
+                    return True
+                unread.extend(members.values())
+            elif isinstance(each, list):
+                unread.extend(cast("list[Any]", each))
+        return False
 
 
 @dataclass(slots=True)
@@ -178,8 +198,8 @@ class ToolCatalog(Protocol):
         """Whether the tool's trusted annotations allow a second run. Reads the cache only."""
         ...
 
-    def get_input_schema(self, upstream: str, tool: str, *, principal: Principal) -> Mapping[str, Any] | None:
-        """The tool's input schema in the last listing, or None. Reads the cache only."""
+    def find_tool(self, upstream: str, tool: str, *, principal: Principal) -> ToolInfo | None:
+        """The tool in the last listing, or None. Reads the cache only."""
         ...
 
     def get_tool_config(self, upstream: str, tool: str) -> ToolConfig:

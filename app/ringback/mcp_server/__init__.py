@@ -105,6 +105,9 @@ Where Ringback differs from the specification or goes beyond it, and why:
                              unless the upstream requires a login: then the list has `ringback_login`
     logins                   to an upstream are requested by URL elicitation under the name `ringback/login`. An accepted one
                              stays open, because only the login itself lets the call go on; the client waits for it once more
+    error -32042             of a legacy upstream (a page has to be opened first) becomes a question of the call, if its client
+                             can be asked: 2026-07-28 has retired the error, and the tool has not run. Ringback sends the call
+                             again when the question is answered (`runner.drivers.url_elicitation`)
     capabilities             of an upstream are passed on unchanged, but only the methods above are proxied
     HTTP errors              (401, 403, 404, 405, 406, 413, 415, 421, 422) have JSON-RPC errors as bodies. Ringback's errors
                              name the problem in `data.problem`, and tools instead of REST paths (`tool_advice`)

@@ -22,6 +22,7 @@ from ringback.domain import principal
 from ringback.domain.principal import Authenticator, Caller
 from ringback.domain.protected_resource import parse_bearer_token, resource_for_path
 from ringback.mcp_server.incoming_messages import read_message, require_media_types
+from ringback.protocol.builtin_tools import is_builtin_tool
 from ringback.protocol.cancel_keys import CANCEL_REQUEST_METHOD
 from ringback.services.limits.body_admission import BodyAdmission
 
@@ -40,8 +41,6 @@ _METHOD_SCOPES: Final = {
 _ALL_SCOPES: Final = frozenset({principal.Scope.READ, *_METHOD_SCOPES.values()})
 _UNSCOPED_METHODS: Final = frozenset({"initialize", "server/discover", "ping"})
 """These return no data of a principal."""
-_BUILTIN_TOOL_PREFIX: Final = "ringback_"
-"""Built-in tools require the scope of their action themselves."""
 
 
 async def authenticate_request(scope: Scope, authenticator: Authenticator) -> Caller:
@@ -111,8 +110,8 @@ def _require_scope(caller: Caller, message: Mapping[str, Any]) -> None:
 
 def _get_required_scope(method: str, message: Mapping[str, Any]) -> principal.Scope:
     match message:
-        case {"params": {"name": str() as name}} if method == "tools/call" and name.startswith(_BUILTIN_TOOL_PREFIX):
-            return principal.Scope.READ
+        case {"params": {"name": str() as name}} if method == "tools/call" and is_builtin_tool(name):
+            return principal.Scope.READ  # built-in tools require the scope of their action themselves
         case _:
             return _METHOD_SCOPES.get(method, principal.Scope.READ)
 

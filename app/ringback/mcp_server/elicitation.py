@@ -185,8 +185,8 @@ class CallElicitation:
 
 
 def _select_modern_params(request: InputRequest) -> Mapping[str, Any]:
-    """2026-07-28 has no `elicitationId`. Requests of the upstream pass as they are."""
-    if request.name != LOGIN_REQUEST_KEY:
+    """2026-07-28 has no `elicitationId`, which Ringback's own requests and those of legacy upstreams have."""
+    if request.params.get("mode") != "url":
         return request.params
     return {name: value for name, value in request.params.items() if name != "elicitationId"}
 

@@ -19,6 +19,7 @@ from ringback.domain.encryption import Sealer
 from ringback.domain.errors import InvalidCursor
 from ringback.domain.ids import CallId
 from ringback.domain.meta import IDEMPOTENCY_KEY_META_KEY
+from ringback.protocol.builtin_tools import is_builtin_tool
 from ringback.signing.base64_text import decode_base64, encode_base64
 from ringback.signing.sealing import UnsealError
 
@@ -29,7 +30,6 @@ PARAMS_BYTES_MAX: Final = 2 * 1024
 REQUEST_ID_LENGTH_MAX: Final = 256
 LAST_EVENT_MARK: Final = ".last"
 PROGRESS_MARK: Final = ".p"
-_BUILTIN_TOOL_PREFIX: Final = "ringback_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def describe_request(message: Any, call_id: CallId) -> StreamRequest | None:
 def _select_call_params(params: Mapping[str, Any]) -> dict[str, Any]:
     """What decides how the call is responded to. Its arguments are stored with the call; a built-in tool is called again."""
     name, meta = params.get("name"), params.get("_meta")
-    is_builtin = isinstance(name, str) and name.startswith(_BUILTIN_TOOL_PREFIX)
+    is_builtin = isinstance(name, str) and is_builtin_tool(name)
     kept = ("name", "task", "arguments") if is_builtin else ("name", "task")
     selected = {key: params[key] for key in kept if key in params}
     if isinstance(meta, dict):

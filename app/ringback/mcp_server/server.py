@@ -219,7 +219,10 @@ class McpServer:
         return asked is not None
 
     def _get_input_schema(self, endpoint: Endpoint, name: str) -> Mapping[str, Any] | None:
-        """For the SDK, which validates `Mcp-Param-…` headers against the schema before it calls our handlers."""
+        """For the SDK, which validates `Mcp-Param-…` headers against the schema before it calls our handlers.
+
+        None for a schema that names none, which is nearly every one: the SDK would read it as a whole for each call.
+        """
         gateway = self._gateway
         target = (
             (endpoint.upstream, name)
@@ -229,4 +232,5 @@ class McpServer:
         caller = _current_caller.get()
         if target is None or not caller.may_use_upstream(target[0]):
             return None
-        return gateway.catalog.get_input_schema(*target, principal=caller.principal)
+        tool = gateway.catalog.find_tool(*target, principal=caller.principal)
+        return tool.input_schema if tool is not None and tool.may_repeat_arguments else None

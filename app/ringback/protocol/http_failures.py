@@ -4,15 +4,17 @@ The SDK's client transport (2.3.0) does not catch exceptions of a POST: they end
 transport of ours raises nothing for a POST, and returns these responses instead.
 """
 
+import json
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, cast
 
 import httpx2
-from mcp_types import JSONRPCError
+from mcp_types import INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION, JSONRPCError
 
 from ringback.protocol.errors import LoginRequired
-from ringback.protocol.sessions import SESSION_HEADER
+from ringback.protocol.sessions import HANDSHAKE_METHODS, SESSION_HEADER
 from ringback.protocol.transport_errors import TransportErrorCode, make_login_error, make_transport_error
 
 MESSAGE: Final = "ringback/message"
@@ -21,8 +23,12 @@ CONNECT_TIMEOUT_SECONDS: Final = 10.0
 """For DNS, TCP and TLS together; a host that needs longer counts as down."""
 WRITE_TIMEOUT_SECONDS: Final = 60.0
 """The request fails if the upstream accepts none of its bytes for this long."""
-UNKNOWN_SESSION_CODE: Final = -32000
+_UNKNOWN_SESSION_CODE: Final = -32000
 """The error code, with status 400, of servers that follow the examples of the TypeScript SDK, for an unknown session."""
+_SESSION: Final = re.compile(r"\bsession\b", re.IGNORECASE)
+_OTHER_PROTOCOL: Final = re.compile(r"\bsession\b|\binitialized\b|protocol version", re.IGNORECASE)
+REFUSAL_BYTES_MAX: Final = 1024
+"""Bytes of a refusal that is a text: a sentence. A larger body is something else."""
 _CONNECT_ERRORS: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 _AUTHORIZATION: Final = "authorization"
 
@@ -47,6 +53,67 @@ def session_not_found_response() -> httpx2.Response:
     return error_response(
         TransportErrorCode.SESSION_NOT_FOUND, "The upstream no longer knew the session, so it did not take the request."
     )
+
+
+def _protocol_refused_response() -> httpx2.Response:
+    """As for an unknown session: the next handshake finds out what the server speaks."""
+    return error_response(
+        TransportErrorCode.SESSION_NOT_FOUND,
+        "The upstream no longer spoke the protocol version of the request, so it did not take it.",
+    )
+
+
+def names_unknown_session(request: httpx2.Request, response: httpx2.Response, body: bytes) -> bool:
+    """Whether the server refuses a request, unread, because it does not know its session any more.
+
+    By the specification it says so with 404, which `reject_by_status` handles. Many respond with 400: those on the SDK for
+    Python until 1.25 with a sentence, and those that follow the examples of the TypeScript SDK with a JSON-RPC error.
+    """
+    if response.status_code != HTTPStatus.BAD_REQUEST or SESSION_HEADER not in request.headers:
+        return False
+    code, message = _read_refusal(body)
+    if code in {None, INVALID_REQUEST}:
+        return _SESSION.search(message) is not None
+    return code == _UNKNOWN_SESSION_CODE
+
+
+def _names_other_protocol(response: httpx2.Response, body: bytes) -> bool:
+    """Whether the server refuses a request, unread, because it is not of a protocol version that the server has now.
+
+    2026-07-28 has a code for it. A server that was replaced by an older one finds no session in a modern request.
+    """
+    if response.status_code != HTTPStatus.BAD_REQUEST:
+        return False
+    code, message = _read_refusal(body)
+    if code in {None, INVALID_REQUEST, _UNKNOWN_SESSION_CODE}:
+        return _OTHER_PROTOCOL.search(message) is not None
+    return code == UNSUPPORTED_PROTOCOL_VERSION
+
+
+def find_refusal(
+    request: httpx2.Request, response: httpx2.Response, method: str, body: bytes
+) -> httpx2.Response | None:
+    """The response for a body that says that the session, or its protocol, is not known any more; None for another.
+
+    A handshake is refused for itself: it chooses the next protocol.
+    """
+    if names_unknown_session(request, response, body):
+        return session_not_found_response()
+    is_refused = method not in HANDSHAKE_METHODS and _names_other_protocol(response, body)
+    return _protocol_refused_response() if is_refused else None
+
+
+def _read_refusal(body: bytes) -> tuple[int | None, str]:
+    """The code and the message of a JSON-RPC error; of another body None and its text, which is empty if it is long."""
+    try:
+        document: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        document = None
+    match document:
+        case {"error": {"code": int() as code, "message": str() as message}}:
+            return code, message
+        case _:
+            return None, body.decode(errors="replace") if len(body) <= REFUSAL_BYTES_MAX else ""
 
 
 def reject_by_status(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response | None:

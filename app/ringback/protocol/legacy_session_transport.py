@@ -4,14 +4,16 @@
                         learns the session id        from the response to `initialize`
                         suppresses DELETE            while a call will be resumed in the session
                         GET with Last-Event-ID       ends with an error event if it ends without a response
+        `retry` of such a stream     says when to read it again
 
-The last is for rejoined sessions. The SDK's client transport (2.3.0) raises errors of such a GET, which ends the whole session,
-and waits for ever when the stream just ends. The error event prevents both.
+The last two are for rejoined sessions. The SDK's client transport (2.3.0) raises errors of such a GET, which ends the whole
+session, and waits for ever when the stream just ends. The error event prevents both. Nor does the SDK say which `retry` came.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, cast
 
@@ -23,6 +25,11 @@ from ringback.protocol.transport_errors import TransportErrorCode, make_login_er
 
 SESSION_ID_LENGTH_MAX: Final = 1024
 """A session id is a UUID or a signed token. A longer one is not kept, so its calls cannot be resumed."""
+RETRY_SECONDS_MAX: Final = 24 * 60 * 60.0
+"""A server may ask its clients to come back after minutes; more than a day is a mistake."""
+_RETRY: Final = re.compile(rb"retry: ?([0-9]{1,12})[\r\n]")
+_RETRY_BYTES_MAX: Final = 24
+"""Of the end of a chunk, in which such a line may begin."""
 _LAST_EVENT_ID_HEADER: Final = "last-event-id"
 _SESSION_GONE_STATUSES: Final = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.GONE}
@@ -40,6 +47,8 @@ class LegacySessionTransport(httpx2.AsyncBaseTransport):
         """Whether the upstream has sent a session id, also one that is too long to keep."""
         self.resumable_calls = 0
         """The number of calls that may be resumed in this session."""
+        self.retry_seconds = 0.0
+        """How long the upstream asks its clients to wait before they read a stream on (2025-11-25: a MUST)."""
         self._streamed: asyncio.Event | None = None
         self.listening = asyncio.Event()
         """Set once the upstream has answered the GET for messages outside requests, or has refused it."""
@@ -88,7 +97,9 @@ class LegacySessionTransport(httpx2.AsyncBaseTransport):
         if _is_event_stream(response):
             stream = cast("httpx2.AsyncByteStream", response.stream)
             return httpx2.Response(
-                response.status_code, headers=response.headers, stream=_TerminatedEventStream(stream)
+                response.status_code,
+                headers=response.headers,
+                stream=_TerminatedEventStream(stream, on_retry=self._note_retry),
             )
         await response.aclose()
         if response.status_code in _SESSION_GONE_STATUSES:
@@ -102,6 +113,9 @@ class LegacySessionTransport(httpx2.AsyncBaseTransport):
             _response_lost_event(f"The upstream answered with HTTP {response.status_code} when asked how far it is.")
         )
 
+    def _note_retry(self, milliseconds: int) -> None:
+        self.retry_seconds = min(milliseconds / 1000, RETRY_SECONDS_MAX)
+
 
 def _is_event_stream(response: httpx2.Response) -> bool:
     return response.is_success and response.headers.get("content-type", "").startswith("text/event-stream")
@@ -110,21 +124,28 @@ def _is_event_stream(response: httpx2.Response) -> bool:
 class _TerminatedEventStream(httpx2.AsyncByteStream):
     """Adds an error event at the end of a stream. A reader that already has its response does not read it."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, *, on_retry: Callable[[int], None]) -> None:
         self._stream = stream
+        self._on_retry = on_retry
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         end = b""
         try:
             async for chunk in self._stream:
+                self._read_retry(end + chunk)
                 yield chunk
-                end = (end + chunk)[-4:]
+                end = (end + chunk)[-_RETRY_BYTES_MAX:]
         except Exception:  # noqa: BLE001, S110 - the same boundary, for a stream that ends early
             pass
         if end and not end.endswith((b"\n\n", b"\r\n\r\n", b"\r\r")):
             # Ends an incomplete event with an unknown type, so that the reader skips it and does not merge it with ours.
             yield b"\nevent: cut\n\n"
         yield _response_lost_event("The upstream ended the stream before the tool answered.")
+
+    def _read_retry(self, text: bytes) -> None:
+        for found in _RETRY.finditer(text):
+            if text[max(0, found.start() - 1) : found.start()] in {b"", b"\n", b"\r"}:
+                self._on_retry(int(found[1]))
 
     async def aclose(self) -> None:
         await self._stream.aclose()

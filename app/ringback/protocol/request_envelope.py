@@ -35,7 +35,7 @@ def add_envelope(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The params and the headers of a request. Legacy negotiated the rest in its handshake and needs only the version.
 
-    `tool_input_schema` names the arguments of a tools/call that are repeated in headers; None if the tool is not listed.
+    `tool_input_schema` names the arguments of a tools/call that are repeated in headers; None if it is known to name none.
     """
     headers = {MCP_PROTOCOL_VERSION_HEADER: protocol_version}
     if protocol_version not in MODERN_PROTOCOL_VERSIONS:

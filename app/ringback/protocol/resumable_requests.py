@@ -38,9 +38,15 @@ class ResumableRequest:
         return {"request_id": self._request_id, "on_resumption_token": self._on_event_id}
 
     async def _on_event_id(self, event_id: str) -> None:
-        if len(event_id) <= EVENT_ID_LENGTH_MAX:
+        if _is_sendable(event_id):
             self.position = StreamPosition(session=self._session, request_id=self._request_id, event_id=event_id)
             self._on_position(self.position)
+
+
+def _is_sendable(event_id: str) -> bool:
+    """Whether a header can carry the id unchanged. With another one, each resume would end its session."""
+    is_plain = event_id.isascii() and event_id.isprintable() and event_id == event_id.strip()
+    return is_plain and len(event_id) <= EVENT_ID_LENGTH_MAX
 
 
 def resume_options(position: StreamPosition) -> CallOptions:

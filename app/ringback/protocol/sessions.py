@@ -8,6 +8,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 SESSION_HEADER: Final = "mcp-session-id"
 _VERSION_HEADER: Final = "mcp-protocol-version"
+HANDSHAKE_METHODS: Final = frozenset({"initialize", "server/discover"})
+"""The requests that negotiate the protocol, of both eras."""
 
 
 def is_in_legacy_session(headers: Mapping[str, str]) -> bool:

@@ -149,7 +149,7 @@ class UpstreamConnection:
         if not self._status.is_connected or self._shared_session is None:
             return None
         return self._predict_driver_name(
-            CallSession(self, self._shared_session, is_dedicated=False), self._shared_session.tools
+            CallSession(self, self._shared_session, is_dedicated=False), self.catalog_cache.tools or {}
         )
 
     # -- sessions for calls --
@@ -279,7 +279,7 @@ class UpstreamConnection:
         self._handshake_order.note_success()
         required_login, self._status.problem = self._status.problem is ConnectionProblem.LOGIN_REQUIRED, None
         self.lists.handle_reconnect()
-        self.lists.set_tools(session)
+        self.lists.attach_session(session)
         self._shared_session = session
         self._status.set_state(ConnectionState.READY)
         if required_login:  # clients have a list without these tools, and with one that names the login page

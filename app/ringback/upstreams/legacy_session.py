@@ -5,7 +5,7 @@ with a prefix that is unique for the connection.
 """
 
 import asyncio
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
 from typing import Any, Protocol
@@ -55,18 +55,27 @@ class LegacySession:
             return None
         return LegacySessionId(session_id=self._transport.session_id, protocol_version=self._protocol_version)
 
+    @property
+    def retry_seconds(self) -> float:
+        return 0.0 if self._transport is None else self._transport.retry_seconds
+
     @contextmanager
-    def keep_alive(self) -> Generator[None]:
+    def keep_alive(self, *, is_needed: Callable[[], bool] = lambda: True) -> Generator[None]:
+        """`is_needed` says after an exception whether a driver can go on in the session."""
         if self._transport is None:
             yield
             return
         self._transport.resumable_calls += 1
+        is_kept = False
         try:
             yield
         except (UpstreamError, InvalidUpstreamResponse):
-            self._transport.resumable_calls -= 1  # a response arrived, so no driver will resume the request
+            raise  # a response arrived, so no driver will resume the request
+        except BaseException:
+            is_kept = is_needed()
             raise
-        self._transport.resumable_calls -= 1
+        finally:
+            self._transport.resumable_calls -= not is_kept
 
     async def send_request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         options: CallOptions = {"request_id": next(self._request_ids), "cancel_on_abandon": False}
@@ -83,7 +92,7 @@ class LegacySession:
         """Send a request whose response can be read later. With these options, the SDK sends no cancellation."""
         request_id = next(self._request_ids)
         request = ResumableRequest(session_id, request_id, on_position)
-        with self.keep_alive():
+        with self.keep_alive(is_needed=lambda: request.position is not None):
             try:
                 return await self._send(method, params, {**options, **request.options})
             except asyncio.CancelledError:

@@ -87,10 +87,9 @@ class UpstreamSession:
         self._unsupported_filters: set[str] = set()
         self.check_list: Callable[[Mapping[str, Any]], None] = lambda _: None
         """Called with each page of a list. What it raises ends the session."""
-        self.tools: Mapping[str, ToolInfo] = {}
-        """The tools as listed on this session. Their schemas name the arguments to repeat in headers."""
-        self.eliciting_tools: Mapping[str, ToolInfo] = {}
-        """The tools that the upstream lists for clients that can elicit; empty if it was not asked for them."""
+        self.find_tool: Callable[[str], ToolInfo | None] = lambda _: None
+        """The tool as the upstream has listed it last, on whichever session. Its schema names the arguments to repeat in
+        headers, and it says whether it runs as a task."""
         self.legacy_session = LegacySession(
             dispatcher,
             send=self._send_raw,
@@ -108,9 +107,6 @@ class UpstreamSession:
     @property
     def closed(self) -> anyio.Event:
         return self._dispatcher.ended
-
-    def find_tool(self, name: str) -> ToolInfo | None:
-        return self.tools.get(name) or self.eliciting_tools.get(name)
 
     def close_to_new_requests(self) -> None:
         """Accept no further requests."""
@@ -304,7 +300,7 @@ class UpstreamSession:
             protocol_version=self.protocol_version or "",
             client_info=_CLIENT_INFO_META,
             client_capabilities=client_capabilities,
-            tool_input_schema=None if tool is None else tool.input_schema,
+            tool_input_schema=tool.input_schema if tool is not None and tool.may_repeat_arguments else None,
         )
         return stamped, {"headers": headers}
 

@@ -33,6 +33,7 @@ from ringback.domain.inputs import ELICITATION_METHOD
 from ringback.domain.meta import without_reserved_meta
 from ringback.protocol.errors import ResponseLost, UpstreamError
 from ringback.protocol.mcp_events.names import EventNotification
+from ringback.protocol.sessions import HANDSHAKE_METHODS
 from ringback.protocol.transport_errors import to_request_error
 from ringback.upstreams.elicitation_router import ElicitationRouter, get_receiver
 from ringback.upstreams.received_streams import NotificationStream, ReceivedStream
@@ -50,7 +51,6 @@ _CALL: Final = "tools/call"
 _DIRECT_OPTIONS: Final = frozenset({"headers", "on_progress"})
 CANCEL_SECONDS: Final = 5.0
 """For sending a cancellation, as in the SDK."""
-_HANDSHAKE_METHODS: Final = frozenset({"initialize", "server/discover"})
 _CANCELLED_METHOD: Final = "notifications/cancelled"
 _TASK_STATUS_METHOD: Final = "notifications/tasks/status"
 OPEN_ELICITATIONS_MAX: Final = 64
@@ -173,7 +173,7 @@ class SessionDispatcher(JSONRPCDispatcher):
         options: CallOptions = {**options, "request_id": request_id}
         with self._unawaited_responses.awaiting_response(request_id), self._large_results.expect_response(request_id):
             result = await super().send_raw_request(method, params, options, _related_request_id=_related_request_id)
-        if method in _HANDSHAKE_METHODS:
+        if method in HANDSHAKE_METHODS:
             self.handshake_result = result
         self._task_progress.keep_callback(request_id, options.get("on_progress"), result)
         return result

@@ -33,6 +33,11 @@ class LegacySessionPort(Protocol):
         """None if the session cannot be rejoined: on a pipe, or with a server without sessions."""
         ...
 
+    @property
+    def retry_seconds(self) -> float:
+        """How long to wait before a stream is read on, as the upstream has said last; 0 if it has not."""
+        ...
+
     def keep_alive(self) -> AbstractContextManager[None]:
         """Do not end the session at the upstream, because a driver will rejoin it.
 

@@ -94,7 +94,7 @@ class SessionStarter:
                 ) from None
             text = classify_problem(error).replace("_", " ")
             raise UpstreamUnreachable(f"{text}, when a further connection was opened.") from None
-        self._lists.set_tools(session)
+        self._lists.attach_session(session)
         return session
 
     async def _run_session(

@@ -169,3 +169,25 @@ async def test_the_bridge_exits_when_standard_input_ends_while_it_waits_for_the_
         out, errors = await process.communicate(f"{line}\n".encode())
 
     assert (process.returncode, out, errors) == (0, b"", b"")
+
+
+async def test_the_process_ends_when_its_client_closes_standard_output_alone() -> None:
+    """It would stay for as long as another process holds the other end of its standard input."""
+    read_end, write_end = os.pipe()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "ringback", "mcp", "--url", "http://127.0.0.1:1"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=write_end,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    for end in (read_end, write_end):
+        os.close(end)
+    try:
+        assert process.stdin is not None
+        process.stdin.write(b"no message\n")
+        async with asyncio.timeout(WAIT_SECONDS):
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -91,6 +91,20 @@ async def test_stopping_ends_a_stubborn_child_and_what_it_has_started(
     assert records_in(tmp_path) == []
 
 
+async def test_stopping_a_stubborn_child_with_a_stubborn_child_takes_two_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The service counts on that when it stops (`server.EXIT_SECONDS`)."""
+    monkeypatch.setattr(child, "STOP_TIMEOUT_SECONDS", 1.5)
+    async with open_upstreams(make_raw_config(**STUBBORN_CHILD, RAW_OWN_GROUP="1")) as upstreams:
+        pids = await list_pids(upstreams)
+        began_at = asyncio.get_running_loop().time()
+    took = asyncio.get_running_loop().time() - began_at
+
+    assert took < 2.8 * 1.5
+    await wait_until_true(lambda: not process_exists(pids["grandchild"]))
+
+
 async def test_a_child_that_ends_by_itself_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from tests.support.upstreams import (
     OverriddenResponses,
     ResponseOverride,
     Send,
+    make_app_of_older_sdk,
     make_http_config,
     make_legacy_app,
     open_bound_driver,
@@ -99,15 +100,30 @@ async def test_a_call_to_a_killed_server_is_rejected() -> None:
     assert "before the request was sent" in completion_message(second)
 
 
-@pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.parametrize("era", ["modern", "legacy", "legacy, with 400 for an unknown session"])
 async def test_a_call_survives_a_restart_that_happens_before_it_is_sent(era: str) -> None:
     """On the legacy protocol the new server answers 404: it does not know the session, so the call has not run."""
     first, second = ControlledUpstream(), ControlledUpstream()
-    wrap = make_legacy_app if era == "legacy" else return_same_app
+    wrap = {"modern": return_same_app, "legacy": make_legacy_app}.get(era, make_app_of_older_sdk)
     async with serving(wrap(first.app())) as server, open_upstreams(make_http_config(server.url)) as upstreams:
         await run_upstream_call(upstreams, "echo")
         await server.kill_server()
         async with serving(wrap(second.app()), port=server.port):
+            ending = await run_upstream_call(upstreams, "echo", {"n": 2})
+
+    assert ending.outcome is CallOutcome.RESULT
+    assert [call.arguments for call in second.calls] == [{"n": 2}]
+
+
+@pytest.mark.parametrize("eras", ["modern, then legacy", "legacy, then modern"])
+async def test_a_call_survives_a_restart_with_another_protocol(eras: str) -> None:
+    """The new server refuses what it does not speak. Each call failed until Ringback restarted, too."""
+    first, second = ControlledUpstream(), ControlledUpstream()
+    wraps = (return_same_app, make_legacy_app) if eras.startswith("modern") else (make_legacy_app, return_same_app)
+    async with serving(wraps[0](first.app())) as server, open_upstreams(make_http_config(server.url)) as upstreams:
+        await run_upstream_call(upstreams, "echo")
+        await server.kill_server()
+        async with serving(wraps[1](second.app()), port=server.port):
             ending = await run_upstream_call(upstreams, "echo", {"n": 2})
 
     assert ending.outcome is CallOutcome.RESULT

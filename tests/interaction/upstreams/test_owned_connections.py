@@ -142,8 +142,8 @@ async def test_a_tool_of_another_principal_is_refused_without_its_names_or_schem
             await catalog.check_call(UPSTREAM, "bob-tol", {}, principal=ALICE, visible_upstreams=None)
 
         assert "bob-tool" not in error_info.value.detail
-        assert catalog.get_input_schema(UPSTREAM, "bob-tool", principal=ALICE) is None
-        assert "bob-argument" in str(catalog.get_input_schema(UPSTREAM, "bob-tool", principal=BOB))
+        assert catalog.find_tool(UPSTREAM, "bob-tool", principal=ALICE) is None
+        assert "bob-argument" in str(catalog.find_tool(UPSTREAM, "bob-tool", principal=BOB))
 
 
 @pytest.mark.parametrize("era", ERAS)

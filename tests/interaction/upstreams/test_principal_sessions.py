@@ -39,6 +39,11 @@ async def run_call_for(upstreams: UpstreamRegistry, principal: str, tool: str) -
         return ending
 
 
+async def is_missing(upstreams: UpstreamRegistry, tool: str) -> bool:
+    listed = await upstreams.tool_catalog.list_tools("stage", principal=Principal("anybody"))
+    return tool not in {each.name for each in listed}
+
+
 async def get_pid(upstreams: UpstreamRegistry, principal: str) -> int:
     ending = await run_call_for(upstreams, principal, "whoami")
     assert ending.result is not None
@@ -99,3 +104,24 @@ async def test_a_server_over_http_is_called_in_a_session_for_each_principal() ->
 
     assert {ending.outcome for ending in endings} == {CallOutcome.RESULT}
     assert len(sessions - {""}) == 3, "alice's, bob's, and the one in which tools are listed"
+
+
+async def test_an_open_session_of_a_principal_knows_the_tools_that_are_listed_later() -> None:
+    """What a tool says about tasks and headers decides how it is called, and the session may be open for days."""
+    stage = ControlledUpstream()
+    call = replace(CALL, upstream="stage", tool="learned", accepts_input=True)
+    async with (
+        asyncio.timeout(WAIT_SECONDS),
+        serving(make_legacy_app(stage.app())) as server,
+        open_upstreams(make_http_config(server.url)) as upstreams,
+        upstreams.open_call_session(call) as earlier,
+    ):
+        before = earlier.get_tool("learned")
+        await run_call_for(upstreams, "alice", "learn")
+        while await is_missing(upstreams, "learned"):  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0)  # the answer to `learn` may overtake the notification
+        async with upstreams.open_call_session(call) as later:
+            found = later.get_tool("learned")
+
+    assert (before, earlier.legacy_session.session_id) == (None, later.legacy_session.session_id)
+    assert found is not None

@@ -9,11 +9,13 @@ import pytest
 
 from ringback.domain.clock import SystemClock
 from ringback.domain.errors import InvalidArguments, Unavailable, UnknownTool, UnknownUpstream
-from ringback.domain.upstreams import DisconnectAction, PendingForm, ToolCatalog, ToolConfig
+from ringback.domain.upstreams import DisconnectAction, Listing, PendingForm, ToolCatalog, ToolConfig
 from ringback.runner.drivers import predict_driver_name
 from ringback.upstreams.catalog import tool_catalog as catalog_module
+from ringback.upstreams.catalog.upstream_lists import FAILED_LIST_AGE_SECONDS_MAX
 from ringback.upstreams.config import ConfigError
 from ringback.upstreams.registry import UpstreamRegistry
+from tests.support.clock import StoppedDurations
 from tests.support.examples import ALICE
 from tests.support.upstreams import (
     WAIT_SECONDS,
@@ -29,6 +31,7 @@ from tests.support.upstreams import (
     send_json,
     send_result,
     serving,
+    wait_for_state,
 )
 
 UNREACHABLE_CONFIG = make_http_config("http://127.0.0.1:1/mcp", name="away")
@@ -139,6 +142,29 @@ async def test_a_new_tool_is_known_after_the_list_changed_notification(era: str)
         async with asyncio.timeout(WAIT_SECONDS):
             while "learned" not in await list_tool_names(upstreams.tool_catalog):  # noqa: ASYNC110 - nothing announces of it
                 await asyncio.sleep(0)  # the answer to `learn` may overtake the notification
+
+
+async def test_a_first_list_that_failed_is_fetched_again_soon() -> None:
+    """Many servers load what they list. Clients got an error for five minutes, although the upstream was there."""
+    clock, is_loading = StoppedDurations(), True
+
+    async def list_late(message: dict[str, Any], send: Send) -> None:
+        if is_loading:
+            error = {"code": -32603, "message": "still loading"}
+            await send_json(send, {"jsonrpc": "2.0", "id": message["id"], "error": error})
+        else:
+            await send_result(message, {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}, send)
+
+    app = OverriddenResponses(make_legacy_app(ControlledUpstream().app()), {"tools/list": list_late})
+    async with serving(app) as server, open_upstreams(make_http_config(server.url), clock=clock) as upstreams:
+        await wait_for_state(upstreams, "ready")
+        with pytest.raises(Unavailable):
+            await upstreams.proxy.list_entries("stage", Listing.TOOLS, principal=ALICE)
+        is_loading = False
+        clock.pass_time(FAILED_LIST_AGE_SECONDS_MAX + 1)
+        listed = await upstreams.proxy.list_entries("stage", Listing.TOOLS, principal=ALICE)
+
+    assert [tool["name"] for tool in listed] == ["echo"]
 
 
 async def test_a_list_is_cached_and_read_again_only_when_old_before_a_rejection(

@@ -89,3 +89,20 @@ def test_a_value_that_begins_with_another_value_is_removed_as_a_whole() -> None:
 
 def test_a_short_value_removes_no_ordinary_words() -> None:
     assert redact_header_values("it is on", (("x-flag", "on"),)) == "it is on"
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        '{"authorization": "Basic a\\/b+c&d=="}',
+        '{"authorization": "Basic a/b+c\\u0026d=="}',
+        '{"authorization": "Basic a/b\\u002Bc\\u0026d=="}',
+        "<dd>Basic a/b+c&amp;d==</dd>",
+        "?authorization=Basic%20a%2Fb%2Bc%26d%3D%3D",
+        '{"authorization": "Basic a\\/b+c&d',
+    ],
+)
+def test_a_value_is_removed_as_an_echo_writes_it(echo: str) -> None:
+    redacted = redact_header_values(echo, (("authorization", "Basic a/b+c&d=="),))
+
+    assert "Basic" not in redacted

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from ringback.domain.tool_result import is_call_tool_result, without_null_members
+from ringback.domain.tool_result import is_call_tool_result, repair_result
 
 
 def test_a_result_in_which_null_stands_for_nothing_is_a_result_without_it() -> None:
     answer: dict[str, Any] = {"content": [], "_meta": None, "isError": None, "structuredContent": None}
-    assert without_null_members(answer) == {"content": [], "structuredContent": None}
-    assert is_call_tool_result(without_null_members(answer))
-    assert not is_call_tool_result(without_null_members({"content": [], "isError": "no"}))
+    assert repair_result(answer) == {"content": [], "structuredContent": None}
+    assert is_call_tool_result(repair_result(answer))
+    assert not is_call_tool_result(repair_result({"content": [], "isError": "no"}))

@@ -8,7 +8,11 @@ from mcp_types import ErrorData
 
 from ringback.domain import jsontext
 from ringback.protocol.errors import LoginRequired, RequestFailed, ResponseLost, SessionGone
-from ringback.protocol.legacy_session_transport import SESSION_ID_LENGTH_MAX, LegacySessionTransport
+from ringback.protocol.legacy_session_transport import (
+    RETRY_SECONDS_MAX,
+    SESSION_ID_LENGTH_MAX,
+    LegacySessionTransport,
+)
 from ringback.protocol.sessions import SESSION_HEADER
 from ringback.protocol.transport_errors import to_request_error
 
@@ -83,6 +87,25 @@ async def test_a_call_whose_session_requires_a_login_can_be_resumed_after_it() -
     required = failure(event)
     assert isinstance(required, LoginRequired)
     assert (str(required), required.scope, required.tokens_version) == ("sign in", "tools", 3)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "seconds"),
+    [
+        ([b"retry: 30000\nid: 8\ndata:\n\n"], 30.0),
+        ([b"id: 8\r\nret", b"ry:500\r\n\r\n"], 0.5),
+        ([b"retry: 1000\n\n", b"retry: 2000\n\n"], 2.0),
+        ([b"retry: 999999999999\n\n"], RETRY_SECONDS_MAX),
+        ([b"data: retry: 7000\n\n", b"retry: soon\n\n", b"retry: 5000"], 0.0),
+    ],
+)
+async def test_a_resumed_stream_says_when_to_read_it_on(chunks: list[bytes], seconds: float) -> None:
+    stream = httpx2.Response(200, headers=EVENTS, stream=InterruptedStream(*chunks))
+    transport = LegacySessionTransport(ScriptedSessionTransport(stream), rejoined="s1")
+    async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
+        await client.get(URL, headers=RESUMING_REQUEST)
+
+    assert transport.retry_seconds == seconds
 
 
 async def test_a_stream_that_just_ends_says_so() -> None:

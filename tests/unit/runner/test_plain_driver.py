@@ -75,6 +75,15 @@ async def test_reserved_keys_do_not_stay_in_a_result(meta: dict[str, Any], kept:
     assert jsontext.loads(completion.result).get("_meta") == kept
 
 
+@pytest.mark.parametrize("odd", [{}, {"content": None}])
+async def test_a_result_with_structured_content_alone_is_a_result(odd: dict[str, Any]) -> None:
+    """The tool has run, and its data is there. Large public servers send no text beside it."""
+    completion, _ = await run(ScriptedSession({**odd, "structuredContent": {"price": 7}}))
+
+    assert completion.outcome is CallOutcome.RESULT
+    assert jsontext.loads(completion.result or b"") == {"content": [], "structuredContent": {"price": 7}}
+
+
 @pytest.mark.parametrize(
     "result",
     [

@@ -106,6 +106,15 @@ async def test_the_stream_is_resumed_with_growing_pauses_until_the_response_arri
     assert {each.event_id for each in session.scripted_legacy_session.resumed_positions} == {"1"}
 
 
+async def test_the_stream_is_not_resumed_sooner_than_the_upstream_asks_for() -> None:
+    session, clock = ScriptedSession(*[ResponseLost("lost")] * 5, RESULT), YieldingClock()
+    session.scripted_legacy_session.retry_seconds = 600.0
+
+    await run(session, RecordingCallContext(SAVED_HANDLE), clock)
+
+    assert clock.monotonic() >= 5 * 600.0
+
+
 async def test_a_silent_stream_is_closed_and_resumed() -> None:
     class Silent(ScriptedSession):
         async def send_request(self, *args: Any, **options: Any) -> dict[str, Any]:

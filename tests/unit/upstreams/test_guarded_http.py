@@ -226,10 +226,59 @@ async def test_an_error_of_the_upstream_passes_whatever_its_status_and_id(status
         httpx2.Response(
             400, json={"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "No valid session"}}
         ),
+        httpx2.Response(
+            400, json={"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Session not found"}}
+        ),
+        httpx2.Response(400, content=b"Bad Request: No valid session ID provided"),
+        httpx2.Response(400, html='{"error": {"code": -32000, "message": "Bad Request"}}'),
     ],
 )
 async def test_a_session_that_the_upstream_does_not_know_was_forgotten(response: httpx2.Response) -> None:
     assert isinstance(await failure(response, {"mcp-session-id": "s1"}), SessionNotFound)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        httpx2.Response(
+            400, json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32602, "message": "Unknown browser session"}}
+        ),
+        httpx2.Response(400, json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32600, "message": "No params"}}),
+        httpx2.Response(400, content=b"Bad Request"),
+        httpx2.Response(400, content=b"session " * 1000),
+        httpx2.Response(500, content=b"No valid session ID provided"),
+    ],
+)
+async def test_another_refusal_in_a_session_does_not_send_the_request_again(response: httpx2.Response) -> None:
+    """A tool may have sessions of its own, and have run."""
+    assert not isinstance(await failure(response, {"mcp-session-id": "s1"}), RequestNotSent)
+
+
+OTHER_PROTOCOL = [
+    httpx2.Response(400, json={"jsonrpc": "2.0", "id": 7, "error": {"code": -32022, "message": "No such version"}}),
+    httpx2.Response(
+        400, json={"jsonrpc": "2.0", "id": "", "error": {"code": -32600, "message": "Bad Request: Missing session ID"}}
+    ),
+    httpx2.Response(
+        400, json={"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "Server not initialized"}}
+    ),
+    httpx2.Response(400, content=b"Bad Request: Unsupported protocol version"),
+]
+
+
+@pytest.mark.parametrize("response", OTHER_PROTOCOL)
+async def test_an_upstream_with_another_protocol_than_before_has_not_taken_the_request(
+    response: httpx2.Response,
+) -> None:
+    assert isinstance(await failure(response), SessionNotFound)
+
+
+@pytest.mark.parametrize("response", OTHER_PROTOCOL)
+@pytest.mark.parametrize("method", ["initialize", "server/discover"])
+async def test_the_refusal_of_a_handshake_is_left_to_the_handshake(response: httpx2.Response, method: str) -> None:
+    refused = await post(response, {"jsonrpc": "2.0", "id": 7, "method": method})
+
+    assert not isinstance(to_request_error(ErrorData.model_validate(refused.json()["error"])), RequestNotSent)
 
 
 async def test_a_404_outside_of_a_session_is_no_forgotten_session() -> None:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Final
 
 import anyio
@@ -54,6 +55,7 @@ async def run_bridge(config: EndpointConfig, locator: EndpointLocator | None = N
     try:
         async with AsyncExitStack() as stack:
             from_client, to_client = await stack.enter_async_context(stdio_server())
+            stack.push(_end_after_closed_output)
             stack.push_async_callback(to_client.aclose)  # the SDK's writer ends when its last sender is closed
             endpoint = ServiceEndpoint(config, locator=locator)
             stack.push_async_callback(endpoint.aclose)
@@ -68,6 +70,17 @@ async def run_bridge(config: EndpointConfig, locator: EndpointLocator | None = N
             await bridge.wait_for_last_responses()
     except* BrokenPipeError:
         pass  # the client has closed standard output
+
+
+def _end_after_closed_output(
+    kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+) -> None:
+    """End this process if its client has closed standard output. A client that keeps standard input open would keep it.
+
+    The SDK's writer then cancels what runs here. A normal exit would wait for the thread that reads standard input.
+    """
+    if kind is asyncio.CancelledError:
+        os._exit(0)
 
 
 def _end_session_on_signals(bridge: "StdioBridge") -> None:

@@ -14,17 +14,17 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from ringback.cli.stdio_bridge.connection import ServiceConnection
 from ringback.cli.stdio_bridge.forwarded_request import ForwardedRequest
 from ringback.cli.stdio_bridge.responses import NoResponse, RequestRefused, SessionUnknown
+from ringback.protocol.builtin_tools import is_builtin_tool
 from ringback.protocol.cancel_keys import CANCEL_REQUEST_METHOD
 
 CANCEL_TOOL: Final = "ringback_cancel_call"
-_BUILTIN_PREFIX: Final = "ringback_"
-"""Of the tools that Ringback adds. Cancelling a wait for a call does not cancel the call."""
 _MCP_META_PREFIX: Final = "io.modelcontextprotocol/"
 
 
 def may_start_call(request: JSONRPCRequest) -> bool:
+    """Not a call of a built-in tool: cancelling a wait for a call does not cancel the call."""
     name = (request.params or {}).get("name")
-    return request.method == "tools/call" and isinstance(name, str) and not name.startswith(_BUILTIN_PREFIX)
+    return request.method == "tools/call" and isinstance(name, str) and not is_builtin_tool(name)
 
 
 async def cancel_sent_request(

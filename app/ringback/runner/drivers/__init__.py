@@ -21,6 +21,7 @@
     selection            selects the driver of a call
     completions          maps responses and errors to completions
     legacy_elicitation   the questions of a tool in a legacy session
+    url_elicitation      pages that a user has to open before a legacy upstream takes the call
     task_polling         poll interval and lost tasks, for both task drivers
 
 To add a driver, write one file with a class that has `run_call` and `cancel_call` and a name for its handles, and add it to

@@ -29,7 +29,7 @@ from ringback.domain.tool_result import (
     is_call_tool_result,
     is_jsonrpc_error,
     is_storable_error,
-    without_null_members,
+    repair_result,
 )
 from ringback.protocol.errors import (
     InvalidUpstreamResponse,
@@ -112,7 +112,7 @@ def result_to_completion(result: dict[str, Any]) -> CallCompletion:
             else "has a resultType that the request did not offer"
         )
         return failed_completion(CallOutcome.UPSTREAM_ERROR, f"The upstream's response {text}.")
-    result = without_null_members(result)
+    result = repair_result(result)
     if not is_call_tool_result(result):
         return failed_completion(
             CallOutcome.UPSTREAM_ERROR, "The upstream returned a response that is not a CallToolResult."

@@ -15,6 +15,7 @@ from ringback.runner.drivers.mrtr import MrtrDriver
 from ringback.runner.drivers.plain import PLAIN_DRIVER, PlainDriver
 from ringback.runner.drivers.stream import STREAM_DRIVER, StreamDriver
 from ringback.runner.drivers.task import TASK_DRIVER, TaskDriver
+from ringback.runner.drivers.url_elicitation import UrlElicitationDriver, is_url_round
 from ringback.upstreams.session_ports import CallSessionPort
 
 _MODERN_DRIVERS: Final = frozenset({MRTR_DRIVER, TASK_DRIVER})
@@ -58,11 +59,12 @@ class BoundDriverProvider:
 def select_driver(call: Call, session: CallSessionPort, *, clock: Clock) -> Driver:
     handle = None if call.handle is None else call.handle.driver
     if not session.protocol.is_modern:
-        return (
-            UnsupportedHandleDriver()
-            if handle in _MODERN_DRIVERS
-            else _select_legacy_driver(call, session, handle, clock=clock)
-        )
+        if is_url_round(call):
+            return UrlElicitationDriver(_select_legacy_driver(call, session, None, clock=clock))
+        if handle in _MODERN_DRIVERS:
+            return UnsupportedHandleDriver()
+        driver = _select_legacy_driver(call, session, handle, clock=clock)
+        return UrlElicitationDriver(driver) if call.accepts_input and handle is None else driver
     if handle in _LEGACY_DRIVERS:
         return UnsupportedHandleDriver()
     if handle == TASK_DRIVER or session.protocol.has_extension(TASKS_EXTENSION):

@@ -106,7 +106,10 @@ class StreamDriver:
     async def _resume_until_result(
         self, legacy_session: LegacySessionPort, context: CallContext, position: StreamPosition
     ) -> CallCompletion:
-        """Resume from the same position until the response arrives. The call's deadline is the limit."""
+        """Resume from the same position until the response arrives. The call's deadline is the limit.
+
+        A server that asks for longer pauses than ours gets them (2025-11-25).
+        """
         attempts = 0
         while True:
             attempts += 1
@@ -114,7 +117,7 @@ class StreamDriver:
             await wait_first(resuming, self._clock.sleep(READ_TIMEOUT.pause_seconds(attempts)))
             if not resuming.cancelled() and (completion := resuming.result()) is not None:
                 return completion
-            await self._clock.sleep(RESUME_BACKOFF.pause_seconds(attempts))
+            await self._clock.sleep(max(RESUME_BACKOFF.pause_seconds(attempts), legacy_session.retry_seconds))
 
     async def _resume_once(
         self, legacy_session: LegacySessionPort, context: CallContext, position: StreamPosition

@@ -169,8 +169,4 @@ class CatalogRefresher:
         if self._replaced.is_set():
             return False  # replaced while the request ran
         await self._cache.put_listing(listing, entries)
-        if listing is Listing.TOOLS and self._client_capabilities is None:
-            session.tools = self._cache.tools or {}
-        elif listing is Listing.TOOLS:
-            session.eliciting_tools = self._cache.tools or {}
         return True

@@ -212,10 +212,9 @@ class UpstreamToolCatalog:
         hints = cast("dict[str, Any]", annotations)
         return hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True
 
-    def get_input_schema(self, upstream: str, tool: str, *, principal: Principal) -> Mapping[str, Any] | None:
+    def find_tool(self, upstream: str, tool: str, *, principal: Principal) -> ToolInfo | None:
         connection = self._connections.find_connection(upstream, principal)
-        info = None if connection is None else connection.get_cached_tool(tool)
-        return None if info is None else info.input_schema
+        return None if connection is None else connection.get_cached_tool(tool)
 
     def get_tool_config(self, upstream: str, tool: str) -> ToolConfig:
         return self._connections.get_tool_config(upstream, tool)

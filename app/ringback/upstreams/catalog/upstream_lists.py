@@ -24,7 +24,8 @@ from ringback.upstreams.session import UpstreamSession
 from ringback.upstreams.session_ports import ELICITATION_CAPABILITY
 
 FAILED_LIST_AGE_SECONDS_MAX: Final = 30.0
-"""Between two attempts to fetch the tools for clients that can elicit. Until one succeeds, they get the common list."""
+"""Between two attempts to fetch a list that there is none of yet, and the tools for clients that can elicit, which get the
+common list until then. Many servers take longer for their first list than `LIST_TIMEOUT_SECONDS`."""
 
 
 class ListingSessions(Protocol):
@@ -83,10 +84,9 @@ class UpstreamLists:
         """The tool as last listed, also if the upstream lists it only for clients that can elicit."""
         return (self.cache.tools or {}).get(name) or (self._eliciting_cache.tools or {}).get(name)
 
-    def set_tools(self, session: UpstreamSession) -> None:
-        """Give a session that lists nothing itself the tools as last listed."""
-        session.tools = self.cache.tools or {}
-        session.eliciting_tools = self._eliciting_cache.tools or {}
+    def attach_session(self, session: UpstreamSession) -> None:
+        """Let a session find the tools of these lists, also those that are listed later on another session."""
+        session.find_tool = self.get_cached_tool
 
     async def get_tools(self, *, age_seconds_max: float, can_elicit: bool) -> Mapping[str, ToolInfo] | None:
         """The tools by name, fetched again if the list is older or has changed; None if they were never listed."""
@@ -122,13 +122,12 @@ class UpstreamLists:
         """The cache of the list, and whether its list is fresh."""
         cache = self._eliciting_cache
         if can_elicit and listing is Listing.TOOLS and self._may_differ():
-            age_max = (
-                age_seconds_max if cache.is_current(listing) else min(age_seconds_max, FAILED_LIST_AGE_SECONDS_MAX)
-            )
+            age_max = age_seconds_max if cache.is_current(listing) else _limit_age(age_seconds_max)
             is_fresh = await self._eliciting_refresher.refresh_listing(listing, age_seconds_max=age_max)
             if cache.tools is not None:
                 return cache, is_fresh
-        is_fresh = await self.refresher.refresh_listing(listing, age_seconds_max=age_seconds_max)
+        age_max = age_seconds_max if self.cache.get_entries(listing) is not None else _limit_age(age_seconds_max)
+        is_fresh = await self.refresher.refresh_listing(listing, age_seconds_max=age_max)
         return self.cache, is_fresh
 
     def _may_differ(self) -> bool:
@@ -163,3 +162,7 @@ class UpstreamLists:
             )
         self._eliciting_cache.mark_requested(Listing.TOOLS)
         return None
+
+
+def _limit_age(age_seconds_max: float) -> float:
+    return min(age_seconds_max, FAILED_LIST_AGE_SECONDS_MAX)

@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 import httpx2
 
 from ringback.domain import jsontext
+from ringback.protocol.sessions import HANDSHAKE_METHODS
 from ringback.upstreams.dispatch_records import DISPATCH_RECORD, DispatchRecord
 from ringback.upstreams.oauth.challenge import Refusal, parse_refusal
 from ringback.upstreams.oauth.token_source import TokenSource
@@ -25,7 +26,6 @@ from ringback.upstreams.oauth.token_source import TokenSource
 _REFUSALS: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _AUTHORIZATION: Final = "authorization"
-_HANDSHAKE_METHODS: Final = frozenset({"initialize", "server/discover"})
 HANDSHAKE_BYTES_MAX: Final = 64 * 1024
 """A handshake of Ringback has less than 1 KB. Only a body of this size is parsed to recognise one."""
 
@@ -118,7 +118,7 @@ def _is_handshake(body: bytes) -> bool:
     if not 0 < len(body) <= HANDSHAKE_BYTES_MAX:
         return False
     message: Any = jsontext.loads(body)
-    return isinstance(message, dict) and cast("dict[str, Any]", message).get("method") in _HANDSHAKE_METHODS
+    return isinstance(message, dict) and cast("dict[str, Any]", message).get("method") in HANDSHAKE_METHODS
 
 
 def _get_origin(url: httpx2.URL) -> tuple[str, bytes, int | None]:

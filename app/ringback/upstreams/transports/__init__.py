@@ -1,8 +1,9 @@
 """Bytes to and from upstreams.
 
 HTTP    SDK ──▶ direct_posts ──▶ legacy_session_transport ──▶ guarded_http ──▶ bearer tokens ──▶ cookies ──▶ http_pool
-        `event_stream` checks responses that are event streams, and leaves outdated progress out of them (`progress_floods`).
-        `http_connection` is one connection of the pool.
+        `event_stream` checks responses that are event streams, and leaves outdated progress out of them (`progress_floods`);
+        `event_parts` reads and writes single events.
+        `http_connection` is one connection of the pool. `own_streams` keeps the stream for messages outside requests open.
 stdio   SDK ──▶ stdio ──▶ child_process
         `child_input` queues and writes messages. `child_records` finds the processes that an earlier service left.
         `notification_buffer` limits notifications.

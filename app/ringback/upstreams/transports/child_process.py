@@ -54,7 +54,7 @@ started may keep the pipe open for longer."""
 READ_BYTES: Final = 65536
 """The capacity of a Linux pipe."""
 STOP_TIMEOUT_SECONDS: Final = 2.0
-"""For each step of stopping a child: end of input, SIGTERM, SIGKILL. The SDK uses the same timeout."""
+"""For each step of stopping a child: end of input, and SIGTERM to all that is left. As the SDK's. SIGKILL takes no time."""
 _POLL_SECONDS: Final = 0.01
 _SETPRIV: Final = "setpriv"
 _DEATH_SIGNAL_LOCK: Final = threading.Lock()
@@ -127,14 +127,12 @@ class ChildProcess:
     async def stop(self) -> None:
         """Stop the child and its descendants in bounded time: end of input, SIGTERM, SIGKILL."""
         self.stdin.close()
-        if not await self._wait_exit():
-            _signal_group(self._process, signal.SIGTERM)
-            if not await self._wait_exit():
-                _signal_group(self._process, signal.SIGKILL)
-                await self._wait_exit()
+        await _poll_until(_get_deadline(), self._has_exited)
         try:
-            if await self._has_leftovers(signal.SIGTERM):
+            if not await self._terminate():
+                _signal_group(self._process, signal.SIGKILL)
                 await asyncio.to_thread(signal_processes, self._record)
+                await _poll_until(_get_deadline(), self._has_exited)
             self._child_records.remove(self._record)
         finally:
             self._close_pipes()
@@ -145,17 +143,20 @@ class ChildProcess:
         if self.stdin.transport.get_write_buffer_size():
             self.stdin.transport.abort()
 
-    async def _wait_exit(self) -> bool:
-        return await _poll_until(STOP_TIMEOUT_SECONDS, lambda: not self.is_alive)
+    def _has_exited(self) -> bool:
+        return not self.is_alive
 
-    async def _has_leftovers(self, number: signal.Signals) -> bool:
-        """Send the signal to all descendants; True if some still run after the timeout."""
-        deadline = asyncio.get_running_loop().time() + STOP_TIMEOUT_SECONDS
-        while await asyncio.to_thread(signal_processes, self._record, number):
+    async def _terminate(self) -> bool:
+        """Send SIGTERM, once to a child that has not exited, and to all its descendants; False if some still run in the end."""
+        deadline = _get_deadline()
+        _signal_group(self._process, signal.SIGTERM)
+        if not await _poll_until(deadline, self._has_exited):
+            return False
+        while await asyncio.to_thread(signal_processes, self._record, signal.SIGTERM):
             if asyncio.get_running_loop().time() >= deadline:
-                return True
+                return False
             await asyncio.sleep(_POLL_SECONDS)
-        return False
+        return True
 
 
 async def start_child_process(
@@ -273,8 +274,12 @@ def _require_executable(command: str, cwd: str | Path | None, path: str | None) 
         raise FileNotFoundError(command)
 
 
-async def _poll_until(limit_seconds: float, done: Callable[[], bool]) -> bool:
-    deadline = asyncio.get_running_loop().time() + limit_seconds
+def _get_deadline() -> float:
+    """The end of a step that begins now."""
+    return asyncio.get_running_loop().time() + STOP_TIMEOUT_SECONDS
+
+
+async def _poll_until(deadline: float, done: Callable[[], bool]) -> bool:
     while not done():
         if asyncio.get_running_loop().time() >= deadline:
             return False

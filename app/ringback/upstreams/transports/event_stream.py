@@ -16,19 +16,25 @@ its reader are all kept.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
-from http import HTTPStatus
 from typing import Final
 
 import httpx2
-from mcp.shared.dispatcher import coerce_request_id
-from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, RequestId
+from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, RequestId
 
 from ringback.asyncio_tasks import end_tasks
-from ringback.domain import jsontext
 from ringback.domain.rate_limiter import RateLimit, TokenBucket
-from ringback.protocol.transport_errors import TransportErrorCode, make_transport_error
+from ringback.protocol.transport_errors import TransportErrorCode
 from ringback.upstreams.faults import Fault, FaultCounter
 from ringback.upstreams.message_flow import BYTES_PER_UNIT, SLICE_BYTES, SLICE_LINES
+from ringback.upstreams.transports.event_parts import (
+    CANCELLED,
+    answers_another_request,
+    encode_error_event,
+    encode_message,
+    is_other_event_type,
+    join_data,
+    replace_data,
+)
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
 from ringback.upstreams.transports.line_splitter import LineEnds, LineSplitter, OversizedLine
 from ringback.upstreams.transports.message_decoder import (
@@ -49,8 +55,6 @@ _FIELD_BYTES: Final = 4096
 """For the name and id of an event, beside its data."""
 
 _NOTHING: Final = b""
-_CANCELLED: Final = "The request was cancelled."
-"""In an error that no caller receives."""
 _UNREADABLE: Final = "The upstream answered with something that is no JSON-RPC message."
 
 
@@ -130,7 +134,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
                 if not self._has_ended_early:
                     raise
         if self._has_ended_early:
-            yield _encode_error_event(TransportErrorCode.RESPONSE_LOST, _CANCELLED)
+            yield encode_error_event(TransportErrorCode.RESPONSE_LOST, CANCELLED)
 
     async def _read_events(self) -> AsyncGenerator[bytes]:
         splitter = LineSplitter(self._limit + _FIELD_BYTES)
@@ -179,7 +183,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         await self._flow.take_turn()
         self._note_wait(has_waited=await self._flow.take_in(SLICE_LINES))
         if self._has_ended_early:
-            raise httpx2.ReadError(_CANCELLED)
+            raise httpx2.ReadError(CANCELLED)
 
     def _read_lines(self, splitter: LineSplitter, chunk: bytes) -> Iterator[bytes | OversizedLine]:
         """The lines of a chunk, or of a slice of it. Once notifications are limited, outdated progress is left out of its rest.
@@ -233,9 +237,9 @@ class CheckedEventStream(httpx2.AsyncByteStream):
     async def _check_event(self, lines: list[bytes]) -> Sequence[bytes]:
         if all(line.startswith(b":") or not line for line in lines):
             return ()  # comments keep a connection open, and have no meaning
-        data = _join_data(lines)
+        data = join_data(lines)
         whole = b"\n".join(lines) + b"\n"
-        if not data or any(_is_other_event_type(line) for line in lines):
+        if not data or any(is_other_event_type(line) for line in lines):
             self._note_event_id(lines)
             self._note_wait(has_waited=await self._flow.wait_for_forward())
             return (whole,)
@@ -257,7 +261,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         texts: list[bytes] = []
         for event in events:
             lines = event.split(b"\n")
-            texts += await self._check_data(_join_data(lines).removeprefix(BOM), lines, is_counted=True)
+            texts += await self._check_data(join_data(lines).removeprefix(BOM), lines, is_counted=True)
         return texts
 
     async def _check_data(self, data: bytes, lines: list[bytes], *, is_counted: bool = False) -> Sequence[bytes]:
@@ -274,7 +278,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         without_id = [line for line in lines if not line.startswith(b"id:")]
         texts: list[bytes] = []
         for read in batch:
-            data = _encode_message(read.message) if isinstance(read, DecodedMessage) else b""
+            data = encode_message(read.message) if isinstance(read, DecodedMessage) else b""
             own_lines = lines if read is batch[-1] else without_id
             texts += await self._check_message(read, data, own_lines, is_counted=False)
         return texts
@@ -317,16 +321,16 @@ class CheckedEventStream(httpx2.AsyncByteStream):
         await self._flow.take_in_refusal(is_posted=is_posted)
 
     def _pass_on(self, read: DecodedMessage, lines: list[bytes], data: bytes) -> Sequence[bytes]:
-        return (_replace_data(lines, data if not read.repaired_characters else _encode_message(read.message)),)
+        return (replace_data(lines, data if not read.repaired_characters else encode_message(read.message)),)
 
     def _check_response(self, read: DecodedMessage, lines: list[bytes], data: bytes) -> Sequence[bytes]:
         message = read.message
-        if _answers_another_request(message, self._get_resumed_id()):
+        if answers_another_request(message, self._get_resumed_id()):
             # A server must not replay other streams (2025-11-25). Behind what one replays, the response may follow.
             self._faults.increment(Fault.UNMATCHED)
             return ()
         self._has_skipped_event = False
-        if _answers_another_request(message, self._request_id):
+        if answers_another_request(message, self._request_id):
             self._faults.increment(Fault.UNMATCHED)
             return self._final_error_event("The upstream sent the response to another request.")
         if (
@@ -335,7 +339,7 @@ class CheckedEventStream(httpx2.AsyncByteStream):
             and len(data) > LARGE_BYTES
             and self._large_results.put_result(message)
         ):
-            return (_replace_data(lines, self._large_results.encode_placeholder(message)),)
+            return (replace_data(lines, self._large_results.encode_placeholder(message)),)
         return self._pass_on(read, lines, data)
 
     def _get_resumed_id(self) -> RequestId | None:
@@ -360,44 +364,4 @@ class CheckedEventStream(httpx2.AsyncByteStream):
 
     def _final_error_event(self, why: str) -> Sequence[bytes]:
         """The JSON-RPC error that ends the request. `why` is a text that the caller may read."""
-        return () if self._request_id is None else (_encode_error_event(TransportErrorCode.INVALID_RESPONSE, why),)
-
-
-def _answers_another_request(message: JSONRPCMessage, request_id: RequestId | None) -> bool:
-    """Whether this is the response to another request than this one. An error without an id may be the response to any."""
-    match message:
-        case JSONRPCResponse(id=int() | str() as own_id) | JSONRPCError(id=int() | str() as own_id):
-            return request_id is not None and coerce_request_id(own_id) != coerce_request_id(request_id)
-        case _:
-            return False
-
-
-def cancelled_response() -> httpx2.Response:
-    """A response that ends a request that no caller waits for."""
-    return httpx2.Response(
-        HTTPStatus.OK,
-        headers={"content-type": "text/event-stream"},
-        content=_encode_error_event(TransportErrorCode.RESPONSE_LOST, _CANCELLED),
-    )
-
-
-def _encode_error_event(code: TransportErrorCode, why: str) -> bytes:
-    return b"data: " + jsontext.dumps(make_transport_error(code, why)) + b"\n\n"
-
-
-def _join_data(lines: Sequence[bytes]) -> bytes:
-    return b"\n".join(line[5:].strip() for line in lines if line.startswith(b"data:"))
-
-
-def _is_other_event_type(line: bytes) -> bool:
-    """Whether the line gives the event a type other than `message`."""
-    return line.startswith(b"event:") and line[6:].strip() not in {b"message", b""}
-
-
-def _encode_message(message: JSONRPCMessage) -> bytes:
-    return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-
-
-def _replace_data(lines: list[bytes], data: bytes) -> bytes:
-    rest = [line for line in lines if line and not line.startswith(b"data:")]
-    return b"\n".join([*rest, b"data: " + data.replace(b"\n", b"\ndata: ")]) + b"\n\n"
+        return () if self._request_id is None else (encode_error_event(TransportErrorCode.INVALID_RESPONSE, why),)

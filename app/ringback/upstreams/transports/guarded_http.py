@@ -28,15 +28,15 @@ from ringback.protocol.errors import CredentialsRejected, LoginRequired, ScopeRe
 from ringback.protocol.http_failures import (
     CONNECT_TIMEOUT_SECONDS,
     MESSAGE,
-    UNKNOWN_SESSION_CODE,
+    REFUSAL_BYTES_MAX,
     WRITE_TIMEOUT_SECONDS,
     error_response,
+    find_refusal,
     login_required_response,
     read_bounded,
     read_failure_response,
     reject_by_status,
     send_failure_response,
-    session_not_found_response,
 )
 from ringback.protocol.sessions import SESSION_HEADER
 from ringback.protocol.transport_errors import (
@@ -53,7 +53,8 @@ from ringback.upstreams.message_flow import encode_refusal
 from ringback.upstreams.oauth.bearer_transport import BearerTokenTransport
 from ringback.upstreams.oauth.token_source import TokenSource
 from ringback.upstreams.transports.cookies import CookieTransport
-from ringback.upstreams.transports.event_stream import CheckedEventStream, cancelled_response
+from ringback.upstreams.transports.event_parts import cancelled_response
+from ringback.upstreams.transports.event_stream import CheckedEventStream
 from ringback.upstreams.transports.http_pool import PooledHttpTransport, ssl_context
 from ringback.upstreams.transports.large_results import LARGE_BYTES, LargeResults
 from ringback.upstreams.transports.message_decoder import (
@@ -64,6 +65,7 @@ from ringback.upstreams.transports.message_decoder import (
     is_batch,
 )
 from ringback.upstreams.transports.open_response import OpenResponse, get_open_response
+from ringback.upstreams.transports.own_streams import OwnStream
 from ringback.upstreams.transports.paced_streams import PacedStreams
 
 NOTIFICATION_TIMEOUT_SECONDS: Final = 5.0
@@ -82,6 +84,7 @@ _CODE_BY_ERROR: Final[Mapping[type[Exception], TransportErrorCode]] = {
 _BODY_HEADERS: Final = frozenset({"content-length", "transfer-encoding", "content-type", "accept", "last-event-id"})
 REFUSAL_SECONDS_MAX: Final = 1.0
 """For sending the refusal of a request. The stream is not read meanwhile."""
+_JSON: Final = "application/json"
 _TOOL_CALL: Final = "tools/call"
 _LAST_EVENT_ID_HEADER: Final = "last-event-id"
 _NO_BODY: Final = httpx2.ByteStream(b"")
@@ -134,6 +137,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._faults = faults
         self._large_results = large_results
         self._paced_streams = paced_streams or PacedStreams()
+        self._own_stream = OwnStream(faults.flow.clock)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -157,13 +161,17 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     async def _send_without_message(self, request: httpx2.Request) -> httpx2.Response:
         """Send a GET or the closing DELETE. The SDK catches their exceptions."""
-        response = await self._inner.handle_async_request(
-            _with_read_timeout(request) if request.method == "DELETE" else request
-        )
+        if request.method == "DELETE":
+            return await self._inner.handle_async_request(_with_read_timeout(request))
+        send = partial(self._inner.handle_async_request, request)
+        open_response = _find_resumed_response(request)
+        response = await (self._own_stream.open(send) if open_response is None else send())
         if not _is_event_stream(response):
             return response
-        open_response = _find_resumed_response(request)
-        return self._check_event_stream(request, response, None, EVENT_BYTES_MAX, open_response)
+        checked = self._check_event_stream(request, response, None, EVENT_BYTES_MAX, open_response)
+        if open_response is None:
+            checked.stream = self._own_stream.follow(cast("httpx2.AsyncByteStream", checked.stream))
+        return checked
 
     async def _post(self, request: httpx2.Request, request_id: RequestId | None, method: str) -> httpx2.Response:
         try:
@@ -197,12 +205,10 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 return httpx2.Response(response.status_code, headers={"location": response.headers["location"]})
             if request_id is None:
                 return httpx2.Response(HTTPStatus.ACCEPTED)
-            in_session = SESSION_HEADER in request.headers
-            if (rejection := reject_by_status(request, response)) is not None:
+            if (rejection := await _find_rejection(request, response, method)) is not None:
                 return rejection
-            if kind == "application/json" and not encoded:
-                is_direct = DIRECT_REQUEST in request.extensions
-                return await self._check_json(response, request_id, limit, in_session=in_session, is_direct=is_direct)
+            if kind == _JSON and not encoded:
+                return await self._check_json(request, response, request_id, method, limit)
         finally:
             await response.aclose()
         message = f"HTTP {response.status_code}" + (f" and {kind[:64]}" if kind else "")
@@ -250,7 +256,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         return True
 
     async def _check_json(
-        self, response: httpx2.Response, request_id: RequestId, limit: int, *, in_session: bool, is_direct: bool
+        self, request: httpx2.Request, response: httpx2.Response, request_id: RequestId, method: str, limit: int
     ) -> httpx2.Response:
         body = await read_bounded(response, limit)
         if body is None:
@@ -264,10 +270,9 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if read.repaired_characters:
             self._faults.increment(Fault.REPAIRED)
         match read.message:
-            case JSONRPCError(error=error):
-                refused = in_session and response.status_code == HTTPStatus.BAD_REQUEST
-                if refused and error.code == UNKNOWN_SESSION_CODE:
-                    return session_not_found_response()
+            case JSONRPCError():
+                if (refusal := find_refusal(request, response, method, body)) is not None:
+                    return refusal
                 # The SDK assigns the request id to an error only with an error status, so the original status is replaced.
                 return httpx2.Response(
                     HTTPStatus.BAD_REQUEST,
@@ -276,7 +281,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                     extensions={MESSAGE: read.message},
                 )
             case JSONRPCResponse() as message if response.is_success and _is_response_to(message, request_id):
-                content = None if is_direct else _message_bytes(read, body)
+                content = None if DIRECT_REQUEST in request.extensions else _message_bytes(read, body)
                 return self._make_json_response(response, message, content)
             case message:
                 is_unmatched = isinstance(message, JSONRPCResponse) and response.is_success
@@ -294,6 +299,16 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(
             HTTPStatus.OK, headers=_kept_headers(response), content=body, extensions={MESSAGE: message}
         )
+
+
+async def _find_rejection(request: httpx2.Request, response: httpx2.Response, method: str) -> httpx2.Response | None:
+    """The response for one that rejects the session, its protocol or the credentials without JSON; None for others."""
+    if (rejection := reject_by_status(request, response)) is not None:
+        return rejection
+    if response.status_code != HTTPStatus.BAD_REQUEST or _content_type(response) == _JSON:
+        return None
+    body = await read_bounded(response, REFUSAL_BYTES_MAX)
+    return None if body is None else find_refusal(request, response, method, body)
 
 
 def _with_read_timeout(request: httpx2.Request) -> httpx2.Request:

@@ -18,6 +18,8 @@ _INTERNAL_ERROR: Final = -32603
 
 
 def completion_from_result(result: Mapping[str, Any]) -> Completion:
+    if result.get("content") is None and result.get("structuredContent") is not None:
+        result = {**result, "content": []}  # some servers save the text with the same data
     if result.get("resultType", "complete") != "complete" or not isinstance(result.get("content"), list):
         return failed_completion("upstream_error", "The server returned a response that is not a CallToolResult.")
     return Completion(outcome="tool_error" if result.get("isError") is True else "result", result=result)

@@ -1,15 +1,14 @@
 """Confines an HTTP failure to its request, and bounds what is read: the SDK's transport would end the whole session."""
 
 import json
-from http import HTTPStatus
 from typing import Any, cast
 
 import httpx2
 from mcp.shared.dispatcher import coerce_request_id
 
 from ringback.protocol.http_failures import (
-    UNKNOWN_SESSION_CODE,
     error_response,
+    names_unknown_session,
     read_bounded,
     read_failure_response,
     reject_by_status,
@@ -54,7 +53,7 @@ async def _check_response(request: httpx2.Request, response: httpx2.Response) ->
     body = await read_bounded(response, RESULT_BYTES_MAX)
     if body is None:
         return error_response(TransportErrorCode.INVALID_RESPONSE, too_large_message(RESULT_BYTES_MAX))
-    if _names_unknown_session(request, response, body):
+    if names_unknown_session(request, response, body):
         return session_not_found_response()
     if response.is_success and await _is_for_another_request(request, body):
         return error_response(TransportErrorCode.INVALID_RESPONSE, "The server sent the response to another request.")
@@ -76,20 +75,6 @@ def _parse_object(text: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return cast("dict[str, Any]", document) if isinstance(document, dict) else None
-
-
-def _names_unknown_session(request: httpx2.Request, response: httpx2.Response, body: bytes) -> bool:
-    if response.status_code != HTTPStatus.BAD_REQUEST or SESSION_HEADER not in request.headers:
-        return False
-    try:
-        document: Any = json.loads(body)
-    except ValueError:
-        return False
-    match document:
-        case {"error": {"code": code}}:
-            return bool(code == UNKNOWN_SESSION_CODE)
-        case _:
-            return False
 
 
 def _kept_headers(response: httpx2.Response) -> list[tuple[str, str]]:
