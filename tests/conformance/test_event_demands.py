@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from ringback.domain.errors import QuotaExceeded
+from ringback.domain.event_rows import EventFilter
 from ringback.domain.event_types import DEMAND_SECONDS, EventFollowing, EventType, arguments_topic
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Transaction
@@ -16,6 +17,7 @@ from ringback.domain.webhook import WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.services.events import event_types
 from ringback.services.events.event_demands import PRINCIPAL_SHARE_MAX, UPSTREAM_DEMANDS_MAX
+from ringback.services.events.event_publishing import PublishedEvent
 from ringback.services.events.event_types import FOLLOW_WAIT_SECONDS
 from ringback.services.webhooks.registrations import WebhookRegistration
 from ringback.services.webhooks.webhook_changes import WebhookChange
@@ -130,6 +132,48 @@ async def test_a_poll_after_a_long_time_has_missed_events_unless_a_webhook_deman
     again = await node.services.event_types.demand_events(CALLER, PUSHED, "{}")
 
     assert (first.is_new, later.is_new, again.is_new) == (True, not has_webhook, False)
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+async def test_every_reader_with_an_older_cursor_learns_that_nobody_demanded_the_events_for_a_time(
+    nodes: Nodes, clock: FakeClock, *, is_removed: bool
+) -> None:
+    node = nodes.first
+    await node.store.write(lambda tx: tx.event_followings.save(FOLLOWING))
+    await publish(node)
+    await node.services.event_types.demand_events(CALLER, PUSHED, "{}")
+    older = await read_cursor(node)
+    clock.advance(2 * DEMAND_SECONDS)
+    if is_removed:
+        await node.store.write(lambda tx: tx.event_demands.remove_ended(now=tx.now()))
+        await node.store.write(lambda tx: tx.event_followings.save(FOLLOWING))
+
+    first = await node.services.event_types.demand_events(CALLER, PUSHED, "{}")
+    second = await nodes.second.services.event_types.demand_events(CALLER, PUSHED, "{}")
+    newer = await read_cursor(node)
+
+    assert first.has_missed_events(older)
+    assert second.has_missed_events(older)
+    assert not second.has_missed_events(newer)
+
+
+async def test_a_demand_that_begins_with_an_empty_log_adds_nothing_to_it(nodes: Nodes) -> None:
+    node = nodes.first
+    await node.store.write(lambda tx: tx.event_followings.save(FOLLOWING))
+
+    await node.services.event_types.demand_events(CALLER, PUSHED, "{}")
+
+    assert await node.store.read(lambda tx: tx.event_log.get_head(ALICE)) == 0
+
+
+async def publish(node: Node) -> None:
+    await node.services.event_publishing.publish_events(CALLER, [PublishedEvent(name="order.paid", data={})])
+
+
+async def read_cursor(node: Node) -> str:
+    """The end of the log."""
+    page = await node.services.events.poll_events(CALLER, EventFilter(), cursor=None, limit=100)
+    return page.cursor
 
 
 async def test_a_webhook_for_many_events_of_an_upstream_that_is_away_waits_once_for_all_of_them(

@@ -155,7 +155,7 @@ class GatewayEventBackend:
     async def _resolve_interest(self, caller: RequestContext, interest: Interest, cursor: str | None) -> LogInterest:
         """The interest in the log. Renews the demand for events of an upstream; raises `EventError` if their type is gone."""
         if interest.name in OWN_EVENT_NAMES:
-            return await self._resolve_own_interest(caller.caller, interest)
+            return await self._resolve_own_interest(caller.caller, interest, cursor)
         event_type = await self._find_external(caller, interest.name)
         if event_type is None:
             raise event_not_found(interest.name)
@@ -167,16 +167,16 @@ class GatewayEventBackend:
         event_filter = EventFilter(name=event_type.name, topic=demanded.topic or "")
         return LogInterest(event_filter=event_filter, has_missed_events=demanded.has_missed_events(cursor))
 
-    async def _resolve_own_interest(self, caller: Caller, interest: Interest) -> LogInterest:
+    async def _resolve_own_interest(self, caller: Caller, interest: Interest, cursor: str | None) -> LogInterest:
         event_filter, upstream = to_event_filter(interest), interest.arguments.get("upstream")
         if interest.name != EventName.UPSTREAM_CHANGED:
             if upstream is not None and not caller.may_use_upstream(upstream):
                 raise UnknownUpstream("arguments.upstream: there is no upstream of this name that you may use.")
             return LogInterest(event_filter=event_filter)
-        is_new = await self._gateway.change_demands.demand_changes(
+        demanded = await self._gateway.change_demands.demand_changes(
             caller, interest.arguments["upstream"], interest.arguments.get("uri")
         )
-        return LogInterest(event_filter=event_filter, has_missed_events=is_new)
+        return LogInterest(event_filter=event_filter, has_missed_events=demanded.has_missed_events(cursor))
 
 
 def to_occurrence(event: Event, shown_name: str) -> EventOccurrence:

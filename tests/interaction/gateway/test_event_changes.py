@@ -10,7 +10,7 @@ import pytest
 
 from ringback.domain.principal import DEFAULT_SCOPES
 from tests.interaction.gateway.conftest import GatewayHarness
-from tests.interaction.gateway.test_event_polls import NOTHING_DECLARED
+from tests.interaction.gateway.test_event_polls import NOTHING_DECLARED, call_echo
 from tests.interaction.gateway.test_event_streams import ACTIVE, EVENT, open_stream
 from tests.support.api_server import serving_api
 from tests.support.application import running_application
@@ -18,7 +18,7 @@ from tests.support.engine import wait_until
 from tests.support.event_upstream import EVENT_NAME, LOG_NAME, UPSTREAM_NAME, EventUpstream
 from tests.support.library_upstream import BOOK_URI
 from tests.support.limits import WAIT_SECONDS
-from tests.support.mcp_wire import JsonRpcErrorResponse, ModernClient
+from tests.support.mcp_wire import Json, JsonRpcErrorResponse, ModernClient
 from tests.support.upstreams import make_http_config, serving
 
 CHANGED: Final = "upstream.changed"
@@ -54,6 +54,22 @@ async def test_changes_of_an_unknown_upstream_are_forbidden(gate: GatewayHarness
         await client.request("events/poll", wanted, declare=NOTHING_DECLARED)
 
     assert refused.value.code == -32012
+
+
+async def test_a_first_poll_of_changes_has_missed_nothing_without_a_cursor_and_repeatedly_something_with_an_old_one(
+    gate: GatewayHarness,
+) -> None:
+    client = await gate.make_modern_client("library", principal="late")
+    await call_echo(await gate.make_modern_client("plain", principal="late"))
+    start = (await client.request("events/poll", {"name": "call.finished"}, declare=NOTHING_DECLARED))["cursor"]
+
+    async def poll_changes(cursor: str | None) -> Json:
+        return await client.request("events/poll", {"name": CHANGED, "cursor": cursor}, declare=NOTHING_DECLARED)
+
+    first = await poll_changes(None)
+    pages = [await poll_changes(cursor) for cursor in (first["cursor"], start, start)]
+
+    assert [page["truncated"] for page in (first, *pages)] == [False, False, True, True]
 
 
 # -- event types of an upstream --

@@ -12,8 +12,8 @@ from ringback.domain.event_types import EventType
 from ringback.mcp_server.event_backend import DEMAND_INTERVAL_SECONDS, GatewayEventBackend
 from ringback.protocol.mcp_events.backend import Interest
 from ringback.protocol.mcp_events.errors import EventError, EventErrorName
+from ringback.services.events.event_demands import DemandedEvents
 from ringback.services.events.event_streams import StreamPage
-from ringback.services.events.event_types import DemandedEvents
 from tests.support.clock import FakeClock
 from tests.support.interleaving import CALLER
 
