@@ -24,6 +24,7 @@ from ringback.services.webhooks.webhook_changes import WebhookChange
 from tests.support.clock import START, FakeClock
 from tests.support.examples import ALICE
 from tests.support.interleaving import CALLER, OTHER_CALLER, Node, Nodes, make_caller, open_nodes
+from tests.support.subscriptions import make_request
 
 CAROL: Final = make_caller(Principal("carol"))
 FOLLOWING: Final = EventFollowing(event_name="git/pushed", topic="", cursor=None, updated_at=START)
@@ -164,6 +165,33 @@ async def test_a_demand_that_begins_with_an_empty_log_adds_nothing_to_it(nodes: 
     await node.services.event_types.demand_events(CALLER, PUSHED, "{}")
 
     assert await node.store.read(lambda tx: tx.event_log.get_head(ALICE)) == 0
+
+
+@pytest.mark.parametrize("has_cursor", [True, False])
+async def test_a_subscription_that_had_lapsed_says_that_nobody_demanded_an_upstreams_events_meanwhile(
+    nodes: Nodes, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, *, has_cursor: bool
+) -> None:
+    async def find_event_type(*_: Any) -> EventType:
+        return PUSHED
+
+    monkeypatch.setattr(event_types.EventTypes, "find_event_type", find_event_type)
+    node = nodes.first
+    await publish(node)
+    ttl_seconds = 2 * DEMAND_SECONDS
+
+    async def subscribe(cursor: str | None) -> bool:
+        await node.store.write(lambda tx: tx.event_followings.save(FOLLOWING))
+        request = make_request(PUSHED.name, url=URL, cursor=cursor, ttl=ttl_seconds)
+        return (await node.services.event_subscriptions.subscribe(CALLER, request)).truncated
+
+    answers = [await subscribe(None)]
+    cursor = await read_cursor(node) if has_cursor else None
+    clock.advance(ttl_seconds / 2)
+    answers.append(await subscribe(cursor))
+    clock.advance(ttl_seconds + 1)
+    answers.append(await subscribe(cursor))
+
+    assert answers == [False, False, True]
 
 
 async def publish(node: Node) -> None:

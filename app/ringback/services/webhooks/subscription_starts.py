@@ -3,8 +3,9 @@
 A life of a subscription:
 
 cursor null, new                from now
-cursor null, lapsed             from now; truncated if an event matched since it lapsed
-cursor                          after it; with maxAgeMs not before that age; truncated if that skips events that match
+cursor null, lapsed             from now; truncated if an event matched since it lapsed, or the log lacks events since
+cursor                          after it; with maxAgeMs not before that age; truncated if that skips events that match, or the
+                                log lacks events of the upstream since
 unknown cursor                  from now, truncated
 cursor of another log or older  from the oldest event, truncated
 
@@ -50,7 +51,7 @@ async def find_start(
 ) -> SubscriptionStart:
     """`lapsed_at` is when an earlier life of this subscription ended without its client's doing. The log is locked."""
     if request.cursor is None:
-        missed = lapsed_at is not None and await _has_missed_event(tx, webhook, since=lapsed_at)
+        missed = lapsed_at is not None and await _has_missed_event(tx, webhook, request.name, since=lapsed_at)
         return SubscriptionStart(after_seq=head, truncated=missed, began_after=head)
     of_any_age = EventRequest(event_filter=_to_filter(webhook, request), cursor=request.cursor)
     began = start = await read_log_start(tx, webhook.principal, of_any_age)
@@ -96,8 +97,11 @@ def _to_filter(webhook: Webhook, request: SubscriptionRequest) -> EventFilter:
     )
 
 
-async def _has_missed_event(tx: Transaction, webhook: Webhook, *, since: datetime) -> bool:
+async def _has_missed_event(tx: Transaction, webhook: Webhook, event_name: str, *, since: datetime) -> bool:
     lapsed_seq = await tx.event_log.last_seq_before(webhook.principal, since)
+    demand = await tx.event_demands.get(webhook.principal, event_name, webhook.topic or "")
+    if demand is not None and demand.gap_seq > lapsed_seq:
+        return True  # nobody demanded the upstream's events for a time, or it has lost some
     where = EventFilter(call_id=webhook.call_id)
     events = await tx.events.list_after(webhook.principal, lapsed_seq, where, limit=MISSED_EVENTS_VISITED_MAX)
     if len(events) == MISSED_EVENTS_VISITED_MAX:
