@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,6 +80,12 @@ async def test_a_first_poll_of_changes_has_missed_nothing_without_a_cursor_and_r
 async def github(tmp_path: Path) -> AsyncGenerator[tuple[EventUpstream, ModernClient, ModernClient]]:
     """An upstream with events of its own, a client at its endpoint, and one at `/mcp`."""
     upstream = EventUpstream()
+    async with serving_events(tmp_path, upstream) as (own, joined):
+        yield upstream, own, joined
+
+
+@asynccontextmanager
+async def serving_events(tmp_path: Path, upstream: EventUpstream) -> AsyncGenerator[tuple[ModernClient, ModernClient]]:
     async with (
         serving(upstream.app()) as server,
         running_application(
@@ -89,8 +96,7 @@ async def github(tmp_path: Path) -> AsyncGenerator[tuple[EventUpstream, ModernCl
     ):
         keys = ringback.app.services.api_keys
         _, key = await keys.create_key("alice", name="test", scopes=DEFAULT_SCOPES, upstreams=None)
-        own = ModernClient(http, f"{url}/mcp/{UPSTREAM_NAME}", key)
-        yield upstream, own, ModernClient(http, f"{url}/mcp", key)
+        yield ModernClient(http, f"{url}/mcp/{UPSTREAM_NAME}", key), ModernClient(http, f"{url}/mcp", key)
 
 
 async def wait_until_listed(client: ModernClient, name: str) -> None:
@@ -130,3 +136,21 @@ async def test_an_upstreams_event_types_are_polled_and_streamed_under_its_own_na
     assert streamed["eventId"] == polled["eventId"]
     assert streamed["data"] == polled["data"] == {"repo": "a"}
     assert streamed["timestamp"] == "2026-11-20T17:00:00.000Z"
+
+
+async def test_an_open_stream_says_that_the_upstream_has_lost_events(tmp_path: Path) -> None:
+    upstream = EventUpstream(modes=["poll"])
+    async with serving_events(tmp_path, upstream) as (own, _):
+        await wait_until_listed(own, EVENT_NAME)
+        async with open_stream(own, EVENT_NAME) as frames:
+            first = (await frames.read_message(ACTIVE))["params"]
+            upstream.emit("another.name", {})
+            upstream.lost_before = len(upstream.log) + 1
+            upstream.emit(EVENT_NAME, {"number": 1})
+            upstream.emit(EVENT_NAME, {"number": 2})
+            again = (await frames.read_message(ACTIVE))["params"]
+            event = (await frames.read_message(EVENT))["params"]
+
+    assert (first["truncated"], again["truncated"]) == (False, True)
+    assert again["cursor"] == first["cursor"]
+    assert event["data"] == {"number": 2}

@@ -200,6 +200,11 @@ class EventTypes:
             return DemandedEvents(None, is_new=False)
         return await self._demand(caller, event_type.name, canonical_arguments)
 
+    async def get_gap_seq(self, caller: Caller, name: str, topic: str | None) -> int:
+        """The place in the log of the last gap of these events, for a reader that has seen the demand begin; 0 for none."""
+        demand = await self._store.read(lambda tx: tx.event_demands.get(caller.principal, name, topic or ""))
+        return 0 if demand is None else demand.gap_seq
+
     async def renew_upstream_demands(self, caller: Caller, names: Collection[str]) -> None:
         """As `demand_upstream_events`, for names that were checked before: the upstream may be away now."""
         upstreams = {name: split_name(name)[0] for name in sorted(names)}
