@@ -8,9 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import BaseModel
 
 from ringback.domain.principal import DEFAULT_SCOPES
 from ringback.extension import Events
+from ringback.services.events import event_types
 from tests.support.application import running_application
 from tests.support.event_servers import (
     SHIPPED,
@@ -117,6 +119,25 @@ async def test_a_shutdown_sends_the_events_that_wait(service: Service) -> None:
             event_id = await writer.emit(OrderShipped(order_id="o1"))
         page = await client.request("events/poll", {**POLL, "cursor": start["cursor"]})
     assert reader is not writer
+    assert event_ids(page) == [event_id]
+
+
+class OrderReturned(BaseModel):
+    order_id: str
+
+
+async def test_a_type_that_is_one_too_many_for_the_service_holds_up_no_event_of_another(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_types, "PUBLISHED_TYPES_MAX", 1)
+    events = service.make_events(drain_seconds=0.1)
+    server = make_order_server(events, has_arguments=False)
+    events.type("order.returned", description="An order came back.")(OrderReturned)
+    async with order_client(server) as client:
+        start = await client.request("events/poll", POLL)
+        await events.emit(OrderReturned(order_id="o1"))
+        event_id = await events.emit(OrderShipped(order_id="o1"))
+        page = await client.request("events/poll", {**POLL, "cursor": start["cursor"], "timeoutMs": 10_000})
     assert event_ids(page) == [event_id]
 
 

@@ -57,6 +57,8 @@ DeclareType = Callable[[str], Awaitable[None]]
 """Declares a type at the service, once. Raises `ReportFailed` or `ReportRejected`."""
 _EVENT_ID_BYTES: Final = 16
 _SERVER_ERROR_STATUS: Final = 500
+_TYPES_QUOTA: Final = "event_types"
+"""The service's quota of declared types."""
 RECONNECT_SECONDS: Final = 2.0
 """Before a stream of the service is opened again, from its last cursor."""
 DRAIN_SECONDS: Final = 10.0
@@ -257,7 +259,11 @@ def _as_report_errors() -> Generator[None]:
     """`ReportFailed` if a repeat may succeed, `ReportRejected` if none can."""
     try:
         yield
-    except (ConnectionFailed, UnexpectedAnswer, Unavailable, QuotaExceeded) as problem:
+    except QuotaExceeded as problem:
+        # Rates pass. The number of types does not: events of one type too many would hold up those of all other types.
+        refusal = ReportRejected if problem.extra.get("quota") == _TYPES_QUOTA else ReportFailed
+        raise refusal(problem.detail) from problem
+    except (ConnectionFailed, UnexpectedAnswer, Unavailable) as problem:
         raise ReportFailed(str(problem)) from problem
     except Problem as problem:
         refusal = ReportFailed if problem.status >= _SERVER_ERROR_STATUS else ReportRejected
