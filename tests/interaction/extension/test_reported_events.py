@@ -12,6 +12,9 @@ from pydantic import BaseModel
 
 from ringback.domain.principal import DEFAULT_SCOPES
 from ringback.extension import Events
+from ringback.extension.events.service_methods import ServiceMethods
+from ringback.protocol.mcp_events.errors import EventError
+from ringback.protocol.mcp_events.names import EventMethod
 from ringback.services.events import event_types
 from tests.support.application import running_application
 from tests.support.event_servers import (
@@ -109,6 +112,19 @@ async def test_events_wait_while_the_service_is_away_and_arrive_once_in_their_or
             page = await client.request("events/poll", {**POLL, "cursor": cursor, "timeoutMs": 40_000})
             seen, cursor = seen + event_ids(page), page["cursor"]
     assert seen == emitted
+
+
+async def test_an_error_of_a_service_that_is_away_keeps_nothing_of_earlier_requests(service: Service) -> None:
+    transport = SwitchedTransport()
+    transport.is_open = False
+    async with httpx.AsyncClient(transport=transport) as http:
+        methods = ServiceMethods(http, f"{service.url}/mcp")
+        depths: list[int] = []
+        for _ in range(3):
+            with pytest.raises(EventError) as failed:
+                await methods.request(EventMethod.POLL, POLL)
+            depths.append(len(failed.traceback))
+    assert depths == [depths[0]] * 3
 
 
 async def test_a_shutdown_sends_the_events_that_wait(service: Service) -> None:

@@ -32,13 +32,13 @@ from ringback.extension.events.event_outbox import EventOutbox
 from ringback.extension.events.event_types import DeclaredEventType, DeclaredEventTypes
 from ringback.extension.events.principals import EventCaller
 from ringback.extension.events.service_methods import (
-    UNREACHABLE,
     ServiceMethods,
     ServiceUnreachable,
     build_subscribe_params,
     parse_error,
     parse_grant,
     parse_occurrence,
+    unreachable,
 )
 from ringback.extension.report_outbox import ReportFailed, ReportRejected
 from ringback.protocol.mcp_events.backend import (
@@ -158,7 +158,7 @@ class OpenServiceLog:
         try:
             await self._declare(name)
         except (ReportFailed, ReportRejected):
-            raise UNREACHABLE from None
+            raise unreachable() from None
         return _describe(caller, found)
 
     def implied_arguments(self, caller: EventCaller, name: str) -> Mapping[str, Any]:  # noqa: ARG002 - the Protocol's
@@ -207,8 +207,8 @@ class OpenServiceLog:
                         yield page
             except ServiceUnreachable:
                 if not has_begun:
-                    raise UNREACHABLE from None
-                yield OccurrencePage(cursor=cursor, error=UNREACHABLE)
+                    raise unreachable() from None
+                yield OccurrencePage(cursor=cursor, error=unreachable())
                 await self._clock.sleep(RECONNECT_SECONDS)
             else:
                 return
