@@ -63,6 +63,8 @@ RECONNECT_SECONDS: Final = 2.0
 """Before a stream of the service is opened again, from its last cursor."""
 DRAIN_SECONDS: Final = 10.0
 """How long a shutdown waits until all events have arrived."""
+_UNLIMITED: Final = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+"""Each stream and each long poll of a client holds a connection. httpx's hundred, once held, would stop all other requests."""
 _WITHOUT_WEBHOOKS: Final = (DeliveryMode.PUSH, DeliveryMode.POLL)
 
 
@@ -91,7 +93,7 @@ class ServiceLog:
         headers = {} if self._api_key is None else {"authorization": f"Bearer {self._api_key}"}
         async with (
             RingbackClient(self._url, api_key=self._api_key, transport=self._transport) as client,
-            httpx.AsyncClient(headers=headers, transport=self._transport) as http,
+            httpx.AsyncClient(headers=headers, transport=self._transport, limits=_UNLIMITED) as http,
         ):
             publisher = _EventPublisher(client, types)
             outbox = EventOutbox(
