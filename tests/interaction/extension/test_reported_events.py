@@ -88,7 +88,10 @@ async def test_poll_stream_and_webhook_have_the_event_that_the_service_stores(se
         streamed = (await frames.read_message("notifications/events/event"))["params"]
         page = await client.request("events/poll", {**POLL, "cursor": start["cursor"]})
         again = await client.request("events/subscribe", subscription_params(receiver))
-        await client.request("events/unsubscribe", {"name": SHIPPED, "delivery": {"url": receiver.url()}})
+        key: dict[str, Any] = {"name": SHIPPED, "delivery": {"url": receiver.url()}}
+        with pytest.raises(JsonRpcErrorResponse, match="NotFound"):
+            await client.request("events/unsubscribe", {**key, "arguments": {"order_id": "o1"}})
+        await client.request("events/unsubscribe", key)
     assert event_ids(page) == [event_id]
     assert (delivered["eventId"], streamed["eventId"]) == (event_id, event_id)
     assert delivered["data"] == streamed["data"] == {"order_id": "o1", "carrier": "post"}

@@ -8,6 +8,7 @@ by arguments, which the service does not know, are not offered.
 """
 
 import asyncio
+import json
 import random
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
@@ -220,8 +221,9 @@ class OpenServiceLog:
         return parse_grant(await self._methods.request(EventMethod.SUBSCRIBE, params, profile=request.error_profile))
 
     async def unsubscribe(self, caller: EventCaller, key: SubscriptionKey) -> None:  # noqa: ARG002 - the Protocol's
+        arguments = json.loads(key.canonical_arguments)
         await self._methods.request(
-            EventMethod.UNSUBSCRIBE, {"name": key.name, "arguments": {}, "delivery": {"url": key.url}}
+            EventMethod.UNSUBSCRIBE, {"name": key.name, "arguments": arguments, "delivery": {"url": key.url}}
         )
 
     def _find_argument_error(self, descriptor: EventDescriptor, arguments: Mapping[str, Any]) -> str | None:
