@@ -3,6 +3,7 @@
 import asyncio
 import json
 from contextlib import AsyncExitStack, aclosing
+from typing import Any
 
 from ringback.extension.events.event_types import DeclaredEventTypes
 from ringback.extension.events.principals import EventCaller
@@ -15,7 +16,7 @@ STREAMS = 120
 """More than the connections that httpx opens by default."""
 CALLER = EventCaller(principal=None)
 SHIPPED = Interest(name="order.shipped", arguments={})
-EMPTY_PAGE = {"events": [], "cursor": "1", "truncated": False, "hasMore": False}
+EMPTY_PAGE: dict[str, Any] = {"events": [], "cursor": "1", "truncated": False, "hasMore": False}
 
 
 class SilentService:
