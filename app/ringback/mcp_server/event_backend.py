@@ -4,7 +4,8 @@ An event type has a name in the log and a name that the client sees. They differ
 
     in the log and at /mcp    github/pr.opened       at /mcp/github    pr.opened
 
-Ringback's own types have filters as arguments; at `/mcp/{upstream}` the argument `upstream` is implied. The arguments of an
+Ringback's own types have filters as arguments; at `/mcp/{upstream}` the argument `upstream` is implied. An upstream's type whose
+own name is that of one of Ringback's, as of a Ringback behind this one, is offered at `/mcp` only. The arguments of an
 upstream's types are the upstream's own: its events are in the log, under the topic of the arguments, while a client demands
 them.
 """
@@ -75,7 +76,8 @@ class GatewayEventBackend:
     async def list_descriptors(self, caller: RequestContext) -> Sequence[EventDescriptor]:
         upstream = caller.endpoint.upstream
         external = await self._gateway.event_types.list_event_types(caller.caller, upstream)
-        return [*_list_own_descriptors(upstream), *(build_external_descriptor(each, upstream) for each in external)]
+        descriptors = [build_external_descriptor(each, upstream) for each in external]
+        return [*_list_own_descriptors(upstream), *(each for each in descriptors if each.name not in OWN_EVENT_NAMES)]
 
     async def find_descriptor(self, caller: RequestContext, name: str) -> EventDescriptor | None:
         if name in OWN_EVENT_NAMES:

@@ -154,3 +154,18 @@ async def test_an_open_stream_says_that_the_upstream_has_lost_events(tmp_path: P
     assert (first["truncated"], again["truncated"]) == (False, True)
     assert again["cursor"] == first["cursor"]
     assert event["data"] == {"number": 2}
+
+
+async def test_a_type_of_an_upstream_with_a_name_of_ringbacks_own_is_listed_at_the_common_endpoint_only(
+    tmp_path: Path,
+) -> None:
+    upstream = EventUpstream(names=[EVENT_NAME, "call.finished"])
+    async with serving_events(tmp_path, upstream) as (own, joined):
+        await wait_until_listed(own, EVENT_NAME)
+        own_list, joined_list = [
+            (await client.request("events/list", {}, declare=NOTHING_DECLARED))["events"] for client in (own, joined)
+        ]
+
+    (finished,) = [each for each in own_list if each["name"] == "call.finished"]
+    assert "call_id" in finished["inputSchema"]["properties"]
+    assert f"{UPSTREAM_NAME}/call.finished" in [each["name"] for each in joined_list]
