@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.errors import QuotaExceeded
+from ringback.domain.errors import InvalidRequest, QuotaExceeded
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.event_types import DEMAND_SECONDS, EventFollowing, EventType, arguments_topic
 from ringback.domain.ids import WebhookId
@@ -192,6 +192,21 @@ async def test_a_subscription_that_had_lapsed_says_that_nobody_demanded_an_upstr
     answers.append(await subscribe(cursor))
 
     assert answers == [False, False, True]
+
+
+async def test_a_webhook_names_an_event_type_that_only_the_new_list_of_its_upstream_has(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    types = nodes.first.services.event_types
+
+    async def list_event_types(_: Caller) -> list[EventType]:
+        return [PUSHED]
+
+    monkeypatch.setattr(types, "list_event_types", list_event_types)
+
+    await types.check_event_names(CALLER, [PUSHED.name])
+    with pytest.raises(InvalidRequest):
+        await types.check_event_names(CALLER, ["git/pulled"])
 
 
 async def publish(node: Node) -> None:

@@ -4,8 +4,8 @@ An event type has a name in the log and a name that the client sees. They differ
 
     in the log and at /mcp    github/pr.opened       at /mcp/github    pr.opened
 
-Ringback's own types have filters as arguments; at `/mcp/{upstream}` the argument `upstream` is implied. An upstream's type whose
-own name is that of one of Ringback's, as of a Ringback behind this one, is offered at `/mcp` only. The arguments of an
+Ringback's own types have filters as arguments; at `/mcp/{upstream}` the argument `upstream` is implied. An upstream's type that
+has the name of one of Ringback's, as those of a Ringback behind this one do, is offered at `/mcp` only. The arguments of an
 upstream's types are the upstream's own: its events are in the log, under the topic of the arguments, while a client demands
 them.
 """

@@ -178,8 +178,11 @@ class EventTypes:
         external = [name for name in sorted(names) if not is_own_name(name)]
         for name in external:
             if await self.find_event_type(caller, name) is None:
-                known = [each.name for each in await self.list_event_types(caller)]
-                raise InvalidRequest(_describe_unknown(name, known))
+                known = [
+                    each.name for each in await self.list_event_types(caller)
+                ]  # listed again, if that is minutes ago
+                if name not in known:
+                    raise InvalidRequest(_describe_unknown(name, known))
 
     async def demand_upstream_events(self, caller: Caller, names: Collection[str]) -> None:
         """Demand the events of those of these names that are an upstream's, without arguments."""
