@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, assert_type
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from ringback.domain.event_types import RESERVED_PREFIXES
@@ -44,6 +44,18 @@ def declare(payload: type[Any] = Paid, **options: Any) -> DeclaredEventType:
 def test_a_name_without_words_and_dots_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"order\.shipped"):
         declare(name=name)
+
+
+def test_the_schemas_of_a_type_are_made_once_however_often_clients_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = declare()
+
+    def make_schema(*_: Any, **__: Any) -> dict[str, Any]:
+        raise AssertionError("It takes milliseconds of all clients.")
+
+    monkeypatch.setattr(TypeAdapter, "json_schema", make_schema)
+
+    assert declared.payload_schema["type"] == declared.input_schema["type"] == "object"
+    assert declared.find_argument_error({"unknown": 1}) is not None
 
 
 @pytest.mark.parametrize("prefix", RESERVED_PREFIXES)

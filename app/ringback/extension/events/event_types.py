@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -26,9 +27,12 @@ Matches = Callable[[Any, Mapping[str, Any]], bool]
 NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # a class with slots has no cached properties
 class DeclaredEventType:
-    """One declared type. `payload` validates what the author emits; `arguments` validates what a client subscribes with."""
+    """One declared type. `payload` validates what the author emits; `arguments` validates what a client subscribes with.
+
+    Its schemas are made once: that takes pydantic milliseconds, and each poll needs both, a list those of all types.
+    """
 
     name: str
     description: str
@@ -36,11 +40,11 @@ class DeclaredEventType:
     arguments: TypeAdapter[Any] | None
     matches: Matches | None
 
-    @property
+    @cached_property
     def payload_schema(self) -> dict[str, Any]:
         return self.payload.json_schema(mode="serialization")
 
-    @property
+    @cached_property
     def input_schema(self) -> Mapping[str, Any]:
         if self.arguments is None:
             return NO_ARGUMENTS
