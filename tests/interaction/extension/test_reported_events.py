@@ -168,3 +168,14 @@ async def test_what_a_service_cannot_do_is_refused_to_the_author(service: Servic
     async with order_client(make_order_server(events, has_arguments=False)):
         with pytest.raises(ValueError, match="Leave `principal` out"):
             await events.emit(OrderShipped(order_id="o1"), principal="alice")
+
+
+@pytest.mark.parametrize("event_id", ["", "a b", "ä", "git:1", "evt_1", "x" * 129])
+async def test_an_id_that_the_service_does_not_take_is_refused_to_the_author_at_once(
+    service: Service, event_id: str
+) -> None:
+    events = service.make_events()
+    async with order_client(make_order_server(events, has_arguments=False)):
+        with pytest.raises(ValueError, match="event_id"):
+            await events.emit(OrderShipped(order_id="o1"), event_id=event_id)
+        assert await events.emit(OrderShipped(order_id="o1"), event_id="order/1.~") == "order/1.~"

@@ -10,6 +10,7 @@ by arguments, which the service does not know, are not offered.
 import asyncio
 import json
 import random
+import re
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
@@ -53,10 +54,13 @@ from ringback.protocol.mcp_events.descriptors import EventDescriptor
 from ringback.protocol.mcp_events.endpoint import EndpointPolicy, EventEndpoint
 from ringback.protocol.mcp_events.names import ALL_DELIVERY_MODES, DeliveryMode, EventMethod, EventNotification
 from ringback.protocol.mcp_events.occurrence import format_timestamp
+from ringback.services.events.event_publishing import RESERVED_ID_PREFIXES
 
 DeclareType = Callable[[str], Awaitable[None]]
 """Declares a type at the service, once. Raises `ReportFailed` or `ReportRejected`."""
 _EVENT_ID_BYTES: Final = 16
+_EVENT_ID_PATTERN: Final = re.compile(r"[!-9;-~]{1,128}")
+"""What POST /v1/events takes."""
 _SERVER_ERROR_STATUS: Final = 500
 _TYPES_QUOTA: Final = "event_types"
 """The service's quota of declared types."""
@@ -143,6 +147,11 @@ class OpenServiceLog:
             raise ValueError(
                 "A Ringback service stores this server's events for everybody: all its clients are the owner of the API key. "
                 "Leave `principal` out, or use Events.embedded(…)."
+            )
+        if event.event_id is not None and not _is_publishable_id(event.event_id):
+            raise ValueError(
+                "event_id must have 1 to 128 visible ASCII characters, without a colon. It must not begin with "
+                f"{' or '.join(RESERVED_ID_PREFIXES)}: the service refuses the event later, when it can only be logged."
             )
         event_id = event.event_id or secrets.token_hex(_EVENT_ID_BYTES)
         occurred_at = event.occurred_at or self._clock.now()
@@ -272,6 +281,10 @@ def _as_report_errors() -> Generator[None]:
     except Problem as problem:
         refusal = ReportFailed if problem.status >= _SERVER_ERROR_STATUS else ReportRejected
         raise refusal(problem.detail) from problem
+
+
+def _is_publishable_id(event_id: str) -> bool:
+    return _EVENT_ID_PATTERN.fullmatch(event_id) is not None and not event_id.startswith(RESERVED_ID_PREFIXES)
 
 
 def _describe(caller: EventCaller, declared: DeclaredEventType) -> EventDescriptor:
