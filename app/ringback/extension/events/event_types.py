@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 from ringback.domain import jsontext
-from ringback.domain.event_types import OWN_NAME_LENGTH_MAX, RESERVED_PREFIXES, is_publishable_name
+from ringback.domain.event_types import DATA_LEVELS_MAX, OWN_NAME_LENGTH_MAX, RESERVED_PREFIXES, is_publishable_name
 from ringback.schemas.validation_errors import describe_validation_errors
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,8 @@ class DeclaredEventType:
             raise ValueError(
                 f"The data of '{self.name}' has {size} bytes of JSON. At most {DATA_BYTES_MAX} are allowed."
             )
+        if jsontext.nests_deeper(cast("dict[str, Any]", encoded), DATA_LEVELS_MAX):
+            raise ValueError(f"The data of '{self.name}' nests deeper than {DATA_LEVELS_MAX} levels.")
         return cast("dict[str, Any]", encoded)
 
     def find_argument_error(self, arguments: Mapping[str, Any]) -> str | None:
