@@ -21,6 +21,7 @@ from ringback.services.events.event_publishing import PublishedEvent
 from ringback.services.events.event_types import FOLLOW_WAIT_SECONDS
 from ringback.services.webhooks.registrations import WebhookRegistration
 from ringback.services.webhooks.webhook_changes import WebhookChange
+from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from tests.support.clock import START, FakeClock
 from tests.support.examples import ALICE
 from tests.support.interleaving import CALLER, OTHER_CALLER, Node, Nodes, make_caller, open_nodes
@@ -192,6 +193,31 @@ async def test_a_subscription_that_had_lapsed_says_that_nobody_demanded_an_upstr
     answers.append(await subscribe(cursor))
 
     assert answers == [False, False, True]
+
+
+async def test_a_subscription_to_changes_says_that_nobody_demanded_them_before(
+    nodes: Nodes, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def has_upstream(*_: Any) -> bool:
+        return True
+
+    monkeypatch.setattr(UpstreamToolCatalog, "has_upstream", has_upstream)
+    node = nodes.first
+    await publish(node)
+    cursor, ttl_seconds = await read_cursor(node), 3600.0
+
+    async def subscribe(cursor: str | None, path: str) -> bool:
+        arguments = {"upstream": "git"}
+        request = make_request("upstream.changed", arguments=arguments, url=URL + path, cursor=cursor, ttl=ttl_seconds)
+        return (await node.services.event_subscriptions.subscribe(CALLER, request)).truncated
+
+    answers = [await subscribe(None, "/a"), await subscribe(cursor, "/b")]
+    clock.advance(ttl_seconds + 1)
+    answers += [await subscribe(cursor, "/c"), await subscribe(cursor, "/c"), await subscribe(None, "/a")]
+    clock.advance(ttl_seconds + 1)
+    answers.append(await subscribe(None, "/a"))
+
+    assert answers == [False, False, True, False, False, True]
 
 
 async def test_a_webhook_names_an_event_type_that_only_the_new_list_of_its_upstream_has(

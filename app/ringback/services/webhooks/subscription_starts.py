@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from ringback.domain.change_subscriptions import ChangeSubscription
 from ringback.domain.cursor import LogPosition, decode_log_position
 from ringback.domain.errors import InvalidCursor
 from ringback.domain.event import EventName
@@ -31,6 +32,7 @@ from ringback.domain.webhook import Webhook, matches_event
 from ringback.notifier.log_positions import log_contains_position
 from ringback.protocol.mcp_events.backend import SubscriptionRequest
 from ringback.services.events.event_polls import EventRequest, read_log_start
+from ringback.services.webhooks.webhook_checks import subscribes_to_changes
 
 MISSED_EVENTS_VISITED_MAX: Final = 200
 """Events after a lapse among which a matching one is sought: some milliseconds. If there are more, one may be among them."""
@@ -50,6 +52,16 @@ async def find_start(
     tx: Transaction, webhook: Webhook, request: SubscriptionRequest, *, head: int, lapsed_at: datetime | None
 ) -> SubscriptionStart:
     """`lapsed_at` is when an earlier life of this subscription ended without its client's doing. The log is locked."""
+    start = await _find_start(tx, webhook, request, head=head, lapsed_at=lapsed_at)
+    begins_now = request.cursor is None and lapsed_at is None
+    if begins_now or not subscribes_to_changes(webhook) or await _are_changes_recorded(tx, webhook):
+        return start
+    return replace(start, truncated=True)
+
+
+async def _find_start(
+    tx: Transaction, webhook: Webhook, request: SubscriptionRequest, *, head: int, lapsed_at: datetime | None
+) -> SubscriptionStart:
     if request.cursor is None:
         missed = lapsed_at is not None and await _has_missed_event(tx, webhook, request.name, since=lapsed_at)
         return SubscriptionStart(after_seq=head, truncated=missed, began_after=head)
@@ -95,6 +107,14 @@ def _to_filter(webhook: Webhook, request: SubscriptionRequest) -> EventFilter:
         tool=webhook.tool,
         resource_uris=frozenset({webhook.resource_uri}) if is_change else None,
     )
+
+
+async def _are_changes_recorded(tx: Transaction, webhook: Webhook) -> bool:
+    """Whether changes of the upstream are recorded for another webhook, or a poll or stream, of the principal already."""
+    wanted = ChangeSubscription(
+        principal=webhook.principal, upstream=webhook.upstream or "", resource_uri=webhook.resource_uri
+    )
+    return wanted in await tx.change_subscriptions.list_all(now=tx.now())
 
 
 async def _has_missed_event(tx: Transaction, webhook: Webhook, event_name: str, *, since: datetime) -> bool:
