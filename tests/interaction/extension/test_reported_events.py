@@ -157,6 +157,8 @@ async def test_a_type_that_is_one_too_many_for_the_service_holds_up_no_event_of_
         await events.emit(OrderReturned(order_id="o1"))
         event_id = await events.emit(OrderShipped(order_id="o1"))
         page = await client.request("events/poll", {**POLL, "cursor": start["cursor"], "timeoutMs": 10_000})
+        with pytest.raises(JsonRpcErrorResponse, match="does not take this event type"):
+            await client.request("events/poll", {"name": "order.returned"})
     assert event_ids(page) == [event_id]
 
 

@@ -9,6 +9,7 @@ by arguments, which the service does not know, are not offered.
 
 import asyncio
 import json
+import logging
 import random
 import re
 import secrets
@@ -52,9 +53,12 @@ from ringback.protocol.mcp_events.backend import (
 )
 from ringback.protocol.mcp_events.descriptors import EventDescriptor
 from ringback.protocol.mcp_events.endpoint import EndpointPolicy, EventEndpoint
+from ringback.protocol.mcp_events.errors import EventError, EventErrorName
 from ringback.protocol.mcp_events.names import ALL_DELIVERY_MODES, DeliveryMode, EventMethod, EventNotification
 from ringback.protocol.mcp_events.occurrence import format_timestamp
 from ringback.services.events.event_publishing import RESERVED_ID_PREFIXES
+
+log = logging.getLogger(__name__)
 
 DeclareType = Callable[[str], Awaitable[None]]
 """Declares a type at the service, once. Raises `ReportFailed` or `ReportRejected`."""
@@ -169,8 +173,14 @@ class OpenServiceLog:
             return None
         try:
             await self._declare(name)
-        except (ReportFailed, ReportRejected):
+        except ReportFailed:
             raise unreachable() from None
+        except ReportRejected as problem:
+            log.warning("event_type.refused", extra={"event_name": name, "reason": str(problem)})
+            detail = (
+                "The service that stores the events does not take this event type. Its operator sees why in the log."
+            )
+            raise EventError(EventErrorName.INTERNAL_ERROR, detail) from None
         return _describe(caller, found)
 
     def implied_arguments(self, caller: EventCaller, name: str) -> Mapping[str, Any]:  # noqa: ARG002 - the Protocol's
