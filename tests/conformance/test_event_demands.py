@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.errors import QuotaExceeded
+from ringback.domain.errors import InvalidRequest, QuotaExceeded
+from ringback.domain.event_rows import EventFilter
 from ringback.domain.event_types import DEMAND_SECONDS, EventFollowing, EventType, arguments_topic
 from ringback.domain.ids import WebhookId
 from ringback.domain.ports import Transaction
@@ -16,12 +17,15 @@ from ringback.domain.webhook import WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.services.events import event_types
 from ringback.services.events.event_demands import PRINCIPAL_SHARE_MAX, UPSTREAM_DEMANDS_MAX
+from ringback.services.events.event_publishing import PublishedEvent
 from ringback.services.events.event_types import FOLLOW_WAIT_SECONDS
 from ringback.services.webhooks.registrations import WebhookRegistration
 from ringback.services.webhooks.webhook_changes import WebhookChange
+from ringback.upstreams.catalog.tool_catalog import UpstreamToolCatalog
 from tests.support.clock import START, FakeClock
 from tests.support.examples import ALICE
 from tests.support.interleaving import CALLER, OTHER_CALLER, Node, Nodes, make_caller, open_nodes
+from tests.support.subscriptions import make_request
 
 CAROL: Final = make_caller(Principal("carol"))
 FOLLOWING: Final = EventFollowing(event_name="git/pushed", topic="", cursor=None, updated_at=START)
@@ -130,6 +134,115 @@ async def test_a_poll_after_a_long_time_has_missed_events_unless_a_webhook_deman
     again = await node.services.event_types.demand_events(CALLER, PUSHED, "{}")
 
     assert (first.is_new, later.is_new, again.is_new) == (True, not has_webhook, False)
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+async def test_every_reader_with_an_older_cursor_learns_that_nobody_demanded_the_events_for_a_time(
+    nodes: Nodes, clock: FakeClock, *, is_removed: bool
+) -> None:
+    node = nodes.first
+    await node.store.write(lambda tx: tx.event_followings.save(FOLLOWING))
+    await publish(node)
+    await node.services.event_types.demand_events(CALLER, PUSHED, "{}")
+    older = await read_cursor(node)
+    clock.advance(2 * DEMAND_SECONDS)
+    if is_removed:
+        await node.store.write(lambda tx: tx.event_demands.remove_ended(now=tx.now()))
+        await node.store.write(lambda tx: tx.event_followings.save(FOLLOWING))
+
+    first = await node.services.event_types.demand_events(CALLER, PUSHED, "{}")
+    second = await nodes.second.services.event_types.demand_events(CALLER, PUSHED, "{}")
+    newer = await read_cursor(node)
+
+    assert first.has_missed_events(older)
+    assert second.has_missed_events(older)
+    assert not second.has_missed_events(newer)
+
+
+async def test_a_demand_that_begins_with_an_empty_log_adds_nothing_to_it(nodes: Nodes) -> None:
+    node = nodes.first
+    await node.store.write(lambda tx: tx.event_followings.save(FOLLOWING))
+
+    await node.services.event_types.demand_events(CALLER, PUSHED, "{}")
+
+    assert await node.store.read(lambda tx: tx.event_log.get_head(ALICE)) == 0
+
+
+@pytest.mark.parametrize("has_cursor", [True, False])
+async def test_a_subscription_that_had_lapsed_says_that_nobody_demanded_an_upstreams_events_meanwhile(
+    nodes: Nodes, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, *, has_cursor: bool
+) -> None:
+    async def find_event_type(*_: Any) -> EventType:
+        return PUSHED
+
+    monkeypatch.setattr(event_types.EventTypes, "find_event_type", find_event_type)
+    node = nodes.first
+    await publish(node)
+    ttl_seconds = 2 * DEMAND_SECONDS
+
+    async def subscribe(cursor: str | None) -> bool:
+        await node.store.write(lambda tx: tx.event_followings.save(FOLLOWING))
+        request = make_request(PUSHED.name, url=URL, cursor=cursor, ttl=ttl_seconds)
+        return (await node.services.event_subscriptions.subscribe(CALLER, request)).truncated
+
+    answers = [await subscribe(None)]
+    cursor = await read_cursor(node) if has_cursor else None
+    clock.advance(ttl_seconds / 2)
+    answers.append(await subscribe(cursor))
+    clock.advance(ttl_seconds + 1)
+    answers.append(await subscribe(cursor))
+
+    assert answers == [False, False, True]
+
+
+async def test_a_subscription_to_changes_says_that_nobody_demanded_them_before(
+    nodes: Nodes, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def has_upstream(*_: Any) -> bool:
+        return True
+
+    monkeypatch.setattr(UpstreamToolCatalog, "has_upstream", has_upstream)
+    node = nodes.first
+    await publish(node)
+    cursor, ttl_seconds = await read_cursor(node), 3600.0
+
+    async def subscribe(cursor: str | None, path: str) -> bool:
+        arguments = {"upstream": "git"}
+        request = make_request("upstream.changed", arguments=arguments, url=URL + path, cursor=cursor, ttl=ttl_seconds)
+        return (await node.services.event_subscriptions.subscribe(CALLER, request)).truncated
+
+    answers = [await subscribe(None, "/a"), await subscribe(cursor, "/b")]
+    clock.advance(ttl_seconds + 1)
+    answers += [await subscribe(cursor, "/c"), await subscribe(cursor, "/c"), await subscribe(None, "/a")]
+    clock.advance(ttl_seconds + 1)
+    answers.append(await subscribe(None, "/a"))
+
+    assert answers == [False, False, True, False, False, True]
+
+
+async def test_a_webhook_names_an_event_type_that_only_the_new_list_of_its_upstream_has(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    types = nodes.first.services.event_types
+
+    async def list_event_types(_: Caller) -> list[EventType]:
+        return [PUSHED]
+
+    monkeypatch.setattr(types, "list_event_types", list_event_types)
+
+    await types.check_event_names(CALLER, [PUSHED.name])
+    with pytest.raises(InvalidRequest):
+        await types.check_event_names(CALLER, ["git/pulled"])
+
+
+async def publish(node: Node) -> None:
+    await node.services.event_publishing.publish_events(CALLER, [PublishedEvent(name="order.paid", data={})])
+
+
+async def read_cursor(node: Node) -> str:
+    """The end of the log."""
+    page = await node.services.events.poll_events(CALLER, EventFilter(), cursor=None, limit=100)
+    return page.cursor
 
 
 async def test_a_webhook_for_many_events_of_an_upstream_that_is_away_waits_once_for_all_of_them(

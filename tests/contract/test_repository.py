@@ -182,3 +182,15 @@ def _methods(node: ast.ClassDef) -> int:
 
 def _is_property(function: Function) -> bool:
     return any(isinstance(decorator, ast.Name) and decorator.id == "property" for decorator in function.decorator_list)
+
+
+def test_no_error_object_is_raised_more_than_once() -> None:
+    """Each raise adds its frames to the traceback of the object: a constant keeps those of all requests that failed with it."""
+    raised = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name) and node.exc.id.isupper()
+    ]
+
+    assert raised == []

@@ -24,7 +24,7 @@ def make_occurrences(count: int, first: int = 0) -> list[dict[str, Any]]:
 class ScriptedEvents:
     """A connection, its session and its upstream: it answers each poll from a list, and keeps what is stored."""
 
-    def __init__(self, *results: Mapping[str, Any]) -> None:
+    def __init__(self, *results: Mapping[str, Any] | Exception) -> None:
         self.results = list(results)
         self.params: list[Mapping[str, Any]] = []
         """Of each request."""
@@ -47,7 +47,10 @@ class ScriptedEvents:
         self._changed.set()
         if not self.results:
             await asyncio.Event().wait()
-        return dict(self.results.pop(0))
+        result = self.results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return dict(result)
 
     @asynccontextmanager
     async def open_event_stream(self, params: Mapping[str, Any]) -> AsyncGenerator[EventFrames]:

@@ -111,6 +111,7 @@ class SubscriptionStage:
             event_types=EventTypes(
                 store=store,
                 clock=clock,
+                ids=engine.ids,
                 lifecycle=lifecycle,
                 catalog=UpstreamEventCatalog({}),
                 payload_schemas=JsonPayloadSchemas(),

@@ -108,7 +108,10 @@ def _build_gateway(
         webhooks=services.webhooks,
         events=services.events,
         change_demands=ChangeDemands(
-            store=components.store, clock=components.environment.clock, catalog=components.upstreams.tool_catalog
+            store=components.store,
+            clock=components.environment.clock,
+            ids=components.ids,
+            catalog=components.upstreams.tool_catalog,
         ),
         event_lookups=EventLookups(store=components.store),
         event_polls=services.event_polls,

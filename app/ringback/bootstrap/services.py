@@ -139,6 +139,7 @@ def _build_shared(parts: ServiceParts, config: ServicesConfig) -> _SharedService
         event_types=EventTypes(
             store=store,
             clock=clock,
+            ids=parts.ids,
             lifecycle=lifecycle,
             catalog=parts.event_catalog,
             payload_schemas=payload_schemas,

@@ -49,6 +49,9 @@ EVENT_NAME_LENGTH_MAX: Final = 160
 """The name of an upstream (24), a slash, and the upstream's own name."""
 OWN_NAME_LENGTH_MAX: Final = 128
 """Characters in a published name, or in an upstream's own name: the length of a tool's name in the specification."""
+DATA_LEVELS_MAX: Final = 190
+"""The nesting limit of `data`, as of results: pydantic's parser, which many clients have, reads 200 levels of a message. A page
+with a deeper one could not be read, nor passed: its cursor is in it."""
 RESERVED_PREFIXES: Final = ("call.", "upstream.", "webhook.", "ringback.", "mcp.")
 """Ringback's own events begin with these, now or later."""
 DEMAND_SECONDS: Final = 600.0
@@ -112,7 +115,7 @@ class EventDemand:
     polled_until: datetime
     """When the demand of pollers ends. The demand of a webhook ends with the webhook."""
     gap_seq: int = 0
-    """The place in the log at which the upstream had last lost events; 0 for none."""
+    """The place in the log of the last gap; 0 for none. Before it, the upstream had lost events, or nobody demanded them."""
 
 
 class DemandedTopic(NamedTuple):

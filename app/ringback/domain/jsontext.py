@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import orjson
@@ -132,6 +132,17 @@ def dumps_canonical(value: Any) -> bytes:
     `1` and `1.0` stay two values. Only ever hashed, never sent.
     """
     return _dump(value, orjson.OPT_SORT_KEYS)
+
+
+def nests_deeper(value: Mapping[str, Any], levels: int) -> bool:
+    """Whether an object has more levels of objects and lists than this."""
+    containers: list[Mapping[str, Any] | list[Any]] = [value]
+    for _ in range(levels):
+        inner: list[Any] = []
+        for each in containers:
+            inner += each if isinstance(each, list) else each.values()
+        containers = [each for each in inner if isinstance(each, dict | list)]
+    return bool(containers)
 
 
 def format_pointer(path: Iterable[object]) -> str:

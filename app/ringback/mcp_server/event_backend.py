@@ -4,7 +4,8 @@ An event type has a name in the log and a name that the client sees. They differ
 
     in the log and at /mcp    github/pr.opened       at /mcp/github    pr.opened
 
-Ringback's own types have filters as arguments; at `/mcp/{upstream}` the argument `upstream` is implied. The arguments of an
+Ringback's own types have filters as arguments; at `/mcp/{upstream}` the argument `upstream` is implied. An upstream's type that
+has the name of one of Ringback's, as those of a Ringback behind this one do, is offered at `/mcp` only. The arguments of an
 upstream's types are the upstream's own: its events are in the log, under the topic of the arguments, while a client demands
 them.
 """
@@ -16,7 +17,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from ringback.domain.cursor import encode_log_position
-from ringback.domain.errors import UnknownUpstream
+from ringback.domain.errors import StoreUnavailable, UnknownUpstream
 from ringback.domain.event import Event, EventName
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.event_types import DEMAND_SECONDS, EventType, qualified_name
@@ -60,6 +61,8 @@ class LogInterest:
     event_filter: EventFilter
     has_missed_events: bool = False
     """Whether events after the cursor are not in the log: the demand is new, or the upstream has lost them."""
+    may_have_gaps: bool = False
+    """Whether an upstream sends the events: it may lose some at any time."""
 
 
 class GatewayEventBackend:
@@ -73,7 +76,8 @@ class GatewayEventBackend:
     async def list_descriptors(self, caller: RequestContext) -> Sequence[EventDescriptor]:
         upstream = caller.endpoint.upstream
         external = await self._gateway.event_types.list_event_types(caller.caller, upstream)
-        return [*_list_own_descriptors(upstream), *(build_external_descriptor(each, upstream) for each in external)]
+        descriptors = [build_external_descriptor(each, upstream) for each in external]
+        return [*_list_own_descriptors(upstream), *(each for each in descriptors if each.name not in OWN_EVENT_NAMES)]
 
     async def find_descriptor(self, caller: RequestContext, name: str) -> EventDescriptor | None:
         if name in OWN_EVENT_NAMES:
@@ -119,10 +123,12 @@ class GatewayEventBackend:
         pages = self._gateway.event_streams.follow_events(caller.caller, request, heartbeat_seconds=HEARTBEAT_SECONDS)
         has_missed_events = wanted.has_missed_events
         demanded_at = clock.monotonic()
+        gaps = _StreamGaps(self._gateway, caller.caller, wanted)
         async with aclosing(pages):
             async for page in pages:
+                has_missed_events = await gaps.has_gap(page) or has_missed_events
                 yield _to_occurrence_page(page, interest.name, has_missed_events=has_missed_events)
-                has_missed_events = False
+                has_missed_events = has_missed_events and page.is_store_unavailable  # that page says nothing else
                 if clock.monotonic() >= demanded_at + DEMAND_INTERVAL_SECONDS:
                     demanded_at = clock.monotonic()
                     try:
@@ -155,7 +161,7 @@ class GatewayEventBackend:
     async def _resolve_interest(self, caller: RequestContext, interest: Interest, cursor: str | None) -> LogInterest:
         """The interest in the log. Renews the demand for events of an upstream; raises `EventError` if their type is gone."""
         if interest.name in OWN_EVENT_NAMES:
-            return await self._resolve_own_interest(caller.caller, interest)
+            return await self._resolve_own_interest(caller.caller, interest, cursor)
         event_type = await self._find_external(caller, interest.name)
         if event_type is None:
             raise event_not_found(interest.name)
@@ -165,18 +171,48 @@ class GatewayEventBackend:
             caller.caller, event_type, canonical_arguments(interest.arguments)
         )
         event_filter = EventFilter(name=event_type.name, topic=demanded.topic or "")
-        return LogInterest(event_filter=event_filter, has_missed_events=demanded.has_missed_events(cursor))
+        return LogInterest(
+            event_filter=event_filter, has_missed_events=demanded.has_missed_events(cursor), may_have_gaps=True
+        )
 
-    async def _resolve_own_interest(self, caller: Caller, interest: Interest) -> LogInterest:
+    async def _resolve_own_interest(self, caller: Caller, interest: Interest, cursor: str | None) -> LogInterest:
         event_filter, upstream = to_event_filter(interest), interest.arguments.get("upstream")
         if interest.name != EventName.UPSTREAM_CHANGED:
             if upstream is not None and not caller.may_use_upstream(upstream):
                 raise UnknownUpstream("arguments.upstream: there is no upstream of this name that you may use.")
             return LogInterest(event_filter=event_filter)
-        is_new = await self._gateway.change_demands.demand_changes(
+        demanded = await self._gateway.change_demands.demand_changes(
             caller, interest.arguments["upstream"], interest.arguments.get("uri")
         )
-        return LogInterest(event_filter=event_filter, has_missed_events=is_new)
+        return LogInterest(event_filter=event_filter, has_missed_events=demanded.has_missed_events(cursor))
+
+
+class _StreamGaps:
+    """Finds the gaps that an upstream's events get while a stream follows them. Polls compare their cursor with the demand."""
+
+    def __init__(self, gateway: Gateway, caller: Caller, interest: LogInterest) -> None:
+        self._gateway = gateway
+        self._caller = caller
+        self._interest = interest
+        self._checked_seq: int | None = None
+        """The client knows of all gaps up to here."""
+
+    async def has_gap(self, page: StreamPage) -> bool:
+        """Whether a gap is between the page before this one and its end.
+
+        Reads nothing if every place of the log between the two has an event of this page: a gap has a place of its own.
+        """
+        after, end = self._checked_seq, page.position.seq
+        if not self._interest.may_have_gaps or after is None or end - after == len(page.events):
+            self._checked_seq = end
+            return False
+        where = self._interest.event_filter
+        try:
+            gap_seq = await self._gateway.event_types.get_gap_seq(self._caller, where.name or "", where.topic)
+        except StoreUnavailable:
+            return False  # the next page asks again, from the same place on
+        self._checked_seq = end
+        return after < gap_seq <= end
 
 
 def to_occurrence(event: Event, shown_name: str) -> EventOccurrence:

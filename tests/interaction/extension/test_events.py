@@ -183,6 +183,8 @@ async def test_wrong_data_is_the_authors_error_and_reaches_no_client() -> None:
             await events.emit("order.lost", {})
         with pytest.raises(ValueError, match="65536"):
             await events.emit(OrderShipped(order_id="x" * 70_000))
+        with pytest.raises(ValueError, match="evt_"):
+            await events.emit(OrderShipped(order_id="o1"), event_id="evt_1")
         page = await client.request("events/poll", {**POLL, "cursor": start["cursor"]})
     assert page["events"] == []
 

@@ -8,9 +8,14 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import BaseModel
 
 from ringback.domain.principal import DEFAULT_SCOPES
 from ringback.extension import Events
+from ringback.extension.events.service_methods import ServiceMethods
+from ringback.protocol.mcp_events.errors import EventError
+from ringback.protocol.mcp_events.names import EventMethod
+from ringback.services.events import event_types
 from tests.support.application import running_application
 from tests.support.event_servers import (
     SHIPPED,
@@ -83,7 +88,10 @@ async def test_poll_stream_and_webhook_have_the_event_that_the_service_stores(se
         streamed = (await frames.read_message("notifications/events/event"))["params"]
         page = await client.request("events/poll", {**POLL, "cursor": start["cursor"]})
         again = await client.request("events/subscribe", subscription_params(receiver))
-        await client.request("events/unsubscribe", {"name": SHIPPED, "delivery": {"url": receiver.url()}})
+        key: dict[str, Any] = {"name": SHIPPED, "delivery": {"url": receiver.url()}}
+        with pytest.raises(JsonRpcErrorResponse, match="NotFound"):
+            await client.request("events/unsubscribe", {**key, "arguments": {"order_id": "o1"}})
+        await client.request("events/unsubscribe", key)
     assert event_ids(page) == [event_id]
     assert (delivered["eventId"], streamed["eventId"]) == (event_id, event_id)
     assert delivered["data"] == streamed["data"] == {"order_id": "o1", "carrier": "post"}
@@ -109,6 +117,19 @@ async def test_events_wait_while_the_service_is_away_and_arrive_once_in_their_or
     assert seen == emitted
 
 
+async def test_an_error_of_a_service_that_is_away_keeps_nothing_of_earlier_requests(service: Service) -> None:
+    transport = SwitchedTransport()
+    transport.is_open = False
+    async with httpx.AsyncClient(transport=transport) as http:
+        methods = ServiceMethods(http, f"{service.url}/mcp")
+        depths: list[int] = []
+        for _ in range(3):
+            with pytest.raises(EventError) as failed:
+                await methods.request(EventMethod.POLL, POLL)
+            depths.append(len(failed.traceback))
+    assert depths == [depths[0]] * 3
+
+
 async def test_a_shutdown_sends_the_events_that_wait(service: Service) -> None:
     async with order_client(make_order_server(reader := service.make_events(), has_arguments=False)) as client:
         start = await client.request("events/poll", POLL)
@@ -120,6 +141,27 @@ async def test_a_shutdown_sends_the_events_that_wait(service: Service) -> None:
     assert event_ids(page) == [event_id]
 
 
+class OrderReturned(BaseModel):
+    order_id: str
+
+
+async def test_a_type_that_is_one_too_many_for_the_service_holds_up_no_event_of_another(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_types, "PUBLISHED_TYPES_MAX", 1)
+    events = service.make_events(drain_seconds=0.1)
+    server = make_order_server(events, has_arguments=False)
+    events.type("order.returned", description="An order came back.")(OrderReturned)
+    async with order_client(server) as client:
+        start = await client.request("events/poll", POLL)
+        await events.emit(OrderReturned(order_id="o1"))
+        event_id = await events.emit(OrderShipped(order_id="o1"))
+        page = await client.request("events/poll", {**POLL, "cursor": start["cursor"], "timeoutMs": 10_000})
+        with pytest.raises(JsonRpcErrorResponse, match="does not take this event type"):
+            await client.request("events/poll", {"name": "order.returned"})
+    assert event_ids(page) == [event_id]
+
+
 async def test_what_a_service_cannot_do_is_refused_to_the_author(service: Service) -> None:
     with pytest.raises(ValueError, match=r"order\.shipped.*has arguments"):
         async with order_client(make_order_server(service.make_events())):
@@ -128,3 +170,14 @@ async def test_what_a_service_cannot_do_is_refused_to_the_author(service: Servic
     async with order_client(make_order_server(events, has_arguments=False)):
         with pytest.raises(ValueError, match="Leave `principal` out"):
             await events.emit(OrderShipped(order_id="o1"), principal="alice")
+
+
+@pytest.mark.parametrize("event_id", ["", "a b", "ä", "git:1", "evt_1", "x" * 129])
+async def test_an_id_that_the_service_does_not_take_is_refused_to_the_author_at_once(
+    service: Service, event_id: str
+) -> None:
+    events = service.make_events()
+    async with order_client(make_order_server(events, has_arguments=False)):
+        with pytest.raises(ValueError, match="event_id"):
+            await events.emit(OrderShipped(order_id="o1"), event_id=event_id)
+        assert await events.emit(OrderShipped(order_id="o1"), event_id="order/1.~") == "order/1.~"

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 import pytest
 
 from ringback.client import NewEvent
-from ringback.extension.events.event_outbox import BATCH_SIZE, WAITING_BYTES_MAX, WAITING_MAX, EventOutbox, OutboxFull
+from ringback.extension.events.event_outbox import (
+    BATCH_BYTES_MAX,
+    BATCH_SIZE,
+    WAITING_BYTES_MAX,
+    WAITING_MAX,
+    EventOutbox,
+    OutboxFull,
+)
 from ringback.extension.report_outbox import ReportFailed, ReportRejected
 from tests.support.extension_servers import FastClock
 
@@ -59,6 +66,16 @@ async def test_events_arrive_in_their_order_and_in_full_batches() -> None:
     await send_all(outbox)
     assert service.arrived == ids
     assert [len(batch) for batch in service.batches] == [BATCH_SIZE, 1]
+
+
+async def test_a_request_has_no_more_bytes_than_a_proxy_accepts_unless_it_is_one_event() -> None:
+    service = RecordingService()
+    outbox = make_outbox(service)
+    half, whole = "x" * (BATCH_BYTES_MAX // 2 - 100), "x" * BATCH_BYTES_MAX
+    for event_id, data in (("1", half), ("2", half), ("3", half), ("4", whole), ("5", "")):
+        submit(outbox, event_id, data=data)
+    await send_all(outbox)
+    assert service.batches == [["1", "2"], ["3"], ["4"], ["5"]]
 
 
 async def test_a_failed_batch_is_sent_again() -> None:

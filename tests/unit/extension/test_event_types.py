@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any, assert_type
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from ringback.domain.event_types import RESERVED_PREFIXES
+from ringback.domain.event_types import DATA_LEVELS_MAX, RESERVED_PREFIXES
 from ringback.extension import Events
 from ringback.extension.events.event_types import TYPES_MAX, DeclaredEventType, DeclaredEventTypes
 
@@ -46,6 +46,18 @@ def test_a_name_without_words_and_dots_is_refused(name: str) -> None:
         declare(name=name)
 
 
+def test_the_schemas_of_a_type_are_made_once_however_often_clients_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = declare()
+
+    def make_schema(*_: Any, **__: Any) -> dict[str, Any]:
+        raise AssertionError("It takes milliseconds of all clients.")
+
+    monkeypatch.setattr(TypeAdapter, "json_schema", make_schema)
+
+    assert declared.payload_schema["type"] == declared.input_schema["type"] == "object"
+    assert declared.find_argument_error({"unknown": 1}) is not None
+
+
 @pytest.mark.parametrize("prefix", RESERVED_PREFIXES)
 def test_a_reserved_name_is_refused(prefix: str) -> None:
     with pytest.raises(ValueError, match="begins with"):
@@ -66,6 +78,15 @@ def test_a_name_and_a_class_are_declared_once_and_their_number_is_bounded() -> N
     for name, message in (("a.n0", "declared already"), ("a.more", str(TYPES_MAX))):
         with pytest.raises(ValueError, match=message):
             types.declare(Paid, name=name, description="", arguments=None, matches=None)
+
+
+def test_data_that_nests_too_deep_for_its_readers_is_refused() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(DATA_LEVELS_MAX):
+        deep = {"inner": deep}
+
+    with pytest.raises(ValueError, match=str(DATA_LEVELS_MAX)):
+        declare().encode_data({"amount": 1, "items": [deep]})
 
 
 def test_a_dataclass_and_a_typed_dict_are_data_too() -> None:

@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ringback.domain.clock import Clock
+from ringback.protocol.errors import ResponseLost, UpstreamError
 from ringback.protocol.mcp_events.names import EventNotification
 from ringback.upstreams.events import stream_silence
 from ringback.upstreams.events.event_frames import QUEUED_FRAMES_MAX, EventFrames
-from ringback.upstreams.events.following import Following
+from ringback.upstreams.events.following import REJECTED_RETRY_SECONDS, RETRY_SECONDS, Following
 from ringback.upstreams.events.occurrences import EVENTS_PER_PAGE
 from ringback.upstreams.events.stream_silence import INTERVALS_MIN
 from ringback.upstreams.transports.paced_streams import PacedStreams
@@ -89,6 +90,30 @@ async def test_polls_follow_each_other_as_the_upstream_asks_and_carry_the_cursor
 
     assert clock.pauses == [0.0, 2.0, 1.0, 1.0, 1.0, 1.0]
     assert [each["cursor"] for each in events.params] == [None, "1", "2", "3", "fresh", None, None]
+
+
+async def test_an_upstream_that_refuses_is_asked_again_after_half_a_minute_and_one_that_is_away_soon() -> None:
+    refused, lost = UpstreamError({"code": -32602, "message": "no"}), ResponseLost("lost")
+    events, clock = ScriptedEvents(refused, lost), RecordedPauses()
+
+    async with following(events, clock=clock):
+        await events.wait_until_asked(3)
+
+    assert clock.pauses == [REJECTED_RETRY_SECONDS, RETRY_SECONDS]
+
+
+async def test_a_stream_that_is_refused_or_terminated_is_opened_again_after_half_a_minute() -> None:
+    events, clock = ScriptedEvents(), RecordedPauses()
+    async with following(events, streams=True, clock=clock):
+        refused = await events.next_stream()
+        refused.failure = UpstreamError({"code": -32602, "message": "no"})
+        refused.end()
+        terminated = await events.next_stream()
+        terminated.put_notification(EventNotification.TERMINATED, {"error": {}})
+        (await events.next_stream()).end()
+        await events.next_stream()
+
+    assert clock.pauses == [REJECTED_RETRY_SECONDS, REJECTED_RETRY_SECONDS, RETRY_SECONDS]
 
 
 async def test_malformed_events_wait_for_their_turn_as_others_do() -> None:

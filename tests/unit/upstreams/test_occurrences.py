@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringback.domain.event_types import arguments_topic, upstream_event_id
+from ringback.domain.event_types import DATA_LEVELS_MAX, arguments_topic, upstream_event_id
 from ringback.protocol.errors import InvalidUpstreamResponse
 from ringback.upstreams.events.occurrences import (
     CURSOR_LENGTH_MAX,
@@ -26,6 +26,19 @@ GOOD: dict[str, Any] = {
     "timestamp": "2026-11-20T18:00:00+01:00",
     "data": {"n": 1},
 }
+
+
+def nest(levels: int) -> dict[str, Any]:
+    """An object with this many levels."""
+    value: Any = {}
+    for _ in range(levels - 1):
+        value = {"inner": value}
+    return value
+
+
+def test_data_that_a_client_could_not_read_within_a_page_is_dropped() -> None:
+    assert read_occurrence(FOLLOWED, GOOD | {"data": nest(DATA_LEVELS_MAX)}) is not None
+    assert read_occurrence(FOLLOWED, GOOD | {"data": nest(DATA_LEVELS_MAX + 1)}) is None
 
 
 def test_an_event_is_named_after_its_upstream_and_has_the_topic_of_its_arguments() -> None:

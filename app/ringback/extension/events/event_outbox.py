@@ -1,6 +1,7 @@
 """Emitted events that wait in memory for a Ringback service: sent in their order, retried until they have arrived."""
 
 import asyncio
+import itertools
 import json
 import logging
 from collections import deque
@@ -20,6 +21,8 @@ WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 """Their JSON. It is in this process's memory."""
 BATCH_SIZE: Final = 100
 """Events of one request, as many as the service accepts."""
+BATCH_BYTES_MAX: Final = 512 * 1024
+"""Of one request with several events: half of the megabyte that common proxies accept. A refused batch would wait for ever."""
 BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0, jitter_fraction=JITTER_FRACTION)
 
 SendEvents = Callable[[Sequence[NewEvent]], Awaitable[None]]
@@ -61,7 +64,7 @@ class EventOutbox:
                 self._emptied.set()
                 self._changed.clear()
                 await self._changed.wait()
-            batch = [event for event, _ in list(self._waiting)[:BATCH_SIZE]]
+            batch = self._next_batch()
             try:
                 await self._send_batch(batch)
             except ReportFailed as problem:
@@ -72,6 +75,16 @@ class EventOutbox:
             failures = 0
             for _ in batch:
                 self._waiting_bytes -= self._waiting.popleft()[1]
+
+    def _next_batch(self) -> Sequence[NewEvent]:
+        batch: list[NewEvent] = []
+        batch_bytes = 0
+        for event, size in itertools.islice(self._waiting, BATCH_SIZE):
+            batch_bytes += size
+            if batch and batch_bytes > BATCH_BYTES_MAX:
+                break
+            batch.append(event)
+        return batch
 
     async def drain(self, timeout_seconds: float) -> None:
         """Wait until all events have arrived, or the timeout is over."""

@@ -3,12 +3,13 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
 from ringback.domain import jsontext
-from ringback.domain.event_types import OWN_NAME_LENGTH_MAX, RESERVED_PREFIXES, is_publishable_name
+from ringback.domain.event_types import DATA_LEVELS_MAX, OWN_NAME_LENGTH_MAX, RESERVED_PREFIXES, is_publishable_name
 from ringback.schemas.validation_errors import describe_validation_errors
 
 log = logging.getLogger(__name__)
@@ -26,9 +27,12 @@ Matches = Callable[[Any, Mapping[str, Any]], bool]
 NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # a class with slots has no cached properties
 class DeclaredEventType:
-    """One declared type. `payload` validates what the author emits; `arguments` validates what a client subscribes with."""
+    """One declared type. `payload` validates what the author emits; `arguments` validates what a client subscribes with.
+
+    Its schemas are made once: that takes pydantic milliseconds, and each poll needs both, a list those of all types.
+    """
 
     name: str
     description: str
@@ -36,11 +40,11 @@ class DeclaredEventType:
     arguments: TypeAdapter[Any] | None
     matches: Matches | None
 
-    @property
+    @cached_property
     def payload_schema(self) -> dict[str, Any]:
         return self.payload.json_schema(mode="serialization")
 
-    @property
+    @cached_property
     def input_schema(self) -> Mapping[str, Any]:
         if self.arguments is None:
             return NO_ARGUMENTS
@@ -60,6 +64,8 @@ class DeclaredEventType:
             raise ValueError(
                 f"The data of '{self.name}' has {size} bytes of JSON. At most {DATA_BYTES_MAX} are allowed."
             )
+        if jsontext.nests_deeper(cast("dict[str, Any]", encoded), DATA_LEVELS_MAX):
+            raise ValueError(f"The data of '{self.name}' nests deeper than {DATA_LEVELS_MAX} levels.")
         return cast("dict[str, Any]", encoded)
 
     def find_argument_error(self, arguments: Mapping[str, Any]) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ringback.domain.clock import Clock
 from ringback.domain.cursor import encode_log_position
+from ringback.domain.errors import InvalidRequest
 from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.principal import ALL_SCOPES, ANONYMOUS_PRINCIPAL, Caller, Principal
@@ -82,7 +83,10 @@ class LogBackend:
             timestamp=event.occurred_at,
             client_session_id=audience_of(event.principal),
         )
-        (result,) = await self._publishing.publish_events(SERVER, [published])
+        try:
+            (result,) = await self._publishing.publish_events(SERVER, [published])
+        except InvalidRequest as problem:
+            raise ValueError(problem.detail) from None
         return result.event_id
 
     def find_principal(self, caller: EventCaller) -> str | None:

@@ -8,7 +8,10 @@ by arguments, which the service does not know, are not offered.
 """
 
 import asyncio
+import json
+import logging
 import random
+import re
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
@@ -32,13 +35,13 @@ from ringback.extension.events.event_outbox import EventOutbox
 from ringback.extension.events.event_types import DeclaredEventType, DeclaredEventTypes
 from ringback.extension.events.principals import EventCaller
 from ringback.extension.events.service_methods import (
-    UNREACHABLE,
     ServiceMethods,
     ServiceUnreachable,
     build_subscribe_params,
     parse_error,
     parse_grant,
     parse_occurrence,
+    unreachable,
 )
 from ringback.extension.report_outbox import ReportFailed, ReportRejected
 from ringback.protocol.mcp_events.backend import (
@@ -50,17 +53,27 @@ from ringback.protocol.mcp_events.backend import (
 )
 from ringback.protocol.mcp_events.descriptors import EventDescriptor
 from ringback.protocol.mcp_events.endpoint import EndpointPolicy, EventEndpoint
+from ringback.protocol.mcp_events.errors import EventError, EventErrorName
 from ringback.protocol.mcp_events.names import ALL_DELIVERY_MODES, DeliveryMode, EventMethod, EventNotification
 from ringback.protocol.mcp_events.occurrence import format_timestamp
+from ringback.services.events.event_publishing import RESERVED_ID_PREFIXES
+
+log = logging.getLogger(__name__)
 
 DeclareType = Callable[[str], Awaitable[None]]
 """Declares a type at the service, once. Raises `ReportFailed` or `ReportRejected`."""
 _EVENT_ID_BYTES: Final = 16
+_EVENT_ID_PATTERN: Final = re.compile(r"[!-9;-~]{1,128}")
+"""What POST /v1/events takes."""
 _SERVER_ERROR_STATUS: Final = 500
+_TYPES_QUOTA: Final = "event_types"
+"""The service's quota of declared types."""
 RECONNECT_SECONDS: Final = 2.0
 """Before a stream of the service is opened again, from its last cursor."""
 DRAIN_SECONDS: Final = 10.0
 """How long a shutdown waits until all events have arrived."""
+_UNLIMITED: Final = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+"""Each stream and each long poll of a client holds a connection. httpx's hundred, once held, would stop all other requests."""
 _WITHOUT_WEBHOOKS: Final = (DeliveryMode.PUSH, DeliveryMode.POLL)
 
 
@@ -89,7 +102,7 @@ class ServiceLog:
         headers = {} if self._api_key is None else {"authorization": f"Bearer {self._api_key}"}
         async with (
             RingbackClient(self._url, api_key=self._api_key, transport=self._transport) as client,
-            httpx.AsyncClient(headers=headers, transport=self._transport) as http,
+            httpx.AsyncClient(headers=headers, transport=self._transport, limits=_UNLIMITED) as http,
         ):
             publisher = _EventPublisher(client, types)
             outbox = EventOutbox(
@@ -139,6 +152,11 @@ class OpenServiceLog:
                 "A Ringback service stores this server's events for everybody: all its clients are the owner of the API key. "
                 "Leave `principal` out, or use Events.embedded(…)."
             )
+        if event.event_id is not None and not _is_publishable_id(event.event_id):
+            raise ValueError(
+                "event_id must have 1 to 128 visible ASCII characters, without a colon. It must not begin with "
+                f"{' or '.join(RESERVED_ID_PREFIXES)}: the service refuses the event later, when it can only be logged."
+            )
         event_id = event.event_id or secrets.token_hex(_EVENT_ID_BYTES)
         occurred_at = event.occurred_at or self._clock.now()
         self._outbox.submit_event(
@@ -155,8 +173,14 @@ class OpenServiceLog:
             return None
         try:
             await self._declare(name)
-        except (ReportFailed, ReportRejected):
-            raise UNREACHABLE from None
+        except ReportFailed:
+            raise unreachable() from None
+        except ReportRejected as problem:
+            log.warning("event_type.refused", extra={"event_name": name, "reason": str(problem)})
+            detail = (
+                "The service that stores the events does not take this event type. Its operator sees why in the log."
+            )
+            raise EventError(EventErrorName.INTERNAL_ERROR, detail) from None
         return _describe(caller, found)
 
     def implied_arguments(self, caller: EventCaller, name: str) -> Mapping[str, Any]:  # noqa: ARG002 - the Protocol's
@@ -205,8 +229,8 @@ class OpenServiceLog:
                         yield page
             except ServiceUnreachable:
                 if not has_begun:
-                    raise UNREACHABLE from None
-                yield OccurrencePage(cursor=cursor, error=UNREACHABLE)
+                    raise unreachable() from None
+                yield OccurrencePage(cursor=cursor, error=unreachable())
                 await self._clock.sleep(RECONNECT_SECONDS)
             else:
                 return
@@ -216,8 +240,9 @@ class OpenServiceLog:
         return parse_grant(await self._methods.request(EventMethod.SUBSCRIBE, params, profile=request.error_profile))
 
     async def unsubscribe(self, caller: EventCaller, key: SubscriptionKey) -> None:  # noqa: ARG002 - the Protocol's
+        arguments = json.loads(key.canonical_arguments)
         await self._methods.request(
-            EventMethod.UNSUBSCRIBE, {"name": key.name, "arguments": {}, "delivery": {"url": key.url}}
+            EventMethod.UNSUBSCRIBE, {"name": key.name, "arguments": arguments, "delivery": {"url": key.url}}
         )
 
     def _find_argument_error(self, descriptor: EventDescriptor, arguments: Mapping[str, Any]) -> str | None:
@@ -257,11 +282,19 @@ def _as_report_errors() -> Generator[None]:
     """`ReportFailed` if a repeat may succeed, `ReportRejected` if none can."""
     try:
         yield
-    except (ConnectionFailed, UnexpectedAnswer, Unavailable, QuotaExceeded) as problem:
+    except QuotaExceeded as problem:
+        # Rates pass. The number of types does not: events of one type too many would hold up those of all other types.
+        refusal = ReportRejected if problem.extra.get("quota") == _TYPES_QUOTA else ReportFailed
+        raise refusal(problem.detail) from problem
+    except (ConnectionFailed, UnexpectedAnswer, Unavailable) as problem:
         raise ReportFailed(str(problem)) from problem
     except Problem as problem:
         refusal = ReportFailed if problem.status >= _SERVER_ERROR_STATUS else ReportRejected
         raise refusal(problem.detail) from problem
+
+
+def _is_publishable_id(event_id: str) -> bool:
+    return _EVENT_ID_PATTERN.fullmatch(event_id) is not None and not event_id.startswith(RESERVED_ID_PREFIXES)
 
 
 def _describe(caller: EventCaller, declared: DeclaredEventType) -> EventDescriptor:

@@ -54,7 +54,7 @@ class ServiceMethods:
             )
             message = await _read_message(response)
         except (httpx.HTTPError, ServiceUnreachable):
-            raise UNREACHABLE from None
+            raise unreachable() from None
         return _get_result(message)
 
     async def stream(self, params: Mapping[str, Any]) -> AsyncGenerator[Json]:
@@ -92,9 +92,9 @@ class ServiceMethods:
         return {"json": message, "headers": headers}
 
 
-UNREACHABLE: Final = EventError(
-    EventErrorName.INTERNAL_ERROR, "The log of events cannot be reached now. Try again later."
-)
+def unreachable() -> EventError:
+    """A new error each time: one that is raised again keeps the frames, and so the requests, of each time before."""
+    return EventError(EventErrorName.INTERNAL_ERROR, "The log of events cannot be reached now. Try again later.")
 
 
 async def _read_message(response: httpx.Response) -> Json:

@@ -181,11 +181,13 @@ class EventEndpoint(Generic[CallerT_contra]):
             raise forbidden("Webhook subscriptions require authentication. Poll or stream the events instead.")
 
     async def _find_descriptor(self, caller: CallerT_contra, name: str) -> EventDescriptor:
-        descriptor = await self._backend.find_descriptor(caller, name)
-        if descriptor is None:
-            known = await self._backend.list_descriptors(caller)
-            raise event_not_found(name, [each.name for each in known])
-        return descriptor
+        if (descriptor := await self._backend.find_descriptor(caller, name)) is not None:
+            return descriptor
+        # The list is also for the hint, and it may be newer: a backend may ask others for it.
+        known = {each.name: each for each in await self._backend.list_descriptors(caller)}
+        if name not in known:
+            raise event_not_found(name, list(known))
+        return known[name]
 
     def _check_interest(
         self,

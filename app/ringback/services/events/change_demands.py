@@ -11,24 +11,25 @@ from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import InvalidRequest, UnknownUpstream
 from ringback.domain.event import EventName
 from ringback.domain.event_types import DEMAND_SECONDS, EventDemand, arguments_topic
+from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller
 from ringback.domain.upstreams import ToolCatalog
 from ringback.protocol.mcp_events.subscription_key import canonical_arguments
-from ringback.services.events.event_demands import demand_quota_exceeded, renew_demand
+from ringback.services.events.event_demands import DemandedEvents, demand_quota_exceeded, renew_demand
 
 
 class ChangeDemands:
-    def __init__(self, *, store: Store, clock: Clock, catalog: ToolCatalog) -> None:
+    def __init__(self, *, store: Store, clock: Clock, ids: IdGenerator, catalog: ToolCatalog) -> None:
         self._store = store
         self._clock = clock
+        self._ids = ids
         self._catalog = catalog
 
-    async def demand_changes(self, caller: Caller, upstream: str, uri: str | None) -> bool:
+    async def demand_changes(self, caller: Caller, upstream: str, uri: str | None) -> DemandedEvents:
         """Make changes of the upstream's lists, or of the resource, arrive in the caller's log for `DEMAND_SECONDS`.
 
-        Return whether the demand is new: earlier changes are not in the log then. Raises `UnknownUpstream`,
-        `InvalidRequest` and `QuotaExceeded`.
+        Raises `UnknownUpstream`, `InvalidRequest` and `QuotaExceeded`.
         """
         if not (self._catalog.has_upstream(upstream) and caller.may_use_upstream(upstream)):
             raise UnknownUpstream("arguments.upstream: there is no upstream of this name that you may use.")
@@ -36,10 +37,14 @@ class ChangeDemands:
             raise InvalidRequest("arguments.uri: it must have printable characters only.")
         now = self._clock.now()
         demand = _build_demand(caller, upstream, uri, polled_until=now + seconds(DEMAND_SECONDS))
-        known = await renew_demand(
-            self._store, caller, demand, topic=CHANGE_SUBSCRIPTIONS_TOPIC, require_room=_require_free_resource
+        return await renew_demand(
+            self._store,
+            caller,
+            demand,
+            ids=self._ids,
+            topic=CHANGE_SUBSCRIPTIONS_TOPIC,
+            require_room=_require_free_resource,
         )
-        return not known.is_current
 
 
 def _build_demand(caller: Caller, upstream: str, uri: str | None, *, polled_until: datetime) -> EventDemand:

@@ -4,16 +4,22 @@
     change_demands    demands for changes of upstreams
 
 A demand is stored, because the node that follows the upstream may be another one. Each poll renews it; most find it renewed.
+
+A demand that begins puts a gap into the log: what happened before is not in it. Each reader with an older cursor learns that,
+not only the one whose request began the demand: its response may be lost, and the principal may have other readers.
 """
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Final, NamedTuple
 
-from ringback.domain.errors import QuotaExceeded
+from ringback.domain.cursor import decode_log_position
+from ringback.domain.errors import InvalidCursor, QuotaExceeded
 from ringback.domain.event_types import DEMAND_SECONDS, EventDemand, split_name
+from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller
+from ringback.notifier.lost_events import record_lost_events
 from ringback.services.access.api_keys import require_held_key
 
 DEMANDS_MAX: Final = 256
@@ -27,7 +33,25 @@ RequireRoom = Callable[[Transaction, EventDemand], Awaitable[None]]
 """Raises `QuotaExceeded` if the upstream has no room for a demand that begins."""
 
 
-class KnownDemand(NamedTuple):
+class DemandedEvents(NamedTuple):
+    topic: str | None
+    """The topic of these events in the log."""
+    is_new: bool
+    """Whether the principal had no demand for them before. The log then lacks what happened before."""
+    gap_seq: int = 0
+    """The place in the log of the last gap: before it, the upstream had lost events, or nobody demanded them."""
+
+    def has_missed_events(self, cursor: str | None) -> bool:
+        """Whether events after this cursor are missing in the log. A reader without a cursor begins now."""
+        if cursor is None:
+            return False
+        try:
+            return self.is_new or decode_log_position(cursor).seq < self.gap_seq
+        except InvalidCursor:
+            return False  # the read of the log reports it
+
+
+class _KnownDemand(NamedTuple):
     """What was stored of a demand before it was renewed."""
 
     stored: EventDemand | None
@@ -36,18 +60,19 @@ class KnownDemand(NamedTuple):
 
 
 async def renew_demand(
-    store: Store, caller: Caller, demand: EventDemand, *, topic: str, require_room: RequireRoom
-) -> KnownDemand:
-    """Store the demand, unless less than half of its time is over. Return what was stored before.
+    store: Store, caller: Caller, demand: EventDemand, *, ids: IdGenerator, topic: str, require_room: RequireRoom
+) -> DemandedEvents:
+    """Store the demand, unless less than half of its time is over. Return what readers must know of the time before.
 
     Notifies `topic` if the demand begins. Raises `QuotaExceeded`.
     """
     known = await store.read(lambda tx: _read_known(tx, demand))
     if known.stored is None or known.stored.polled_until < demand.polled_until - timedelta(seconds=DEMAND_SECONDS / 2):
         await store.write_for(
-            caller.principal, lambda tx: _save(tx, caller, demand, topic=topic, require_room=require_room)
+            caller.principal, lambda tx: _save(tx, caller, demand, ids=ids, topic=topic, require_room=require_room)
         )
-    return known
+    gap_seq = 0 if known.stored is None else known.stored.gap_seq
+    return DemandedEvents(demand.topic or None, is_new=not known.is_current, gap_seq=gap_seq)
 
 
 async def require_room_to_follow(tx: Transaction, demand: EventDemand) -> None:
@@ -80,28 +105,36 @@ def demand_quota_exceeded(quota: str, limit: int, advice: str) -> QuotaExceeded:
     )
 
 
-async def _save(tx: Transaction, caller: Caller, demand: EventDemand, *, topic: str, require_room: RequireRoom) -> None:
+async def _save(
+    tx: Transaction, caller: Caller, demand: EventDemand, *, ids: IdGenerator, topic: str, require_room: RequireRoom
+) -> None:
     """The log's lock makes two new demands of a principal at once count one after the other."""
     await require_held_key(tx, caller)
-    await tx.event_log.get_head(demand.principal, lock=True)
-    known = await _read_stored(tx, demand)
-    if known is None and await tx.event_demands.count_of_principal(demand.principal) >= DEMANDS_MAX:
+    head = await tx.event_log.get_head(demand.principal, lock=True)
+    known = await _read_known(tx, demand)
+    if known.stored is None and await tx.event_demands.count_of_principal(demand.principal) >= DEMANDS_MAX:
         raise demand_quota_exceeded(
             "event_demands", DEMANDS_MAX, "Poll or subscribe to fewer event types, or with fewer arguments."
         )
-    if known is None or known.polled_until <= tx.now():  # the row of an ended demand stays for up to a minute
+    # The row of an ended demand stays for up to a minute.
+    if known.stored is None or known.stored.polled_until <= tx.now():
         await require_room(tx, demand)
         tx.notify(topic)
     await tx.event_demands.save(demand)
+    if not known.is_current and head > 0:  # no cursor is older than an empty log
+        await record_lost_events(
+            tx,
+            demand.principal,
+            ids=ids,
+            upstream=split_name(demand.event_name)[0] or demand.arguments["upstream"],
+            event_name=demand.event_name,
+            topic=demand.topic or None,
+        )
 
 
-async def _read_known(tx: Transaction, demand: EventDemand) -> KnownDemand:
-    stored = await _read_stored(tx, demand)
+async def _read_known(tx: Transaction, demand: EventDemand) -> _KnownDemand:
+    stored = await tx.event_demands.get(demand.principal, demand.event_name, demand.topic)
     if stored is None or stored.polled_until > tx.now():
-        return KnownDemand(stored, is_current=stored is not None)
+        return _KnownDemand(stored, is_current=stored is not None)
     principals = await tx.event_demands.list_principals(demand.event_name, demand.topic, now=tx.now())
-    return KnownDemand(stored, is_current=demand.principal in principals)
-
-
-async def _read_stored(tx: Transaction, demand: EventDemand) -> EventDemand | None:
-    return await tx.event_demands.get(demand.principal, demand.event_name, demand.topic)
+    return _KnownDemand(stored, is_current=demand.principal in principals)

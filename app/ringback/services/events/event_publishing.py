@@ -8,7 +8,7 @@ from typing import Any, Final
 from ringback.domain import jsontext
 from ringback.domain.errors import InvalidRequest, UnknownUpstream
 from ringback.domain.event import ExternalEvent
-from ringback.domain.event_types import PublishedEventType
+from ringback.domain.event_types import DATA_LEVELS_MAX, PublishedEventType
 from ringback.domain.ids import EventId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller
@@ -29,8 +29,6 @@ from ringback.services.limits.schema_checks import SchemaCheckLimiter
 
 DATA_BYTES_MAX: Final = 64 * 1024
 """The largest `data`. A callback of 256 KiB carries it, and a hundred of them are one request."""
-DATA_LEVELS_MAX: Final = 190
-"""The nesting limit of `data`, as of results: pydantic's parser, which many clients have, reads 200 levels of a message."""
 BATCH_SIZE_MAX: Final = 100
 """Events in one request, and one transaction: as many as a page of the log has."""
 RESERVED_ID_PREFIXES: Final = ("evt_", "msg_")
@@ -135,18 +133,8 @@ def _check_event(caller: Caller, event: PublishedEvent) -> None:
         )
     if len(jsontext.dumps(event.data)) > DATA_BYTES_MAX:
         raise InvalidRequest(f"data: it has more than {DATA_BYTES_MAX} bytes. Publish a reference to what is large.")
-    if _nests_deeper(event.data, DATA_LEVELS_MAX):
+    if jsontext.nests_deeper(event.data, DATA_LEVELS_MAX):
         raise InvalidRequest(f"data: it nests deeper than {DATA_LEVELS_MAX} levels, which not every reader could read.")
-
-
-def _nests_deeper(value: Mapping[str, Any], levels: int) -> bool:
-    containers: list[Mapping[str, Any] | list[Any]] = [value]
-    for _ in range(levels):
-        inner: list[Any] = []
-        for each in containers:
-            inner += each if isinstance(each, list) else each.values()
-        containers = [each for each in inner if isinstance(each, dict | list)]
-    return bool(containers)
 
 
 def _to_external_event(event: PublishedEvent) -> ExternalEvent:

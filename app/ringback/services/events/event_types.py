@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ringback.domain import jsontext
 from ringback.domain.clock import Clock, seconds
-from ringback.domain.cursor import decode_log_position
-from ringback.domain.errors import InvalidCursor, InvalidRequest, NotFound, QuotaExceeded
+from ringback.domain.errors import InvalidRequest, NotFound, QuotaExceeded
 from ringback.domain.event_types import (
     DEMAND_SECONDS,
     DEMANDS_TOPIC,
@@ -25,12 +24,13 @@ from ringback.domain.event_types import (
     is_publishable_name,
     split_name,
 )
+from ringback.domain.ids import IdGenerator
 from ringback.domain.payload_changes import find_incompatible_change
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Caller, Principal, Scope
 from ringback.services.access.api_keys import require_held_key
 from ringback.services.audit import record_own_change
-from ringback.services.events.event_demands import KnownDemand, renew_demand, require_room_to_follow
+from ringback.services.events.event_demands import DemandedEvents, renew_demand, require_room_to_follow
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.limits.schema_checks import SchemaCheckLimiter
 from ringback.services.long_polling import poll_until
@@ -96,30 +96,13 @@ class PayloadSchemas(Protocol):
         ...
 
 
-class DemandedEvents(NamedTuple):
-    topic: str | None
-    """The topic of these events in the log."""
-    is_new: bool
-    """Whether the principal had no demand for them before. The log then lacks what happened before."""
-    gap_seq: int = 0
-    """The place in the log at which the upstream had last lost events."""
-
-    def has_missed_events(self, cursor: str | None) -> bool:
-        """Whether events after this cursor are missing in the log. A reader without a cursor begins now."""
-        if cursor is None:
-            return False
-        try:
-            return self.is_new or decode_log_position(cursor).seq < self.gap_seq
-        except InvalidCursor:
-            return False  # the read of the log reports it
-
-
 class EventTypes:
     def __init__(
         self,
         *,
         store: Store,
         clock: Clock,
+        ids: IdGenerator,
         lifecycle: Lifecycle,
         catalog: UpstreamEventTypes,
         payload_schemas: PayloadSchemas,
@@ -127,6 +110,7 @@ class EventTypes:
     ) -> None:
         self._store = store
         self._clock = clock
+        self._ids = ids
         self._lifecycle = lifecycle
         self._catalog = catalog
         self._payload_schemas = payload_schemas
@@ -194,8 +178,11 @@ class EventTypes:
         external = [name for name in sorted(names) if not is_own_name(name)]
         for name in external:
             if await self.find_event_type(caller, name) is None:
-                known = [each.name for each in await self.list_event_types(caller)]
-                raise InvalidRequest(_describe_unknown(name, known))
+                known = [
+                    each.name for each in await self.list_event_types(caller)
+                ]  # listed again, if that is minutes ago
+                if name not in known:
+                    raise InvalidRequest(_describe_unknown(name, known))
 
     async def demand_upstream_events(self, caller: Caller, names: Collection[str]) -> None:
         """Demand the events of those of these names that are an upstream's, without arguments."""
@@ -215,6 +202,11 @@ class EventTypes:
         if event_type.upstream is None:
             return DemandedEvents(None, is_new=False)
         return await self._demand(caller, event_type.name, canonical_arguments)
+
+    async def get_gap_seq(self, caller: Caller, name: str, topic: str | None) -> int:
+        """The place in the log of the last gap of these events, for a reader that has seen the demand begin; 0 for none."""
+        demand = await self._store.read(lambda tx: tx.event_demands.get(caller.principal, name, topic or ""))
+        return 0 if demand is None else demand.gap_seq
 
     async def renew_upstream_demands(self, caller: Caller, names: Collection[str]) -> None:
         """As `demand_upstream_events`, for names that were checked before: the upstream may be away now."""
@@ -238,10 +230,9 @@ class EventTypes:
 
     async def _demand(self, caller: Caller, name: str, canonical_arguments: str) -> DemandedEvents:
         demand = self._build_demand(caller, name, canonical_arguments)
-        known = await self._renew(caller, demand)
+        demanded = await self._renew(caller, demand)
         await self._wait_until_followed([demand])
-        gap_seq = 0 if known.stored is None else known.stored.gap_seq
-        return DemandedEvents(demand.topic or None, is_new=not known.is_current, gap_seq=gap_seq)
+        return demanded
 
     def _build_demand(self, caller: Caller, name: str, canonical_arguments: str) -> EventDemand:
         return EventDemand(
@@ -252,8 +243,10 @@ class EventTypes:
             polled_until=self._clock.now() + seconds(DEMAND_SECONDS),
         )
 
-    async def _renew(self, caller: Caller, demand: EventDemand) -> KnownDemand:
-        return await renew_demand(self._store, caller, demand, topic=DEMANDS_TOPIC, require_room=require_room_to_follow)
+    async def _renew(self, caller: Caller, demand: EventDemand) -> DemandedEvents:
+        return await renew_demand(
+            self._store, caller, demand, ids=self._ids, topic=DEMANDS_TOPIC, require_room=require_room_to_follow
+        )
 
     async def _wait_until_followed(self, demands: Sequence[EventDemand]) -> None:
         async def read(tx: Transaction) -> bool:

@@ -128,14 +128,15 @@ class EventSubscriptions:
             wanted = replace(wanted, message_ids=choose_message_ids(request.error_profile, self._message_ids))
             is_live = await self._store.read(lambda tx: self._check_quota(tx, wanted))
             external = await self._authorize(caller, request, wanted)
+            misses_events = False
             for _ in range(PROOFS_REQUESTED_MAX):
                 if not is_live:
                     await self._proofs.require_proof(wanted)
                 if external is not None:
-                    await self._event_types.demand_events(caller, external, request.canonical_arguments)
-                grant = await self._store.write_for(
-                    caller.principal, lambda tx: self._save(tx, caller, request, wanted)
-                )
+                    demanded = await self._event_types.demand_events(caller, external, request.canonical_arguments)
+                    misses_events = misses_events or demanded.has_missed_events(request.cursor)
+                save = partial(self._save, caller=caller, request=request, wanted=wanted, misses_events=misses_events)
+                grant = await self._store.write_for(caller.principal, save)
                 if grant is not None:
                     await self._attempts.schedule_rest(caller.principal, wanted.id)
                     return log_grant(caller, request, grant)
@@ -179,9 +180,12 @@ class EventSubscriptions:
         return None
 
     async def _save(
-        self, tx: Transaction, caller: Caller, request: SubscriptionRequest, wanted: Webhook
+        self, tx: Transaction, *, caller: Caller, request: SubscriptionRequest, wanted: Webhook, misses_events: bool
     ) -> SubscriptionGrant | None:
-        """Store the subscription; None, and nothing is stored, if its URL needs a proof first."""
+        """Store the subscription; None, and nothing is stored, if its URL needs a proof first.
+
+        `misses_events`: the log lacks events of an upstream after the cursor of the request.
+        """
         await require_held_key(tx, caller)
         wanted = begin_at(wanted, tx.now())  # the challenge has taken some of the time since the request
         webhook = await tx.webhooks.get(wanted.id)
@@ -192,7 +196,8 @@ class EventSubscriptions:
         if await self._verification.needs_proof(tx, wanted):
             return None
         await self._quotas.require_event_subscription_quota(tx, wanted.principal, subscription)
-        return await self._begin(tx, caller, request, wanted, webhook, subscription, head=head)
+        grant = await self._begin(tx, caller, request, wanted, webhook, subscription, head=head)
+        return replace(grant, truncated=grant.truncated or misses_events)
 
     async def _begin(
         self,

@@ -3,8 +3,9 @@
 A life of a subscription:
 
 cursor null, new                from now
-cursor null, lapsed             from now; truncated if an event matched since it lapsed
-cursor                          after it; with maxAgeMs not before that age; truncated if that skips events that match
+cursor null, lapsed             from now; truncated if an event matched since it lapsed, or the log lacks events since
+cursor                          after it; with maxAgeMs not before that age; truncated if that skips events that match, or the
+                                log lacks events of the upstream since
 unknown cursor                  from now, truncated
 cursor of another log or older  from the oldest event, truncated
 
@@ -20,6 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from ringback.domain.change_subscriptions import ChangeSubscription
 from ringback.domain.cursor import LogPosition, decode_log_position
 from ringback.domain.errors import InvalidCursor
 from ringback.domain.event import EventName
@@ -30,6 +32,7 @@ from ringback.domain.webhook import Webhook, matches_event
 from ringback.notifier.log_positions import log_contains_position
 from ringback.protocol.mcp_events.backend import SubscriptionRequest
 from ringback.services.events.event_polls import EventRequest, read_log_start
+from ringback.services.webhooks.webhook_checks import subscribes_to_changes
 
 MISSED_EVENTS_VISITED_MAX: Final = 200
 """Events after a lapse among which a matching one is sought: some milliseconds. If there are more, one may be among them."""
@@ -49,8 +52,18 @@ async def find_start(
     tx: Transaction, webhook: Webhook, request: SubscriptionRequest, *, head: int, lapsed_at: datetime | None
 ) -> SubscriptionStart:
     """`lapsed_at` is when an earlier life of this subscription ended without its client's doing. The log is locked."""
+    start = await _find_start(tx, webhook, request, head=head, lapsed_at=lapsed_at)
+    begins_now = request.cursor is None and lapsed_at is None
+    if begins_now or not subscribes_to_changes(webhook) or await _are_changes_recorded(tx, webhook):
+        return start
+    return replace(start, truncated=True)
+
+
+async def _find_start(
+    tx: Transaction, webhook: Webhook, request: SubscriptionRequest, *, head: int, lapsed_at: datetime | None
+) -> SubscriptionStart:
     if request.cursor is None:
-        missed = lapsed_at is not None and await _has_missed_event(tx, webhook, since=lapsed_at)
+        missed = lapsed_at is not None and await _has_missed_event(tx, webhook, request.name, since=lapsed_at)
         return SubscriptionStart(after_seq=head, truncated=missed, began_after=head)
     of_any_age = EventRequest(event_filter=_to_filter(webhook, request), cursor=request.cursor)
     began = start = await read_log_start(tx, webhook.principal, of_any_age)
@@ -96,8 +109,19 @@ def _to_filter(webhook: Webhook, request: SubscriptionRequest) -> EventFilter:
     )
 
 
-async def _has_missed_event(tx: Transaction, webhook: Webhook, *, since: datetime) -> bool:
+async def _are_changes_recorded(tx: Transaction, webhook: Webhook) -> bool:
+    """Whether changes of the upstream are recorded for another webhook, or a poll or stream, of the principal already."""
+    wanted = ChangeSubscription(
+        principal=webhook.principal, upstream=webhook.upstream or "", resource_uri=webhook.resource_uri
+    )
+    return wanted in await tx.change_subscriptions.list_all(now=tx.now())
+
+
+async def _has_missed_event(tx: Transaction, webhook: Webhook, event_name: str, *, since: datetime) -> bool:
     lapsed_seq = await tx.event_log.last_seq_before(webhook.principal, since)
+    demand = await tx.event_demands.get(webhook.principal, event_name, webhook.topic or "")
+    if demand is not None and demand.gap_seq > lapsed_seq:
+        return True  # nobody demanded the upstream's events for a time, or it has lost some
     where = EventFilter(call_id=webhook.call_id)
     events = await tx.events.list_after(webhook.principal, lapsed_seq, where, limit=MISSED_EVENTS_VISITED_MAX)
     if len(events) == MISSED_EVENTS_VISITED_MAX:

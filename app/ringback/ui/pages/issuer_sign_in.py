@@ -103,9 +103,9 @@ class IssuerPages:
             text: Any = jsontext.loads(self._context.sealer.unseal(sealed, associated_data=_PLACE))
             state, verifier, place, ends_at = text
         except (UnsealError, binascii.Error, ValueError):
-            raise _NOT_BEGUN from None
+            raise _not_begun() from None
         if ends_at <= self._context.clock.now().timestamp():
-            raise _NOT_BEGUN
+            raise _not_begun()
         return BegunSignIn(state=state, verifier=verifier), place
 
     def _acquire_start(self, request: Request) -> None:
@@ -118,4 +118,5 @@ class IssuerPages:
             )
 
 
-_NOT_BEGUN: Final = Forbidden("This sign-in did not begin in this browser, or it took too long. Sign in again.")
+def _not_begun() -> Forbidden:
+    return Forbidden("This sign-in did not begin in this browser, or it took too long. Sign in again.")

@@ -34,10 +34,10 @@ class PortalPages:
         secret = request.query_params.get("link", "")
         try:
             found = await self._context.services.portal_links.find_caller(secret)
-            if found is None:
-                raise ENDED_LINK
         except RingbackError as problem:
             return self._pages.show_problem(problem, None, in_portal=True)
+        if found is None:
+            return self._pages.show_problem(ENDED_LINK, None, in_portal=True)
         return self._send_to_pages(found, secret)
 
     def _send_to_pages(self, found: PortalCaller, secret: str) -> Response:

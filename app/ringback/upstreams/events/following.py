@@ -20,7 +20,7 @@ from ringback.asyncio_tasks import end_tasks
 from ringback.domain.clock import Clock
 from ringback.domain.errors import StoreUnavailable
 from ringback.log_context import leave_log_context
-from ringback.protocol.errors import RequestFailed
+from ringback.protocol.errors import RequestFailed, UpstreamError
 from ringback.protocol.mcp_events.names import EventNotification
 from ringback.telemetry.spans import leave_span
 from ringback.upstreams.errors import UpstreamUnreachable
@@ -105,7 +105,7 @@ class Following:
             try:
                 if (connection := self._connections.get(self._followed.upstream)) is not None:
                     await self._follow_connection(connection)
-            except _Rejected:
+            except (_SubscriptionEnded, UpstreamError):
                 pause = REJECTED_RETRY_SECONDS
             except (RequestFailed, UpstreamUnreachable, StoreUnavailable, TimeoutError):
                 pass
@@ -160,7 +160,7 @@ class Following:
                     await self._store(self._read_frames(received), faults)
                     self._has_missed_events = False
                     if any(method == EventNotification.TERMINATED for method, _ in received):
-                        raise _Rejected
+                        raise _SubscriptionEnded
                 _raise_failure(frames)
             finally:
                 if has_begun:
@@ -208,8 +208,8 @@ class Following:
         self._cursor = page.cursor
 
 
-class _Rejected(Exception):
-    """The upstream rejects the request, or has ended the subscription."""
+class _SubscriptionEnded(Exception):
+    """The upstream has ended the subscription."""
 
 
 def _raise_failure(frames: EventFrames) -> None:

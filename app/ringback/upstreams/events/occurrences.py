@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 from ringback.domain import jsontext
 from ringback.domain.event import ExternalEvent
-from ringback.domain.event_types import arguments_topic, qualified_name, upstream_event_id
+from ringback.domain.event_types import DATA_LEVELS_MAX, arguments_topic, qualified_name, upstream_event_id
 from ringback.protocol.errors import InvalidUpstreamResponse
 
 EVENT_DATA_BYTES_MAX: Final = 192 * 1024
@@ -106,7 +106,7 @@ def read_cursor(values: Mapping[str, Any]) -> str | None:
 
 
 def read_occurrence(followed: FollowedEvents, occurrence: Any) -> ExternalEvent | None:
-    """The event; None if it is malformed, of another type, or too large."""
+    """The event; None if it is malformed, of another type, too large or too deep."""
     if not isinstance(occurrence, dict):
         return None
     known = cast("dict[str, Any]", occurrence)
@@ -128,7 +128,7 @@ def read_occurrence(followed: FollowedEvents, occurrence: Any) -> ExternalEvent 
 
 def _is_storable(data: Mapping[str, Any]) -> bool:
     try:
-        return len(jsontext.dumps(data)) <= EVENT_DATA_BYTES_MAX
+        return len(jsontext.dumps(data)) <= EVENT_DATA_BYTES_MAX and not jsontext.nests_deeper(data, DATA_LEVELS_MAX)
     except TypeError:
         return False
 

@@ -117,6 +117,19 @@ async def test_invalid_params_are_refused_by_name(params: Json) -> None:
     assert refused.value.name is EventErrorName.INVALID_PARAMS
 
 
+class LateBackend(FakeBackend):
+    """Knows of a type only once it has asked another server for its list."""
+
+    async def find_descriptor(self, caller: str | None, name: str) -> None:
+        pass
+
+
+async def test_an_event_type_that_only_the_new_list_has_is_polled_at_the_first_request() -> None:
+    result = await make_endpoint(LateBackend()).poll_events("alice", {"name": NAME})
+
+    assert result["cursor"] == "c0"
+
+
 async def test_a_misspelled_event_type_is_not_found_with_the_name_that_was_meant() -> None:
     endpoint = make_endpoint(FakeBackend())
 

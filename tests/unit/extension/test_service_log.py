@@ -1,0 +1,59 @@
+"""Many streams of clients leave the connection to the service to the requests of others."""
+
+import asyncio
+import json
+from contextlib import AsyncExitStack, aclosing
+from typing import Any
+
+from ringback.extension.events.event_types import DeclaredEventTypes
+from ringback.extension.events.principals import EventCaller
+from ringback.extension.events.service_log import ServiceLog
+from ringback.protocol.mcp_events.backend import Interest
+from tests.support.limits import WAIT_SECONDS
+from tests.support.raw_http_server import RawServer, read_request, serving_raw
+
+STREAMS = 120
+"""More than the connections that httpx opens by default."""
+CALLER = EventCaller(principal=None)
+SHIPPED = Interest(name="order.shipped", arguments={})
+EMPTY_PAGE: dict[str, Any] = {"events": [], "cursor": "1", "truncated": False, "hasMore": False}
+
+
+class SilentService:
+    """Begins each stream and sends nothing more, and answers each poll."""
+
+    def __init__(self) -> None:
+        self.server = RawServer()
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head = await read_request(reader, self.server)
+            if b"mcp-method: events/stream" in head:
+                active = {"method": "notifications/events/active", "params": {"cursor": "1", "truncated": False}}
+                frame = f"data: {json.dumps(active)}\n\n".encode()
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 99999\r\n\r\n" + frame
+                )
+            else:
+                body = json.dumps({"jsonrpc": "2.0", "id": 1, "result": EMPTY_PAGE}).encode()
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n")
+                writer.write(b"content-length: %d\r\n\r\n" % len(body) + body)
+            await writer.drain()
+
+
+async def test_open_streams_of_some_clients_do_not_stop_the_polls_of_others() -> None:
+    service = SilentService()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(serving_raw(service.talk, service.server))
+        log = ServiceLog(service.server.url.removesuffix("/mcp"), api_key=None, transport=None, drain_seconds=0)
+        opened = await stack.enter_async_context(log.open(DeclaredEventTypes()))
+        for _ in range(STREAMS):
+            pages = opened.follow_occurrences(CALLER, SHIPPED, cursor=None, max_age_seconds=None)
+            await stack.enter_async_context(aclosing(pages))
+            await asyncio.wait_for(anext(pages), WAIT_SECONDS)
+
+        page = await opened.poll_occurrences(
+            CALLER, SHIPPED, cursor="1", max_age_seconds=None, limit=1, wait_seconds=0.0
+        )
+
+    assert page.cursor == "1"
