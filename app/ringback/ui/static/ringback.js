@@ -128,6 +128,7 @@
       this.source = new EventSource(this.url, { withCredentials: true });
       this.source.onopen = (event) => this.onopen && this.onopen(event);
       this.source.onerror = (event) => this.fail(event);
+      this.source.addEventListener("viewer-ended", () => location.reload()); // the sign-in or the portal link has ended
       this.listeners.forEach(([name, listener]) => this.source.addEventListener(name, listener));
     }
 
