@@ -139,9 +139,10 @@ def _names_possible_link(request: Request) -> bool:
 
 
 def _find_place(request: Request) -> str:
-    """The path of a page and its query, below the dashboard's path."""
+    """The path of a page and its query, below the dashboard's path, as the browser has sent them: a name may have a percent."""
     query = f"?{request.url.query}" if request.url.query else ""
-    return f"{request.url.path.removeprefix('/ui')}{query}"
+    raw_path: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
+    return f"{raw_path.decode('ascii', 'replace').removeprefix('/ui')}{query}"
 
 
 _FRAMES: Final = frozenset({"iframe", "frame"})
