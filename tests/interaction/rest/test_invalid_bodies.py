@@ -89,6 +89,8 @@ async def test_an_object_with_two_members_of_one_name_is_refused(
         ("/v1/webhooks", dict.fromkeys(MANY_NAMES, 1), "#"),
         ("/v1/calls", {"callback": dict.fromkeys(MANY_NAMES, 1)}, "#/callback"),
         (f"/v1/calls/call_{'0' * 26}/input", {"responses": dict.fromkeys(MANY_NAMES, 1)}, "#/responses"),
+        ("/v1/keys", {"principal": "alice", "scopes": MANY_NAMES}, "#/scopes"),
+        ("/v1/keys", {"principal": "alice", "upstreams": ["\n"] * 1_000}, "#/upstreams"),
     ],
 )
 async def test_a_thousand_wrong_members_are_one_error(
