@@ -307,6 +307,7 @@ async def test_a_path_that_can_name_no_link_gets_a_404_and_sets_no_cookie(
         ({"expires_in_seconds": 86_400}, 201),
         ({"expires_in_seconds": 86_401}, 422),
         ({"expires_in_seconds": 59}, 422),
+        ({"expires_in_seconds": "3600"}, 422),
         ({"client_session_id": "s" * 257}, 422),
         ({"client_session_id": ""}, 422),
         ({"scopes": ["admin"]}, 422),
