@@ -104,6 +104,19 @@ async def test_a_thousand_wrong_members_are_one_error(
     assert error["detail"].startswith("It has more than ")
 
 
+@pytest.mark.parametrize(("path", "member"), [("/v1/calls/batch", "calls"), ("/v1/events/batch", "events")])
+async def test_the_errors_of_a_batch_are_those_of_its_first_wrong_member(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, path: str, member: str
+) -> None:
+    """Each of a hundred members may have hundreds of errors, which took seconds to describe together."""
+    problem = await assert_rejected(
+        service, alice, "POST", path, json={member: [dict.fromkeys(MANY_NAMES[:60], 1)] * 100}
+    )
+
+    assert {error["pointer"].split("/")[2] for error in problem["errors"]} == {"0"}
+    assert "(62 errors in total" in problem["detail"]
+
+
 async def test_a_body_with_too_many_values_is_refused_with_what_to_do(
     service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
