@@ -1,13 +1,19 @@
 """Buttons of the dashboard in a real browser, by mouse and by keyboard, and who has none."""
 
+import asyncio
+
+import pytest
 from playwright.async_api import Page
 
 from ringback.client import DeliveryDetail, RingbackClient
-from ringback.domain.principal import Scope
+from ringback.domain.principal import Caller, Scope
+from ringback.services.calls.call_starts import StartCallRequest
+from ringback.services.calls.new_calls import StartedCall
 from tests.support.browser_tabs import BrowserSession
 from tests.support.dashboard_contents import wait_for_delivery
 from tests.support.dashboard_stage import DashboardStage
 from tests.support.engine import wait_until
+from tests.support.limits import WAIT_SECONDS
 
 TAB_STOPS_MAX = 200
 """More than any page has."""
@@ -40,6 +46,39 @@ async def test_a_dead_letter_is_redelivered_by_keyboard_alone(stage: DashboardSt
     await _press_by_keyboard(tab.page, "Send 1 again")
 
     assert (await _wait_for_generation(alice, dead, 2)).state == "delivered"
+
+
+async def test_a_second_click_before_the_response_sends_no_second_form(
+    stage: DashboardStage, session: BrowserSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two requests a browser shows the response to the second one. Here only that to the first one has the secret."""
+    tab = await session.sign_in(stage.url("/upstreams/stage/tools/form"), await stage.create_key("alice"))
+    await tab.page.get_by_label("text").fill("hello")
+    await tab.page.get_by_text("Session, correlation and callback").click()
+    await tab.page.get_by_label("Callback URL").fill(stage.callbacks.url())
+    is_started, has_clicked_again = asyncio.Event(), asyncio.Event()
+    calls = stage.ringback.app.services.calls
+    start_call = calls.start_call
+
+    async def start_and_wait(caller: Caller, request: StartCallRequest) -> StartedCall:
+        started = await start_call(caller, request)
+        is_started.set()
+        await has_clicked_again.wait()
+        return started
+
+    monkeypatch.setattr(calls, "start_call", start_and_wait)
+    button = tab.page.get_by_role("button", name="Start the call")
+    await button.scroll_into_view_if_needed()
+    box = await button.bounding_box()
+    assert box is not None
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    await tab.page.mouse.click(*middle)
+    await asyncio.wait_for(is_started.wait(), WAIT_SECONDS)
+    await tab.page.mouse.click(*middle)  # as a person does, also before the response
+    has_clicked_again.set()
+
+    await tab.page.get_by_text("The signing secret of the callback").wait_for()
+    assert "whsec_" in await tab.page.inner_text("main")
 
 
 async def test_the_dialog_of_a_cancellation_has_a_button_that_keeps_the_call(

@@ -1,6 +1,6 @@
 """Who gets in, who does not, and what a page of another site can do, in a real browser."""
 
-from tests.support.browser_tabs import BrowserSession, Tab
+from tests.support.browser_tabs import WAIT_MS, BrowserSession, Tab
 from tests.support.dashboard_stage import HOSTILE_HOST, DashboardStage, serving_site
 
 
@@ -18,6 +18,27 @@ async def test_a_key_opens_the_page_that_was_asked_for_and_sign_out_closes_it(
     assert await session.context.cookies() == []
     assert (cookie.get("httpOnly"), cookie.get("secure"), cookie.get("sameSite")) == (True, True, "Lax")
     assert await tab.list_complaints() == []
+
+
+async def test_open_pages_lead_to_the_sign_in_page_once_the_sign_in_has_ended(
+    stage: DashboardStage, session: BrowserSession
+) -> None:
+    """The pages of a list and of a call that runs: both ask for what has changed by themselves."""
+    alice = await stage.create_agent("alice")
+    call = await stage.start_call(alice, "halfway")
+    listed = await session.sign_in(stage.url("/calls"), await stage.create_key("alice"))
+    shown = await session.open_tab(stage.url(f"/calls/{call.id}"))
+    await listed.page.get_by_role("link", name=call.id).wait_for()
+
+    left = await session.open_tab(stage.url("/audit"))
+    await left.page.get_by_role("button", name="Sign out").click()
+    await left.page.wait_for_url("**/ui/sign-in**")
+    await stage.start_call(alice, "echo")  # what follows shows nothing of it
+
+    for tab, path in ((shown, f"%2Fcalls%2F{call.id}"), (listed, "%2Fcalls")):
+        await tab.page.bring_to_front()
+        await tab.page.wait_for_url(f"**/ui/sign-in?next={path}", timeout=WAIT_MS)
+        assert await tab.page.get_by_label("API key").count() == 1
 
 
 async def test_a_wrong_key_is_refused_on_the_same_page(stage: DashboardStage, session: BrowserSession) -> None:

@@ -134,7 +134,7 @@ class LoginPages:
 
     async def receive_redirect(self, request: Request) -> Response:
         if request.method != "GET":
-            return Response(status_code=HTTPStatus.METHOD_NOT_ALLOWED)
+            return Response(status_code=HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": "GET"})
         login_ids = self._cookies.read_login_ids(request.cookies)
         callback_url = login_callback_url(self._config.public_url, request.path_params["upstream"])
         redirected_to = f"{callback_url}?{request.url.query}"

@@ -4,7 +4,7 @@ They read other principals' rows or act for their owner, with the query paramete
 need the scope `admin`.
 """
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Query, Request
 from pydantic import AfterValidator
@@ -21,6 +21,9 @@ PrincipalParam = Annotated[
     Query(min_length=1, max_length=PRINCIPAL_LENGTH_MAX, description=PRINCIPAL_DESCRIPTION, examples=["alice", "*"]),
     AfterValidator(lambda name: None if name is None else require_printable(name)),
 ]
+
+_OWN_NAMES: Final = frozenset({"name", "client_session_id"})
+"""Parameters of a path that principals choose: each may have an object of the same name."""
 
 
 async def view_principals(
@@ -40,11 +43,11 @@ async def act_for_owner(
         return caller
     target = next(iter(request.path_params.values()), None)
     operation = _operation(request)
-    if target is None or "name" in request.path_params:
+    if target is None or not _OWN_NAMES.isdisjoint(request.path_params):
         if principal == ALL_PRINCIPALS:
             raise InvalidRequest(
-                f"Name one principal instead of '{ALL_PRINCIPALS}': names and event logs belong to one principal, and an "
-                "operation on many objects acts for one."
+                f"Name one principal instead of '{ALL_PRINCIPALS}': names, sessions and event logs belong to one principal, "
+                "and an operation on many objects acts for one."
             )
         return services.operators.view_principal(caller, principal, operation=operation)
     return await services.operators.act_for_owner(caller, principal, operation=operation, target=target)

@@ -186,10 +186,12 @@ _JWS_REGISTRY: Final = _AllowedAlgorithms(algorithms=SIGNATURE_ALGORITHMS, stric
 
 
 def _decode_token(token: str, keys: KeySet) -> jwt.Token:
-    header = extract_compact(token.encode()).headers()
+    header: Any = extract_compact(token.encode()).headers()
+    if not isinstance(header, dict):  # joserfc accepts each JSON value that contains "alg"
+        raise TypeError
     if "kid" in header:
         return jwt.decode(token, keys, registry=_JWS_REGISTRY)
-    return _decode_with_any(token, _list_possible_keys(keys, header.get("alg")))
+    return _decode_with_any(token, _list_possible_keys(keys, cast("dict[str, Any]", header).get("alg")))
 
 
 def _decode_with_any(token: str, keys: Sequence[Key]) -> jwt.Token:

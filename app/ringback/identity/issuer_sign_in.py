@@ -88,6 +88,7 @@ class IssuerSignIn:
         self._random_bytes = random_bytes
         self._endpoints: _Endpoints | None = None
         self._fetched_at = 0.0
+        self._failures = 0
         self._lock = asyncio.Lock()
 
     async def begin(self) -> tuple[str, BegunSignIn]:
@@ -153,9 +154,12 @@ class IssuerSignIn:
         return {"authorization": f"Basic {b64encode(pair.encode()).decode()}"}
 
     async def _get_endpoints(self) -> _Endpoints:
-        async with self._lock:  # all who wait share one fetch
+        failures = self._failures
+        async with self._lock:  # all that wait share one fetch, also one that fails
             now = self._clock.monotonic()
             if self._endpoints is None or now - self._fetched_at >= METADATA_MAX_AGE_SECONDS:
+                if self._failures != failures:
+                    raise self._unavailable()
                 self._endpoints, self._fetched_at = await self._fetch_endpoints(), now
             return self._endpoints
 
@@ -164,8 +168,9 @@ class IssuerSignIn:
             for url in discovery_urls(self.issuer):
                 if (document := await fetch_json_object(self._http, url)) is not None:
                     return self._read_endpoints(document)
-        except IssuerDocumentError:
+        except (IssuerDocumentError, IssuerUnavailable):
             pass
+        self._failures += 1
         raise self._unavailable()
 
     def _read_endpoints(self, document: Mapping[str, Any]) -> _Endpoints:

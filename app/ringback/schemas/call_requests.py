@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, Strict
+from pydantic import FailFast, Field, Strict
 
 from ringback.domain.call import CallStatus, RerunPolicy
 from ringback.domain.call_outcome import CallOutcome
@@ -115,7 +115,7 @@ class BatchedCallBody(CallBody):
 class StartBatchBody(RequestBody):
     """Tool calls to start together."""
 
-    calls: list[BatchedCallBody] = Field(min_length=1, max_length=BATCH_SIZE_MAX)
+    calls: Annotated[list[BatchedCallBody], FailFast()] = Field(min_length=1, max_length=BATCH_SIZE_MAX)
 
 
 class CallListQuery(PrincipalQueryParams):

@@ -9,6 +9,7 @@ from ringback.domain.principal import DEFAULT_SCOPES, PRINCIPAL_LENGTH_MAX, SCOP
 from ringback.domain.retry import DAY
 from ringback.domain.validation import require_printable
 from ringback.schemas.fields import (
+    MEMBERS_MAX,
     PAGE_SIZE_DEFAULT,
     Cursor,
     ExpirySeconds,
@@ -19,6 +20,7 @@ from ringback.schemas.fields import (
     QueryParams,
     RequestBody,
     ResponseBody,
+    limit_size,
 )
 from ringback.services.access.api_keys import RotatedKey
 
@@ -48,12 +50,12 @@ class CreateKeyBody(RequestBody):
     name: Annotated[str, AfterValidator(require_printable)] = Field(
         default="", max_length=KEY_NAME_LENGTH_MAX, description="A label for the list of keys."
     )
-    scopes: Annotated[frozenset[Scope], Field(min_length=1)] = Field(
+    scopes: Annotated[frozenset[Scope], Field(min_length=1), limit_size(MEMBERS_MAX)] = Field(
         default=DEFAULT_SCOPES, description=SCOPES_TEXT, json_schema_extra=_DEFAULT_SCOPES_SCHEMA
     )
-    upstreams: Annotated[frozenset[Label], Field(max_length=KEY_UPSTREAMS_MAX)] | None = Field(
-        default=None, description="The upstreams that the key may use; null means all."
-    )
+    upstreams: (
+        Annotated[frozenset[Label], Field(max_length=KEY_UPSTREAMS_MAX), limit_size(KEY_UPSTREAMS_MAX)] | None
+    ) = Field(default=None, description="The upstreams that the key may use; null means all.")
     expires_at: InstantWithOffset | None = Field(default=None, description="When it expires; with a UTC offset.")
     expires_in_seconds: ExpirySeconds | None = Field(
         default=None, description="The same as a duration. Without either, the key does not expire."

@@ -39,7 +39,8 @@ class ReadinessView(ResponseBody):
     degraded: list[str] = Field(
         description="Paths of MCP endpoints that failed and are being restarted; all other endpoints and REST are served. "
         "RINGBACK_SECRET_KEYS, while other nodes have a key that this node does not have; they send what it cannot read. "
-        "`role runner` or `role janitor`, while work waits for it and no node runs it."
+        "`role runner`, `role dispatcher` or `role janitor`, while work waits for it and no node runs it. `clock`, for some "
+        "minutes after a start with a clock that is more than a day ahead."
     )
     roles: dict[str, bool] = Field(
         description="This node's roles (api, runner, dispatcher, janitor), and whether each works.",

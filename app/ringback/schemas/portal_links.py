@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, Strict
 
 from ringback.domain.portal_links import (
     PORTAL_LINK_SECONDS_DEFAULT,
@@ -31,7 +31,7 @@ class CreatePortalLinkBody(RequestBody):
     client_session_id: Label | None = Field(
         default=None, description="The only client session that the link shows. Without it, it shows all your pages."
     )
-    expires_in_seconds: Annotated[int, Field(ge=PORTAL_LINK_SECONDS_MIN, le=PORTAL_LINK_SECONDS_MAX)] = Field(
+    expires_in_seconds: Annotated[int, Strict(), Field(ge=PORTAL_LINK_SECONDS_MIN, le=PORTAL_LINK_SECONDS_MAX)] = Field(
         default=PORTAL_LINK_SECONDS_DEFAULT, description="When it ends: a day at most."
     )
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import FailFast, Field
 
 from ringback.domain.event_types import OWN_NAME_LENGTH_MAX, PUBLISHED_NAME_PATTERN, EventType
 from ringback.schemas.fields import (
@@ -53,7 +53,7 @@ class PublishEventBody(RequestBody):
 class PublishEventsBody(RequestBody):
     """Several events of your own, in the order in which they happened."""
 
-    events: list[PublishEventBody] = Field(min_length=1, max_length=BATCH_SIZE_MAX)
+    events: Annotated[list[PublishEventBody], FailFast()] = Field(min_length=1, max_length=BATCH_SIZE_MAX)
 
 
 class PublishedEventView(ResponseBody):

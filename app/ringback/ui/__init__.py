@@ -15,6 +15,7 @@ show times in the viewer's zone. Templates escape all that clients, upstreams an
     context        the services and settings that handlers use
     viewer         who looks at a page, and what it may do there
     viewers        finds the viewer of a request: viewer_cookies has the secrets of its browser
+    open_pages     reloads open pages whose scripts ask for what their viewer may not see any more
     viewer_checks  checks again that the viewers of open streams may see their pages
     access         the caller of a list or of one object, for viewers that are operators
     redirects      sends a browser to another page

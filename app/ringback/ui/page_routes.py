@@ -16,9 +16,10 @@ from starlette.routing import Route
 
 from ringback.api.browser_forms import is_own_form, read_form_fields
 from ringback.api.problems import status_for
-from ringback.domain.errors import Forbidden, NotFound, RingbackError, Unauthenticated
+from ringback.domain.errors import Forbidden, Gone, NotFound, RingbackError, Unauthenticated
 from ringback.domain.ids import is_well_formed_id
 from ringback.ui.context import UiContext
+from ringback.ui.open_pages import reload_open_page, reload_page_of_part
 from ringback.ui.redirects import PORTAL_PATH, redirect
 from ringback.ui.rendering import Renderer
 from ringback.ui.viewer import Viewer
@@ -65,11 +66,13 @@ class PageRoutes:
             try:
                 viewer = await self.viewers.find_viewer(request)
                 if viewer is None:
-                    return self._refuse_stranger(request)
+                    return reload_open_page(request) or self._refuse_stranger(request)
                 if not in_session_portal:
                     viewer.require_client_session(None)
                 await self._renderer.prepare()
                 return await handler(request, viewer)
+            except (NotFound, Gone) as problem:
+                return reload_page_of_part(request) or self.show_problem(problem, viewer)
             except RingbackError as problem:
                 return self.show_problem(problem, viewer)
 
@@ -136,9 +139,10 @@ def _names_possible_link(request: Request) -> bool:
 
 
 def _find_place(request: Request) -> str:
-    """The path of a page and its query, below the dashboard's path."""
+    """The path of a page and its query, below the dashboard's path, as the browser has sent them: a name may have a percent."""
     query = f"?{request.url.query}" if request.url.query else ""
-    return f"{request.url.path.removeprefix('/ui')}{query}"
+    raw_path: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
+    return f"{raw_path.decode('ascii', 'replace').removeprefix('/ui')}{query}"
 
 
 _FRAMES: Final = frozenset({"iframe", "frame"})

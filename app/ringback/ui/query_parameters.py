@@ -25,13 +25,14 @@ _LOCAL_TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d{1,3}
 """What an input of the type `datetime-local` sends. Pages ask for UTC."""
 
 
-def read_query(request: Request, model: type[T]) -> T:
-    """The members of `model` in the query. Empty fields of a form count as absent.
+def read_query(request: Request, model: type[T], *, ignored: Collection[str] = ()) -> T:
+    """The members of `model` in the query. Empty fields of a form count as absent, and so do the `ignored` ones.
 
     Raises `InvalidRequest` for unknown filters and for values, which the REST API refuses too.
     """
     require_known_filters(request.query_params, model.model_fields)
-    return validate(model, read_filled_fields(request.query_params, model))
+    values = {name: value for name, value in request.query_params.items() if name not in ignored}
+    return validate(model, read_filled_fields(values, model))
 
 
 def require_known_filters(values: Iterable[str], filters: Collection[str]) -> None:

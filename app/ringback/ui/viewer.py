@@ -13,6 +13,8 @@ class Viewer:
     """With the viewer's own principal. `access` makes the caller of a list or of one object from it."""
     form_token: str = field(repr=False)
     """Every form of the dashboard repeats it (protection against CSRF). Empty for a viewer that may change nothing."""
+    is_signed_in: bool = False
+    """Whether this browser has a sign-in, which it can end. It has none for a portal link, and while authentication is off."""
     client_session_id: str | None = None
     """The only client session that a portal link shows; None for a viewer without this restriction."""
     portal_link_id: PortalLinkId | None = None

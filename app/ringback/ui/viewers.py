@@ -58,7 +58,7 @@ class Viewers:
         caller = None if secret is None else await self._context.services.sign_ins.find_caller(secret)
         if secret is None or caller is None:
             return None
-        return Viewer(caller=caller, form_token=derive_form_token(secret))
+        return Viewer(caller=caller, form_token=derive_form_token(secret), is_signed_in=True)
 
     async def _find_portal(self, headers: Headers, link_id: str) -> Viewer | None:
         for secret in self.cookies.portal.read_secrets(headers):

@@ -89,6 +89,8 @@ async def test_an_object_with_two_members_of_one_name_is_refused(
         ("/v1/webhooks", dict.fromkeys(MANY_NAMES, 1), "#"),
         ("/v1/calls", {"callback": dict.fromkeys(MANY_NAMES, 1)}, "#/callback"),
         (f"/v1/calls/call_{'0' * 26}/input", {"responses": dict.fromkeys(MANY_NAMES, 1)}, "#/responses"),
+        ("/v1/keys", {"principal": "alice", "scopes": MANY_NAMES}, "#/scopes"),
+        ("/v1/keys", {"principal": "alice", "upstreams": ["\n"] * 1_000}, "#/upstreams"),
     ],
 )
 async def test_a_thousand_wrong_members_are_one_error(
@@ -100,6 +102,19 @@ async def test_a_thousand_wrong_members_are_one_error(
     assert len(problem["errors"]) <= 3  # two names are missing in the call
     (error,) = [each for each in problem["errors"] if each["pointer"] == pointer]
     assert error["detail"].startswith("It has more than ")
+
+
+@pytest.mark.parametrize(("path", "member"), [("/v1/calls/batch", "calls"), ("/v1/events/batch", "events")])
+async def test_the_errors_of_a_batch_are_those_of_its_first_wrong_member(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, path: str, member: str
+) -> None:
+    """Each of a hundred members may have hundreds of errors, which took seconds to describe together."""
+    problem = await assert_rejected(
+        service, alice, "POST", path, json={member: [dict.fromkeys(MANY_NAMES[:60], 1)] * 100}
+    )
+
+    assert {error["pointer"].split("/")[2] for error in problem["errors"]} == {"0"}
+    assert "(62 errors in total" in problem["detail"]
 
 
 async def test_a_body_with_too_many_values_is_refused_with_what_to_do(

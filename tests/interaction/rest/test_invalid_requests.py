@@ -356,7 +356,7 @@ async def test_an_unknown_path_is_a_problem_too(service: ServiceUnderTest, alice
         ("PUT", "/v1/webhooks/wh_1", "GET, PATCH, DELETE"),
         ("GET", "/v1/resume", "POST"),
         ("GET", "/v1/calls/call_1/cancel", "POST"),
-        ("POST", "/healthz", "GET"),
+        ("POST", "/healthz", "GET, HEAD"),
     ],
 )
 async def test_a_wrong_method_is_answered_with_the_right_ones(

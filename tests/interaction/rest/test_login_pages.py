@@ -284,7 +284,8 @@ async def test_a_head_request_completes_nothing(service: ServiceUnderTest, brows
     link = read_link(await send_form(browser, await service.create_api_key("alice")))
     state = parse_qs(urlsplit(link).query)["state"][0]
 
-    assert (await browser.head(f"/login/callback/mine?state={state}&code={CODE}")).status_code == 405
+    looked = await browser.head(f"/login/callback/mine?state={state}&code={CODE}")
+    assert (looked.status_code, looked.headers["allow"]) == (405, "GET")
     assert service.login_flow.codes == []
 
 

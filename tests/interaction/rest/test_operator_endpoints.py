@@ -35,6 +35,20 @@ async def test_a_living_process_is_healthy_even_when_it_takes_no_work(
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
+@pytest.mark.parametrize(("path", "status"), [("/healthz", 200), ("/readyz", 503)])
+async def test_a_probe_may_ask_for_the_head_alone(
+    service: ServiceUnderTest, probe: httpx.AsyncClient, path: str, status: int
+) -> None:
+    """Common monitors and `wget --spider` do."""
+    service.services.lifecycle.begin_shutdown()
+
+    head = await probe.head(path)
+    other = await probe.post(path)
+
+    assert head.status_code == (await probe.get(path)).status_code == status
+    assert (other.status_code, other.headers["allow"]) == (405, "GET, HEAD")
+
+
 async def test_a_service_that_takes_work_is_ready(probe: httpx.AsyncClient) -> None:
     answer = await probe.get("/readyz")
 

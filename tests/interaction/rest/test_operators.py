@@ -285,3 +285,20 @@ async def test_the_keys_of_all_principals_are_listed_without_a_principal_or_for_
 async def test_no_key_is_created_for_a_principal_that_is_named_like_all(service: ServiceUnderTest) -> None:
     with pytest.raises(Exception, match="must not be"):
         await service.create_client("*")
+
+
+async def test_an_operator_names_the_principal_whose_session_is_erased(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, bob: httpx.AsyncClient, operator: httpx.AsyncClient
+) -> None:
+    """A client may name its session like an object of another principal, who would then count as the owner."""
+    of_bob = await start_call(bob)
+    called_so = (await alice.post("/v1/calls", json=CALL_BODY | {"client_session_id": of_bob})).json()["call"]["id"]
+    await service.finish_call(called_so)
+
+    refused = [
+        await operator.delete(f"/v1/sessions/{name}", params={"principal": "*"}) for name in (of_bob, "conversation-42")
+    ]
+
+    assert [answer.status_code for answer in refused] == [422, 422]
+    assert all("Name one principal" in answer.json()["detail"] for answer in refused)
+    assert (await alice.get(f"/v1/calls/{called_so}")).status_code == 200

@@ -204,6 +204,20 @@ async def test_an_open_page_of_a_call_draws_its_time_and_asks_no_more_once_it_is
     assert (settled.status_code, "hx-get" in settled.text) == (200, False)
 
 
+async def test_the_open_page_of_a_call_that_is_erased_is_reloaded(service: ServiceUnderTest) -> None:
+    """The page would keep the arguments and the result, and ask for them again and again."""
+    alice = await service.create_client("alice")
+    call = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+    await service.finish_call(call)
+    browser = await sign_in(service, "alice")
+    await alice.delete(f"/v1/calls/{call}")
+
+    refreshed = await browser.http.get(f"/ui/calls/{call}/state", headers={"HX-Request": "true"})
+
+    assert (refreshed.status_code, refreshed.headers["hx-refresh"], refreshed.content) == (204, "true", b"")
+    assert (await browser.open(f"/calls/{call}")).status_code == 410
+
+
 async def test_a_call_is_cancelled_by_its_button_which_a_reader_does_not_have(service: ServiceUnderTest) -> None:
     alice = await service.create_client("alice")
     call_id = await start(alice)

@@ -182,6 +182,22 @@ async def test_all_that_match_are_exactly_those_that_the_filtered_list_shows(ser
         assert (await browser.open("/deliveries/redeliver", **failed | more)).status_code == 422
 
 
+async def test_another_state_leaves_the_dead_letters_although_the_form_keeps_their_filter(
+    service: ServiceUnderTest,
+) -> None:
+    """Its field for that is hidden, so a viewer could not take it back."""
+    browser = await sign_in(service, "alice")
+    dead = await browser.open("/deliveries", state="dead", latest="true")
+    assert '<input type="hidden" name="latest" value="true">' in dead.text
+
+    held = await browser.open("/deliveries", state="held", latest="true", category="")
+    every = await browser.open("/deliveries", state="", latest="true")
+    typed = await browser.open("/deliveries", latest="true")
+
+    assert [page.status_code for page in (held, every, typed)] == [200, 200, 422]
+    assert 'name="latest"' not in held.text + every.text
+
+
 async def test_values_that_rest_refuses_are_refused_with_a_page(service: ServiceUnderTest) -> None:
     browser = await sign_in(service, "root", scopes=OPERATOR)
 

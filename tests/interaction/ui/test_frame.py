@@ -2,6 +2,7 @@
 
 import re
 
+from ringback.domain.principal import ANONYMOUS_PRINCIPAL
 from ringback.ui.assets import ASSETS
 from tests.support.service import CALL_BODY, ServiceUnderTest
 from tests.support.viewer_browser import sign_in
@@ -44,6 +45,15 @@ async def test_the_current_section_is_marked_and_a_viewer_can_sign_out(service: 
     assert re.findall(r'<a href="([^"]*)" aria-current="page">(.*?)</a>', navigation) == [("/ui/calls", "Calls")]
     assert 'action="/ui/sign-out"' in page
     assert '<a class="skip-link" href="#main">' in page
+
+
+async def test_a_key_of_the_principal_without_authentication_signs_out_as_every_other(
+    service: ServiceUnderTest,
+) -> None:
+    """Such a key reads what was stored before authentication was turned on."""
+    browser = await sign_in(service, ANONYMOUS_PRINCIPAL)
+
+    assert 'action="/ui/sign-out"' in (await browser.open("/calls")).text
 
 
 async def test_a_list_refuses_a_filter_that_it_does_not_have(service: ServiceUnderTest) -> None:

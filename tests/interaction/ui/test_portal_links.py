@@ -174,9 +174,12 @@ async def test_a_link_ends_at_once_in_browsers_that_have_opened_it(service: Serv
     assert "Max-Age=0" in outside.headers["set-cookie"]
 
 
-async def test_a_key_that_may_only_read_deletes_the_links_that_it_made_and_no_others(service: ServiceUnderTest) -> None:
+@pytest.mark.parametrize("scopes", [{Scope.READ}, {Scope.READ, Scope.METRICS}])
+async def test_a_key_that_may_only_read_deletes_the_links_that_it_made_and_no_others(
+    service: ServiceUnderTest, scopes: set[Scope]
+) -> None:
     alice = await service.create_client("alice")
-    reader = await service.create_client("alice", scopes=frozenset({Scope.READ}))
+    reader = await service.create_client("alice", scopes=frozenset(scopes))
     link, own = await create_link(alice), await create_link(reader)
 
     refused = await reader.delete(f"/v1/portal-links/{link['id']}")
@@ -304,6 +307,7 @@ async def test_a_path_that_can_name_no_link_gets_a_404_and_sets_no_cookie(
         ({"expires_in_seconds": 86_400}, 201),
         ({"expires_in_seconds": 86_401}, 422),
         ({"expires_in_seconds": 59}, 422),
+        ({"expires_in_seconds": "3600"}, 422),
         ({"client_session_id": "s" * 257}, 422),
         ({"client_session_id": ""}, 422),
         ({"scopes": ["admin"]}, 422),

@@ -8,7 +8,8 @@ import pytest
 
 from ringback.domain.principal import Scope
 from ringback.domain.sign_ins import SIGN_IN_SECONDS, SIGN_INS_KEPT
-from tests.support.service import PUBLIC_URL, ServiceUnderTest, running_service
+from ringback.ui.formats import session_path
+from tests.support.service import CALL_BODY, PUBLIC_URL, ServiceUnderTest, running_service
 from tests.support.viewer_browser import FORM_HEADERS, ViewerBrowser, sign_in
 
 
@@ -19,6 +20,43 @@ async def test_a_page_without_a_viewer_leads_to_the_sign_in_page_and_names_itsel
 
     assert refused.status_code == 303
     assert refused.headers["location"] == "/ui/sign-in?next=%2Fcalls%3Fstatus%3Dfailed"
+
+
+@pytest.mark.parametrize("session", ["user%40example.com", "a/b", "50 %", "é?#&"])
+async def test_the_sign_in_leads_back_to_the_page_of_a_session_whatever_its_name(
+    service: ServiceUnderTest, session: str
+) -> None:
+    alice = await service.create_client("alice")
+    await alice.post("/v1/calls", json=CALL_BODY | {"client_session_id": session})
+    browser = await service.create_anonymous_client()
+
+    asked = await browser.get(f"/ui{session_path(session)}")
+    form = await browser.get(asked.headers["location"])
+    signed_in = await browser.post(
+        str(form.url), data={"key": await service.create_api_key("alice")}, headers=FORM_HEADERS
+    )
+    page = await browser.get(signed_in.headers["location"])
+
+    assert page.status_code == 200
+    assert "Calls of this session" in page.text
+
+
+async def test_what_an_open_page_asks_for_after_the_sign_in_has_ended_reloads_the_page(
+    service: ServiceUnderTest,
+) -> None:
+    """A script would put the sign-in page, to which a redirect leads, into the page of the call."""
+    alice = await service.create_client("alice")
+    call = (await alice.post("/v1/calls", json=CALL_BODY)).json()["call"]["id"]
+    browser = await sign_in(service, "alice")
+    await browser.send("/sign-out")
+
+    refreshed = await browser.http.get(f"/ui/calls/{call}/state", headers={"HX-Request": "true"})
+    followed = await browser.http.get("/ui/calls/live", headers={"Accept": "text/event-stream"})
+
+    assert (refreshed.status_code, refreshed.headers["hx-refresh"], refreshed.content) == (204, "true", b"")
+    assert (followed.status_code, followed.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+    assert followed.text == "event: viewer-ended\ndata: -\n\n"
+    assert {each.headers["cache-control"] for each in (refreshed, followed)} == {"no-store"}
 
 
 async def test_the_cookie_is_for_this_host_and_no_script_reads_it(service: ServiceUnderTest) -> None:

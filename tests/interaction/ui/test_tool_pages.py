@@ -14,6 +14,7 @@ from ringback.domain.upstream_logins import CredentialsScope
 from ringback.services.insights import Insights, ListedUpstream
 from ringback.services.limits.quotas import Quotas
 from ringback.services.logins.login_states import LoginState, LoginStatus
+from ringback.telemetry import AUDIT_LOGGER
 from tests.support import fixed_upstreams
 from tests.support.service import CALLBACK_URL, ServiceUnderTest, running_service
 from tests.support.viewer_browser import ViewerBrowser, sign_in
@@ -153,6 +154,23 @@ async def test_a_key_that_may_start_no_calls_has_no_form(service: ServiceUnderTe
     assert (await reader.open(FORM)).status_code == 403
     assert (await reader.send(FORM, on="/upstreams")).status_code == 403
     assert (await reader.send("/upstreams/git/pause", on="/upstreams")).status_code == 403
+
+
+async def test_what_an_operator_decides_about_an_upstream_and_who_may_not_is_in_the_log_of_operators(
+    service: ServiceUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    operator, alice = await sign_in(service, "root", scopes=OPERATOR), await sign_in(service, "alice")
+    caplog.set_level("INFO", logger=AUDIT_LOGGER)
+
+    await operator.send("/upstreams/git/pause", on="/upstreams/git")
+    refused = await alice.send("/upstreams/git/resume", on="/upstreams/git")
+
+    lines = [each.__dict__ for each in caplog.records if each.name == AUDIT_LOGGER]
+    assert refused.status_code == 403
+    assert [(each["msg"], each["operator"], each["operation"], each["target"]) for each in lines] == [
+        ("audit.operator_request", "root", "ui_pause_upstream", "git"),
+        ("audit.operator_refused", "alice", "ui_resume_upstream", "git"),
+    ]
 
 
 async def test_an_operator_pauses_drains_and_resumes_an_upstream(service: ServiceUnderTest) -> None:

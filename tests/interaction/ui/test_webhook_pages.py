@@ -2,9 +2,7 @@
 
 import re
 from dataclasses import replace
-from html import unescape
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -20,7 +18,7 @@ from ringback.notifier.verification import accept_proof
 from ringback.services.deliveries import replays
 from ringback.services.limits.quotas import Quotas
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
-from tests.support.viewer_browser import FORM_HEADERS, sign_in
+from tests.support.viewer_browser import sign_in
 
 OPERATOR = DEFAULT_SCOPES | {Scope.ADMIN}
 READ_ONLY = frozenset({Scope.READ})
@@ -315,39 +313,6 @@ async def test_pages_of_foreign_and_of_unknown_webhooks_and_deliveries_are_the_s
         assert (seen.status_code, seen.text) == (404, missing.text)
 
 
-async def test_the_form_of_a_webhook_changes_what_differs_from_what_it_showed(service: ServiceUnderTest) -> None:
-    client, browser = await service.create_client("alice"), await sign_in(service, "alice")
-    assert (await client.put("/v1/event-types/order.paid", json={"description": "Paid."})).is_success
-    webhook_id = await register(client, events=["call.finished", "order.paid"], description="old", outcomes=["result"])
-    path = f"/webhooks/{webhook_id}/edit"
-    form = read_fields((await browser.open(path)).text)
-    await client.patch(f"/v1/webhooks/{webhook_id}", json={"include_result": True})
-    typed = form | {"description": "new", "events": ["call.finished", "call.progress"], "rate_per_second": "0.5"}
-    typed["outcomes"] = []
-
-    saved = await browser.http.post(f"/ui{path}", data=typed, headers=FORM_HEADERS)
-    refused = await browser.http.post(f"/ui{path}", data=form | {"url": "ftp://wrong.example/"}, headers=FORM_HEADERS)
-
-    webhook = await read_webhook(client, webhook_id)
-    assert saved.headers["location"].endswith(f"/ui/webhooks/{webhook_id}?done=webhook-changed")
-    assert (webhook["description"], webhook["rate_per_second"], webhook["url"]) == ("new", 0.5, CALLBACK_URL)
-    assert webhook["events"] == ["call.finished", "call.progress", "order.paid"]
-    assert webhook["include_result"] is True, "what was changed meanwhile stays"
-    assert webhook["outcomes"] is None
-    assert refused.status_code == 422
-    assert 'value="ftp://wrong.example/"' in refused.text
-
-
-async def test_only_the_owner_of_a_webhook_gets_its_form(service: ServiceUnderTest) -> None:
-    webhook_id = await register(await service.create_client("alice"))
-    reader = await sign_in(service, "alice", scopes=READ_ONLY)
-    operator = await sign_in(service, "operator", scopes=OPERATOR)
-
-    assert (await reader.open(f"/webhooks/{webhook_id}/edit")).status_code == 403
-    assert (await operator.open(f"/webhooks/{webhook_id}/edit")).status_code == 404
-    assert f"{webhook_id}/edit" not in (await operator.open(f"/webhooks/{webhook_id}")).text
-
-
 async def test_webhooks_are_listed_by_their_state(service: ServiceUnderTest) -> None:
     client, browser = await service.create_client("alice"), await sign_in(service, "alice")
     active, disabled = await register(client), await register(client, tool="other")
@@ -359,15 +324,3 @@ async def test_webhooks_are_listed_by_their_state(service: ServiceUnderTest) -> 
     assert disabled in page
     assert active not in page
     assert [each["id"] for each in listed] == [disabled]
-
-
-def read_fields(html: str) -> dict[str, Any]:
-    """What a browser would send of a form that no viewer has changed."""
-    fields: dict[str, list[str]] = {}
-    for attributes in re.findall(r"<input ([^>]*)>", html):
-        name, value = re.search(r'name="([^"]*)"', attributes), re.search(r'value="([^"]*)"', attributes)
-        if name and value and name[1] != "q" and ('type="checkbox"' not in attributes or " checked" in attributes):
-            fields.setdefault(name[1], []).append(unescape(value[1]))
-    for name, options in re.findall(r'<select [^>]*name="([^"]*)"[^>]*>(.*?)</select>', html, re.DOTALL):
-        fields[name] = re.findall(r'value="([^"]*)" selected', options)
-    return fields

@@ -129,6 +129,18 @@ async def test_a_token_expires_at_its_exp_within_a_minute(
         assert "expired" in await token_error(tokens, token)
 
 
+@pytest.mark.parametrize(
+    "header",
+    [b'"alg"', b'"xalgx"', b'["alg"]', b"null", b"1", b"", b"\xff", b'{"alg": []}', b'{"alg": "RS256", "kid": {}}'],
+)
+async def test_a_token_whose_header_is_no_object_of_this_kind_is_refused(
+    tokens: AccessTokenAuthenticator, header: bytes
+) -> None:
+    encoded = base64.urlsafe_b64encode(header).decode().rstrip("=")
+
+    assert "neither" in await token_error(tokens, f"{encoded}.e30.AAAA")
+
+
 async def test_no_symmetric_and_no_missing_signature_is_taken(
     tokens: AccessTokenAuthenticator, issuer: FakeTokenIssuer
 ) -> None:

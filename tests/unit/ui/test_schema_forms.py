@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ringback.domain import json_size
 from ringback.ui.forms.form_fields import FieldKind, SchemaField, iterate_fields
 from ringback.ui.forms.form_values import read_arguments, write_defaults
 from ringback.ui.forms.schema_forms import INPUTS_MAX, LEVELS_MAX, build_form
@@ -149,6 +150,22 @@ def test_defaults_are_shown_unless_they_would_make_an_optional_group_an_argument
     root = make_form({"count": {"type": "integer", "default": 5}, "kept": group, "optional": group}, "kept")
 
     assert write_defaults(root) == {"arguments/count": ["5"], "arguments/kept/deep": ["true"]}
+
+
+def test_lists_with_more_lines_than_a_body_may_have_values_are_refused_before_a_line_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two million numbers in a form took the event loop five seconds."""
+    monkeypatch.setattr(json_size, "VALUES_MAX", 10)
+    numbers = {"type": "array", "items": {"type": "integer"}}
+    root = make_form({"a": numbers, "b": numbers, "text": {"type": "string"}})
+    typed = {"arguments/a": ["1\n" * 6], "arguments/text": ["line\n" * 100]}
+
+    allowed = read_arguments(root, typed)
+    refused = read_arguments(root, typed | {"arguments/b": ["1\n" * 6]})
+
+    assert (allowed.errors, allowed.arguments["a"]) == ({}, [1] * 6)
+    assert refused.errors == {"arguments/b": "These are more than 10 lines."}
 
 
 def test_arguments_that_no_schema_describes_are_written_as_json() -> None:

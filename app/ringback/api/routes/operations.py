@@ -1,4 +1,7 @@
-"""Health, readiness, signing keys, problem types and OAuth metadata. These operations need no key."""
+"""Health, readiness, signing keys, problem types and OAuth metadata. These operations need no key.
+
+Monitors and `wget --spider` probe with HEAD, so health and readiness answer it too.
+"""
 
 from http import HTTPStatus
 from typing import Annotated, Final
@@ -28,12 +31,14 @@ METADATA_MAX_AGE_SECONDS: Final = 3600
 router = APIRouter(tags=["operations"])
 
 
+@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", responses=problem_responses())
 async def check_health() -> HealthView:
     """Responds while the process runs."""
     return HealthView()
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", responses=problem_responses(errors.ShuttingDown, errors.StoreUnavailable))
 async def check_readiness(request: Request, services: ServicesDep) -> ReadinessView:
     """Responds with 200 while this node works: no shutdown, a writable database, and running workers.

@@ -21,6 +21,7 @@ from ringback.services.access.sign_ins import find_viewing_caller
 from ringback.services.audit import record_own_change
 from ringback.signing import secrets
 
+_READING_SCOPES: Final = frozenset({Scope.READ, Scope.METRICS})
 _NO_LINK: Final = "No portal link of yours has this id. List them: GET /v1/portal-links"
 
 
@@ -117,7 +118,7 @@ class PortalLinks:
 
 def _require_deletable(caller: Caller, link: PortalLink) -> None:
     """Raise `Forbidden` if the key may only read and the link was made with another key."""
-    if link.key_id != caller.key_id and caller.scopes <= {Scope.READ}:
+    if link.key_id != caller.key_id and caller.scopes <= _READING_SCOPES:
         raise Forbidden(
             "This link was made with another key, and yours may only read. Use a key that may change something."
         )

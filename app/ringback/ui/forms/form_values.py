@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ringback.domain import json_size, jsontext
-from ringback.ui.forms.form_fields import FieldKind, SchemaField
+from ringback.ui.forms.form_fields import FieldKind, SchemaField, iterate_fields
 from ringback.ui.forms.schema_reading import is_array, is_object
 
 TypedValues = Mapping[str, Sequence[str]]
@@ -39,11 +39,26 @@ def read_arguments(root: SchemaField, typed: TypedValues) -> ReadArguments:
     reader = _FormReader(typed)
     if root.kind is FieldKind.JSON and reader.is_blank(root):
         return ReadArguments(arguments={}, errors={})
+    if (excessive := _find_excessive_lines(root, typed)) is not None:
+        return ReadArguments(
+            arguments={}, errors={excessive.name: f"These are more than {json_size.VALUES_MAX} lines."}
+        )
     arguments = reader.read(root)
     if is_object(arguments):
         return ReadArguments(arguments=arguments, errors=reader.errors)
     reader.errors.setdefault(root.name, 'Write a JSON object, for example {"name": "value"}.')
     return ReadArguments(arguments={}, errors=reader.errors)
+
+
+def _find_excessive_lines(root: SchemaField, typed: TypedValues) -> SchemaField | None:
+    """The list that, with those before it, has more lines than a body of the API may have values. None if all are shorter."""
+    lines = 0
+    for each in iterate_fields(root):
+        if each.kind is FieldKind.LINES:
+            lines += sum(text.count("\n") for text in typed.get(each.name, ()))
+            if lines > json_size.VALUES_MAX:
+                return each
+    return None
 
 
 def write_defaults(root: SchemaField) -> dict[str, list[str]]:

@@ -3,7 +3,7 @@
 A page shows what REST shows: no bodies, because their resume tokens belong to the receiver.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -51,7 +51,7 @@ class DeliveryPages:
     async def list_deliveries(self, request: Request, viewer: Viewer) -> Response:
         services = self._context.services
         try:
-            query = read_query(request, DeliveryListQuery)
+            query = read_query(request, DeliveryListQuery, ignored=_list_ignored_filters(request.query_params))
         except InvalidRequest as refused:
             return self._refuse_filter(request, viewer, refused.detail)
         caller = view_rows(services.operators, viewer, request, operation="ui_list_deliveries")
@@ -150,6 +150,11 @@ class DeliveryPages:
             return redirect(with_query(f"/deliveries/{latest.id}", {"done": "delivery-sent-before"}))
         requested = await services.replays.redeliver_delivery(caller, delivery_id)
         return redirect(with_query(f"/deliveries/{requested.delivery.id}", {"done": "delivery-redelivered"}))
+
+
+def _list_ignored_filters(query: Mapping[str, str]) -> Collection[str]:
+    """The form of the dead letters has `latest` as a hidden field. A viewer who chooses another state cannot remove it."""
+    return {"latest"} if query.get("state", DeliveryState.DEAD) != DeliveryState.DEAD else ()
 
 
 def _find_live_path(path: str, query: DeliveryListQuery, filters: Mapping[str, str]) -> str | None:

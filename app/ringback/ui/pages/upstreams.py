@@ -98,9 +98,11 @@ class UpstreamPages:
 
     async def _set_intake(self, request: Request, viewer: Viewer, form: Form) -> Response:
         del form
-        name = request.path_params["name"]
-        intake, done = _INTAKES[request.url.path.rpartition("/")[2]]
-        await self._context.services.upstream_controls.set_intake(viewer.caller, name, intake)
+        name, services = request.path_params["name"], self._context.services
+        decision = request.url.path.rpartition("/")[2]
+        intake, done = _INTAKES[decision]
+        services.operators.require_admin(viewer.caller, operation=f"ui_{decision}_upstream", target=name)
+        await services.upstream_controls.set_intake(viewer.caller, name, intake)
         return redirect(with_query(f"/upstreams/{name}", {"done": done}))
 
 

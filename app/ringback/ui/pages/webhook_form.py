@@ -8,8 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ringback.api.problems import status_for
 from ringback.domain.call_outcome import CallOutcome
-from ringback.domain.errors import Forbidden, InvalidCallbackUrl, InvalidRequest, RingbackError
+from ringback.domain.errors import Forbidden, InvalidRequest, QuotaExceeded, RingbackError, Unavailable
 from ringback.domain.event import EventName
 from ringback.domain.principal import Scope
 from ringback.domain.webhook import DeliveryCondition, Webhook
@@ -47,7 +48,7 @@ class WebhookFormPages:
             if body:
                 change = validate(ChangeWebhookBody, body).to_change()
                 await self._context.services.webhooks.change_webhook(viewer.caller, webhook.id, change)
-        except (InvalidRequest, InvalidCallbackUrl) as problem:
+        except (InvalidRequest, QuotaExceeded, Unavailable) as problem:
             return self._render(viewer, webhook, typed, shown=shown, problem=problem)
         return redirect(with_query(f"/webhooks/{webhook.id}", {"done": "webhook-changed"}))
 
@@ -72,7 +73,7 @@ class WebhookFormPages:
             viewer,
             title="Change the webhook",
             section="Webhooks",
-            status_code=HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY,
+            status_code=HTTPStatus.OK if problem is None else status_for(type(problem)),
             webhook=webhook,
             typed=typed,
             shown=typed if shown is None else shown,

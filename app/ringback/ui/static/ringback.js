@@ -1,5 +1,5 @@
 "use strict";
-// Times in the viewer's zone, confirmations, and lists that pause while the page is hidden. Pages work without this file.
+// Times in the viewer's zone, confirmations, forms that are sent once, and lists that pause while the page is hidden. Pages work without this file.
 
 (() => {
   const SECOND = 1000;
@@ -108,6 +108,19 @@
     dialog.showModal();
   }
 
+  // A form that is on its way is not sent a second time: the browser would show the response to the second request, and a secret
+  // is only in that to the first one. After a while it can be, because a viewer may have stopped the first request.
+  const SENT_AGAIN_AFTER_MS = 10 * SECOND;
+  let sentAt = new WeakMap();
+
+  function sendOnce(event) {
+    const form = event.target;
+    if (event.defaultPrevented || form.method !== "post") return;
+    const now = performance.now();
+    if (now < (sentAt.get(form) ?? -Infinity) + SENT_AGAIN_AFTER_MS) event.preventDefault();
+    else sentAt.set(form, now);
+  }
+
   // An EventSource that is closed while the page is hidden. The htmx extension for SSE makes all of its sources with it.
   class PausingEventSource {
     constructor(url) {
@@ -128,6 +141,7 @@
       this.source = new EventSource(this.url, { withCredentials: true });
       this.source.onopen = (event) => this.onopen && this.onopen(event);
       this.source.onerror = (event) => this.fail(event);
+      this.source.addEventListener("viewer-ended", () => location.reload()); // the sign-in or the portal link has ended
       this.listeners.forEach(([name, listener]) => this.source.addEventListener(name, listener));
     }
 
@@ -213,6 +227,8 @@
 
   if (window.htmx) window.htmx.createEventSource = (url) => new PausingEventSource(url);
   document.addEventListener("submit", askFirst, true);
+  document.addEventListener("submit", sendOnce);
+  window.addEventListener("pageshow", () => { sentAt = new WeakMap(); }); // also a page to which the browser went back
   document.addEventListener("visibilitychange", refreshOnReturn);
   document.addEventListener("htmx:beforeRequest", pauseRequests);
   // At the swap, because htmx:load comes 20 ms later: the times of a live list would flash in UTC.
