@@ -8,7 +8,7 @@ edited one is refused. Older code runs on a newer database as long as every newe
     code that knows 8, database at 9, migration 9 says nothing               refuses, and says so
 
 A migration that only adds what older code neither reads nor has to write says `-- oldest code: N` in its first line. Nodes can
-then be upgraded one after the other.
+then be upgraded one after the other. Others stop them, so a command beside a running service does not apply these.
 """
 
 import re
@@ -85,6 +85,19 @@ def compare_migrations(shipped: Sequence[Migration], applied: Mapping[int, Appli
     missing = [each for each in shipped if each.number not in applied]
     required = max((found.oldest_code for found in applied.values()), default=0)
     return SchemaState(applied=max(applied, default=0), known=known, missing=missing, required_code=required)
+
+
+def require_known_to_running(state: SchemaState) -> None:
+    """Raise `StoreUnavailable` if a missing migration would stop services of the version that made the database.
+
+    A command beside running services asks this first: only the start of a service and `ringback migrate` upgrade a database.
+    """
+    if state.applied and state.oldest_code is not None and state.oldest_code > state.applied:
+        raise StoreUnavailable(
+            f"The database is at migration {state.applied}, and this version needs {state.known}, with which a running service "
+            "of an earlier version cannot go on. Start the service with this version, or stop it and run: ringback migrate",
+            needs_operator=True,
+        )
 
 
 def require_allowed(number: int, oldest_code: int, known: int) -> None:

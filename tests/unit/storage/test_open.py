@@ -12,9 +12,12 @@ import pytest
 
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store
+from ringback.storage.migrations import Migration
 from ringback.storage.open import open_store
 from ringback.storage.sqlite import database
+from ringback.storage.sqlite import store as store_module
 from ringback.storage.sqlite.file_lock import FileLock
+from ringback.storage.sqlite.migrator import load_migrations
 from ringback.storage.sqlite.store import SqliteStore
 from tests.support.builders import make_api_key
 from tests.support.clock import FakeClock
@@ -64,6 +67,41 @@ async def test_a_tool_writes_beside_a_running_service_which_sees_it(path: Path) 
             await tool.write(lambda tx: tx.api_keys.insert(key))
 
         assert await service.read(lambda tx: tx.api_keys.list_all()) == [key]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_applied"),
+    [
+        ("CREATE TABLE more (id TEXT) STRICT;", False),
+        ("-- oldest code: {applied}\nCREATE TABLE more (id TEXT) STRICT;", True),
+    ],
+)
+async def test_a_tool_of_a_newer_version_applies_no_migration_that_would_stop_the_running_service(
+    path: Path, monkeypatch: pytest.MonkeyPatch, text: str, *, is_applied: bool
+) -> None:
+    shipped = load_migrations()
+    newer = [*shipped, Migration(len(shipped) + 1, text.format(applied=len(shipped)))]
+    async with opening(path):
+        monkeypatch.setattr(store_module, "load_migrations", lambda: newer)
+        if is_applied:
+            async with opening(path, exclusive=False):
+                assert find_tables(path, "more")
+            return
+        with pytest.raises(
+            StoreUnavailable, match="Start the service with this version, or stop it and run"
+        ) as refused:
+            async with opening(path, exclusive=False):
+                raise NotImplementedError
+        assert refused.value.needs_operator
+        assert not find_tables(path, "more")
+
+    async with opening(path, exclusive=False):  # the service has stopped
+        assert find_tables(path, "more")
+
+
+def find_tables(path: Path, name: str) -> list[tuple[str]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT name FROM sqlite_master WHERE name = ?", [name]).fetchall()
 
 
 def test_the_lock_ends_with_its_process_however_that_ends(tmp_path: Path) -> None:
