@@ -81,28 +81,55 @@ async def test_a_task_that_always_fills_its_batch_does_not_delay_the_others(
     assert await still.store.read(lambda tx: tx.deliveries.get(old.id)) is None
 
 
-class StoreFailingOnce(StoreWrapper):
-    """Refuses one chore of the janitor, as a corrupt page does."""
+class StoreRefusingOneTask(StoreWrapper):
+    """Refuses one task of the janitor, as a damaged page does."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.is_away = False
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        if work.__qualname__ == "RecoveryTasks._finish_overdue_calls":
+        if self.is_away or work.__qualname__ == "RecoveryTasks._finish_overdue_calls":
             raise StoreUnavailable("The database disk image is malformed.")
         return await super().write(work)
 
 
-async def test_a_task_that_always_fails_delays_the_others_by_one_round_at_most(
+async def test_a_task_that_alone_is_refused_delays_no_other_and_one_beside_others_ends_the_round(
     still: Engine, fake_clock: FakeClock
 ) -> None:
     old = make_delivery(state=DeliveryState.DELIVERED, finished_at=START)
     await still.insert_calls(make_call())
     await still.insert_deliveries(old)
     fake_clock.advance(31 * DAY)
-    broken = Engine(StoreFailingOnce(still.store), fake_clock).make_janitor()
+    store = StoreRefusingOneTask(still.store)
+    janitor = Engine(store, fake_clock).make_janitor()
 
+    await janitor.run_once()
+
+    assert await still.store.read(lambda tx: tx.deliveries.get(old.id)) is None
+    store.is_away = True
     with pytest.raises(StoreUnavailable):
-        await broken.run_once()
-    with pytest.raises(StoreUnavailable):
-        await broken.run_once()
+        await janitor.run_once()
+
+
+async def test_a_task_that_always_fails_delays_the_others_by_one_round_at_most(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    class BrokenTask(StoreWrapper):
+        async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+            if work.__qualname__ == "RecoveryTasks._finish_overdue_calls":
+                raise ZeroDivisionError
+            return await super().write(work)
+
+    old = make_delivery(state=DeliveryState.DELIVERED, finished_at=START)
+    await still.insert_calls(make_call())
+    await still.insert_deliveries(old)
+    fake_clock.advance(31 * DAY)
+    broken = Engine(BrokenTask(still.store), fake_clock).make_janitor()
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            await broken.run_once()
 
     assert await still.store.read(lambda tx: tx.deliveries.get(old.id)) is None
 
