@@ -1,10 +1,12 @@
 """Opening a store by its URL, and the lock that one service has on it."""
 
+import fcntl
 import os
 import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 
@@ -102,6 +104,23 @@ async def test_a_tool_of_a_newer_version_applies_no_migration_that_would_stop_th
 def find_tables(path: Path, name: str) -> list[tuple[str]]:
     with closing(sqlite3.connect(path)) as connection:
         return connection.execute("SELECT name FROM sqlite_master WHERE name = ?", [name]).fetchall()
+
+
+async def test_a_service_starts_while_a_command_looks_whether_one_runs(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opening(path):
+        pass
+    looking = os.open(path.with_name(f"{path.name}.lock"), os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)  # as `FileLock.is_held`
+
+    def end_look(_seconds: float) -> None:
+        os.close(looking)
+
+    monkeypatch.setattr(time, "sleep", end_look)
+
+    async with opening(path) as service:
+        assert service.is_exclusive
 
 
 def test_the_lock_ends_with_its_process_however_that_ends(tmp_path: Path) -> None:
