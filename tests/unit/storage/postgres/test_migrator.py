@@ -251,6 +251,15 @@ async def test_a_standby_that_lacks_no_migration_is_refused_by_migrate_and_read_
     assert not (await schema.read_schema_state(url)).missing
 
 
+async def test_missing_commits_are_accepted_of_sqlite_only_and_a_postgresql_database_stays_as_it_is(
+    url: str, connection: Connection
+) -> None:
+    with pytest.raises(StoreUnavailable, match="This needs an SQLite database"):
+        await keyless_store.accept_restore(Settings(database_url=url))
+
+    assert await connection.fetchval("SELECT to_regclass('schema_migrations')") is None
+
+
 async def test_other_installations_of_a_database_are_found_by_their_schemas(url: str, connection: Connection) -> None:
     for name in ("a", "b", "other_program"):
         await connection.execute(f"CREATE SCHEMA {name}")
