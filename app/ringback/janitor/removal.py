@@ -6,7 +6,7 @@ Expiry is judged by confirmed time: a clock that is wrong for a minute must not 
 from collections.abc import Sequence
 from datetime import datetime
 
-from ringback.domain.call_rows import make_tombstone
+from ringback.domain.call_rows import make_tombstone, take_removable
 from ringback.domain.clock import seconds
 from ringback.domain.event_subscriptions import TOMBSTONE_SECONDS
 from ringback.domain.insights import HOUR, OVERVIEW_HOURS_MAX, hour_of
@@ -47,10 +47,11 @@ class RemovalTasks:
         )
 
     async def _archive_expired_calls(self, tx: Transaction) -> bool:
-        expired = await tx.tombstones.find_expired(now=tx.confirmed_now(), limit=self._config.batch_size)
+        found = await tx.tombstones.find_expired(now=tx.confirmed_now(), limit=self._config.batch_size)
+        expired = take_removable(found)
         if expired:
             await tx.tombstones.archive(*(make_tombstone(call, expired_at=tx.now()) for call in expired))
-        return len(expired) == self._config.batch_size
+        return len(expired) < len(found) or len(found) == self._config.batch_size
 
     async def _remove_deliveries(self, tx: Transaction) -> bool:
         return self._is_full_batch(

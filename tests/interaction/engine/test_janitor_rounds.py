@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import TypeVar
 
 import pytest
 
-from ringback.domain.call import CallPhase
+from ringback.domain.call import Call, CallPhase, CallStatus
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.call_rows import REMOVED_RESULT_BYTES_MAX
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
@@ -31,6 +33,36 @@ async def test_a_large_backlog_is_processed_in_batches(still: Engine, fake_clock
 
     assert more == [True, True, False]
     assert {(await still.read_call(call)).outcome for call in calls} == {CallOutcome.REJECTED}
+
+
+async def test_large_results_expire_a_few_at_a_time(still: Engine, fake_clock: FakeClock) -> None:
+    """SQLite overwrites what it deletes: 200 results of 4 MB in one transaction stopped the service for 20 seconds."""
+    half = REMOVED_RESULT_BYTES_MAX // 2
+    calls = [make_ended_call(result_bytes=size) for size in (half, half, 1, 3 * half, 0, half)]
+    await still.insert_calls(*calls)
+    fake_clock.advance(7 * DAY)
+    janitor = still.make_janitor()
+
+    async def count_left() -> int:
+        return len(await still.store.read(lambda tx: tx.calls.get_many([call.id for call in calls])))
+
+    left: list[int] = []
+    while await janitor.run_once():
+        left.append(await count_left())
+
+    assert left == [4, 3, 2]
+    assert await count_left() == 0
+
+
+def make_ended_call(*, result_bytes: int) -> Call:
+    return make_call(
+        status=CallStatus.COMPLETED,
+        phase=CallPhase.ENDED,
+        outcome=CallOutcome.RESULT,
+        result_bytes=result_bytes,
+        finished_at=START,
+        expires_at=START + timedelta(days=7),
+    )
 
 
 async def test_the_pause_between_rounds_is_short_while_there_is_more_to_do(
