@@ -31,7 +31,7 @@ async def open_store(
     number of processes use.
 
     The service opens the store with `exclusive`: of SQLite, one process can have it at a time. Tools that read, or write a row
-    beside a running service, open it without, and apply no migration that would stop a service of an earlier version. If
+    beside a running service, open it without, and do not upgrade the database of a service of an earlier version. If
     commits are missing, the service opens the store only with `accept_missing_commits`, which accepts the loss for good. Raises
     `StoreUnavailable`, which says what to do.
     """

@@ -71,29 +71,18 @@ async def test_a_tool_writes_beside_a_running_service_which_sees_it(path: Path) 
         assert await service.read(lambda tx: tx.api_keys.list_all()) == [key]
 
 
-@pytest.mark.parametrize(
-    ("text", "is_applied"),
-    [
-        ("CREATE TABLE more (id TEXT) STRICT;", False),
-        ("-- oldest code: {applied}\nCREATE TABLE more (id TEXT) STRICT;", True),
-    ],
-)
-async def test_a_tool_of_a_newer_version_applies_no_migration_that_would_stop_the_running_service(
-    path: Path, monkeypatch: pytest.MonkeyPatch, text: str, *, is_applied: bool
+async def test_a_tool_of_a_newer_version_does_not_upgrade_the_database_of_a_running_service(
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Not even if its code may run on the result: a migration may occupy the only writer for minutes."""
     shipped = load_migrations()
-    newer = [*shipped, Migration(len(shipped) + 1, text.format(applied=len(shipped)))]
+    newer = Migration(len(shipped) + 1, f"-- oldest code: {len(shipped)}\nCREATE TABLE more (id TEXT) STRICT;")
     async with opening(path):
-        monkeypatch.setattr(store_module, "load_migrations", lambda: newer)
-        if is_applied:
-            async with opening(path, exclusive=False):
-                assert find_tables(path, "more")
-            return
-        with pytest.raises(
-            StoreUnavailable, match="Start the service with this version, or stop it and run"
-        ) as refused:
+        monkeypatch.setattr(store_module, "load_migrations", lambda: [*shipped, newer])
+        with pytest.raises(StoreUnavailable, match="restart it with this version") as refused:
             async with opening(path, exclusive=False):
                 raise NotImplementedError
+
         assert refused.value.needs_operator
         assert not find_tables(path, "more")
 

@@ -12,7 +12,7 @@ from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
-from ringback.storage.migrations import require_known_to_running
+from ringback.storage.migrations import require_upgraded
 from ringback.storage.rows.statements import Statements
 from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.signals import LocalSignals
@@ -70,7 +70,7 @@ class SqliteStore:
         """Create or migrate the file. With `exclusive`, take its lock, which one serving process can have.
 
         Raises `StoreUnavailable`, also if commits of an earlier serving process are missing, unless that is accepted, and
-        without `exclusive` if a migration would stop the process that serves the file.
+        without `exclusive` if a process of an earlier version serves the file.
         """
         self._integrity = DatabaseIntegrity(self._path)
         with ExitStack() as stack:
@@ -108,7 +108,7 @@ class SqliteStore:
     def _migrate(self, connection: sqlite3.Connection, *, beside_service: bool) -> None:
         migrations = load_migrations()
         if beside_service:
-            require_known_to_running(read_schema_state(connection, migrations))
+            require_upgraded(read_schema_state(connection, migrations))
         apply_migrations(connection, migrations, now=self._clock.now())
 
     def _build_group_commit(self, writer: sqlite3.Connection, commits: CommitCounter) -> GroupCommit:

@@ -152,7 +152,7 @@ async def test_a_command_of_a_newer_version_applies_no_migration_that_would_stop
     def opening(*, exclusive: bool) -> AbstractAsyncContextManager[Store]:
         return open_store(url, clock=FakeClock(), sealer=make_sealer(), exclusive=exclusive)
 
-    with pytest.raises(StoreUnavailable, match="Start the service with this version, or stop it and run") as refused:
+    with pytest.raises(StoreUnavailable, match="Start the nodes with this version, or stop them and run") as refused:
         async with opening(exclusive=False):
             raise NotImplementedError
 
