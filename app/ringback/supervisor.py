@@ -1,9 +1,10 @@
 """Restarts workers that fail, and stops all workers in order.
 
-A worker that raises has a bug. The supervisor logs the traceback, readiness fails, and the worker starts again after a pause
-that doubles up to a minute; the other workers and the HTTP server go on. Readiness recovers when the worker has run for as long
-as its last pause. At shutdown the supervisor stops the workers one after the other in the order given and waits for each: first
-the runner, which creates work, then the dispatcher, which carries it out, last the janitor.
+A worker that raises has a bug, also if it raises a cancellation that is not its own. The supervisor logs the traceback,
+readiness fails, and the worker starts again after a pause that doubles up to a minute; the other workers and the HTTP server go
+on. Readiness recovers when the worker has run for as long as its last pause. At shutdown the supervisor stops the workers one
+after the other in the order given and waits for each: first the runner, which creates work, then the dispatcher, which carries
+it out, last the janitor.
 """
 
 import asyncio
@@ -72,7 +73,9 @@ class Supervisor:
                     await self._run_restarted(worker, stop, healthy_after=delay)
                 else:
                     await worker.run(stop)
-            except Exception:  # a bug in one worker must not end the service
+            except (Exception, asyncio.CancelledError) as error:  # a bug in one worker must not end the service
+                if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                    raise
                 log.exception("worker.failed", extra={"worker": worker.name})
                 self._failing_workers.add(worker.name)
                 lasted = self._clock.monotonic() - began
@@ -92,3 +95,9 @@ class Supervisor:
     async def _mark_healthy_after(self, name: str, seconds: float) -> None:
         await self._clock.sleep(seconds)
         self._failing_workers.discard(name)
+
+
+def _is_cancelled() -> bool:
+    """Whether the current task is. Otherwise a cancellation is that of something else that it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

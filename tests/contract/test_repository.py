@@ -40,6 +40,7 @@ SERVICE_UNITS = {
     "api_keys.py": 3,  # one row of a key, by an operator
     "resume_recorder.py": 1,  # a batch of all principals; it skips calls that are locked
     "key_registration.py": 1,  # one row of a key
+    "sealing_keys.py": 2,  # the few rows of keys, at the start of a node and by an operator
     "login_waits.py": 1,  # tokens of a shared login, and calls of all principals that waited for it
     "readiness.py": 1,  # the probe's row
     "mcp_sessions.py": 1,  # sessions of all principals that had requests

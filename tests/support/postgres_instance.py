@@ -135,6 +135,13 @@ class PostgresInstance:
         self._process.wait(START_SECONDS)
         self._process = None
 
+    def become_standby(self) -> None:
+        """From its next start on, the server only reads, as one that waits for a primary."""
+        marker = self._data / "standby.signal"
+        marker.touch()
+        if os.geteuid() == 0:
+            shutil.chown(marker, UNPRIVILEGED_USER)
+
     def leave_running(self) -> None:
         """Leave the server to another process, which stops it."""
         if self._process is not None:

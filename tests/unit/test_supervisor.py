@@ -169,6 +169,40 @@ async def test_other_workers_go_on_while_one_is_down(caplog: pytest.LogCaptureFi
     assert record.__dict__["worker"] == "faulty"
 
 
+@pytest.mark.parametrize("healthy_before", [True, False])
+async def test_a_worker_that_raises_a_cancellation_of_something_else_restarts_as_after_each_failure(
+    *, healthy_before: bool
+) -> None:
+    """Otherwise it would end for good without a word, and the shutdown would leave out the workers after it."""
+    clock, diary = ManualWakeClock(), WorkerLog()
+
+    class WaitsForACancelledTask:
+        name = "faulty"
+        runs = 0
+
+        async def run(self, stop: asyncio.Event) -> None:
+            self.runs += 1
+            if self.runs == 1 and not healthy_before:
+                raise ZeroDivisionError
+            if self.runs <= 2:
+                waited_for = asyncio.ensure_future(stop.wait())
+                waited_for.cancel()
+                await waited_for
+            await stop.wait()
+            diary.entries.append("faulty stops")
+
+    faulty = WaitsForACancelledTask()
+    async with supervised([faulty, HealthyWorker("other", diary)], clock) as supervisor:
+        for pause in (1, 2):
+            await clock.wait_until_asleep(pause)
+            assert supervisor.failing_workers() == {"faulty"}
+            clock.wake_all()
+        await clock.wait_until_asleep(2)
+        assert faulty.runs == 3
+
+    assert diary.entries == ["faulty stops", "other stops", "other stopped"]
+
+
 async def test_a_worker_that_ran_for_long_restarts_after_the_shortest_pause() -> None:
     clock, crash = ManualWakeClock(), asyncio.Event()
 

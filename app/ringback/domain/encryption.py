@@ -101,10 +101,6 @@ class SealingKeyRows(Protocol):
 
     async def accept_loss(self, key_id: str, *, now: datetime) -> None: ...
 
-    async def has_sealed(self, key_id: str) -> bool:
-        """Whether this key sealed a stored value. Reads rows until the first match, so without a match it reads them all."""
-        ...
-
 
 class Sealer(Protocol):
     """Encryption at rest. `associated_data` names table, row and column, so that a ciphertext is valid only there."""

@@ -121,6 +121,8 @@ class Janitor:
         """Run one batch of the task. On SQLite its unit waits behind a commit for as long as the disk stands still.
 
         A row that stays locked costs the task its turn. Holders extend their leases meanwhile, because that waits for no row.
+        So does a unit for which alone the store is unavailable: it reads a damaged page, or needs more space than the disk has.
+        Raises `StoreUnavailable` if a small unit finds the same.
         """
         asked_at = self._clock.monotonic()
 
@@ -134,6 +136,12 @@ class Janitor:
         except RowsLocked as error:
             log.warning("janitor.rows_locked", extra={"task": task.run.__name__})
             asked_at += error.waited_seconds
+            return False
+        except StoreUnavailable as error:
+            if task.run == self._try_to_write:
+                raise
+            await self._store.write(self._try_to_write)
+            log.debug("janitor.task_unavailable", extra={"task": task.run.__name__, "reason": error.detail})
             return False
         finally:
             self._note_wait_since(asked_at)

@@ -26,7 +26,7 @@ async def load_service_key_ring(settings: Settings, *, clock: Clock, random_byte
     file, database = missing_key_file(settings), find_sqlite_path(settings.database_url)
     if file is not None and database is not None and database.exists():
         async with open_store_without_keys(settings, clock=clock, random_bytes=random_bytes) as store:
-            missing = await store.read(lambda tx: find_missing_keys(tx, ()))
+            missing = await find_missing_keys(store, ())
         if missing:
             raise StoreUnavailable(missing_keys_detail(missing, str(file)), needs_operator=True)
     if file is None and settings.secret_keys is None and database is not None and not database.exists():
@@ -39,14 +39,14 @@ async def load_service_key_ring(settings: Settings, *, clock: Clock, random_byte
 async def require_key_ring(store: Store, ring: KeyRing, settings: Settings) -> None:
     """Raise `StoreUnavailable` unless the ring has every key that encrypted stored data, and the other nodes' keys."""
     source, values = key_ring_source(settings), ring.compute_check_values()
-    await store.write(lambda tx: register_current_key(tx, values, current=ring.current_id, source=source))
+    await register_current_key(store, values, current=ring.current_id, source=source)
 
 
 async def accept_lost_keys(settings: Settings) -> Sequence[str]:
     """Let the service start without the missing keys. Returns their ids."""
     key_ids = () if missing_key_file(settings) else load_key_ring(settings, random_bytes=os.urandom).keys.keys()
     async with open_store_without_keys(settings) as store:
-        return await store.write(lambda tx: sealing_keys.accept_lost_keys(tx, key_ids))
+        return await sealing_keys.accept_lost_keys(store, key_ids)
 
 
 def build_sealer(ring: KeyRing, settings: Settings, *, random_bytes: Callable[[int], bytes]) -> AesGcmSealer:

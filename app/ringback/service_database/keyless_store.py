@@ -11,10 +11,15 @@ from ringback.signing.sealing import KEY_BYTES, AesGcmSealer
 from ringback.storage.migrations import SchemaState
 from ringback.storage.open import open_store
 from ringback.storage.schema import read_schema_state
+from ringback.storage.urls import require_sqlite_path
 
 
 async def accept_restore(settings: Settings) -> None:
-    """Accept a database whose last commits are missing. Raises `StoreUnavailable` while a service has it open."""
+    """Accept a SQLite database whose last commits are missing.
+
+    Raises `StoreUnavailable` while a service has it open, and for PostgreSQL, which would only be migrated.
+    """
+    require_sqlite_path(settings.database_url)
     async with open_store_without_keys(settings, exclusive=True, accept_missing_commits=True):
         pass
 

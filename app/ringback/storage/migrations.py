@@ -8,7 +8,8 @@ edited one is refused. Older code runs on a newer database as long as every newe
     code that knows 8, database at 9, migration 9 says nothing               refuses, and says so
 
 A migration that only adds what older code neither reads nor has to write says `-- oldest code: N` in its first line. Nodes can
-then be upgraded one after the other.
+then be upgraded one after the other. A command beside running nodes applies only such a one, and beside the one service of a
+SQLite database none.
 """
 
 import re
@@ -85,6 +86,29 @@ def compare_migrations(shipped: Sequence[Migration], applied: Mapping[int, Appli
     missing = [each for each in shipped if each.number not in applied]
     required = max((found.oldest_code for found in applied.values()), default=0)
     return SchemaState(applied=max(applied, default=0), known=known, missing=missing, required_code=required)
+
+
+def require_upgraded(state: SchemaState) -> None:
+    """Raise `StoreUnavailable` if the database of the only service lacks a migration, which may occupy its writer for long."""
+    if state.applied and state.missing:
+        raise StoreUnavailable(
+            f"The database is at migration {state.applied}, and this version needs {state.known}. A service of an earlier "
+            "version uses the database: restart it with this version.",
+            needs_operator=True,
+        )
+
+
+def require_known_to_running(state: SchemaState) -> None:
+    """Raise `StoreUnavailable` if a missing migration would stop nodes of the version that made the database.
+
+    A command beside running nodes asks this first: only the start of a node and `ringback migrate` decide that they stop.
+    """
+    if state.applied and state.oldest_code is not None and state.oldest_code > state.applied:
+        raise StoreUnavailable(
+            f"The database is at migration {state.applied}, and this version needs {state.known}, with which nodes of an "
+            "earlier version cannot go on. Start the nodes with this version, or stop them and run: ringback migrate",
+            needs_operator=True,
+        )
 
 
 def require_allowed(number: int, oldest_code: int, known: int) -> None:

@@ -28,15 +28,16 @@ async def open_store(
     """The store behind a URL, closed at the end.
 
     `sqlite:///relative.db`, `sqlite:////absolute.db` or a bare path; or `postgresql://user:password@host/database`, which any
-    number of processes use, so that `exclusive` changes nothing.
+    number of processes use.
 
-    The service opens SQLite with `exclusive`, which one process can have at a time. Tools that read, or write a row beside a
-    running service, open it without. If commits are missing, the service opens the store only with `accept_missing_commits`,
-    which accepts the loss for good. Raises `StoreUnavailable`, which says what to do.
+    The service opens the store with `exclusive`: of SQLite, one process can have it at a time. Tools that read, or write a row
+    beside a running service, open it without, and do not upgrade the database of a service of an earlier version. If
+    commits are missing, the service opens the store only with `accept_missing_commits`, which accepts the loss for good. Raises
+    `StoreUnavailable`, which says what to do.
     """
     if find_sqlite_path(url) is None:
         store = _load_postgres_store()(url, clock=clock, sealer=sealer)
-        await store.open()
+        await store.open(beside_nodes=not exclusive)
     else:
         store = SqliteStore(require_sqlite_path(url), clock=clock, sealer=sealer)
         await store.open(exclusive=exclusive, accept_missing_commits=accept_missing_commits)

@@ -111,9 +111,22 @@ class StoreWithALockedRow(StoreWrapper):
         return await super().write(work)
 
 
-async def test_a_row_that_stays_locked_costs_only_the_task_that_needs_it(still: Engine, fake_clock: FakeClock) -> None:
+class StoreWithADamagedRow(StoreWrapper):
+    """The page of an overdue call is damaged. PostgreSQL refuses each statement that reads it, and no other one."""
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        if getattr(work, "__name__", "") == "_finish_overdue_calls":
+            raise StoreUnavailable("PostgreSQL refuses: invalid page in block 7.", needs_operator=True)
+        return await super().write(work)
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+async def test_a_row_that_stays_locked_or_damaged_costs_only_the_task_that_needs_it(
+    still: Engine, fake_clock: FakeClock, *, is_damaged: bool
+) -> None:
     await still.insert_calls(make_call(phase=CallPhase.PARKED, deadline_at=START))
-    janitor = Engine(StoreWithALockedRow(still.store, fake_clock), fake_clock).make_janitor()
+    store = StoreWithADamagedRow(still.store) if is_damaged else StoreWithALockedRow(still.store, fake_clock)
+    janitor = Engine(store, fake_clock).make_janitor()
     call = await insert_dispatched_call(still, make_call(principal=BOB))
     stop = asyncio.Event()
     running = asyncio.create_task(janitor.run(stop))

@@ -34,9 +34,7 @@ async def node_with(url: str, clock: FakeClock, *names: str) -> AsyncGenerator[E
     """A node that has started with these keys, newest first."""
     sealer = AesGcmSealer({name: KEYS[name] for name in names}, current=names[0], random_bytes=os.urandom)
     async with open_store(url, clock=clock, sealer=sealer, exclusive=True) as store:
-        await store.write(
-            lambda tx: register_current_key(tx, sealer.check_values, current=names[0], source="RINGBACK_SECRET_KEYS")
-        )
+        await register_current_key(store, sealer.check_values, current=names[0], source="RINGBACK_SECRET_KEYS")
         yield Engine(store, clock)
 
 
@@ -95,7 +93,7 @@ async def test_what_no_node_can_read_any_more_ends_once_the_loss_of_the_key_is_a
     secret, _ = await insert_both(nodes)
     await dispatch(without)
 
-    await without.store.write(lambda tx: accept_lost_keys(tx, ["old"]))
+    await accept_lost_keys(without.store, ["old"])
     await without.finish_call(make_call())
     fake_clock.advance(LEFT_TO_OTHERS_SECONDS + 1)
     await dispatch(without)

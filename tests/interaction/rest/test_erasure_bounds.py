@@ -3,6 +3,7 @@
 import httpx
 import pytest
 
+from ringback.domain import call_rows
 from ringback.domain.call import Progress
 from ringback.domain.principal import Scope
 from ringback.services import erasure_batches
@@ -101,6 +102,22 @@ async def test_a_key_that_is_newer_than_the_erasure_of_its_principal_stays(
     assert (await alice.get("/v1/calls")).status_code == 401
     assert (await again.get("/v1/calls")).status_code == 200
     assert (await admin.get(waiting.headers["location"])).json()["state"] == "finished"
+
+
+@pytest.mark.usefixtures("one_batch_at_once")
+async def test_a_batch_erases_no_more_bytes_of_results_than_its_bound(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_rows, "REMOVED_RESULT_BYTES_MAX", 1)
+    for _ in range(3):
+        await run_call(service, alice)
+
+    first = await alice.delete(SESSION)
+
+    assert (first.status_code, first.json()["calls"]) == (202, 1)
+    await run_janitor(service)
+    finished = (await alice.get(first.headers["location"])).json()
+    assert (finished["state"], finished["calls"], finished["events"]) == ("finished", 3, 3)
 
 
 @pytest.mark.usefixtures("one_batch_at_once")

@@ -87,7 +87,6 @@ FULL_SCAN_STATEMENTS: Final = {
     "tool_aliases.all": "the few names that are too long or have odd characters",
     "api_keys.all": "an operator's list of keys",
     "upstream_controls.all": "a row for each upstream that is paused or drained now",
-    "sealing_keys.sealed_by": "once at start for a key that left the ring, up to the first row that it sealed",
     "oauth_clients.remove_oldest": "a thousand rows, when a client is registered",
     "usage.calls_by_status": "five rows a principal, for metrics, in a thread of the pool",
     "usage.count_subscriptions": "a row a principal, for metrics, in a thread of the pool",

@@ -67,7 +67,6 @@ SERVICE_PARAMETERS: Final[StatementParameters] = {
         "add": [{"key_id": "k", "check_value": b"check"}, {"key_id": "new", "check_value": b"check"}],
         "remove": [{"key_id": "k"}],
         "accept_loss": [{"key_id": "k"}],
-        "sealed_by": [{"key_id": "k", "prefix": b"\x01\x01k"}, {"key_id": "x", "prefix": b"\x01\x01x"}],
     },
     "leaders": {
         "acquire": [{"duty": "watch", "owner": "me", "until": FUTURE}],

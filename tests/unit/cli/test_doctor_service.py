@@ -1,6 +1,7 @@
 """`ringback doctor` reads the status of a running service, and distinguishes faults of its proxy from its own."""
 
 import json
+import ssl
 from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -12,6 +13,7 @@ import respx
 from typer.testing import Result
 
 from ringback import __version__
+from ringback.cli.installation_checks import network
 from ringback.cli.installation_checks.service import check_running_service
 from tests.support.clock import FakeClock
 
@@ -71,6 +73,36 @@ def find(run: Run, *arguments: str) -> Found:
 def find_in_service(run: Run, service: respx.MockRouter, **changed: Any) -> Found:
     service.get(f"{SERVICE_URL}/v1/status").mock(side_effect=[httpx.Response(200, json=make_status(**changed))])
     return find(run, "--url", SERVICE_URL, "--api-key", "rbk_admin")
+
+
+def make_tls_error() -> httpx.ConnectError:
+    error = httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED]")
+    error.__cause__ = ssl.SSLCertVerificationError(1, "self-signed certificate")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (httpx.ConnectError("refused"), "No server responds at"),
+        (make_tls_error(), "TLS fails at"),
+        (httpx.ReadTimeout("late"), "accepts connections at"),
+        (httpx.RemoteProtocolError("closed"), "ends the connection without a response"),
+    ],
+)
+async def test_a_service_that_does_not_respond_is_to_be_started_only_if_nobody_listens(
+    monkeypatch: pytest.MonkeyPatch, error: httpx.HTTPError, words: str
+) -> None:
+    async def fail(_url: str) -> httpx.Response:
+        raise error
+
+    monkeypatch.setattr(network, "_get_url", fail)
+
+    (found,) = await network.check_service(SERVICE_URL, clock=FakeClock())
+
+    assert not found.ok
+    assert words in found.detail
+    assert ("Start it: ringback serve" in found.detail) is (words == "No server responds at")
 
 
 def test_a_healthy_service_is_asked_and_reported(run: Run, service: respx.MockRouter) -> None:

@@ -298,13 +298,22 @@ async def test_a_stale_new_or_earlier_version_lock_file_logs_no_warning(path: Pa
         await store.close()
 
 
-async def test_transactions_without_changes_are_not_counted(store: SqliteStore, path: Path) -> None:
+async def reserve_and_raise(tx: Transaction) -> None:
+    await reserve(tx)
+    raise LookupError
+
+
+async def test_transactions_without_changes_and_those_that_were_rolled_back_are_not_counted(
+    store: SqliteStore, path: Path
+) -> None:
     await store.write(reserve)
     size = database_file(path, "-wal").stat().st_size
     count = database_file(path, ".lock").read_bytes()
 
     for _ in range(10):
         await store.write(lambda tx: tx.event_log.get_head(ALICE))
+        with pytest.raises(LookupError):
+            await store.write(reserve_and_raise)
 
     assert database_file(path, "-wal").stat().st_size == size
     assert database_file(path, ".lock").read_bytes() == count

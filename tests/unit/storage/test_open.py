@@ -1,10 +1,12 @@
 """Opening a store by its URL, and the lock that one service has on it."""
 
+import fcntl
 import os
 import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 
@@ -12,9 +14,12 @@ import pytest
 
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store
+from ringback.storage.migrations import Migration
 from ringback.storage.open import open_store
 from ringback.storage.sqlite import database
+from ringback.storage.sqlite import store as store_module
 from ringback.storage.sqlite.file_lock import FileLock
+from ringback.storage.sqlite.migrator import load_migrations
 from ringback.storage.sqlite.store import SqliteStore
 from tests.support.builders import make_api_key
 from tests.support.clock import FakeClock
@@ -64,6 +69,47 @@ async def test_a_tool_writes_beside_a_running_service_which_sees_it(path: Path) 
             await tool.write(lambda tx: tx.api_keys.insert(key))
 
         assert await service.read(lambda tx: tx.api_keys.list_all()) == [key]
+
+
+async def test_a_tool_of_a_newer_version_does_not_upgrade_the_database_of_a_running_service(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even if its code may run on the result: a migration may occupy the only writer for minutes."""
+    shipped = load_migrations()
+    newer = Migration(len(shipped) + 1, f"-- oldest code: {len(shipped)}\nCREATE TABLE more (id TEXT) STRICT;")
+    async with opening(path):
+        monkeypatch.setattr(store_module, "load_migrations", lambda: [*shipped, newer])
+        with pytest.raises(StoreUnavailable, match="restart it with this version") as refused:
+            async with opening(path, exclusive=False):
+                raise NotImplementedError
+
+        assert refused.value.needs_operator
+        assert not find_tables(path, "more")
+
+    async with opening(path, exclusive=False):  # the service has stopped
+        assert find_tables(path, "more")
+
+
+def find_tables(path: Path, name: str) -> list[tuple[str]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT name FROM sqlite_master WHERE name = ?", [name]).fetchall()
+
+
+async def test_a_service_starts_while_a_command_looks_whether_one_runs(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opening(path):
+        pass
+    looking = os.open(path.with_name(f"{path.name}.lock"), os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)  # as `FileLock.is_held`
+
+    def end_look(_seconds: float) -> None:
+        os.close(looking)
+
+    monkeypatch.setattr(time, "sleep", end_look)
+
+    async with opening(path) as service:
+        assert service.is_exclusive
 
 
 def test_the_lock_ends_with_its_process_however_that_ends(tmp_path: Path) -> None:

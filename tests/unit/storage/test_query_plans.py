@@ -86,7 +86,6 @@ WHOLE_TABLE_ON_PURPOSE = {
     ("usage", "count_events"),  # one row a principal
     ("usage", "count_subscriptions"),  # one row a principal
     ("sealing_keys", "all"),  # a row for each key of the last rotations
-    ("sealing_keys", "sealed_by"),  # once for a key that left the ring, and only to its first row
     ("write_probe", "file"),  # no table
 }
 

@@ -1,13 +1,20 @@
 """Reading, opening and closing a store."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.storage.sqlite.store import SqliteStore
+from ringback.storage.sqlite.transaction import SqliteTransaction
 from tests.support.examples import ALICE
+
+LOG_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 async def reserve(tx: Transaction) -> int:
@@ -29,6 +36,28 @@ async def test_a_read_that_waits_or_writes_fails(store: SqliteStore) -> None:
         await store.read(reserve)
 
     assert await head(store) == 0
+
+
+async def test_a_log_that_grew_beside_a_long_reader_is_cut_when_it_begins_anew(store: SqliteStore, path: Path) -> None:
+    """A backup is such a reader. Its disk must not stay full until the service stops."""
+    log = path.with_name(f"{path.name}-wal")
+    with closing(sqlite3.connect(path, isolation_level=None)) as backup:
+        backup.execute("BEGIN")
+        backup.execute("SELECT count(*) FROM calls").fetchall()
+        await store.write(write_much)
+        await store.write(write_much)
+        assert log.stat().st_size > 2 * LOG_BYTES_MAX
+
+    for _ in range(2):
+        await store.write(reserve)
+
+    assert log.stat().st_size <= LOG_BYTES_MAX
+
+
+async def write_much(tx: Transaction) -> None:
+    assert isinstance(tx, SqliteTransaction)
+    await tx.write_probe.write_probe_row()
+    tx.connection.execute("UPDATE write_probe SET filler = zeroblob(?)", [LOG_BYTES_MAX])
 
 
 async def test_closing_finishes_waiting_units_and_refuses_later_ones(store: SqliteStore) -> None:

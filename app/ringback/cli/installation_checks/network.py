@@ -69,9 +69,32 @@ async def check_service(url: str, *, clock: Clock) -> list[Finding]:
     """Whether the service responds and accepts work, and whether its clock agrees with this machine's."""
     try:
         response = await _get_url(f"{url}/readyz")
-    except httpx.HTTPError:
-        return [Finding("service", False, f"No server responds at {url}. Start it: ringback serve")]
+    except httpx.HTTPError as problem:
+        return [Finding("service", False, _describe_silence(url, problem))]
     return [_check_readiness(url, response), _check_clock(response, clock)]
+
+
+def _describe_silence(url: str, problem: httpx.HTTPError) -> str:
+    """Why there is no response. Only where nobody listens, a start helps."""
+    match problem:
+        case httpx.ConnectError() if (tls := _find_tls_error(problem)) is not None:
+            reason = getattr(tls, "verify_message", "") or str(tls)
+            return f"TLS fails at {url}: {reason}. Name the authority of its certificate in SSL_CERT_FILE, or correct the URL."
+        case httpx.ConnectError() | httpx.ConnectTimeout():
+            return f"No server responds at {url}. Start it: ringback serve"
+        case httpx.TimeoutException():
+            return (
+                f"A server accepts connections at {url} and does not respond within {CHECK_TIMEOUT_SECONDS:.0f} s. Look into "
+                "its log; if it stays so, restart it."
+            )
+        case _:
+            return f"The server at {url} ends the connection without a response. Is this a Ringback?"
+
+
+def _find_tls_error(problem: BaseException | None) -> ssl.SSLError | None:
+    while problem is not None and not isinstance(problem, ssl.SSLError):
+        problem = problem.__cause__
+    return problem
 
 
 def _check_readiness(url: str, response: httpx.Response) -> Finding:

@@ -10,6 +10,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.storage.copying.source import CopiedTable, CopySource, Key, Row
 from ringback.storage.copying.target import CopyTarget, open_target
 from ringback.storage.schema import read_schema_state
+from ringback.storage.sqlite.file_lock import FileLock
 from ringback.storage.sqlite.store import lock_for_database
 
 KEYS: Final[dict[str, tuple[str, ...]]] = {
@@ -125,11 +126,9 @@ async def _require_current_schema(path: Path) -> None:
 
 @contextmanager
 def _locked_if_free(path: Path, source: CopySource) -> Generator[bool]:
-    """Keep services from the file. False if one has it open."""
+    """Keep services from the file. False if one has it open; raises `StoreUnavailable` if the lock cannot be written."""
     lock = lock_for_database(path)
-    try:
-        lock.acquire()
-    except StoreUnavailable:
+    if not _acquire_if_free(lock):
         yield False
         return
     try:
@@ -137,6 +136,16 @@ def _locked_if_free(path: Path, source: CopySource) -> Generator[bool]:
         yield True
     finally:
         lock.release()
+
+
+def _acquire_if_free(lock: FileLock) -> bool:
+    try:
+        lock.acquire()
+    except StoreUnavailable:
+        if lock.is_held():
+            return False
+        raise
+    return True
 
 
 async def _copy_table(name: str, source: CopySource, target: CopyTarget, report: Report) -> TableProgress:

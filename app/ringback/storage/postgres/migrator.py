@@ -9,7 +9,14 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from ringback.domain.errors import StoreUnavailable
-from ringback.storage.migrations import AppliedMigration, Migration, SchemaState, compare_migrations, read_migrations
+from ringback.storage.migrations import (
+    AppliedMigration,
+    Migration,
+    SchemaState,
+    compare_migrations,
+    read_migrations,
+    require_known_to_running,
+)
 from ringback.storage.postgres.driver import Connection, connect
 from ringback.storage.postgres.statements import load_sql
 from ringback.storage.rows.statements import Row
@@ -26,18 +33,25 @@ def load_migrations() -> list[Migration]:
 
 
 async def migrate_database(
-    url: str, migrations: Sequence[Migration] | None = None, *, for_copy: bool = False
+    url: str,
+    migrations: Sequence[Migration] | None = None,
+    *,
+    for_copy: bool = False,
+    beside_nodes: bool = False,
 ) -> SchemaState:
     """Apply the missing migrations; return what was missing.
 
     Raises `StoreUnavailable` if this code may not run on the database, and, unless it is `for_copy`, if the database is an
-    unfinished copy. A standby is refused. Errors of PostgreSQL are raised as they are.
+    unfinished copy. A standby is refused. So is, `beside_nodes`, a migration that would stop nodes of an earlier version.
+    Errors of PostgreSQL are raised as they are.
     """
     async with _connected(url) as connection:
         await _require_primary(connection)
         if not for_copy:
             await _require_no_unfinished_copy(connection)
         state = await _read_state(connection, migrations or load_migrations())
+        if beside_nodes:
+            require_known_to_running(state)
         for migration in state.missing:
             await _apply_if_missing(connection, migration, migrations or load_migrations())
         return state

@@ -95,10 +95,13 @@ class PostgresStore:
         """Other nodes may be alive, so their leases are void only when they run out."""
         return False
 
-    async def open(self) -> None:
-        """Migrate the database and get ready. Raises `StoreUnavailable`."""
+    async def open(self, *, beside_nodes: bool = False) -> None:
+        """Migrate the database and get ready. Raises `StoreUnavailable`.
+
+        A command opens it `beside_nodes`, and applies no migration that would stop nodes of an earlier version.
+        """
         try:
-            await migrate_database(self._url)
+            await migrate_database(self._url, beside_nodes=beside_nodes)
             await self._open_notifications()
         except Exception as error:
             raise to_store_unavailable(error) from error

@@ -4,6 +4,7 @@
                  │ a conflict with another unit: ROLLBACK, and the unit again
                  │ any other error: ROLLBACK, and the error to the caller
                  │ the connection is lost: PostgreSQL rolls back; StoreUnavailable to the caller
+                 │ the server is a standby: the same, and the next unit connects anew, perhaps to the primary
 
 Units run at READ COMMITTED and lock what they decide about (`domain.ports`). A connection that is lost during COMMIT leaves
 open whether the unit was committed. Its caller gets `StoreUnavailable`, which says so, and its rollback actions run: what
@@ -17,6 +18,8 @@ from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
+
+import asyncpg
 
 from ringback.backoff import Backoff
 from ringback.domain.clock import Clock
@@ -49,6 +52,10 @@ class CommitUnanswered(StoreUnavailable):
     """
 
 
+class OnlyReads(StoreUnavailable):
+    """The server is a standby, which only reads."""
+
+
 class UnitRunner:
     """Runs units on any connection; it belongs to one store and one event loop."""
 
@@ -61,7 +68,10 @@ class UnitRunner:
         on_silence: Callable[[], None],
         random_fraction: Callable[[], float],
     ) -> None:
-        """`on_silence` is called when a unit got no answer in time. `random_fraction` is uniform in [0, 1)."""
+        """`on_silence` is called when other connections are likely to be useless, too. `random_fraction` is uniform in [0, 1).
+
+        A unit then got no answer in time, or from a server that only reads.
+        """
         self._clock = clock
         self._sealer = sealer
         self._notify = notify
@@ -102,7 +112,7 @@ class UnitRunner:
 
     async def _run(self, connection: Connection, unit: UnitOfWork, *, begin: str, takes_locks: bool) -> None:
         try:
-            await connection.execute(_SESSION[begin].writing)
+            await begin_transaction(connection, _SESSION[begin].writing)
             unit_connection = UnitConnection(connection, takes_locks=takes_locks)
             transaction = PostgresTransaction(
                 unit_connection,
@@ -122,8 +132,18 @@ class UnitRunner:
         except Exception as error:  # boundary: the error is its caller's  # noqa: BLE001
             unit.error = error
             await _roll_back(connection, error)
-            if isinstance(error.__cause__ or error, TimeoutError):
+            if isinstance(error, OnlyReads) or isinstance(error.__cause__ or error, TimeoutError):
                 self._on_silence()
+
+
+async def begin_transaction(connection: Connection, statement: str) -> None:
+    """Raises `OnlyReads` if the server has become a standby: after a failover, a proxy may still lead to it."""
+    try:
+        await connection.execute(statement)
+    except asyncpg.FeatureNotSupportedError as error:  # `READ WRITE`, of which nothing else is not supported
+        raise OnlyReads(
+            "The database cannot be used now: the server is a standby, which only reads. Try again."
+        ) from error
 
 
 async def commit_transaction(connection: Connection) -> None:
@@ -143,7 +163,7 @@ async def commit_transaction(connection: Connection) -> None:
 
 async def _roll_back(connection: Connection, error: Exception) -> None:
     """Leave the connection without a transaction, or closed."""
-    if isinstance(error, CommitUnanswered) or is_connection_lost(error):
+    if isinstance(error, CommitUnanswered | OnlyReads) or is_connection_lost(error):
         connection.terminate()
     elif connection.is_in_transaction():
         try:

@@ -20,9 +20,9 @@ from ringback.storage.rows.unit import SqlRows
 _CALL: Final = RECORDS.call
 _TOMBSTONE: Final = RECORDS.tombstone
 _ANY_TIME: Final = 2**63 - 1
+"""Later than every instant in a column."""
 LOCKED_RECHECK: Final = timedelta(milliseconds=100)
 """When scheduled calls are looked at again that are due and that another unit has locked. Mostly it queues them itself."""
-"""Later than every instant in a column."""
 _encode_end_columns: Final = _CALL.encoder(
     (
         "id",

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from ringback.domain.encryption import ResealStep, SealedColumn, SealedCountStep, SealingKey
-from ringback.signing.sealing import UnsealError, sealed_value_header
+from ringback.signing.sealing import UnsealError
 from ringback.storage.rows.columns import column_to_instant, instant_to_column
 from ringback.storage.rows.deliveries import body_associated_data
 from ringback.storage.rows.mcp_sessions import state_associated_data
@@ -75,6 +75,3 @@ class SqlSealingKeys(SqlRows, noun="sealing_keys"):
 
     async def accept_loss(self, key_id: str, *, now: datetime) -> None:
         await self._sql.execute("accept_loss", key_id=key_id, now=instant_to_column(now))
-
-    async def has_sealed(self, key_id: str) -> bool:
-        return await self._sql.fetch_one("sealed_by", key_id=key_id, prefix=sealed_value_header(key_id)) is not None

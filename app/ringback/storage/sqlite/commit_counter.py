@@ -31,6 +31,10 @@ class CommitCounter:
         self._commit_count = 0 if lock is None else read_commit_count(connection)
         self._changes = connection.total_changes
 
+    def begin(self) -> None:
+        """A transaction has begun. What an earlier one changed is committed or rolled back."""
+        self._changes = self._connection.total_changes
+
     def prepare(self) -> bool:
         """Count the transaction if it changed anything, and return whether it did: one without changes costs no fsync.
 
@@ -56,7 +60,6 @@ class CommitCounter:
         """Check the files after a durable commit. Raises `StoreUnavailable` if it must not be acknowledged."""
         if wrote:
             self._integrity.require_files_unchanged()
-        self._changes = self._connection.total_changes
 
     def _write_count_to_lock(self) -> None:
         if self._lock is not None:

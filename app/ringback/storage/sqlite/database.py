@@ -57,6 +57,7 @@ def connect(path: Path, *, lock_wait_seconds: float) -> sqlite3.Connection:
         connection.execute(SESSION_STATEMENTS["sync_every_commit"])
         connection.execute(SESSION_STATEMENTS["check_references"])
         connection.execute(SESSION_STATEMENTS["checkpoint_rarely"])
+        connection.execute(SESSION_STATEMENTS["limit_log"])
         connection.execute(SESSION_STATEMENTS["cache_for_writer"])
         connection.execute(SESSION_STATEMENTS["keep_journals_in_memory"])
     except sqlite3.Error:

@@ -13,6 +13,7 @@ behind the database, never ahead of it, because a COMMIT is durable before its c
 import fcntl
 import os
 import re
+import time
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,9 @@ _DIGITS: Final = 20
 """Digits of a line: as many as 2**64 has."""
 _COUNT_OFFSET: Final = _DIGITS + 1
 _COUNT_PATTERN: Final = re.compile(rb"[0-9]{20}\n")
+_LOOKS_MAX: Final = 20
+LOOK_AGAIN_SECONDS: Final = 0.01
+"""Between two attempts to take the lock. A command that looks whether it is held (`is_held`) has it for microseconds."""
 
 
 class FileLock:
@@ -35,13 +39,16 @@ class FileLock:
         return self._path
 
     def acquire(self) -> None:
-        """Take the lock, or raise `StoreUnavailable`, which names the holder. The commit count stays unchanged."""
+        """Take the lock, or raise `StoreUnavailable`, which names the holder. The commit count stays unchanged.
+
+        Blocks for a fifth of a second while another process has it.
+        """
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise self._unwritable_error(error) from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_soon(descriptor)
             os.pwrite(descriptor, f"{os.getpid():<{_DIGITS}}\n".encode(), 0)
         except BlockingIOError:
             holder = os.pread(descriptor, _DIGITS, 0).decode(errors="replace").strip() or "unknown"
@@ -98,3 +105,13 @@ class FileLock:
         return StoreUnavailable(
             f"The lock file '{self._path}' cannot be written: {error.strerror}. Free it, or its disk."
         )
+
+
+def _lock_soon(descriptor: int) -> None:
+    """Raises `BlockingIOError` if another process keeps the lock."""
+    for _ in range(_LOOKS_MAX):
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOOK_AGAIN_SECONDS)
+    return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

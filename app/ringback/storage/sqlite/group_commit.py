@@ -159,7 +159,8 @@ class GroupCommit:
         give_up_at = self._clock.monotonic() + LOCK_WAIT_SECONDS
         while True:
             try:
-                return self._execute("begin_writing")
+                self._execute("begin_writing")
+                return self._commits.begin()
             except sqlite3.OperationalError as error:
                 if primary_result_code(error) != sqlite3.SQLITE_BUSY or self._clock.monotonic() >= give_up_at:
                     raise

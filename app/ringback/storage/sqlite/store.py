@@ -12,6 +12,7 @@ from ringback.domain.encryption import Sealer
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
+from ringback.storage.migrations import require_upgraded
 from ringback.storage.rows.statements import Statements
 from ringback.storage.rows.webhook_reader import CachingWebhookReader
 from ringback.storage.signals import LocalSignals
@@ -20,7 +21,7 @@ from ringback.storage.sqlite.commit_counter import CommitCounter, require_no_mis
 from ringback.storage.sqlite.file_lock import LOCK_FILE_SUFFIX, FileLock
 from ringback.storage.sqlite.group_commit import GroupCommit
 from ringback.storage.sqlite.integrity import DatabaseIntegrity
-from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
+from ringback.storage.sqlite.migrator import apply_migrations, load_migrations, read_schema_state
 from ringback.storage.sqlite.read_pool import READER_COUNT, ReadPool
 from ringback.storage.sqlite.statements import statements_on
 from ringback.storage.sqlite.transaction import SqliteTransaction
@@ -68,7 +69,8 @@ class SqliteStore:
     async def open(self, *, exclusive: bool, accept_missing_commits: bool = False) -> None:
         """Create or migrate the file. With `exclusive`, take its lock, which one serving process can have.
 
-        Raises `StoreUnavailable`, also if commits of an earlier serving process are missing, unless that is accepted.
+        Raises `StoreUnavailable`, also if commits of an earlier serving process are missing, unless that is accepted, and
+        without `exclusive` if a process of an earlier version serves the file.
         """
         self._integrity = DatabaseIntegrity(self._path)
         with ExitStack() as stack:
@@ -83,7 +85,7 @@ class SqliteStore:
                     closing(database.connect(self._path, lock_wait_seconds=OPEN_LOCK_WAIT_SECONDS))
                 )
                 database.enable_wal(reader)
-                apply_migrations(reader, load_migrations(), now=self._clock.now())
+                self._migrate(reader, beside_service=lock is None and lock_for_database(self._path).is_held())
                 if lock is not None:
                     require_no_missing_commits(reader, lock, accept_missing=accept_missing_commits)
                     mark_in_use(reader)
@@ -102,6 +104,12 @@ class SqliteStore:
                 group_commit, writer, reader, statements_on(reader), pool, stack.pop_all()
             )
             self._is_exclusive = exclusive
+
+    def _migrate(self, connection: sqlite3.Connection, *, beside_service: bool) -> None:
+        migrations = load_migrations()
+        if beside_service:
+            require_upgraded(read_schema_state(connection, migrations))
+        apply_migrations(connection, migrations, now=self._clock.now())
 
     def _build_group_commit(self, writer: sqlite3.Connection, commits: CommitCounter) -> GroupCommit:
         return GroupCommit(

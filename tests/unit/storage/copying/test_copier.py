@@ -293,6 +293,13 @@ async def test_a_database_that_has_lost_commits_is_refused(path: Path, url: str)
         await copy(path, url)
 
 
+async def test_a_lock_file_that_cannot_be_written_is_not_taken_for_a_running_service(path: Path, url: str) -> None:
+    lock_for_database(path).path.mkdir()
+
+    with pytest.raises(StoreUnavailable, match=r"The lock file .* cannot be written"):
+        await copy(path, url)
+
+
 async def test_a_file_that_does_not_exist_is_not_made(tmp_path: Path, url: str) -> None:
     path = tmp_path / "nothing.db"
 

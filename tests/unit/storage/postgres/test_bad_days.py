@@ -1,6 +1,7 @@
 """What a caller gets when PostgreSQL ends a connection, stops, is full, or is stuck; and that the store then works again."""
 
 import asyncio
+import signal
 from contextlib import suppress
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from ringback.storage.postgres.store import PostgresStore
 from tests.support.builders import make_api_key, make_call
 from tests.support.clock import FakeClock
 from tests.support.databases import database_pool
+from tests.support.engine import wait_until
 from tests.support.examples import ALICE
 from tests.support.limits import WAIT_SECONDS
 from tests.support.postgres import running_postgres
@@ -27,6 +29,7 @@ END_SESSIONS = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE datname = current_database() AND application_name = 'ringback' AND pid <> $1"
 )
+COUNT_SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'ringback'"
 
 
 async def read_head(tx: Transaction) -> int:
@@ -102,6 +105,34 @@ async def test_a_stopped_server_refuses_units_until_it_runs_again(clock: FakeClo
             assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
 
             await asyncio.to_thread(server.start)
+            assert await store.write(append) == 2
+
+
+async def test_a_node_whose_server_has_become_a_standby_is_unavailable_until_it_reaches_the_primary(
+    clock: FakeClock,
+) -> None:
+    """As after a failover behind a proxy or a name that still leads to the old server."""
+    async with running_postgres() as server:
+        url = server.address.socket_url
+        async with open_store(url, clock=clock, sealer=make_sealer(), exclusive=True) as store:
+            assert await store.write(append) == 1
+            await asyncio.to_thread(server.stop, signal.SIGINT)
+            server.become_standby()
+            await asyncio.to_thread(server.start)
+            assert await wait_for_head(store) == 1
+
+            with pytest.raises(StoreUnavailable, match="a standby, which only reads") as refused:
+                await store.write(append)
+
+            assert not refused.value.needs_operator
+            watch = await asyncpg.connect(url, server_settings={"default_transaction_isolation": "read committed"})
+
+            async def has_no_session_left() -> bool:
+                return not await watch.fetchval(COUNT_SESSIONS)
+
+            await wait_until(has_no_session_left)
+            await watch.fetch("SELECT pg_promote()")
+            await watch.close()
             assert await store.write(append) == 2
 
 

@@ -2,17 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
 import asyncpg
 import pytest
 
 from ringback.domain.errors import StoreUnavailable
+from ringback.domain.ports import Store
 from ringback.service_database import keyless_store
 from ringback.settings import Settings
 from ringback.storage import schema
 from ringback.storage.copying.target import open_target
 from ringback.storage.migrations import Migration
+from ringback.storage.open import open_store
 from ringback.storage.postgres import migrator as migrator_module
 from ringback.storage.postgres.driver import TRANSACTION_TIMEOUT_VERSION, connect
 from ringback.storage.postgres.migrator import (
@@ -137,6 +140,40 @@ async def test_an_installation_older_than_the_last_step_is_refused_on_the_schema
         await PostgresStore(url, clock=FakeClock(), sealer=make_sealer()).open()
 
 
+async def test_a_command_of_a_newer_version_applies_no_migration_that_would_stop_the_nodes(
+    url: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ringback doctor` and `ringback keys` open the store while nodes of the earlier version run."""
+    shipped = load_migrations()
+    await migrate_database(url)
+    stopping = Migration(len(shipped) + 1, "CREATE TABLE more (id bigint);")
+    monkeypatch.setattr(migrator_module, "load_migrations", lambda: [*shipped, stopping])
+
+    def opening(*, exclusive: bool) -> AbstractAsyncContextManager[Store]:
+        return open_store(url, clock=FakeClock(), sealer=make_sealer(), exclusive=exclusive)
+
+    with pytest.raises(StoreUnavailable, match="Start the nodes with this version, or stop them and run") as refused:
+        async with opening(exclusive=False):
+            raise NotImplementedError
+
+    assert refused.value.needs_operator
+    assert await columns(connection, "more") == []
+    async with opening(exclusive=True):
+        assert await columns(connection, "more") == ["id"]
+    async with opening(exclusive=False):
+        pass
+
+
+async def test_a_command_of_a_newer_version_applies_a_migration_with_which_the_nodes_go_on(
+    url: str, connection: Connection
+) -> None:
+    await migrate_database(url, [ONE])
+
+    await migrate_database(url, [ONE, replace(TWO, text=f"-- oldest code: 1\n{TWO.text}")], beside_nodes=True)
+
+    assert await columns(connection, "one") == ["text", "more"]
+
+
 async def test_reading_the_state_of_a_schema_changes_nothing(url: str, connection: Connection) -> None:
     state = await read_schema_state(url)
 
@@ -212,6 +249,15 @@ async def test_a_standby_that_lacks_no_migration_is_refused_by_migrate_and_read_
         await keyless_store.migrate_database(settings)
 
     assert not (await schema.read_schema_state(url)).missing
+
+
+async def test_missing_commits_are_accepted_of_sqlite_only_and_a_postgresql_database_stays_as_it_is(
+    url: str, connection: Connection
+) -> None:
+    with pytest.raises(StoreUnavailable, match="This needs an SQLite database"):
+        await keyless_store.accept_restore(Settings(database_url=url))
+
+    assert await connection.fetchval("SELECT to_regclass('schema_migrations')") is None
 
 
 async def test_other_installations_of_a_database_are_found_by_their_schemas(url: str, connection: Connection) -> None:

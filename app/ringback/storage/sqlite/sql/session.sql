@@ -9,6 +9,11 @@ PRAGMA synchronous = FULL;
 -- name: checkpoint_rarely
 PRAGMA wal_autocheckpoint = 16000;
 
+-- A log that grew beyond that, while a backup or another long reader kept its state, is cut to 64 MB when it begins anew. Without a
+-- limit it keeps its size until the service stops.
+-- name: limit_log
+PRAGMA journal_size_limit = 67108864;
+
 -- 64 MB. The default of 2 MB is too small for the upper levels of the indexes after a busy day, and every miss is a read.
 -- name: cache_for_writer
 PRAGMA cache_size = -65536;
