@@ -28,6 +28,8 @@ def build_quotas(settings: Settings) -> Quotas:
     return Quotas(
         open_calls=settings.quota_open_calls,
         result_bytes=settings.quota_result_bytes,
+        argument_bytes=settings.quota_argument_bytes,
+        event_bytes=settings.quota_event_bytes,
         webhooks=settings.quota_webhooks,
         subscriptions=settings.quota_subscriptions,
         streams=settings.quota_streams,

@@ -13,16 +13,21 @@ from ringback.domain.webhook import WebhookState
 TOTALS_COUNTED_MAX: Final = 10_000
 """Rows counted for one total. Counting them takes about a millisecond, and an operator acts long before a backlog is larger."""
 
+STORED_BYTES_DEFAULT: Final = 1024**3
+"""The default of each quota of stored bytes."""
+
 QUEUES_VISITED_MAX: Final = 1_000
 """Queues, each of one upstream and principal, whose first call is looked at for the oldest one: some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """The part of a principal's quotas that rows use."""
+    """The part of a principal's quotas that its calls use."""
 
     open_calls: int
     result_bytes: int
+    argument_bytes: int
+    """Of the arguments and `_meta` of all its calls (`call.count_argument_bytes`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +51,10 @@ class UsageRows(Protocol):
 
         With `lock`, other units that lock the principal's usage wait until the transaction ends.
         """
+        ...
+
+    async def get_event_bytes(self, principal: Principal) -> int:
+        """Bytes of `data` of the events in its log that come from outside: published ones, those of upstreams, progress."""
         ...
 
     async def count_webhooks(self, principal: Principal, *, limit: int) -> int:

@@ -218,15 +218,18 @@ class Insights:
         owner = caller.principal
         quotas = self._quotas.get_quotas(owner)
 
-        async def count(tx: Transaction) -> tuple[Usage, int, int]:
+        async def count(tx: Transaction) -> tuple[Usage, int, int, int]:
             webhooks = await tx.usage.count_webhooks(owner, limit=quotas.webhooks)
-            return await tx.usage.get_usage(owner), webhooks, await tx.subscriptions.count_live(owner)
+            subscriptions = await tx.subscriptions.count_live(owner)
+            return await tx.usage.get_usage(owner), await tx.usage.get_event_bytes(owner), webhooks, subscriptions
 
-        usage, webhooks, subscriptions = await self._store.scan(caller.principal, count)
+        usage, event_bytes, webhooks, subscriptions = await self._store.scan(caller.principal, count)
         starts = quotas.starts_per_minute
         limits = [
             UsedLimit("open_calls", quotas.open_calls, usage.open_calls, LimitScope.SERVICE),
             UsedLimit("result_bytes", quotas.result_bytes, usage.result_bytes, LimitScope.SERVICE),
+            UsedLimit("argument_bytes", quotas.argument_bytes, usage.argument_bytes, LimitScope.SERVICE),
+            UsedLimit("event_bytes", quotas.event_bytes, event_bytes, LimitScope.SERVICE),
             UsedLimit("webhooks", quotas.webhooks, webhooks, LimitScope.SERVICE),
             UsedLimit("subscriptions", quotas.subscriptions, subscriptions, LimitScope.SERVICE),
             UsedLimit("streams", quotas.streams, self._quotas.count_streams(owner), LimitScope.NODE),

@@ -1,8 +1,14 @@
 """Quotas: limits for each principal, so that one principal cannot use up the service.
 
-Rows are counted in the transaction that would add one, so concurrent requests cannot exceed a quota, on whichever node. Results
-are counted when they are stored: a limit on result bytes is exceeded by the results of the calls that run by then. Streams,
-bulk requests and the rate of starts are counted in this process; each node counts for itself.
+Rows are counted in the transaction that would add one, so concurrent requests cannot exceed a quota, on whichever node. Bytes
+of arguments are counted so, too, but several nodes do not wait for each other: the calls that start within the same
+milliseconds can exceed the limit. Results are counted when they are stored: a limit on result bytes is exceeded by the results
+of the calls that run by then. Streams, bulk requests and the rate of starts are counted in this process; each node counts for
+itself.
+
+`event_bytes` limits what comes from outside into the log of a principal. Events that clients publish are refused above it, and
+those of upstreams are lost, which readers learn as a gap. Progress has half of it: above that, a call shows its progress
+without an event. Events that the service itself writes, as ends of calls, are small, and are never refused.
 """
 
 import math
@@ -19,6 +25,7 @@ from ringback.domain.ids import KeyId
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.rate_limiter import RateLimit, RateLimiter, TokenBucket
+from ringback.domain.usage import STORED_BYTES_DEFAULT
 from ringback.services.limits.pacing import BatchPace
 
 K = TypeVar("K")
@@ -30,6 +37,8 @@ BACKGROUND_START_CALLS_MAX: Final = 1_000
 """A principal with this many open calls starts its next ones as background work (`ringback.admission`)."""
 BACKGROUND_START_SHARE_DIVISOR: Final = 2
 """Or with this share of its quota, if that is less."""
+PROGRESS_SHARE_DIVISOR: Final = 2
+"""Progress of calls gets no events above this share of `event_bytes`."""
 ROW_QUOTA_RETRY_AFTER_SECONDS: Final = 30
 """The time at which rows are deleted is unknown. 30 s keeps both the wait and the number of retries small."""
 BULK_REQUEST_RETRY_AFTER_SECONDS: Final = 5
@@ -44,8 +53,12 @@ class Quotas:
 
     open_calls: int = 10_000
     """Queued and running calls: the number that one process is designed to hold for all principals together."""
-    result_bytes: int = 1024**3
+    result_bytes: int = STORED_BYTES_DEFAULT
     """Bytes of stored results. A result is never refused; above the limit, new calls are."""
+    argument_bytes: int = STORED_BYTES_DEFAULT
+    """Bytes of the arguments and `_meta` of stored calls, open and ended."""
+    event_bytes: int = STORED_BYTES_DEFAULT
+    """Bytes of `data` of published events, events of upstreams and progress in the principal's log."""
     webhooks: int = 1_000
     """Registered webhooks. The callback of a call ends with its call, so `open_calls` limits callbacks."""
     subscriptions: int = 10_000
@@ -99,8 +112,10 @@ class QuotaEnforcer:
     def get_key_limits(self, key_id: KeyId | None) -> KeyLimits:
         return _NO_LIMITS if key_id is None else self._overrides.keys.get(key_id, _NO_LIMITS)
 
-    async def require_call_quota(self, tx: Transaction, principal: Principal, *, count: int = 1) -> None:
-        """Raise `QuotaExceeded` unless `count` more calls and their results fit into the quotas."""
+    async def require_call_quota(
+        self, tx: Transaction, principal: Principal, *, count: int = 1, argument_bytes: int
+    ) -> None:
+        """Raise `QuotaExceeded` unless `count` more calls, with their arguments and results, fit into the quotas."""
         quotas = self.get_quotas(principal)
         used = await tx.usage.get_usage(principal)
         self._note_open_calls(principal, used.open_calls, quotas.open_calls)
@@ -110,6 +125,35 @@ class QuotaEnforcer:
             raise _quota_exceeded("open_calls", quotas.open_calls, "Wait until calls end, or cancel calls.")
         if count and used.result_bytes >= quotas.result_bytes:
             raise _quota_exceeded("result_bytes", quotas.result_bytes, "Stored results are deleted when they expire.")
+        if count and used.argument_bytes + argument_bytes > quotas.argument_bytes:
+            raise _no_room(
+                "argument_bytes",
+                quotas.argument_bytes,
+                used.argument_bytes,
+                argument_bytes,
+                "Arguments are deleted when their calls expire or are erased. Send large data by reference.",
+            )
+
+    async def require_event_quota(self, tx: Transaction, principal: Principal, byte_count: int) -> None:
+        """Raise `QuotaExceeded` unless events with these bytes of `data` fit. The caller holds the lock of the log."""
+        limit, used = self.get_quotas(principal).event_bytes, await tx.usage.get_event_bytes(principal)
+        if used + byte_count > limit:
+            raise _no_room(
+                "event_bytes",
+                limit,
+                used,
+                byte_count,
+                "Events are deleted when they expire. Publish references to large data.",
+            )
+
+    async def has_event_room(self, tx: Transaction, principal: Principal) -> bool:
+        """Whether events of upstreams fit into the principal's quota: the next ones may exceed it."""
+        return await tx.usage.get_event_bytes(principal) < self.get_quotas(principal).event_bytes
+
+    async def has_progress_room(self, tx: Transaction, principal: Principal) -> bool:
+        """Whether progress still gets events. It leaves a part of the quota to events that are nowhere else."""
+        limit = self.get_quotas(principal).event_bytes // PROGRESS_SHARE_DIVISOR
+        return await tx.usage.get_event_bytes(principal) < limit
 
     def has_many_open_calls(self, principal: Principal) -> bool:
         """Whether the principal had many open calls at its last start in this process.
@@ -248,6 +292,15 @@ def _quota_exceeded(
     return QuotaExceeded(
         f"Your quota '{quota}' of {limit} is used up. Nothing was done. {advice}",
         retry_after_seconds=retry_after_seconds,
+        quota=quota,
+        limit=limit,
+    )
+
+
+def _no_room(quota: str, limit: int, used: int, more: int, advice: str) -> QuotaExceeded:
+    return QuotaExceeded(
+        f"Your quota '{quota}' of {limit} has no room for {more} bytes: {used} are used. Nothing was done. {advice}",
+        retry_after_seconds=ROW_QUOTA_RETRY_AFTER_SECONDS,
         quota=quota,
         limit=limit,
     )

@@ -14,13 +14,19 @@ from ringback.storage.rows.unit import SqlRows
 
 
 class SqlUsage(SqlRows, noun="usage"):
-    """Implements `domain.usage.UsageRows`. Triggers count calls, so a count reads one row for each status."""
+    """Implements `domain.usage.UsageRows`. Triggers count calls and events, so a count reads at most a row for each status."""
 
     async def get_usage(self, principal: Principal, *, lock: bool = False) -> Usage:
         if lock:
             await self._sql.execute("lock_usage", principal=principal)
         (row,) = await self._sql.fetch_all("usage", principal=principal)
-        return Usage(open_calls=row["open_calls"], result_bytes=row["result_bytes"])
+        return Usage(
+            open_calls=row["open_calls"], result_bytes=row["result_bytes"], argument_bytes=row["argument_bytes"]
+        )
+
+    async def get_event_bytes(self, principal: Principal) -> int:
+        row = await self._sql.fetch_one("event_bytes", principal=principal)
+        return 0 if row is None else row["bytes"]
 
     async def count_webhooks(self, principal: Principal, *, limit: int) -> int:
         (row,) = await self._sql.fetch_all("count_webhooks", principal=principal, limit=limit)

@@ -110,6 +110,15 @@ async def require_equal_rows(sqlite: sqlite3.Connection, postgres: Connection) -
         assert there, f"{table} has no rows to compare"
 
 
+async def require_equal_bytes(sqlite: sqlite3.Connection, postgres: Connection) -> None:
+    arguments = "SELECT principal, {} FROM call_counts GROUP BY principal HAVING sum(argument_bytes) > 0"
+    counted = dict(sqlite.execute(arguments.format("sum(argument_bytes)")))
+    assert dict(map(tuple, await postgres.fetch(arguments.format("sum(argument_bytes)::bigint")))) == counted != {}
+    events = "SELECT principal, {} FROM event_counts GROUP BY principal"
+    counted = dict(sqlite.execute(events.format("sum(bytes)")))
+    assert dict(map(tuple, await postgres.fetch(events.format("sum(bytes)::bigint")))) == counted != {}
+
+
 def test_every_table_of_sqlite_is_copied_or_has_a_reason_not_to_be(sqlite: sqlite3.Connection) -> None:
     tables = {name for (name,) in sqlite.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
@@ -143,6 +152,7 @@ async def test_what_triggers_count_and_match_is_the_same_after_a_copy(
     (calls,) = await postgres.fetch("SELECT sum(working + input_required)::bigint AS open FROM call_counts")
     (working,) = sqlite.execute("SELECT count(*) FROM calls WHERE status IN ('working', 'input_required')").fetchone()
     assert calls["open"] == working
+    await require_equal_bytes(sqlite, postgres)
     ticket = await postgres.fetchval("SELECT nextval('turn_tickets')")
     assert ticket > sqlite.execute("SELECT max(ticket) FROM turns").fetchone()[0]
 

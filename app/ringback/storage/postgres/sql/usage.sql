@@ -5,8 +5,12 @@ SELECT pg_advisory_xact_lock(hashtextextended(:principal, 2));
 -- name: usage
 SELECT
     coalesce(sum(working + input_required), 0)::bigint AS open_calls,
-    coalesce(sum(result_bytes), 0)::bigint AS result_bytes
+    coalesce(sum(result_bytes), 0)::bigint AS result_bytes,
+    coalesce(sum(argument_bytes), 0)::bigint AS argument_bytes
 FROM call_counts WHERE principal = :principal;
+
+-- name: event_bytes
+SELECT coalesce(sum(bytes), 0)::bigint AS bytes FROM event_counts WHERE principal = :principal;
 
 -- name: count_webhooks
 SELECT count(*) AS count FROM (
