@@ -33,7 +33,7 @@ from tests.support.clock import START, FakeClock
 from tests.support.databases import database_url
 from tests.support.examples import ALICE, BOB
 
-NOTHING = Usage(open_calls=0, result_bytes=0, argument_bytes=0)
+NOTHING = Usage(open_calls=0, result_bytes=0, argument_bytes=0, delivery_bytes=0)
 
 call_transitions = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from([*CallStatus, None]), st.integers(0, 5000)), max_size=20
@@ -46,7 +46,7 @@ async def read_usage(store: Store) -> Usage:
 
 
 async def read_event_bytes(store: Store, principal: Principal = ALICE) -> int:
-    return await store.read(lambda tx: tx.usage.get_event_bytes(principal))
+    return (await store.read(lambda tx: tx.usage.get_log_usage(principal))).event_bytes
 
 
 async def read_totals(store: Store) -> StoreTotals:
@@ -141,6 +141,43 @@ async def test_bytes_of_erased_events_are_free_again(store: Store) -> None:
     erasure = replace(make_call_erasure(make_call()), kind=ErasureKind.PRINCIPAL, target=ALICE, head=2)
     assert await store.write(lambda tx: tx.erased_deliveries.delete_events(erasure, limit=10)) == 2
     assert await read_event_bytes(store) == 0
+
+
+async def test_bytes_of_bodies_are_counted_until_their_deliveries_are_removed(store: Store) -> None:
+    old, new = (make_delivery(body=b"x" * size, state=DeliveryState.DELIVERED) for size in (100, 3000))
+    old = replace(old, finished_at=START)
+    new = replace(new, finished_at=START + timedelta(days=1))
+    await store.write(lambda tx: tx.deliveries.insert([old, new, make_delivery(principal=BOB)]))
+
+    before = (await store.read(lambda tx: tx.usage.get_log_usage(ALICE))).delivery_bytes
+
+    assert (await read_usage(store)).delivery_bytes == before > 3100
+    assert await store.write(lambda tx: tx.deliveries.remove(cutoff=START + timedelta(seconds=1), limit=10)) == 1
+    after = (await store.read(lambda tx: tx.usage.get_log_usage(ALICE))).delivery_bytes
+    assert 3000 < after < before - 100
+    await store.write(lambda tx: tx.erased_deliveries.delete_of_webhooks([new.webhook_id], limit=10))
+    assert (await read_usage(store)).delivery_bytes == 0
+
+
+async def test_the_error_of_a_call_without_a_result_counts_as_its_result(store: Store) -> None:
+    error = {"code": -32603, "message": "ö" * 1000}
+    failed = make_call(status=CallStatus.FAILED, phase=CallPhase.ENDED, error=error)
+    ended, with_result = make_call(), make_call()
+
+    async def insert(tx: Transaction) -> None:
+        for call in (failed, ended, with_result):
+            await tx.calls.insert(call)
+        for call in (
+            replace(ended, status=CallStatus.FAILED, error=error),
+            replace(with_result, status=CallStatus.COMPLETED, result_bytes=7),
+        ):
+            await tx.calls.update(call, CallChange.ENDED, expected=CallStatus.WORKING, lease_token=None)
+
+    await store.write(insert)
+
+    assert (await read_usage(store)).result_bytes == 2 * len(dumps(error)) + 7
+    await store.write(lambda tx: tx.tombstones.archive(make_tombstone(call_id=ended.id)))
+    assert (await read_usage(store)).result_bytes == len(dumps(error)) + 7
 
 
 async def test_sealed_arguments_count_as_readable_ones(tmp_path: Path, clock: FakeClock) -> None:

@@ -182,7 +182,7 @@ INSERT INTO inputs (call_id, arguments, meta) SELECT id, '{}', '{}' FROM calls W
 INSERT INTO results (call_id, body) SELECT id, x'7b7d' FROM calls WHERE status = 'completed';
 
 -- name: around: bodies
-INSERT INTO bodies (delivery_id, body) SELECT id, CAST(char(1, 1) || 'k' || hex(zeroblob(50)) AS BLOB)
+INSERT INTO bodies (delivery_id, principal, body) SELECT id, principal, CAST(char(1, 1) || 'k' || hex(zeroblob(50)) AS BLOB)
 FROM deliveries WHERE id <> 'dlv_wh_zzz-held';
 
 -- name: around: challenges
@@ -197,9 +197,15 @@ SELECT principal, max(seq), min(seq) - 1 FROM events GROUP BY principal;
 -- name: around: call_counts
 INSERT INTO call_counts SELECT principal, status, count(*), 0, 4 * count(*) FROM calls GROUP BY principal, status;
 
--- name: around: event_counts
-INSERT INTO event_counts
-SELECT principal, sum(length(data)) FROM events WHERE occurred_at IS NOT NULL OR name = 'call.progress' GROUP BY principal;
+-- name: around: byte_counts
+INSERT INTO byte_counts (principal, event_bytes, delivery_bytes)
+SELECT principal, sum(event_bytes), sum(delivery_bytes)
+FROM (
+    SELECT principal, length(data) AS event_bytes, 0 AS delivery_bytes FROM events
+    WHERE occurred_at IS NOT NULL OR name = 'call.progress'
+    UNION ALL SELECT principal, 0, length(body) FROM bodies
+) AS counted
+GROUP BY principal;
 
 -- name: around: held_counts
 INSERT INTO held_counts SELECT webhook_id, count(*) FROM deliveries WHERE state = 'held' GROUP BY webhook_id;

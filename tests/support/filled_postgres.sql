@@ -156,7 +156,7 @@ INSERT INTO inputs (call_id, arguments, meta) SELECT id, '{}', '{}' FROM calls W
 INSERT INTO results (call_id, body) SELECT id, '\x7b7d' FROM calls WHERE status = 'completed';
 
 -- name: around: bodies
-INSERT INTO bodies (delivery_id, body) SELECT id, '\x01016b'::bytea || decode(repeat('00', 50), 'hex')
+INSERT INTO bodies (delivery_id, principal, body) SELECT id, principal, '\x01016b'::bytea || decode(repeat('00', 50), 'hex')
 FROM deliveries WHERE id <> 'dlv_wh_zzz-held';
 
 -- name: around: challenges
@@ -172,9 +172,15 @@ SELECT principal, max(seq), min(seq) - 1 FROM events GROUP BY principal;
 INSERT INTO call_counts (principal, working, input_required, completed, failed, cancelled, result_bytes, argument_bytes)
 SELECT principal, count(*), 0, 0, 0, 0, 0, 4 * count(*) FROM calls GROUP BY principal;
 
--- name: around: event_counts
-INSERT INTO event_counts (principal, bytes)
-SELECT principal, sum(octet_length(data)) FROM events WHERE occurred_at IS NOT NULL OR name = 'call.progress' GROUP BY principal;
+-- name: around: byte_counts
+INSERT INTO byte_counts (principal, event_bytes, delivery_bytes)
+SELECT principal, sum(event_bytes), sum(delivery_bytes)
+FROM (
+    SELECT principal, octet_length(data) AS event_bytes, 0 AS delivery_bytes FROM events
+    WHERE occurred_at IS NOT NULL OR name = 'call.progress'
+    UNION ALL SELECT principal, 0, octet_length(body) FROM bodies
+) AS counted
+GROUP BY principal;
 
 -- name: around: held_counts
 INSERT INTO held_counts (webhook_id, held)

@@ -30,6 +30,7 @@ def build_quotas(settings: Settings) -> Quotas:
         result_bytes=settings.quota_result_bytes,
         argument_bytes=settings.quota_argument_bytes,
         event_bytes=settings.quota_event_bytes,
+        delivery_bytes=settings.quota_delivery_bytes,
         webhooks=settings.quota_webhooks,
         subscriptions=settings.quota_subscriptions,
         streams=settings.quota_streams,

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from ringback.admission import AdmissionGate
+from ringback.domain.delivery import DeliveryState
 from ringback.domain.jsontext import dumps
 from ringback.domain.principal import ALL_SCOPES, Principal
 from ringback.services.limits.quotas import Quotas
@@ -203,6 +204,43 @@ async def test_progress_gets_events_until_half_of_the_quota_is_used(tmp_path: Pa
 
         assert await list_event_names(alice) == ["call.progress"]
         assert (await publish(alice, "1")).status_code == 200
+
+
+async def test_bodies_of_callbacks_are_bounded_until_they_expire(tmp_path: Path) -> None:
+    """One event has a body for each webhook: a thousand webhooks make a thousand bodies of each published event."""
+    async with running_service(tmp_path, quotas=Quotas(delivery_bytes=30_000)) as service:
+        alice, bob = await service.create_client("alice"), await service.create_client("bob")
+        await publish(alice, "0")  # declares the type
+        for _ in range(3):
+            body = {"url": CALLBACK_URL, "events": ["call.finished", "order.paid"]}
+            webhook = (await alice.post("/v1/webhooks", json=body)).json()["id"]
+        call_id = (await start(alice)).json()["call"]["id"]
+        large = {"name": "order.paid", "data": {"text": "x" * 10_000}}
+        assert (await alice.post("/v1/events", json=large)).status_code == 201
+        deliveries = await service.read_deliveries("alice")
+        await service.settle_deliveries(deliveries, DeliveryState.DEAD)
+        delivery, cursor = deliveries[0].id, (await alice.get("/v1/events")).json()["cursor"]
+        before = service.count_rows()
+
+        for answer in (
+            await start(alice),
+            await publish(alice, "1"),
+            await alice.post(f"/v1/webhooks/{webhook}/replay", json={"since": "2026-01-01T00:00:00Z"}),
+            await alice.post(f"/v1/deliveries/{delivery}/redeliver"),
+            await alice.post("/v1/deliveries/redeliver", json={"state": "dead"}),
+            await alice.post("/v1/webhooks", json={"url": CALLBACK_URL, "cursor": cursor}),
+        ):
+            assert_quota_exceeded(answer, "delivery_bytes")
+
+        assert service.count_rows() == before
+        assert (await start(bob)).status_code == 202
+        await service.finish_call(call_id)
+        ends = [each for each in await service.read_deliveries("alice") if each.call_id == call_id]
+        assert len(ends) == 3
+        await service.settle_deliveries(ends, DeliveryState.DELIVERED)
+        service.clock.advance(15 * 86400)
+        await service.run_janitor()
+        assert (await start(alice)).status_code == 202
 
 
 async def list_event_names(client: httpx.AsyncClient) -> list[str]:

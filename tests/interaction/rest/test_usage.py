@@ -29,6 +29,7 @@ async def test_quotas_are_shown_with_their_use(tmp_path: Path) -> None:
             "result_bytes": (1024**3, 0, "service"),
             "argument_bytes": (1024**3, len(b'{"repo_path":"/srv/repo"}') + len(b"{}"), "service"),
             "event_bytes": (1024**3, len(b'{"n":1}'), "service"),
+            "delivery_bytes": (16 * 1024**3, 0, "service"),
             "webhooks": (1_000, 1, "service"),
             "subscriptions": (10_000, 0, "service"),
             "streams": (100, 0, "node"),

@@ -43,7 +43,7 @@ def count_arguments(connection: sqlite3.Connection) -> dict[str, int]:
 
 
 def count_events(connection: sqlite3.Connection) -> dict[str, int]:
-    return dict(tuple(row) for row in connection.execute("SELECT principal, bytes FROM event_counts"))
+    return dict(tuple(row) for row in connection.execute("SELECT principal, event_bytes FROM byte_counts"))
 
 
 def argument_bytes(*calls: Call) -> int:

@@ -6,6 +6,8 @@ milliseconds can exceed the limit. Results are counted when they are stored: a l
 of the calls that run by then. Streams, bulk requests and the rate of starts are counted in this process; each node counts for
 itself.
 
+One event has a delivery for each webhook that gets it, with a body that may contain the result: `delivery_bytes` counts these.
+
 `event_bytes` limits what comes from outside into the log of a principal. Events that clients publish are refused above it, and
 those of upstreams are lost, which readers learn as a gap. Progress has half of it: above that, a call shows its progress
 without an event. Events that the service itself writes, as ends of calls, are small, and are never refused.
@@ -25,7 +27,7 @@ from ringback.domain.ids import KeyId
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.rate_limiter import RateLimit, RateLimiter, TokenBucket
-from ringback.domain.usage import STORED_BYTES_DEFAULT
+from ringback.domain.usage import DELIVERY_BYTES_DEFAULT, STORED_BYTES_DEFAULT
 from ringback.services.limits.pacing import BatchPace
 
 K = TypeVar("K")
@@ -38,7 +40,7 @@ BACKGROUND_START_CALLS_MAX: Final = 1_000
 BACKGROUND_START_SHARE_DIVISOR: Final = 2
 """Or with this share of its quota, if that is less."""
 PROGRESS_SHARE_DIVISOR: Final = 2
-"""Progress of calls gets no events above this share of `event_bytes`."""
+"""Progress of calls gets no events above this share of `event_bytes` or `delivery_bytes`."""
 ROW_QUOTA_RETRY_AFTER_SECONDS: Final = 30
 """The time at which rows are deleted is unknown. 30 s keeps both the wait and the number of retries small."""
 BULK_REQUEST_RETRY_AFTER_SECONDS: Final = 5
@@ -59,6 +61,9 @@ class Quotas:
     """Bytes of the arguments and `_meta` of stored calls, open and ended."""
     event_bytes: int = STORED_BYTES_DEFAULT
     """Bytes of `data` of published events, events of upstreams and progress in the principal's log."""
+    delivery_bytes: int = DELIVERY_BYTES_DEFAULT
+    """Bytes of the bodies of stored deliveries, open and ended. A delivery is never refused; above the limit, what leads to
+    deliveries is: calls, published events, and requests to send deliveries again."""
     webhooks: int = 1_000
     """Registered webhooks. The callback of a call ends with its call, so `open_calls` limits callbacks."""
     subscriptions: int = 10_000
@@ -125,6 +130,8 @@ class QuotaEnforcer:
             raise _quota_exceeded("open_calls", quotas.open_calls, "Wait until calls end, or cancel calls.")
         if count and used.result_bytes >= quotas.result_bytes:
             raise _quota_exceeded("result_bytes", quotas.result_bytes, "Stored results are deleted when they expire.")
+        if count:
+            _require_delivery_bytes(used.delivery_bytes, quotas.delivery_bytes)
         if count and used.argument_bytes + argument_bytes > quotas.argument_bytes:
             raise _no_room(
                 "argument_bytes",
@@ -136,24 +143,36 @@ class QuotaEnforcer:
 
     async def require_event_quota(self, tx: Transaction, principal: Principal, byte_count: int) -> None:
         """Raise `QuotaExceeded` unless events with these bytes of `data` fit. The caller holds the lock of the log."""
-        limit, used = self.get_quotas(principal).event_bytes, await tx.usage.get_event_bytes(principal)
-        if used + byte_count > limit:
+        quotas, used = self.get_quotas(principal), await tx.usage.get_log_usage(principal)
+        _require_delivery_bytes(used.delivery_bytes, quotas.delivery_bytes)
+        if used.event_bytes + byte_count > quotas.event_bytes:
             raise _no_room(
                 "event_bytes",
-                limit,
-                used,
+                quotas.event_bytes,
+                used.event_bytes,
                 byte_count,
                 "Events are deleted when they expire. Publish references to large data.",
             )
 
+    async def require_delivery_quota(self, tx: Transaction, principal: Principal) -> None:
+        """Raise `QuotaExceeded` if no more deliveries may be made on request."""
+        used = await tx.usage.get_log_usage(principal)
+        _require_delivery_bytes(used.delivery_bytes, self.get_quotas(principal).delivery_bytes)
+
     async def has_event_room(self, tx: Transaction, principal: Principal) -> bool:
-        """Whether events of upstreams fit into the principal's quota: the next ones may exceed it."""
-        return await tx.usage.get_event_bytes(principal) < self.get_quotas(principal).event_bytes
+        """Whether events of upstreams, and their deliveries, fit into the principal's quotas: the next ones may exceed them."""
+        return await self._has_log_room(tx, principal, share_divisor=1)
 
     async def has_progress_room(self, tx: Transaction, principal: Principal) -> bool:
-        """Whether progress still gets events. It leaves a part of the quota to events that are nowhere else."""
-        limit = self.get_quotas(principal).event_bytes // PROGRESS_SHARE_DIVISOR
-        return await tx.usage.get_event_bytes(principal) < limit
+        """Whether progress still gets events. It leaves a part of the quotas to events that are nowhere else."""
+        return await self._has_log_room(tx, principal, share_divisor=PROGRESS_SHARE_DIVISOR)
+
+    async def _has_log_room(self, tx: Transaction, principal: Principal, *, share_divisor: int) -> bool:
+        quotas, used = self.get_quotas(principal), await tx.usage.get_log_usage(principal)
+        return (
+            used.event_bytes < quotas.event_bytes // share_divisor
+            and used.delivery_bytes < quotas.delivery_bytes // share_divisor
+        )
 
     def has_many_open_calls(self, principal: Principal) -> bool:
         """Whether the principal had many open calls at its last start in this process.
@@ -295,6 +314,15 @@ def _quota_exceeded(
         quota=quota,
         limit=limit,
     )
+
+
+def _require_delivery_bytes(used: int, limit: int) -> None:
+    if used >= limit:
+        raise _quota_exceeded(
+            "delivery_bytes",
+            limit,
+            "Deliveries are deleted when they expire. Use fewer webhooks for the same events, or webhooks without results.",
+        )
 
 
 def _no_room(quota: str, limit: int, used: int, more: int, advice: str) -> QuotaExceeded:

@@ -7,7 +7,7 @@ from ringback.domain.call import CallStatus
 from ringback.domain.clock import CONTINUED_AHEAD_SECONDS_MAX, seconds
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.principal import Principal
-from ringback.domain.usage import QUEUES_VISITED_MAX, TOTALS_COUNTED_MAX, StoreTotals, Usage
+from ringback.domain.usage import QUEUES_VISITED_MAX, TOTALS_COUNTED_MAX, LogUsage, StoreTotals, Usage
 from ringback.domain.webhook import FAILING_STATES
 from ringback.storage.rows.columns import column_to_instant, instant_to_column
 from ringback.storage.rows.unit import SqlRows
@@ -21,12 +21,17 @@ class SqlUsage(SqlRows, noun="usage"):
             await self._sql.execute("lock_usage", principal=principal)
         (row,) = await self._sql.fetch_all("usage", principal=principal)
         return Usage(
-            open_calls=row["open_calls"], result_bytes=row["result_bytes"], argument_bytes=row["argument_bytes"]
+            open_calls=row["open_calls"],
+            result_bytes=row["result_bytes"],
+            argument_bytes=row["argument_bytes"],
+            delivery_bytes=row["delivery_bytes"],
         )
 
-    async def get_event_bytes(self, principal: Principal) -> int:
-        row = await self._sql.fetch_one("event_bytes", principal=principal)
-        return 0 if row is None else row["bytes"]
+    async def get_log_usage(self, principal: Principal) -> LogUsage:
+        row = await self._sql.fetch_one("log_usage", principal=principal)
+        if row is None:
+            return LogUsage(event_bytes=0, delivery_bytes=0)
+        return LogUsage(event_bytes=row["event_bytes"], delivery_bytes=row["delivery_bytes"])
 
     async def count_webhooks(self, principal: Principal, *, limit: int) -> int:
         (row,) = await self._sql.fetch_all("count_webhooks", principal=principal, limit=limit)

@@ -111,12 +111,12 @@ async def require_equal_rows(sqlite: sqlite3.Connection, postgres: Connection) -
 
 
 async def require_equal_bytes(sqlite: sqlite3.Connection, postgres: Connection) -> None:
-    arguments = "SELECT principal, {} FROM call_counts GROUP BY principal HAVING sum(argument_bytes) > 0"
-    counted = dict(sqlite.execute(arguments.format("sum(argument_bytes)")))
-    assert dict(map(tuple, await postgres.fetch(arguments.format("sum(argument_bytes)::bigint")))) == counted != {}
-    events = "SELECT principal, {} FROM event_counts GROUP BY principal"
-    counted = dict(sqlite.execute(events.format("sum(bytes)")))
-    assert dict(map(tuple, await postgres.fetch(events.format("sum(bytes)::bigint")))) == counted != {}
+    arguments = "SELECT principal, sum(argument_bytes) AS arguments FROM call_counts GROUP BY principal"
+    others = "SELECT principal, sum(event_bytes), sum(delivery_bytes) FROM byte_counts GROUP BY principal"
+    for counts in (arguments, others):
+        here = {(each[0], *map(int, each[1:])) for each in sqlite.execute(counts)}
+        assert {(each[0], *map(int, list(each)[1:])) for each in await postgres.fetch(counts)} == here
+        assert all(sum(each[1:]) > 0 for each in here)
 
 
 def test_every_table_of_sqlite_is_copied_or_has_a_reason_not_to_be(sqlite: sqlite3.Connection) -> None:
@@ -228,6 +228,7 @@ async def test_while_a_service_runs_the_large_tables_are_copied_and_later_only_w
         "attempts": (0, 0),
     }
     await require_equal_rows(sqlite, postgres)
+    await require_equal_bytes(sqlite, postgres)
 
 
 async def test_a_database_that_is_not_empty_is_refused_and_stays_as_it_is(path: Path, url: str) -> None:

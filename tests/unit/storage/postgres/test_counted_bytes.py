@@ -75,7 +75,7 @@ async def count_arguments(connection: Connection) -> dict[str, int]:
 
 
 async def count_events(connection: Connection) -> dict[str, int]:
-    rows = await connection.fetch("SELECT principal, sum(bytes)::bigint FROM event_counts GROUP BY principal")
+    rows = await connection.fetch("SELECT principal, sum(event_bytes)::bigint FROM byte_counts GROUP BY principal")
     return dict(map(tuple, rows))
 
 

@@ -6,11 +6,12 @@ SELECT 1 WHERE :principal IS NULL;
 SELECT
     coalesce(sum(CASE WHEN status IN ('working', 'input_required') THEN calls END), 0) AS open_calls,
     coalesce(sum(result_bytes), 0) AS result_bytes,
-    coalesce(sum(argument_bytes), 0) AS argument_bytes
+    coalesce(sum(argument_bytes), 0) AS argument_bytes,
+    coalesce((SELECT delivery_bytes FROM byte_counts WHERE principal = :principal), 0) AS delivery_bytes
 FROM call_counts WHERE principal = :principal;
 
--- name: event_bytes
-SELECT bytes FROM event_counts WHERE principal = :principal;
+-- name: log_usage
+SELECT event_bytes, delivery_bytes FROM byte_counts WHERE principal = :principal;
 
 -- name: count_webhooks
 SELECT count(*) AS count FROM (

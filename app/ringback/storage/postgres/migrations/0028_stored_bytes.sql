@@ -1,6 +1,6 @@
 -- oldest code: 26
--- Bytes that the quotas of arguments and events limit, counted by triggers, as all counts: a quota is checked with every start, and
--- a node of an older version counts, too.
+-- Bytes that quotas limit, counted by triggers, as all counts: a quota is checked with every start, and a node of an older version
+-- counts, too.
 
 -- Bytes of the arguments and `_meta` of a call as JSON, whether they are sealed or not. NULL for a call that a node of an older
 -- version has stored, also before this migration: writing all calls anew would stop every node. The bytes of such a call
@@ -8,9 +8,13 @@
 ALTER TABLE calls ADD COLUMN argument_bytes bigint;
 ALTER TABLE call_counts ADD COLUMN argument_bytes bigint NOT NULL DEFAULT 0;
 
+-- The error of a call that has no result counts as its result, from now on.
 INSERT INTO call_counts (principal, working, input_required, completed, failed, cancelled, result_bytes, argument_bytes)
-SELECT principal, 0, 0, 0, 0, 0, 0, sum(octet_length(arguments) + octet_length(meta))
-FROM calls JOIN inputs ON inputs.call_id = calls.id GROUP BY principal;
+SELECT
+    principal, 0, 0, 0, 0, 0,
+    coalesce(sum(CASE WHEN result_bytes IS NULL THEN octet_length(error) END), 0),
+    coalesce(sum(octet_length(arguments) + octet_length(meta)), 0)
+FROM calls LEFT JOIN inputs ON inputs.call_id = calls.id GROUP BY principal;
 
 CREATE OR REPLACE FUNCTION count_new_calls() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -24,7 +28,7 @@ BEGIN
             count(*) FILTER (WHERE status = 'completed') AS completed,
             count(*) FILTER (WHERE status = 'failed') AS failed,
             count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
-            coalesce(sum(result_bytes), 0)::bigint AS result_bytes,
+            coalesce(sum(coalesce(result_bytes, octet_length(error))), 0)::bigint AS result_bytes,
             coalesce(sum(argument_bytes), 0)::bigint AS argument_bytes
         FROM new_calls GROUP BY new_calls.principal ORDER BY new_calls.principal
     LOOP
@@ -57,7 +61,8 @@ DECLARE
     counted text := coalesce(NEW.principal, OLD.principal);
     new_status text := coalesce(NEW.status, '');
     old_status text := coalesce(OLD.status, '');
-    more_bytes bigint := coalesce(NEW.result_bytes, 0) - coalesce(OLD.result_bytes, 0);
+    more_bytes bigint :=
+        coalesce(NEW.result_bytes, octet_length(NEW.error), 0) - coalesce(OLD.result_bytes, octet_length(OLD.error), 0);
     more_argument_bytes bigint := coalesce(NEW.argument_bytes, 0) - coalesce(OLD.argument_bytes, 0);
 BEGIN
     UPDATE call_counts SET
@@ -121,30 +126,34 @@ WHEN (NEW.argument_bytes IS NULL) EXECUTE FUNCTION count_arguments_of_older_code
 CREATE TRIGGER calls_count_older_gone BEFORE DELETE ON calls FOR EACH ROW
 WHEN (OLD.argument_bytes IS NULL) EXECUTE FUNCTION count_arguments_of_older_code();
 
--- Bytes of the `data` of each principal's events that come from outside: those that clients published, those of upstreams, and
--- progress of calls. All other events are written by the service itself, and their `data` is small. The sum of the principal's rows,
--- for the reason of `call_counts`.
-CREATE TABLE event_counts (
-    principal text COLLATE "C" NOT NULL,
-    part      bigint GENERATED ALWAYS AS IDENTITY,
-    bytes     bigint NOT NULL,
+-- Bytes of each principal's events and deliveries: the sums of its rows, for the reason of `call_counts`.
+--
+--   event_bytes     `data` of the events that come from outside: those that clients published, those of upstreams, and progress of
+--                   calls. All other events are written by the service itself, and their `data` is small
+--   delivery_bytes  sealed bodies of deliveries. One event has a body for each webhook that gets it
+CREATE TABLE byte_counts (
+    principal      text COLLATE "C" NOT NULL,
+    part           bigint GENERATED ALWAYS AS IDENTITY,
+    event_bytes    bigint NOT NULL,
+    delivery_bytes bigint NOT NULL,
     PRIMARY KEY (principal, part)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
-CREATE FUNCTION add_event_bytes(counted text, more bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION add_bytes(counted text, more_event_bytes bigint, more_delivery_bytes bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     counted_part bigint;
-    counts bigint;
+    is_empty boolean;
 BEGIN
-    UPDATE event_counts SET bytes = bytes + more
+    UPDATE byte_counts SET event_bytes = event_bytes + more_event_bytes, delivery_bytes = delivery_bytes + more_delivery_bytes
     WHERE principal = counted AND part = (
-        SELECT part FROM event_counts WHERE principal = counted ORDER BY part LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+        SELECT part FROM byte_counts WHERE principal = counted ORDER BY part LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
     )
-    RETURNING part, bytes INTO counted_part, counts;
+    RETURNING part, event_bytes = 0 AND delivery_bytes = 0 INTO counted_part, is_empty;
     IF NOT FOUND THEN
-        INSERT INTO event_counts (principal, bytes) VALUES (counted, more);
-    ELSIF counts = 0 THEN
-        DELETE FROM event_counts WHERE principal = counted AND part = counted_part;
+        INSERT INTO byte_counts (principal, event_bytes, delivery_bytes)
+        VALUES (counted, more_event_bytes, more_delivery_bytes);
+    ELSIF is_empty THEN
+        DELETE FROM byte_counts WHERE principal = counted AND part = counted_part;
     END IF;
 END $$;
 
@@ -158,14 +167,14 @@ BEGIN
         WHERE occurred_at IS NOT NULL OR name = 'call.progress'
         GROUP BY changed_events.principal ORDER BY changed_events.principal
     LOOP
-        PERFORM add_event_bytes(counted.principal, CASE TG_OP WHEN 'DELETE' THEN -counted.bytes ELSE counted.bytes END);
+        PERFORM add_bytes(counted.principal, CASE TG_OP WHEN 'DELETE' THEN -counted.bytes ELSE counted.bytes END, 0);
     END LOOP;
     RETURN NULL;
 END $$;
 
 CREATE FUNCTION count_changed_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM add_event_bytes(NEW.principal, octet_length(NEW.data)::bigint - octet_length(OLD.data));
+    PERFORM add_bytes(NEW.principal, octet_length(NEW.data)::bigint - octet_length(OLD.data), 0);
     RETURN NULL;
 END $$;
 
@@ -177,6 +186,36 @@ CREATE TRIGGER events_count_changed AFTER UPDATE OF data ON events FOR EACH ROW
 WHEN (NEW.occurred_at IS NOT NULL OR NEW.name = 'call.progress') EXECUTE FUNCTION count_changed_event();
 
 -- After the triggers: they hold the lock with which no other transaction adds an event.
-INSERT INTO event_counts (principal, bytes)
-SELECT principal, sum(octet_length(data)) FROM events
+INSERT INTO byte_counts (principal, event_bytes, delivery_bytes)
+SELECT principal, sum(octet_length(data)), 0 FROM events
 WHERE occurred_at IS NOT NULL OR name = 'call.progress' GROUP BY principal;
+
+-- Whose the body is. NULL for a body that a node of an older version has stored: it is not counted, and removed after some weeks.
+ALTER TABLE bodies ADD COLUMN principal text COLLATE "C";
+
+CREATE FUNCTION count_bodies() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    counted record;
+BEGIN
+    FOR counted IN
+        SELECT changed_bodies.principal, sum(octet_length(body)) AS bytes FROM changed_bodies
+        WHERE changed_bodies.principal IS NOT NULL
+        GROUP BY changed_bodies.principal ORDER BY changed_bodies.principal
+    LOOP
+        PERFORM add_bytes(counted.principal, 0, CASE TG_OP WHEN 'DELETE' THEN -counted.bytes ELSE counted.bytes END);
+    END LOOP;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION count_changed_body() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM add_bytes(NEW.principal, 0, octet_length(NEW.body)::bigint - octet_length(OLD.body));
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER bodies_count_new AFTER INSERT ON bodies REFERENCING NEW TABLE AS changed_bodies
+FOR EACH STATEMENT EXECUTE FUNCTION count_bodies();
+CREATE TRIGGER bodies_count_gone AFTER DELETE ON bodies REFERENCING OLD TABLE AS changed_bodies
+FOR EACH STATEMENT EXECUTE FUNCTION count_bodies();
+CREATE TRIGGER bodies_count_changed AFTER UPDATE OF body ON bodies FOR EACH ROW
+WHEN (NEW.principal IS NOT NULL AND octet_length(NEW.body) <> octet_length(OLD.body)) EXECUTE FUNCTION count_changed_body();
