@@ -33,7 +33,7 @@ from tests.support.clock import START, FakeClock
 from tests.support.databases import database_url
 from tests.support.examples import ALICE, BOB
 
-NOTHING = Usage(open_calls=0, result_bytes=0, argument_bytes=0, delivery_bytes=0)
+NOTHING = Usage(open_calls=0, stored_calls=0, result_bytes=0, argument_bytes=0, delivery_bytes=0)
 
 call_transitions = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from([*CallStatus, None]), st.integers(0, 5000)), max_size=20
@@ -91,6 +91,7 @@ async def test_calls_are_counted_through_everything_that_becomes_of_them(
     assert after.open_calls - before.open_calls == sum(
         call.status not in FINAL_CALL_STATUSES for call in calls.values()
     )
+    assert after.stored_calls - before.stored_calls == len(calls)
     assert after.result_bytes - before.result_bytes == sum(call.result_bytes or 0 for call in calls.values())
     assert after.argument_bytes - before.argument_bytes == sum(
         count_argument_bytes(call.arguments, call.meta) for call in calls.values()

@@ -27,6 +27,7 @@ def build_retention(settings: Settings) -> Retention:
 def build_quotas(settings: Settings) -> Quotas:
     return Quotas(
         open_calls=settings.quota_open_calls,
+        stored_calls=settings.quota_stored_calls,
         result_bytes=settings.quota_result_bytes,
         argument_bytes=settings.quota_argument_bytes,
         event_bytes=settings.quota_event_bytes,

@@ -27,6 +27,8 @@ class Usage:
     """The part of a principal's quotas that its calls and their callbacks use."""
 
     open_calls: int
+    stored_calls: int
+    """Open and ended."""
     result_bytes: int
     """Of the results of all its calls, and of the errors of those without a result."""
     argument_bytes: int

@@ -243,6 +243,9 @@ class Settings(BaseSettings):
     quota_open_calls: Quota = Field(
         default=10_000, description="Largest number of queued and running calls of one principal."
     )
+    quota_stored_calls: Quota = Field(
+        default=10_000_000, description="Largest number of stored calls of one principal, open and ended."
+    )
     quota_result_bytes: Quota = Field(
         default=STORED_BYTES_DEFAULT,
         description="Bytes of stored results at which a principal can start no more calls.",

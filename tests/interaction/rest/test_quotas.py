@@ -97,6 +97,22 @@ async def test_calls_are_refused_while_stored_results_exhaust_the_quota(tmp_path
         assert (await start(alice)).status_code == 202
 
 
+async def test_calls_that_have_ended_count_until_they_expire(tmp_path: Path) -> None:
+    async with running_service(tmp_path, quotas=Quotas(stored_calls=2)) as service:
+        alice, bob = await service.create_client("alice"), await service.create_client("bob")
+        for _ in range(2):
+            await service.finish_call((await start(alice)).json()["call"]["id"])
+        before = service.count_rows()
+
+        assert_quota_exceeded(await start(alice), "stored_calls")
+
+        assert service.count_rows() == before
+        assert (await start(bob)).status_code == 202
+        service.clock.advance(8 * 86400)
+        await service.run_janitor()
+        assert (await start(alice)).status_code == 202
+
+
 async def test_arguments_of_stored_calls_are_bounded_until_the_calls_expire(tmp_path: Path) -> None:
     two_calls = 2 * len(dumps(CALL_BODY["arguments"])) + 2 * len(b"{}")
     async with running_service(tmp_path, quotas=Quotas(argument_bytes=two_calls)) as service:

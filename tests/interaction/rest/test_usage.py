@@ -26,6 +26,7 @@ async def test_quotas_are_shown_with_their_use(tmp_path: Path) -> None:
 
         assert await read_limits(alice) == {
             "open_calls": (10_000, 1, "service"),
+            "stored_calls": (10_000_000, 1, "service"),
             "result_bytes": (1024**3, 0, "service"),
             "argument_bytes": (1024**3, len(b'{"repo_path":"/srv/repo"}') + len(b"{}"), "service"),
             "event_bytes": (1024**3, len(b'{"n":1}'), "service"),

@@ -227,6 +227,7 @@ class Insights:
         starts = quotas.starts_per_minute
         limits = [
             UsedLimit("open_calls", quotas.open_calls, usage.open_calls, LimitScope.SERVICE),
+            UsedLimit("stored_calls", quotas.stored_calls, usage.stored_calls, LimitScope.SERVICE),
             UsedLimit("result_bytes", quotas.result_bytes, usage.result_bytes, LimitScope.SERVICE),
             UsedLimit("argument_bytes", quotas.argument_bytes, usage.argument_bytes, LimitScope.SERVICE),
             UsedLimit("event_bytes", quotas.event_bytes, log_usage.event_bytes, LimitScope.SERVICE),

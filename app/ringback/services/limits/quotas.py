@@ -55,6 +55,9 @@ class Quotas:
 
     open_calls: int = 10_000
     """Queued and running calls: the number that one process is designed to hold for all principals together."""
+    stored_calls: int = 10_000_000
+    """Open calls, and those that have ended and not expired. Each has some kilobytes beside its arguments and result: its row,
+    its events, and the webhook of its callback."""
     result_bytes: int = STORED_BYTES_DEFAULT
     """Bytes of stored results. A result is never refused; above the limit, new calls are."""
     argument_bytes: int = STORED_BYTES_DEFAULT
@@ -128,6 +131,10 @@ class QuotaEnforcer:
             used = await tx.usage.get_usage(principal, lock=True)
         if count and used.open_calls + count > quotas.open_calls:  # a lowered quota refuses no repeated request
             raise _quota_exceeded("open_calls", quotas.open_calls, "Wait until calls end, or cancel calls.")
+        if count and used.stored_calls + count > quotas.stored_calls:
+            raise _quota_exceeded(
+                "stored_calls", quotas.stored_calls, "Calls that have ended are deleted when they expire or are erased."
+            )
         if count and used.result_bytes >= quotas.result_bytes:
             raise _quota_exceeded("result_bytes", quotas.result_bytes, "Stored results are deleted when they expire.")
         if count:

@@ -22,6 +22,7 @@ class SqlUsage(SqlRows, noun="usage"):
         (row,) = await self._sql.fetch_all("usage", principal=principal)
         return Usage(
             open_calls=row["open_calls"],
+            stored_calls=row["stored_calls"],
             result_bytes=row["result_bytes"],
             argument_bytes=row["argument_bytes"],
             delivery_bytes=row["delivery_bytes"],
