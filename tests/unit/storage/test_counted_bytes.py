@@ -4,13 +4,13 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from ringback.domain.call import Call, count_argument_bytes
+from ringback.domain.call import Call, CallPhase, CallStatus, count_argument_bytes
 from ringback.domain.event import Event, EventName
 from ringback.domain.jsontext import dumps
 from ringback.storage.rows.columns import RECORDS
 from ringback.storage.sqlite.database import connect
 from ringback.storage.sqlite.migrator import apply_migrations, load_migrations
-from tests.support.builders import make_call, make_event
+from tests.support.builders import make_call, make_delivery, make_event
 from tests.support.clock import START
 from tests.support.examples import ALICE, BOB
 
@@ -21,6 +21,10 @@ EVENTS = [
     make_event(seq=2, name=EventName.CALL_PROGRESS, data={"message": "ü"}),
     make_event(seq=3),
 ]
+
+
+ERROR = {"code": -32603, "message": "ä" * 200}
+FAILED = make_call(principal=BOB, status=CallStatus.FAILED, phase=CallPhase.ENDED, error=ERROR)
 
 
 def insert_as_older_code(connection: sqlite3.Connection, calls: list[Call], events: list[Event]) -> None:
@@ -48,6 +52,36 @@ def count_events(connection: sqlite3.Connection) -> dict[str, int]:
 
 def argument_bytes(*calls: Call) -> int:
     return sum(count_argument_bytes(call.arguments, call.meta) for call in calls)
+
+
+def test_errors_that_were_stored_before_count_as_results_until_they_are_removed(tmp_path: Path) -> None:
+    with closing(connect(tmp_path / "ringback.db", lock_wait_seconds=0)) as connection:
+        apply_migrations(connection, OLDER, now=START)
+        insert_as_older_code(connection, [FAILED], [])
+
+        apply_migrations(connection, load_migrations(), now=START)
+
+        counted = "SELECT sum(result_bytes) FROM call_counts"
+        assert connection.execute(counted).fetchone()[0] == len(dumps(ERROR))
+        connection.execute("DELETE FROM calls")
+        assert connection.execute(counted).fetchone()[0] == 0
+
+
+def test_bodies_of_older_code_are_counted_neither_when_they_are_stored_nor_when_they_are_removed(
+    tmp_path: Path,
+) -> None:
+    with closing(connect(tmp_path / "ringback.db", lock_wait_seconds=0)) as connection:
+        apply_migrations(connection, load_migrations(), now=START)
+        delivery = make_delivery()
+        connection.execute(
+            f"INSERT INTO deliveries {RECORDS.delivery.insert_lists()}",
+            RECORDS.delivery.encode(delivery),
+        )
+        connection.execute("INSERT INTO bodies (delivery_id, body) VALUES (?, x'0101')", [delivery.id])
+        connection.execute("DELETE FROM deliveries")
+
+        assert connection.execute("SELECT count(*) FROM bodies").fetchone()[0] == 0
+        assert connection.execute("SELECT count(*) FROM byte_counts").fetchone()[0] == 0
 
 
 def test_a_migrated_database_counts_what_it_has_and_what_it_loses(tmp_path: Path) -> None:

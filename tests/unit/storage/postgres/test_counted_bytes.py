@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from ringback.domain.call import Call, count_argument_bytes
+from ringback.domain.call import Call, CallPhase, CallStatus, count_argument_bytes
 from ringback.domain.event import Event, EventName
 from ringback.domain.jsontext import dumps
 from ringback.storage.postgres.migrator import load_migrations, migrate_database
@@ -32,6 +32,10 @@ EVENTS = [
     make_event(seq=2, name=EventName.CALL_PROGRESS, data={"message": "ü"}),
     make_event(seq=3),
 ]
+
+
+ERROR = {"code": -32603, "message": "ä" * 200}
+FAILED = make_call(principal=BOB, status=CallStatus.FAILED, phase=CallPhase.ENDED, error=ERROR)
 
 
 @pytest.fixture
@@ -81,6 +85,20 @@ async def count_events(connection: Connection) -> dict[str, int]:
 
 def argument_bytes(*calls: Call) -> int:
     return sum(count_argument_bytes(call.arguments, call.meta) for call in calls)
+
+
+async def test_errors_that_were_stored_before_count_as_results_until_they_are_removed(
+    url: str, connection: Connection
+) -> None:
+    await migrate_database(url, OLDER)
+    await insert_as_older_code(connection, [FAILED], [])
+
+    await migrate_database(url)
+
+    counted = "SELECT sum(result_bytes)::bigint FROM call_counts"
+    assert await connection.fetchval(counted) == len(dumps(ERROR))
+    await delete_calls(connection, FAILED)
+    assert await connection.fetchval(counted) == 0
 
 
 async def test_a_migrated_database_counts_what_it_has_and_what_it_loses(url: str, connection: Connection) -> None:
