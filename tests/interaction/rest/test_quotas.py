@@ -227,9 +227,8 @@ async def test_bodies_of_callbacks_are_bounded_until_they_expire(tmp_path: Path)
     async with running_service(tmp_path, quotas=Quotas(delivery_bytes=30_000)) as service:
         alice, bob = await service.create_client("alice"), await service.create_client("bob")
         await publish(alice, "0")  # declares the type
-        for _ in range(3):
-            body = {"url": CALLBACK_URL, "events": ["call.finished", "order.paid"]}
-            webhook = (await alice.post("/v1/webhooks", json=body)).json()["id"]
+        body = {"url": CALLBACK_URL, "events": ["call.finished", "order.paid"]}
+        webhook, *_ = [(await alice.post("/v1/webhooks", json=body)).json()["id"] for _ in range(3)]
         call_id = (await start(alice)).json()["call"]["id"]
         large = {"name": "order.paid", "data": {"text": "x" * 10_000}}
         assert (await alice.post("/v1/events", json=large)).status_code == 201
