@@ -72,7 +72,7 @@ FROM (
     UNION ALL SELECT principal, 0, 0, -event_bytes, -delivery_bytes FROM byte_counts
 )
 GROUP BY principal
-HAVING argument <> 0 OR result <> 0 OR event <> 0 OR delivery <> 0
+HAVING sum(argument) <> 0 OR sum(result) <> 0 OR sum(event) <> 0 OR sum(delivery) <> 0
 """
 """By how many bytes the rows of a principal have more than is counted for it."""
 
