@@ -49,6 +49,10 @@ def _find_all(result: SimulationResult) -> Iterator[Violation]:
         (Rule.BROKEN_LEASES, result.history.broken_leases),
         (Rule.CONCURRENCY, result.history.crowds),
         (Rule.QUOTAS, result.history.exceeded_quotas),
+        (
+            Rule.QUOTAS,
+            [f"The rows of a principal have other bytes than counted: {each}" for each in result.records.wrong_counts],
+        ),
         (Rule.WIDE_TOKENS, result.history.wide_tokens),
         (Rule.LEFT_KEYS, result.history.left_keys),
         (Rule.SURPRISES, result.history.surprises),

@@ -58,6 +58,25 @@ class StoredEvent:
     created_at: int
 
 
+_WRONG_COUNTS: Final = """
+SELECT principal, sum(argument) AS argument, sum(result) AS result, sum(event) AS event, sum(delivery) AS delivery
+FROM (
+    SELECT
+        principal, length(CAST(arguments AS BLOB)) + length(CAST(meta AS BLOB)) AS argument,
+        coalesce(result_bytes, length(CAST(error AS BLOB)), 0) AS result, 0 AS event, 0 AS delivery
+    FROM whole_calls
+    UNION ALL
+    SELECT principal, 0, 0, length(CAST(data AS BLOB)), 0 FROM events WHERE occurred_at IS NOT NULL OR name = 'call.progress'
+    UNION ALL SELECT principal, 0, 0, 0, length(body) FROM bodies
+    UNION ALL SELECT principal, -argument_bytes, -result_bytes, 0, 0 FROM call_counts
+    UNION ALL SELECT principal, 0, 0, -event_bytes, -delivery_bytes FROM byte_counts
+)
+GROUP BY principal
+HAVING sum(argument) <> 0 OR sum(result) <> 0 OR sum(event) <> 0 OR sum(delivery) <> 0
+"""
+"""By how many bytes the rows of a principal have more than is counted for it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDelivery:
     id: str
@@ -100,6 +119,8 @@ class StoredRecords:
     erasures: tuple[StoredErasure, ...] = ()
     erased_calls: Mapping[str, int] = field(default_factory=dict[str, int])
     """The milliseconds at which the events of each erased call became stubs."""
+    wrong_counts: tuple[str, ...] = ()
+    """Principals whose counted bytes are not those of their rows."""
     traces: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """Where each name of an erased call is still found: tables and columns."""
 
@@ -119,6 +140,7 @@ def read_records(database: SharedDatabase, *, erased: Iterable[str] = ()) -> Sto
             StoredErasure(**dict(row)) for row in database.query("SELECT id, principal, finished_at FROM erasures")
         ),
         erased_calls={row["call_id"]: row["expired_at"] for row in database.query(_ERASED_CALLS)},
+        wrong_counts=tuple(str(dict(row)) for row in database.query(_WRONG_COUNTS)),
         traces={name: database.find_text(name, kept=_columns_kept_for(name)) for name in erased},
     )
 

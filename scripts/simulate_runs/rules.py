@@ -40,6 +40,7 @@ class Rule(StrEnum):
     LATE_CALLS = "late_calls"
     """A call waited until its deadline although nothing was in its way."""
     QUOTAS = "quotas"
+    """A principal had more open calls than its quota allows, or its counted bytes are not those of its rows."""
     CONCURRENCY = "concurrency"
     """A node had more calls at an upstream at once than its capacity."""
     WIDE_TOKENS = "wide_tokens"

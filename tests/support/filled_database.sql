@@ -6,24 +6,24 @@ WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHER
 INSERT INTO calls (
     id, principal, upstream, tool, client_session_id, correlation_id, idempotency_key, request_hash, status, phase, handle,
     input_round, accepts_input, rerun_policy, rerun_allowed, cancel_requested, lease_owner, lease_token, lease_until, runs,
-    token_version, created_at, updated_at, deadline_at, expires_at
+    token_version, created_at, updated_at, deadline_at, expires_at, argument_bytes
 )
 SELECT printf('call_%09d', n), iif(n % 10, 'alice', 'bob'), 'busy', 'common', 'crowd', 'crowd', 'key-' || n, 'hash',
     CASE n % 4 WHEN 0 THEN 'completed' WHEN 3 THEN 'input_required' ELSE 'working' END,
     CASE n % 4 WHEN 0 THEN 'done' WHEN 1 THEN 'queued' WHEN 2 THEN 'running' ELSE 'parked' END,
     iif(n % 2, NULL, json_array('task', json_object('task_id', 'task-' || n))),
     0, 0, 'never', 0, 0, 'other', 'lease', iif(n % 4 = 2, :future, NULL), iif(n % 10, 0, 2),
-    0, :past, :past, :future, iif(n % 4 = 0, :future, NULL)
+    0, :past, :past, :future, iif(n % 4 = 0, :future, NULL), 4
 FROM numbers;
 
 -- name: scheduled calls
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows)
 INSERT INTO calls (
     id, principal, upstream, tool, request_hash, status, phase, input_round, accepts_input, rerun_policy, rerun_allowed,
-    cancel_requested, runs, token_version, created_at, updated_at, not_before, deadline_at
+    cancel_requested, runs, token_version, created_at, updated_at, not_before, deadline_at, argument_bytes
 )
 SELECT printf('call_later%09d', n), iif(n % 10, 'alice', 'bob'), 'busy', 'common', 'hash', 'working', 'scheduled', 0, 0, 'never', 0,
-    0, 0, 0, :past, :past, :future, :future
+    0, 0, 0, :past, :past, :future, :future, 4
 FROM numbers;
 
 -- name: events
@@ -134,11 +134,11 @@ CROSS JOIN (SELECT 'held' AS state UNION ALL SELECT 'pending');
 INSERT INTO calls (
     id, principal, upstream, tool, client_session_id, correlation_id, idempotency_key, request_hash, status, phase, handle,
     input_round, accepts_input, rerun_policy, rerun_allowed, cancel_requested, lease_owner, lease_token, lease_until, runs,
-    token_version, created_at, updated_at, deadline_at, expires_at
+    token_version, created_at, updated_at, deadline_at, expires_at, argument_bytes
 )
 SELECT 'call_' || id, 'alice', 'rare', 'rare', 'rare', 'rare', 'rare-' || id, 'hash', status, phase, NULL,
     0, 0, 'never', 0, 0, 'me', 'lease-me', iif(phase = 'running', :past, NULL), iif(id = 'rare', 2, 0),
-    0, :past, :past, :past, iif(phase = 'done', :past, NULL)
+    0, :past, :past, :past, iif(phase = 'done', :past, NULL), 4
 FROM (
     SELECT '-1' AS id, 'failed' AS status, 'done' AS phase
     UNION ALL SELECT '-2', 'working', 'queued'
@@ -182,7 +182,7 @@ INSERT INTO inputs (call_id, arguments, meta) SELECT id, '{}', '{}' FROM calls W
 INSERT INTO results (call_id, body) SELECT id, x'7b7d' FROM calls WHERE status = 'completed';
 
 -- name: around: bodies
-INSERT INTO bodies (delivery_id, body) SELECT id, CAST(char(1, 1) || 'k' || hex(zeroblob(50)) AS BLOB)
+INSERT INTO bodies (delivery_id, principal, body) SELECT id, principal, CAST(char(1, 1) || 'k' || hex(zeroblob(50)) AS BLOB)
 FROM deliveries WHERE id <> 'dlv_wh_zzz-held';
 
 -- name: around: challenges
@@ -195,7 +195,17 @@ INSERT INTO log_heads (principal, seq, retention_floor)
 SELECT principal, max(seq), min(seq) - 1 FROM events GROUP BY principal;
 
 -- name: around: call_counts
-INSERT INTO call_counts SELECT principal, status, count(*), 0 FROM calls GROUP BY principal, status;
+INSERT INTO call_counts SELECT principal, status, count(*), 0, 4 * count(*) FROM calls GROUP BY principal, status;
+
+-- name: around: byte_counts
+INSERT INTO byte_counts (principal, event_bytes, delivery_bytes)
+SELECT principal, sum(event_bytes), sum(delivery_bytes)
+FROM (
+    SELECT principal, length(data) AS event_bytes, 0 AS delivery_bytes FROM events
+    WHERE occurred_at IS NOT NULL OR name = 'call.progress'
+    UNION ALL SELECT principal, 0, length(body) FROM bodies
+) AS counted
+GROUP BY principal;
 
 -- name: around: held_counts
 INSERT INTO held_counts SELECT webhook_id, count(*) FROM deliveries WHERE state = 'held' GROUP BY webhook_id;

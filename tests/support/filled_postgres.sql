@@ -4,7 +4,7 @@
 INSERT INTO calls (
     id, principal, upstream, tool, client_session_id, correlation_id, idempotency_key, request_hash, status, phase, handle,
     input_round, accepts_input, rerun_policy, rerun_allowed, cancel_requested, lease_owner, lease_token, lease_until, runs,
-    token_version, created_at, updated_at, deadline_at, expires_at
+    token_version, created_at, updated_at, deadline_at, expires_at, argument_bytes
 )
 SELECT 'call_' || to_char(n, 'FM000000000'), CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, 'busy', 'common', 'crowd', 'crowd',
     'key-' || n, 'hash',
@@ -13,16 +13,16 @@ SELECT 'call_' || to_char(n, 'FM000000000'), CASE WHEN n % 10 > 0 THEN 'alice' E
     CASE WHEN n % 2 = 0 THEN '["task",{"task_id":"task-' || n || '"}]' END,
     0, false, 'never', false, false, 'other', 'lease', CASE WHEN n % 4 = 2 THEN :future END,
     CASE WHEN n % 10 = 0 THEN 2 ELSE 0 END,
-    0, :past, :past, :future, CASE WHEN n % 4 = 0 THEN :future END
+    0, :past, :past, :future, CASE WHEN n % 4 = 0 THEN :future END, 4
 FROM generate_series(0, :rows - 1) AS n;
 
 -- name: scheduled calls
 INSERT INTO calls (
     id, principal, upstream, tool, request_hash, status, phase, input_round, accepts_input, rerun_policy, rerun_allowed,
-    cancel_requested, runs, token_version, created_at, updated_at, not_before, deadline_at
+    cancel_requested, runs, token_version, created_at, updated_at, not_before, deadline_at, argument_bytes
 )
 SELECT 'call_later' || to_char(n, 'FM000000000'), CASE WHEN n % 10 > 0 THEN 'alice' ELSE 'bob' END, 'busy', 'common', 'hash',
-    'working', 'scheduled', 0, false, 'never', false, false, 0, 0, :past, :past, :future, :future
+    'working', 'scheduled', 0, false, 'never', false, false, 0, 0, :past, :past, :future, :future, 4
 FROM generate_series(0, :rows - 1) AS n;
 
 -- name: events
@@ -117,12 +117,12 @@ WHERE client_session_id IS NOT NULL OR call_id IS NOT NULL;
 INSERT INTO calls (
     id, principal, upstream, tool, client_session_id, correlation_id, idempotency_key, request_hash, status, phase, handle,
     input_round, accepts_input, rerun_policy, rerun_allowed, cancel_requested, lease_owner, lease_token, lease_until, runs,
-    token_version, created_at, updated_at, deadline_at, expires_at
+    token_version, created_at, updated_at, deadline_at, expires_at, argument_bytes
 )
 SELECT 'call_' || id, 'alice', 'rare', 'rare', 'rare', 'rare', 'rare-' || id, 'hash', status, phase, NULL,
     0, false, 'never', false, false, 'me', 'lease-me', CASE WHEN phase = 'running' THEN :past END,
     CASE WHEN id = 'rare' THEN 2 ELSE 0 END,
-    0, :past, :past, :past, CASE WHEN phase = 'ended' THEN :past END
+    0, :past, :past, :past, CASE WHEN phase = 'ended' THEN :past END, 4
 FROM (
     VALUES ('-1', 'failed', 'ended'), ('-2', 'working', 'queued'), ('-3', 'working', 'running'), ('rare', 'working', 'running')
 ) AS rare (id, status, phase);
@@ -156,7 +156,7 @@ INSERT INTO inputs (call_id, arguments, meta) SELECT id, '{}', '{}' FROM calls W
 INSERT INTO results (call_id, body) SELECT id, '\x7b7d' FROM calls WHERE status = 'completed';
 
 -- name: around: bodies
-INSERT INTO bodies (delivery_id, body) SELECT id, '\x01016b'::bytea || decode(repeat('00', 50), 'hex')
+INSERT INTO bodies (delivery_id, principal, body) SELECT id, principal, '\x01016b'::bytea || decode(repeat('00', 50), 'hex')
 FROM deliveries WHERE id <> 'dlv_wh_zzz-held';
 
 -- name: around: challenges
@@ -169,8 +169,18 @@ INSERT INTO log_heads (principal, seq, retention_floor)
 SELECT principal, max(seq), min(seq) - 1 FROM events GROUP BY principal;
 
 -- name: around: call_counts
-INSERT INTO call_counts (principal, working, input_required, completed, failed, cancelled, result_bytes)
-SELECT principal, count(*), 0, 0, 0, 0, 0 FROM calls GROUP BY principal;
+INSERT INTO call_counts (principal, working, input_required, completed, failed, cancelled, result_bytes, argument_bytes)
+SELECT principal, count(*), 0, 0, 0, 0, 0, 4 * count(*) FROM calls GROUP BY principal;
+
+-- name: around: byte_counts
+INSERT INTO byte_counts (principal, event_bytes, delivery_bytes)
+SELECT principal, sum(event_bytes), sum(delivery_bytes)
+FROM (
+    SELECT principal, octet_length(data) AS event_bytes, 0 AS delivery_bytes FROM events
+    WHERE occurred_at IS NOT NULL OR name = 'call.progress'
+    UNION ALL SELECT principal, 0, octet_length(body) FROM bodies
+) AS counted
+GROUP BY principal;
 
 -- name: around: held_counts
 INSERT INTO held_counts (webhook_id, held)

@@ -114,12 +114,14 @@ async def open_components(
     tokens = _build_resume_tokens(ring, retention)
     measurements, attended_calls, delivery_handoff = Measurements(), AttendedCalls(), DeliveryHandoff()
     fan_out = _build_fan_out(settings, environment, ids, tokens, delivery_handoff)
+    quotas = build_quota_enforcer(settings, environment)
     recorder = Recorder(
         ids=ids,
         fan_out=fan_out,
         attended_calls=attended_calls,
         measurements=measurements,
         result_retention_seconds=retention.result_seconds,
+        progress_room=quotas,
     )
     guard = TargetGuard(build_target_policy(settings), resolver=environment.resolver)
     async with AsyncExitStack() as stack:
@@ -133,7 +135,6 @@ async def open_components(
             settings, environment, upstream_configs, store, folder, authorities, own_id=derive_instance_id(ring)
         )
         measurements.is_configured = upstreams.tool_catalog.has_upstream
-        quotas = build_quota_enforcer(settings, environment)
         yield Components(
             environment=environment,
             authorities=authorities,

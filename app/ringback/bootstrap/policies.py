@@ -27,7 +27,11 @@ def build_retention(settings: Settings) -> Retention:
 def build_quotas(settings: Settings) -> Quotas:
     return Quotas(
         open_calls=settings.quota_open_calls,
+        stored_calls=settings.quota_stored_calls,
         result_bytes=settings.quota_result_bytes,
+        argument_bytes=settings.quota_argument_bytes,
+        event_bytes=settings.quota_event_bytes,
+        delivery_bytes=settings.quota_delivery_bytes,
         webhooks=settings.quota_webhooks,
         subscriptions=settings.quota_subscriptions,
         streams=settings.quota_streams,

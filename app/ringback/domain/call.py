@@ -217,6 +217,11 @@ def compute_request_hash(*, upstream: str, tool: str, arguments: dict[str, Any],
     return jsontext.sha256(jsontext.dumps_canonical([upstream, tool, arguments, callback_url]))
 
 
+def count_argument_bytes(arguments: Mapping[str, Any], meta: Mapping[str, Any]) -> int:
+    """The bytes that a call with these arguments and this `_meta` counts for the quota `argument_bytes`."""
+    return len(jsontext.dumps(arguments)) + len(jsontext.dumps(meta))
+
+
 def advance_status(call: Call, status: CallStatus, *, now: datetime) -> Call:
     """The call in its next status. Only `apply_completion` ends a call, so every final call has an outcome."""
     if status in FINAL_CALL_STATUSES:

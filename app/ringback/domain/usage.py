@@ -13,16 +13,37 @@ from ringback.domain.webhook import WebhookState
 TOTALS_COUNTED_MAX: Final = 10_000
 """Rows counted for one total. Counting them takes about a millisecond, and an operator acts long before a backlog is larger."""
 
+STORED_BYTES_DEFAULT: Final = 1024**3
+"""The default of the quotas of results, arguments and events."""
+DELIVERY_BYTES_DEFAULT: Final = 16 * STORED_BYTES_DEFAULT
+"""The default of the quota of deliveries: they stay twice as long as calls, and an event may have several, of a KB each."""
+
 QUEUES_VISITED_MAX: Final = 1_000
 """Queues, each of one upstream and principal, whose first call is looked at for the oldest one: some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """The part of a principal's quotas that rows use."""
+    """The part of a principal's quotas that its calls and their callbacks use."""
 
     open_calls: int
+    stored_calls: int
+    """Open and ended."""
     result_bytes: int
+    """Of the results of all its calls, and of the errors of those without a result."""
+    argument_bytes: int
+    """Of the arguments and `_meta` of all its calls (`call.count_argument_bytes`)."""
+    delivery_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogUsage:
+    """The part of a principal's quotas that the events of its log and their deliveries use."""
+
+    event_bytes: int
+    """Of the `data` of events that come from outside: published ones, those of upstreams, progress."""
+    delivery_bytes: int
+    """Of the sealed bodies of deliveries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +68,8 @@ class UsageRows(Protocol):
         With `lock`, other units that lock the principal's usage wait until the transaction ends.
         """
         ...
+
+    async def get_log_usage(self, principal: Principal) -> LogUsage: ...
 
     async def count_webhooks(self, principal: Principal, *, limit: int) -> int:
         """Webhooks, counted up to `limit`, except those of one call, which end with the call."""

@@ -3,12 +3,13 @@
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from ringback.attended_calls import AttendedCalls, CallEnd
+from ringback.domain import jsontext
 from ringback.domain.call import Call, CallPhase, Progress
 from ringback.domain.call_completion import recover_call
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
@@ -51,6 +52,16 @@ class ChangedCall(NamedTuple):
     result: bytes | None = None
 
 
+class ProgressRoom(Protocol):
+    async def has_progress_room(self, tx: Transaction, principal: Principal) -> bool:
+        """Whether progress of the principal's calls gets events: they are many, and stay in the log for weeks."""
+        ...
+
+
+RequireRoom = Callable[[Transaction, int], Awaitable[None]]
+"""Raises `QuotaExceeded` unless events with so many bytes of `data` fit into the log."""
+
+
 class RecordedEvent(NamedTuple):
     event_id: EventId
     is_new: bool
@@ -68,12 +79,15 @@ class Recorder:
         attended_calls: AttendedCalls,
         measurements: Measurements,
         result_retention_seconds: float,
+        progress_room: ProgressRoom | None = None,
     ) -> None:
+        """Without `progress_room`, all progress gets events."""
         self._ids = ids
         self._fan_out = fan_out
         self._attended_calls = attended_calls
         self._measurements = measurements
         self._result_retention_seconds = result_retention_seconds
+        self._progress_room = progress_room
 
     async def finish_call(
         self, tx: Transaction, call: Call, completion: CallCompletion, *, lease_token: str | None
@@ -135,7 +149,7 @@ class Recorder:
         return True
 
     async def record_progress(self, tx: Transaction, call: Call, progress: Progress, *, lease_token: str) -> bool:
-        """Write the latest progress and its event. False if the lease is lost."""
+        """Write the latest progress, and its event if there is room. False if the lease is lost."""
         # The runner has the call as it was at its dispatch; its resume tokens may have been revoked since.
         latest = await tx.calls.get(call.id)
         if latest is None or latest.is_final:
@@ -143,13 +157,19 @@ class Recorder:
         updated = replace(latest, progress=progress, updated_at=tx.now())
         if not await tx.calls.update(updated, CallChange.PROGRESS, expected=latest.status, lease_token=lease_token):
             return False
-        await self._append_call_event(tx, EventName.CALL_PROGRESS, updated)
+        await self._append_progress(tx, updated)
         return True
 
     async def record_reported_progress(self, tx: Transaction, call: Call) -> None:
-        """Write the progress of a call that a client runs and reports, with its event. The caller holds the lock of its row."""
+        """As `record_progress`, for a call that a client runs and reports. The caller holds the lock of its row."""
         await tx.calls.update(call, CallChange.PROGRESS, expected=call.status, lease_token=None)
-        await self._append_call_event(tx, EventName.CALL_PROGRESS, call)
+        await self._append_progress(tx, call)
+
+    async def _append_progress(self, tx: Transaction, call: Call) -> None:
+        if self._progress_room is None or await self._progress_room.has_progress_room(tx, call.principal):
+            await self._append_call_event(tx, EventName.CALL_PROGRESS, call)
+        else:
+            tx.notify(call_changed_topic(call.id))
 
     async def enqueue_gap(self, tx: Transaction, webhook: Webhook) -> None:
         """Insert a gap for a webhook registered with a cursor of a lost log: the receiver polls from the oldest event."""
@@ -192,9 +212,17 @@ class Recorder:
         await self._append_events(tx, [EventContext(event)])
 
     async def record_external_events(
-        self, tx: Transaction, principal: Principal, events: Sequence[ExternalEvent]
+        self,
+        tx: Transaction,
+        principal: Principal,
+        events: Sequence[ExternalEvent],
+        *,
+        require_room: RequireRoom | None = None,
     ) -> Sequence[RecordedEvent]:
-        """Append events of one topic that an upstream sent or a client published, each id once. Locks the log."""
+        """Append events of one topic that an upstream sent or a client published, each id once. Locks the log.
+
+        `require_room` is called with the bytes of those that are new.
+        """
         await tx.event_log.get_head(
             principal, lock=True
         )  # so that the same event from two requests is found by the second
@@ -210,6 +238,8 @@ class Recorder:
                 known.add(event_id)
                 new.append((event_id, event))
         if new:
+            if require_room is not None:
+                await require_room(tx, sum(len(jsontext.dumps(event.data)) for _, event in new))
             first, now = await tx.events.reserve_places(principal, len(new))
             await self._append_events(
                 tx,

@@ -8,6 +8,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ringback.domain.roles import ALL_ROLES
 from ringback.domain.upstreams import DisconnectAction
+from ringback.domain.usage import DELIVERY_BYTES_DEFAULT, STORED_BYTES_DEFAULT
 from ringback.domain.validation import is_loopback
 from ringback.settings.values import (
     AnyCaseLogLevel,
@@ -242,8 +243,27 @@ class Settings(BaseSettings):
     quota_open_calls: Quota = Field(
         default=10_000, description="Largest number of queued and running calls of one principal."
     )
+    quota_stored_calls: Quota = Field(
+        default=10_000_000, description="Largest number of stored calls of one principal, open and ended."
+    )
     quota_result_bytes: Quota = Field(
-        default=1024**3, description="Bytes of stored results at which a principal can start no more calls."
+        default=STORED_BYTES_DEFAULT,
+        description="Bytes of stored results at which a principal can start no more calls.",
+    )
+    quota_argument_bytes: Quota = Field(
+        default=STORED_BYTES_DEFAULT,
+        description="Bytes of arguments and _meta of stored calls of one principal, open and ended: no call that does not fit "
+        "starts.",
+    )
+    quota_event_bytes: Quota = Field(
+        default=STORED_BYTES_DEFAULT,
+        description="Bytes of data of stored events of one principal: published events that do not fit are refused, those of "
+        "upstreams become a gap. Progress of calls gets no events above half of it.",
+    )
+    quota_delivery_bytes: Quota = Field(
+        default=DELIVERY_BYTES_DEFAULT,
+        description="Bytes of the bodies of stored callbacks of one principal at which it can start no more calls, publish no "
+        "events, and send no callbacks again.",
     )
     quota_webhooks: Quota = Field(default=1_000, description="Largest number of registered webhooks of one principal.")
     quota_subscriptions: Quota = Field(

@@ -25,7 +25,7 @@ _NO_COLUMN_TYPES: Final[Mapping[str, "ColumnType"]] = MappingProxyType({})
 _NOTHING_EMBEDDED: Final[Mapping[str, "RowCodec[Any]"]] = MappingProxyType({})
 _PLAIN_TYPES: Final = (str, int, float, bytes)
 """Types that every database stores as they are."""
-_PLACEHOLDER: Final = re.compile(r"\{(?:new (?P<new>\w+)|(?P<record>\w+) in (?P<table>\w+))\}")
+_PLACEHOLDER: Final = re.compile(r"\{(?:new (?P<new>\w+)(?: with (?P<more>\w+))?|(?P<record>\w+) in (?P<table>\w+))\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,9 +159,9 @@ class RowCodec(Generic[T]):
         """`table."column", …` in the order that `decode` expects."""
         return ", ".join(f'{table}."{name}"' for name in self.names)
 
-    def insert_lists(self) -> str:
-        """`("column", …) VALUES (:column, …)`, without the columns that are stored apart."""
-        names = [name for name in self.names if name not in self._stored_apart]
+    def insert_lists(self, *more: str) -> str:
+        """`("column", …) VALUES (:column, …)`, without the columns that are stored apart, and with columns of the row alone."""
+        names = [*(name for name in self.names if name not in self._stored_apart), *more]
         columns = ", ".join(f'"{name}"' for name in names)
         return f"({columns}) VALUES ({', '.join(f':{name}' for name in names)})"
 
@@ -211,13 +211,14 @@ class RowCodec(Generic[T]):
 def fill_in_columns(statement: str, codecs: Mapping[str, RowCodec[Any]]) -> str:
     """The statement with its column lists.
 
-    `SELECT {call in whole_calls} FROM whole_calls` selects a call, and `INSERT INTO calls {new call}` inserts one. Raises
-    KeyError for a record without a codec.
+    `SELECT {call in whole_calls} FROM whole_calls` selects a call, and `INSERT INTO events {new event}` inserts an event.
+    `{new call with argument_bytes}` has a column that the record does not have. Raises KeyError for a record without a codec.
     """
 
     def column_list(found: re.Match[str]) -> str:
         if found["new"] is not None:
-            return codecs[found["new"]].insert_lists()
+            more = found["more"]
+            return codecs[found["new"]].insert_lists(*([] if more is None else [more]))
         return codecs[found["record"]].select_list(found["table"])
 
     return _PLACEHOLDER.sub(column_list, statement)

@@ -1,7 +1,7 @@
 """Pages of an upstream's events are written for many principals, without one transaction that locks all their logs."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from typing import Any, cast
@@ -11,8 +11,10 @@ import pytest
 from ringback.domain.event_types import EventDemand
 from ringback.domain.ports import Store
 from ringback.domain.principal import Principal
+from ringback.services.limits.quotas import QuotaEnforcer, Quotas
 from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
 from ringback.upstreams.events.event_recorder import PRINCIPALS_PER_UNIT, UpstreamEventRecorder
+from tests.support.builders import make_event
 from tests.support.counting_store import CommitCountingStore
 from tests.support.engine import Engine, wait_until
 from tests.support.examples import ALICE
@@ -39,7 +41,9 @@ async def demand_events(engine: Engine, *principals: Principal) -> None:
         await engine.store.write(lambda tx, demand=demand: tx.event_demands.save(demand))
 
 
-def make_recorder(engine: Engine, events: ScriptedEvents, store: Store) -> UpstreamEventRecorder:
+def make_recorder(
+    engine: Engine, events: ScriptedEvents, store: Store, *, event_bytes: int = 1024**3
+) -> UpstreamEventRecorder:
     return UpstreamEventRecorder(
         store=store,
         clock=engine.clock,
@@ -47,6 +51,7 @@ def make_recorder(engine: Engine, events: ScriptedEvents, store: Store) -> Upstr
         recorder=engine.recorder,
         connections={FOLLOWED.upstream: events},
         catalog=cast("UpstreamEventCatalog", PolledTypes()),
+        event_room=QuotaEnforcer(Quotas(event_bytes=event_bytes), clock=engine.clock),
     )
 
 
@@ -95,6 +100,44 @@ async def test_a_second_gap_is_recorded_after_the_interval_although_later_pages_
         await events.wait_until_asked(6)
 
     assert [event.name for event in await still.read_events()] == ["upstream.gap"] * 2
+
+
+@pytest.mark.sqlite_only  # its clock jumps with each sleep, also with those of PostgreSQL's own tasks
+async def test_events_that_the_quota_has_no_room_for_are_lost_between_two_gaps(still: Engine) -> None:
+    other = Principal("other")
+    await demand_events(still, ALICE, other)
+    full = make_event(name="order.paid", call_id=None, data={"text": "x" * 500}, occurred_at=still.clock.now())
+    await still.store.write(lambda tx: tx.events.reserve_seqs(ALICE, 1))
+    await still.store.write(lambda tx: tx.events.insert([full]))
+    pages = [
+        {"events": [occurrence], "cursor": occurrence["eventId"], "nextPollMs": interval}
+        for occurrence, interval in zip(make_occurrences(4), (1000, 60_000, 1000, 60_000), strict=True)
+    ]
+    lost: list[str] = []
+
+    class Events(ScriptedEvents):
+        async def send_request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+            if len(self.params) == 2:  # retention makes room before the third page
+                lost.extend(event.name for event in await still.read_events())
+                end = still.clock.now() + timedelta(days=1)
+                await still.store.write(lambda tx: tx.events.remove(cutoff=end, limit=1))
+            return await super().send_request(method, params)
+
+    events = Events(*pages)
+
+    async with running(make_recorder(still, events, still.store, event_bytes=500)):
+        await events.wait_until_asked(5)
+
+    assert lost == ["order.paid", "upstream.gap"]
+    assert [event.id for event in await still.read_events() if event.name == FOLLOWED.event_name] == [
+        "github:e2",
+        "github:e3",
+    ]
+    assert [event.name for event in await still.read_events()][:2] == ["upstream.gap"] * 2
+    assert len(await still.read_events(other)) == 4
+    demand = await still.store.read(lambda tx: tx.event_demands.get(ALICE, FOLLOWED.event_name, ""))
+    assert demand is not None
+    assert demand.gap_seq == 3
 
 
 @pytest.mark.sqlite_only  # its clock jumps with each sleep, also with those of PostgreSQL's own tasks

@@ -122,9 +122,9 @@ async def test_the_quota_of_calls_is_checked_once_for_a_batch(
     """Each check is a query: on PostgreSQL a round trip."""
     counts, check = list[int](), service.quotas.require_call_quota
 
-    async def note_check(tx: Transaction, principal: Principal, *, count: int = 1) -> None:
+    async def note_check(tx: Transaction, principal: Principal, *, count: int = 1, argument_bytes: int) -> None:
         counts.append(count)
-        await check(tx, principal, count=count)
+        await check(tx, principal, count=count, argument_bytes=argument_bytes)
 
     monkeypatch.setattr(service.quotas, "require_call_quota", note_check)
 

@@ -22,14 +22,19 @@ async def test_quotas_are_shown_with_their_use(tmp_path: Path) -> None:
         alice = await service.create_client("alice")
         await alice.post("/v1/calls", json=CALL_BODY)
         await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})
+        await alice.post("/v1/events", json={"name": "order.paid", "data": {"n": 1}})
 
         assert await read_limits(alice) == {
             "open_calls": (10_000, 1, "service"),
+            "stored_calls": (10_000_000, 1, "service"),
             "result_bytes": (1024**3, 0, "service"),
+            "argument_bytes": (1024**3, len(b'{"repo_path":"/srv/repo"}') + len(b"{}"), "service"),
+            "event_bytes": (1024**3, len(b'{"n":1}'), "service"),
+            "delivery_bytes": (16 * 1024**3, 0, "service"),
             "webhooks": (1_000, 1, "service"),
             "subscriptions": (10_000, 0, "service"),
             "streams": (100, 0, "node"),
-            "starts_per_minute": (2, 1, "node"),
+            "starts_per_minute": (2, 2, "node"),
         }
 
 

@@ -22,6 +22,7 @@ A_CALL: Final = {
     "cancel_requested": 0,
     "runs": 0,
     "token_version": 0,
+    "argument_bytes": 4,
     "created_at": NOW,
     "updated_at": NOW,
     "deadline_at": FUTURE,

@@ -38,7 +38,7 @@ def _new_delivery(state: str) -> list[Any]:
 DELIVERY_PARAMETERS: Final[StatementParameters] = {
     "deliveries": {
         "insert": [{"rows": jsontext.dumps([_new_delivery("held"), _new_delivery("leased")]).decode()}],
-        "insert_body": [{"id": "dlv_wh_zzz-held", "body": b""}],
+        "insert_body": [{"id": "dlv_wh_zzz-held", "body": b"", "principal": "alice"}],
         "get": [{"id": "dlv_wh_rare-held"}],
         "page": [{}, {"state": "held"}, {"state": "none"}],
         "page_of_all": [{}, {"state": "held"}, {"state": "none"}],

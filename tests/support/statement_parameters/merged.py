@@ -81,6 +81,7 @@ MERGED_PARAMETERS: Final[StatementParameters] = {
                 "deliveries": _json([_DELIVERY[name] for name in RECORDS.delivery.names if name != "body"]),
                 "body_deliveries": '["dlv_new-leased"]',
                 "bodies": '["body"]',
+                "body_principals": '["alice"]',
             }
         ],
     },

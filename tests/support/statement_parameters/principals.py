@@ -90,6 +90,7 @@ PRINCIPAL_PARAMETERS: Final[StatementParameters] = {
     "usage": {
         "lock_usage": [{}],
         "usage": [{"principal": "carol"}, {}],
+        "log_usage": [{"principal": "carol"}, {}],
         "count_webhooks": [{"principal": "carol"}, {}],
         "calls_by_status": [{}],
         "open_deliveries": [{}],

@@ -32,8 +32,12 @@ STREAMS_MAX: Final = 10_000
 """Streams of all principals together: what one process is designed to hold."""
 NAMES_AT_ONCE: Final = 100
 """Event types of one read, when subscriptions to removed types end."""
-_LOG_SETTINGS: Final[Mapping[str, Any]] = {"quota_starts_per_minute": 600_000}
-"""The server publishes all events as one principal: 10,000 a second, more than an SQLite file takes."""
+_LOG_SETTINGS: Final[Mapping[str, Any]] = {
+    "quota_starts_per_minute": 600_000,
+    "quota_event_bytes": 2**53,
+    "quota_delivery_bytes": 2**53,
+}
+"""The server publishes all events as one principal: 10,000 a second, more than an SQLite file takes. The disk is its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

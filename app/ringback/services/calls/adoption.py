@@ -9,7 +9,7 @@ each has an account of its own, which may have equal task ids.
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ringback.domain.call import Call, Handle
+from ringback.domain.call import Call, Handle, count_argument_bytes
 from ringback.domain.call_rows import hash_task
 from ringback.domain.errors import IdempotencyConflict, NotFound
 from ringback.domain.ports import Store, Transaction
@@ -125,7 +125,8 @@ class TaskAdoption:
             dispatched_at=now,
             runs=1,
         )
-        await self._quotas.require_call_quota(tx, caller.principal)
+        argument_bytes = count_argument_bytes(call.arguments, call.meta)
+        await self._quotas.require_call_quota(tx, caller.principal, argument_bytes=argument_bytes)
         await self._new_calls.insert_callback(tx, call, callback)
         await tx.calls.insert(call)
         tx.notify(CALL_QUEUED_TOPIC)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from ringback.attended_calls import AttendedCalls
-from ringback.domain.call import Call, CallPhase, RerunPolicy
+from ringback.domain.call import Call, CallPhase, RerunPolicy, count_argument_bytes
 from ringback.domain.clock import seconds
 from ringback.domain.errors import (
     CallExpired,
@@ -89,6 +89,8 @@ class PreparedCall:
 
     request: StartCallRequest
     callback: BuiltWebhook | None = None
+    argument_bytes: int = 0
+    """As `count_argument_bytes`. 0 if the call was known already."""
 
 
 class CallStarter:
@@ -132,7 +134,8 @@ class CallStarter:
         )
         await self._upstream_controls.require_not_draining(request.upstream)
         callback = await self._new_calls.prepare_callback(caller, request)
-        return PreparedCall(request=request, callback=callback)
+        argument_bytes = count_argument_bytes(request.arguments, request.meta)
+        return PreparedCall(request=request, callback=callback, argument_bytes=argument_bytes)
 
     async def find_started_call(
         self, tx: Transaction, principal: Principal, request: StartCallRequest
@@ -183,20 +186,27 @@ class CallStarter:
         self, tx: Transaction, principal: Principal, batch: Sequence[PreparedCall], *, new_count: int
     ) -> None:
         try:
-            await self._quotas.require_call_quota(tx, principal, count=new_count)
+            await self._quotas.require_call_quota(
+                tx, principal, count=new_count, argument_bytes=_sum_argument_bytes(batch)
+            )
         except QuotaExceeded:
             # The same batch, sent twice at once, may have been stored meanwhile. Counted only now: each call is a query.
-            count = await self._count_new_calls(tx, principal, batch)
-            if count == new_count:
+            new = await self._find_new_calls(tx, principal, batch)
+            if len(new) == new_count:
                 raise
-            await self._quotas.require_call_quota(tx, principal, count=count)
+            await self._quotas.require_call_quota(
+                tx, principal, count=len(new), argument_bytes=_sum_argument_bytes(new)
+            )
 
-    async def _count_new_calls(self, tx: Transaction, principal: Principal, batch: Sequence[PreparedCall]) -> int:
-        count = 0
+    async def _find_new_calls(
+        self, tx: Transaction, principal: Principal, batch: Sequence[PreparedCall]
+    ) -> Sequence[PreparedCall]:
+        new: list[PreparedCall] = []
         for index, prepared in enumerate(batch):
             with naming_call(index):
-                count += await self.find_known_call(tx, principal, prepared.request) is None
-        return count
+                if await self.find_known_call(tx, principal, prepared.request) is None:
+                    new.append(prepared)
+        return new
 
     async def insert_call(
         self, tx: Transaction, caller: Caller, prepared: PreparedCall, *, leases: CallLeases | None
@@ -205,7 +215,7 @@ class CallStarter:
         await require_held_key(tx, caller)
         if existing := await self.find_started_call(tx, caller.principal, prepared.request):
             return existing
-        await self._quotas.require_call_quota(tx, caller.principal)
+        await self._quotas.require_call_quota(tx, caller.principal, argument_bytes=prepared.argument_bytes)
         return await self._insert_new_call(tx, caller.principal, prepared, leases=leases)
 
     async def _insert_new_call(
@@ -270,6 +280,10 @@ class CallStarter:
                 return self._catalog.is_repeatable(request.upstream, request.tool, principal=principal)
             case RerunPolicy.ALWAYS:
                 return True
+
+
+def _sum_argument_bytes(batch: Sequence[PreparedCall]) -> int:
+    return sum(each.argument_bytes for each in batch)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from ringback.domain import jsontext
-from ringback.domain.call import Call, CallStatus, Progress
+from ringback.domain.call import Call, CallStatus, Progress, count_argument_bytes
 from ringback.domain.call_completion import REPORTED_KEY_PREFIX, mark_reported
 from ringback.domain.call_outcome import (
     CallCompletion,
@@ -146,7 +146,8 @@ class CallReports:
             request_hash=report.hash_with_arguments(arguments),
         )
         call = mark_reported(call)
-        await self._quotas.require_call_quota(tx, caller.principal)
+        argument_bytes = count_argument_bytes(call.arguments, call.meta)
+        await self._quotas.require_call_quota(tx, caller.principal, argument_bytes=argument_bytes)
         await self._new_calls.insert_callback(tx, call, callback)
         await tx.calls.insert(call)
         return call

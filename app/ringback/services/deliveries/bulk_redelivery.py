@@ -80,7 +80,7 @@ class BulkRedeliveries:
     async def _redeliver_pages(
         self, caller: Caller, where: RedeliveryFilter, position: RedeliveryPosition | None, *, dry_run: bool
     ) -> BulkRedelivery:
-        until = await self._store.read(lambda tx: _find_end(tx, where, position))
+        until = await self._store.read(lambda tx: self._find_end(tx, caller, where, position, dry_run=dry_run))
         where = replace(where, until=until)
         sent: defaultdict[WebhookId, int] = defaultdict(int)
         skipped, after = 0, "" if position is None else position.delivery_id
@@ -99,6 +99,19 @@ class BulkRedeliveries:
             deliveries=await self._schedule_all(sent, pace, dry_run=dry_run),
             next_position=None if after is None else RedeliveryPosition(epoch_milliseconds(until), after),
         )
+
+    async def _find_end(
+        self,
+        tx: Transaction,
+        caller: Caller,
+        where: RedeliveryFilter,
+        position: RedeliveryPosition | None,
+        *,
+        dry_run: bool,
+    ) -> datetime:
+        if not dry_run:
+            await self._quotas.require_delivery_quota(tx, caller.principal)
+        return await _find_end(tx, where, position)
 
     async def _find(self, caller: Caller, where: RedeliveryFilter, *, after: str, limit: int) -> Page[Delivery, str]:
         return await self._store.scan(

@@ -155,7 +155,7 @@ class DeliveryReplays:
         Each batch is a transaction. After a lost connection, the client repeats the request and the rest is sent.
         """
         self._check_request(caller)
-        webhook, source = await self._store.read(lambda tx: _select_source(tx, caller.principal, webhook_id, request))
+        webhook, source = await self._store.read(lambda tx: self._select_source(tx, caller, webhook_id, request))
         replay_batch = self._count_batch if request.dry_run else self._replay_batch
         run = self._store.scan if request.dry_run else self._store.write_for
         replayed = still_open = 0
@@ -200,6 +200,7 @@ class DeliveryReplays:
                 raise NotFound("This delivery was erased in the meantime.")
             (latest,) = found
             if latest.state not in OPEN_STATES:
+                await self._quotas.require_delivery_quota(tx, caller.principal)
                 (latest,) = await self._requested_deliveries.insert_replays(tx, webhook, [latest])
             await record_own_change(tx, caller, "redeliver", delivery.id)
             scheduled = await self._attempts.schedule_now(tx, webhook)
@@ -213,6 +214,14 @@ class DeliveryReplays:
         caller.require_scope(Scope.WEBHOOKS)
         self._lifecycle.require_running()
         self._quotas.acquire_start(caller.principal, key_id=caller.key_id)
+
+    async def _select_source(
+        self, tx: Transaction, caller: Caller, webhook_id: str, request: ReplayRequest
+    ) -> tuple[Webhook, _ReplaySource]:
+        selected = await _select_source(tx, caller.principal, webhook_id, request)
+        if not request.dry_run:
+            await self._quotas.require_delivery_quota(tx, caller.principal)
+        return selected
 
     async def _replay_batch(
         self, caller: Caller, webhook_id: str, source: _ReplaySource, limit: int, tx: Transaction, *, is_first: bool

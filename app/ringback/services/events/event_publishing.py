@@ -94,7 +94,12 @@ class EventPublishing:
             }
             self._check_data(caller, events, types)
             external = [_to_external_event(event) for event in events]
-            recorded = await self._recorder.record_external_events(tx, caller.principal, external)
+            recorded = await self._recorder.record_external_events(
+                tx,
+                caller.principal,
+                external,
+                require_room=lambda tx, more: self._quotas.require_event_quota(tx, caller.principal, more),
+            )
             return [PublishedResult(event_id=each.event_id, created=each.is_new) for each in recorded]
 
         return await self._store.write_for(caller.principal, append)

@@ -17,7 +17,7 @@ from ringback.domain.roles import Role
 from ringback.domain.upstream_logins import CredentialsScope
 from ringback.domain.upstream_rows import UpstreamIntake
 from ringback.domain.upstreams import SkippedUpstream, ToolCatalog, ToolInfo, UpstreamInfo
-from ringback.domain.usage import StoreTotals, Usage
+from ringback.domain.usage import LogUsage, StoreTotals, Usage
 from ringback.measurements import Measurements
 from ringback.protocol.upstream_logins import login_command
 from ringback.services.insights.missing_roles import find_missing_roles
@@ -218,15 +218,20 @@ class Insights:
         owner = caller.principal
         quotas = self._quotas.get_quotas(owner)
 
-        async def count(tx: Transaction) -> tuple[Usage, int, int]:
+        async def count(tx: Transaction) -> tuple[Usage, LogUsage, int, int]:
             webhooks = await tx.usage.count_webhooks(owner, limit=quotas.webhooks)
-            return await tx.usage.get_usage(owner), webhooks, await tx.subscriptions.count_live(owner)
+            subscriptions = await tx.subscriptions.count_live(owner)
+            return await tx.usage.get_usage(owner), await tx.usage.get_log_usage(owner), webhooks, subscriptions
 
-        usage, webhooks, subscriptions = await self._store.scan(caller.principal, count)
+        usage, log_usage, webhooks, subscriptions = await self._store.scan(caller.principal, count)
         starts = quotas.starts_per_minute
         limits = [
             UsedLimit("open_calls", quotas.open_calls, usage.open_calls, LimitScope.SERVICE),
+            UsedLimit("stored_calls", quotas.stored_calls, usage.stored_calls, LimitScope.SERVICE),
             UsedLimit("result_bytes", quotas.result_bytes, usage.result_bytes, LimitScope.SERVICE),
+            UsedLimit("argument_bytes", quotas.argument_bytes, usage.argument_bytes, LimitScope.SERVICE),
+            UsedLimit("event_bytes", quotas.event_bytes, log_usage.event_bytes, LimitScope.SERVICE),
+            UsedLimit("delivery_bytes", quotas.delivery_bytes, log_usage.delivery_bytes, LimitScope.SERVICE),
             UsedLimit("webhooks", quotas.webhooks, webhooks, LimitScope.SERVICE),
             UsedLimit("subscriptions", quotas.subscriptions, subscriptions, LimitScope.SERVICE),
             UsedLimit("streams", quotas.streams, self._quotas.count_streams(owner), LimitScope.NODE),

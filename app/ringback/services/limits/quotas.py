@@ -1,8 +1,16 @@
 """Quotas: limits for each principal, so that one principal cannot use up the service.
 
-Rows are counted in the transaction that would add one, so concurrent requests cannot exceed a quota, on whichever node. Results
-are counted when they are stored: a limit on result bytes is exceeded by the results of the calls that run by then. Streams,
-bulk requests and the rate of starts are counted in this process; each node counts for itself.
+Rows are counted in the transaction that would add one, so concurrent requests cannot exceed a quota, on whichever node. Bytes
+of arguments are counted so, too, but several nodes do not wait for each other: the calls that start within the same
+milliseconds can exceed the limit. Results are counted when they are stored: a limit on result bytes is exceeded by the results
+of the calls that run by then. Streams, bulk requests and the rate of starts are counted in this process; each node counts for
+itself.
+
+One event has a delivery for each webhook that gets it, with a body that may contain the result: `delivery_bytes` counts these.
+
+`event_bytes` limits what comes from outside into the log of a principal. Events that clients publish are refused above it, and
+those of upstreams are lost, which readers learn as a gap. Progress has half of it: above that, a call shows its progress
+without an event. Events that the service itself writes, as ends of calls, are small, and are never refused.
 """
 
 import math
@@ -19,6 +27,7 @@ from ringback.domain.ids import KeyId
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.rate_limiter import RateLimit, RateLimiter, TokenBucket
+from ringback.domain.usage import DELIVERY_BYTES_DEFAULT, STORED_BYTES_DEFAULT
 from ringback.services.limits.pacing import BatchPace
 
 K = TypeVar("K")
@@ -30,6 +39,8 @@ BACKGROUND_START_CALLS_MAX: Final = 1_000
 """A principal with this many open calls starts its next ones as background work (`ringback.admission`)."""
 BACKGROUND_START_SHARE_DIVISOR: Final = 2
 """Or with this share of its quota, if that is less."""
+PROGRESS_SHARE_DIVISOR: Final = 2
+"""Progress of calls gets no events above this share of `event_bytes` or `delivery_bytes`."""
 ROW_QUOTA_RETRY_AFTER_SECONDS: Final = 30
 """The time at which rows are deleted is unknown. 30 s keeps both the wait and the number of retries small."""
 BULK_REQUEST_RETRY_AFTER_SECONDS: Final = 5
@@ -44,8 +55,18 @@ class Quotas:
 
     open_calls: int = 10_000
     """Queued and running calls: the number that one process is designed to hold for all principals together."""
-    result_bytes: int = 1024**3
+    stored_calls: int = 10_000_000
+    """Open calls, and those that have ended and not expired. Each has some kilobytes beside its arguments and result: its row,
+    its events, and the webhook of its callback."""
+    result_bytes: int = STORED_BYTES_DEFAULT
     """Bytes of stored results. A result is never refused; above the limit, new calls are."""
+    argument_bytes: int = STORED_BYTES_DEFAULT
+    """Bytes of the arguments and `_meta` of stored calls, open and ended."""
+    event_bytes: int = STORED_BYTES_DEFAULT
+    """Bytes of `data` of published events, events of upstreams and progress in the principal's log."""
+    delivery_bytes: int = DELIVERY_BYTES_DEFAULT
+    """Bytes of the bodies of stored deliveries, open and ended. A delivery is never refused; above the limit, what leads to
+    deliveries is: calls, published events, and requests to send deliveries again."""
     webhooks: int = 1_000
     """Registered webhooks. The callback of a call ends with its call, so `open_calls` limits callbacks."""
     subscriptions: int = 10_000
@@ -99,8 +120,10 @@ class QuotaEnforcer:
     def get_key_limits(self, key_id: KeyId | None) -> KeyLimits:
         return _NO_LIMITS if key_id is None else self._overrides.keys.get(key_id, _NO_LIMITS)
 
-    async def require_call_quota(self, tx: Transaction, principal: Principal, *, count: int = 1) -> None:
-        """Raise `QuotaExceeded` unless `count` more calls and their results fit into the quotas."""
+    async def require_call_quota(
+        self, tx: Transaction, principal: Principal, *, count: int = 1, argument_bytes: int
+    ) -> None:
+        """Raise `QuotaExceeded` unless `count` more calls, with their arguments and results, fit into the quotas."""
         quotas = self.get_quotas(principal)
         used = await tx.usage.get_usage(principal)
         self._note_open_calls(principal, used.open_calls, quotas.open_calls)
@@ -108,8 +131,55 @@ class QuotaEnforcer:
             used = await tx.usage.get_usage(principal, lock=True)
         if count and used.open_calls + count > quotas.open_calls:  # a lowered quota refuses no repeated request
             raise _quota_exceeded("open_calls", quotas.open_calls, "Wait until calls end, or cancel calls.")
+        if count and used.stored_calls + count > quotas.stored_calls:
+            raise _quota_exceeded(
+                "stored_calls", quotas.stored_calls, "Calls that have ended are deleted when they expire or are erased."
+            )
         if count and used.result_bytes >= quotas.result_bytes:
             raise _quota_exceeded("result_bytes", quotas.result_bytes, "Stored results are deleted when they expire.")
+        if count:
+            _require_delivery_bytes(used.delivery_bytes, quotas.delivery_bytes)
+        if count and used.argument_bytes + argument_bytes > quotas.argument_bytes:
+            raise _no_room(
+                "argument_bytes",
+                quotas.argument_bytes,
+                used.argument_bytes,
+                argument_bytes,
+                "Arguments are deleted when their calls expire or are erased. Send large data by reference.",
+            )
+
+    async def require_event_quota(self, tx: Transaction, principal: Principal, byte_count: int) -> None:
+        """Raise `QuotaExceeded` unless events with these bytes of `data` fit. The caller holds the lock of the log."""
+        quotas, used = self.get_quotas(principal), await tx.usage.get_log_usage(principal)
+        _require_delivery_bytes(used.delivery_bytes, quotas.delivery_bytes)
+        if used.event_bytes + byte_count > quotas.event_bytes:
+            raise _no_room(
+                "event_bytes",
+                quotas.event_bytes,
+                used.event_bytes,
+                byte_count,
+                "Events are deleted when they expire. Publish references to large data.",
+            )
+
+    async def require_delivery_quota(self, tx: Transaction, principal: Principal) -> None:
+        """Raise `QuotaExceeded` if no more deliveries may be made on request."""
+        used = await tx.usage.get_log_usage(principal)
+        _require_delivery_bytes(used.delivery_bytes, self.get_quotas(principal).delivery_bytes)
+
+    async def has_event_room(self, tx: Transaction, principal: Principal) -> bool:
+        """Whether events of upstreams, and their deliveries, fit into the principal's quotas: the next ones may exceed them."""
+        return await self._has_log_room(tx, principal, share_divisor=1)
+
+    async def has_progress_room(self, tx: Transaction, principal: Principal) -> bool:
+        """Whether progress still gets events. It leaves a part of the quotas to events that are nowhere else."""
+        return await self._has_log_room(tx, principal, share_divisor=PROGRESS_SHARE_DIVISOR)
+
+    async def _has_log_room(self, tx: Transaction, principal: Principal, *, share_divisor: int) -> bool:
+        quotas, used = self.get_quotas(principal), await tx.usage.get_log_usage(principal)
+        return (
+            used.event_bytes < quotas.event_bytes // share_divisor
+            and used.delivery_bytes < quotas.delivery_bytes // share_divisor
+        )
 
     def has_many_open_calls(self, principal: Principal) -> bool:
         """Whether the principal had many open calls at its last start in this process.
@@ -248,6 +318,24 @@ def _quota_exceeded(
     return QuotaExceeded(
         f"Your quota '{quota}' of {limit} is used up. Nothing was done. {advice}",
         retry_after_seconds=retry_after_seconds,
+        quota=quota,
+        limit=limit,
+    )
+
+
+def _require_delivery_bytes(used: int, limit: int) -> None:
+    if used >= limit:
+        raise _quota_exceeded(
+            "delivery_bytes",
+            limit,
+            "Deliveries are deleted when they expire. Use fewer webhooks for the same events, or webhooks without results.",
+        )
+
+
+def _no_room(quota: str, limit: int, used: int, more: int, advice: str) -> QuotaExceeded:
+    return QuotaExceeded(
+        f"Your quota '{quota}' of {limit} has no room for {more} bytes: {used} are used. Nothing was done. {advice}",
+        retry_after_seconds=ROW_QUOTA_RETRY_AFTER_SECONDS,
         quota=quota,
         limit=limit,
     )

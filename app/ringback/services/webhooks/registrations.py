@@ -292,6 +292,8 @@ class WebhookRegistrations:
         await require_held_key(tx, caller)
         head = await tx.event_log.get_head(webhook.principal, lock=True)
         await self._quotas.require_webhook_quota(tx, webhook.principal)
+        if cursor is not None:  # each event after it is delivered
+            await self._quotas.require_delivery_quota(tx, webhook.principal)
         position = None if cursor is None else decode_log_position(cursor)
         log_was_lost = position is not None and not await log_contains_position(tx, webhook.principal, position)
         after_seq = head if position is None or log_was_lost else position.seq

@@ -65,6 +65,7 @@ NOT_COPIED: Final = {
     "held_counts": "triggers count",
     "webhook_matches": "triggers write them",
     "subscription_counts": "triggers count",
+    "byte_counts": "triggers count",
     "sign_ins": "people sign in again",
     "challenges_sent": "the last minute's, for a limit on challenges",
     "leaders": "leases of nodes that have stopped",

@@ -99,6 +99,7 @@ class PostgresLogAppends(SqlRows, noun="log_appends"):
             deliveries=encode_new_deliveries(append.deliveries),
             body_deliveries=[each.id for each in append.deliveries],
             bodies=await self._seal_bodies(append),
+            body_principals=[each.principal for each in append.deliveries],
         )
         append.require_all_ended([row["id"] for row in rows])
         if large:

@@ -12,7 +12,7 @@ from ringback.domain.log_appends import Place
 from ringback.domain.webhook import Webhook, webhook_for_call
 from ringback.storage.rows import webhooks
 from ringback.storage.rows.call_content import seal_arguments
-from ringback.storage.rows.calls import SqlCallQueue, SqlCalls
+from ringback.storage.rows.calls import SqlCallQueue, SqlCalls, encode_new_call
 from ringback.storage.rows.columns import RECORDS, instant_to_column, json_to_column
 from ringback.storage.rows.delivery_queue import SqlDeliveryQueue, encode_updates
 from ringback.storage.rows.statements import Row
@@ -26,7 +26,7 @@ _WEBHOOK_COLUMNS: Final = len(RECORDS.webhook.names)
 
 class PostgresCalls(SqlCalls):
     async def insert(self, call: Call) -> None:
-        row = RECORDS.call.encode(call)
+        row = encode_new_call(call)
         await self._sql.execute("insert_whole", **row | seal_arguments(row, self._unit.sealer))
 
 

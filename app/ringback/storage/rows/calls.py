@@ -12,7 +12,7 @@ from ringback.domain.encryption import Sealer
 from ringback.domain.ids import CallId, first_id_at
 from ringback.domain.principal import Principal
 from ringback.storage.rows.call_content import open_arguments, open_result, seal_arguments, seal_result
-from ringback.storage.rows.columns import RECORDS, column_to_instant, instant_to_column, json_to_column
+from ringback.storage.rows.columns import RECORDS, column_to_instant, count_bytes, instant_to_column, json_to_column
 from ringback.storage.rows.paging import ROWS_SCANNED_MAX, encode_id_range, fetch_scanned_page
 from ringback.storage.rows.statements import Row
 from ringback.storage.rows.unit import SqlRows
@@ -50,6 +50,13 @@ def encode_ends(ends: Sequence[EndedCall]) -> str:
     return json_to_column([[*_encode_end_columns(end.call).values(), end.expected, end.lease_token] for end in ends])
 
 
+def encode_new_call(call: Call) -> dict[str, Any]:
+    """The columns of a new call, with the bytes that its arguments and `_meta` have before they are sealed."""
+    row = _CALL.encode(call)
+    row["argument_bytes"] = count_bytes(row["arguments"]) + count_bytes(row["meta"])
+    return row
+
+
 def decode_call(row: Row, sealer: Sealer) -> Call:
     """The call of a row that begins with its columns, with its arguments unsealed."""
     arguments, meta = open_arguments(row, sealer)
@@ -74,7 +81,7 @@ class SqlCalls(SqlCallReader, noun="calls"):
     """Implements `domain.call_rows.CallRows`."""
 
     async def insert(self, call: Call) -> None:
-        row = _CALL.encode(call)
+        row = encode_new_call(call)
         await self._sql.execute("insert", **row)
         await self._sql.execute("insert_input", **seal_arguments(row, self._unit.sealer))
 

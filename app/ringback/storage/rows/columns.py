@@ -25,6 +25,11 @@ def json_to_column(value: Any) -> str:
     return jsontext.dumps(value).decode()
 
 
+def count_bytes(text: str) -> int:
+    """Bytes of the text as UTF-8. Most texts are ASCII, and are not encoded."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
 RECORDS: Final = Records(
     ColumnTypes(
         instant=ColumnType(encode=epoch_milliseconds, decode=from_epoch_milliseconds),

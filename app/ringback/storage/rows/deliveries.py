@@ -56,7 +56,8 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
         sealer = self._unit.sealer
         await self._sql.execute("insert", rows=encode_new_deliveries(deliveries))
         await self._sql.execute_many(
-            "insert_body", [{"id": each.id, "body": seal_body(each, sealer)} for each in deliveries]
+            "insert_body",
+            [{"id": each.id, "body": seal_body(each, sealer), "principal": each.principal} for each in deliveries],
         )
 
     async def get(self, delivery_id: DeliveryId) -> Delivery | None:

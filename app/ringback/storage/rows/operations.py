@@ -7,20 +7,32 @@ from ringback.domain.call import CallStatus
 from ringback.domain.clock import CONTINUED_AHEAD_SECONDS_MAX, seconds
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.principal import Principal
-from ringback.domain.usage import QUEUES_VISITED_MAX, TOTALS_COUNTED_MAX, StoreTotals, Usage
+from ringback.domain.usage import QUEUES_VISITED_MAX, TOTALS_COUNTED_MAX, LogUsage, StoreTotals, Usage
 from ringback.domain.webhook import FAILING_STATES
 from ringback.storage.rows.columns import column_to_instant, instant_to_column
 from ringback.storage.rows.unit import SqlRows
 
 
 class SqlUsage(SqlRows, noun="usage"):
-    """Implements `domain.usage.UsageRows`. Triggers count calls, so a count reads one row for each status."""
+    """Implements `domain.usage.UsageRows`. Triggers count calls and events, so a count reads at most a row for each status."""
 
     async def get_usage(self, principal: Principal, *, lock: bool = False) -> Usage:
         if lock:
             await self._sql.execute("lock_usage", principal=principal)
         (row,) = await self._sql.fetch_all("usage", principal=principal)
-        return Usage(open_calls=row["open_calls"], result_bytes=row["result_bytes"])
+        return Usage(
+            open_calls=row["open_calls"],
+            stored_calls=row["stored_calls"],
+            result_bytes=row["result_bytes"],
+            argument_bytes=row["argument_bytes"],
+            delivery_bytes=row["delivery_bytes"],
+        )
+
+    async def get_log_usage(self, principal: Principal) -> LogUsage:
+        row = await self._sql.fetch_one("log_usage", principal=principal)
+        if row is None:
+            return LogUsage(event_bytes=0, delivery_bytes=0)
+        return LogUsage(event_bytes=row["event_bytes"], delivery_bytes=row["delivery_bytes"])
 
     async def count_webhooks(self, principal: Principal, *, limit: int) -> int:
         (row,) = await self._sql.fetch_all("count_webhooks", principal=principal, limit=limit)

@@ -5,6 +5,7 @@
     event_frames      the frames of one stream, in their order and without a loss
     stream_silence    how long a stream may be silent before it counts as dead
     event_recorder    the worker: follows what is demanded, and writes events into the logs of the principals that demand them
+    full_logs         the logs for which events are lost, because their principals' quota is used up
 
     demand (stored) ──▶ event_recorder ──▶ a following for each (name, arguments) ──▶ events/stream | events/poll
                                                    │ occurrences, the upstream's cursor

@@ -31,6 +31,7 @@ from ringback.notifier.recorder import Recorder
 from ringback.protocol.mcp_events.subscription_key import canonical_arguments
 from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
 from ringback.upstreams.events.following import FollowableConnection, Following
+from ringback.upstreams.events.full_logs import EventRoom, FullLogs, PageFate
 from ringback.upstreams.events.occurrences import FollowedEvents, UpstreamEventPage
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class UpstreamEventRecorder:
         recorder: Recorder,
         connections: Mapping[str, FollowableConnection],
         catalog: UpstreamEventCatalog,
+        event_room: EventRoom,
         leadership: Leadership | None = None,
     ) -> None:
         self._store = store
@@ -74,6 +76,7 @@ class UpstreamEventRecorder:
         self._recorder = recorder
         self._connections = connections
         self._catalog = catalog
+        self._full_logs = FullLogs(event_room, clock=clock)
         self._rates = RateLimiter[str]()
         self._saved: dict[FollowedEvents, _SavedCursor] = {}
         self._gap_recorded_at: dict[FollowedEvents, float] = {}
@@ -97,6 +100,7 @@ class UpstreamEventRecorder:
                             self._saved.pop(ended, None)
                             self._gap_recorded_at.pop(ended, None)
                             self._pending_gaps.discard(ended)
+                            self._full_logs.forget(ended)
                         for followed in wanted - tasks.keys():
                             tasks[followed] = group.create_task((await self._make_following(followed)).run())
                     except StoreUnavailable:
@@ -108,6 +112,7 @@ class UpstreamEventRecorder:
         self._saved.clear()
         self._gap_recorded_at.clear()
         self._pending_gaps.clear()
+        self._full_logs.forget()
 
     async def _make_following(self, followed: FollowedEvents) -> Following:
         known = await self._store.read(lambda tx: tx.event_followings.get(followed.event_name, followed.topic or ""))
@@ -183,7 +188,8 @@ class UpstreamEventRecorder:
         rest = [principal for principal in wanting if after is None or principal > after]
         unit = rest[:PRINCIPALS_PER_UNIT]
         for principal in unit:
-            if has_gap:
+            fate = await self._decide_fate(tx, followed, principal, page)
+            if has_gap or fate.has_gap:
                 await record_lost_events(
                     tx,
                     principal,
@@ -192,7 +198,7 @@ class UpstreamEventRecorder:
                     event_name=followed.event_name,
                     topic=followed.topic,
                 )
-            if page.events:
+            if page.events and not fate.is_lost:
                 await self._recorder.record_external_events(tx, principal, page.events)
                 await tx.pause()
         if len(rest) > len(unit):
@@ -202,6 +208,11 @@ class UpstreamEventRecorder:
         )
         tx.notify(FOLLOWED_TOPIC)
         return None
+
+    async def _decide_fate(
+        self, tx: Transaction, followed: FollowedEvents, principal: Principal, page: UpstreamEventPage
+    ) -> PageFate:
+        return await self._full_logs.decide_page(tx, followed, principal) if page.events else PageFate.RECORDED
 
 
 @dataclass(frozen=True, slots=True)

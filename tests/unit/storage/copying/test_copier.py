@@ -110,6 +110,15 @@ async def require_equal_rows(sqlite: sqlite3.Connection, postgres: Connection) -
         assert there, f"{table} has no rows to compare"
 
 
+async def require_equal_bytes(sqlite: sqlite3.Connection, postgres: Connection) -> None:
+    arguments = "SELECT principal, sum(argument_bytes) AS arguments FROM call_counts GROUP BY principal"
+    others = "SELECT principal, sum(event_bytes), sum(delivery_bytes) FROM byte_counts GROUP BY principal"
+    for counts in (arguments, others):
+        here = {(each[0], *map(int, each[1:])) for each in sqlite.execute(counts)}
+        assert {(each[0], *map(int, list(each)[1:])) for each in await postgres.fetch(counts)} == here
+        assert all(sum(each[1:]) > 0 for each in here)
+
+
 def test_every_table_of_sqlite_is_copied_or_has_a_reason_not_to_be(sqlite: sqlite3.Connection) -> None:
     tables = {name for (name,) in sqlite.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
@@ -143,6 +152,7 @@ async def test_what_triggers_count_and_match_is_the_same_after_a_copy(
     (calls,) = await postgres.fetch("SELECT sum(working + input_required)::bigint AS open FROM call_counts")
     (working,) = sqlite.execute("SELECT count(*) FROM calls WHERE status IN ('working', 'input_required')").fetchone()
     assert calls["open"] == working
+    await require_equal_bytes(sqlite, postgres)
     ticket = await postgres.fetchval("SELECT nextval('turn_tickets')")
     assert ticket > sqlite.execute("SELECT max(ticket) FROM turns").fetchone()[0]
 
@@ -218,6 +228,7 @@ async def test_while_a_service_runs_the_large_tables_are_copied_and_later_only_w
         "attempts": (0, 0),
     }
     await require_equal_rows(sqlite, postgres)
+    await require_equal_bytes(sqlite, postgres)
 
 
 async def test_a_database_that_is_not_empty_is_refused_and_stays_as_it_is(path: Path, url: str) -> None:

@@ -1,6 +1,6 @@
 -- name: insert_whole
 WITH stored AS (
-    INSERT INTO calls {new call}
+    INSERT INTO calls {new call with argument_bytes}
 )
 INSERT INTO inputs (call_id, arguments, meta, key_id) VALUES (:id, :arguments, :meta, :key_id);
 

@@ -12,7 +12,7 @@ SELECT
 FROM json_array_elements(:rows::json) AS new (row);
 
 -- name: insert_body
-INSERT INTO bodies (delivery_id, body) VALUES (:id, :body);
+INSERT INTO bodies (delivery_id, body, principal) VALUES (:id, :body, :principal);
 
 -- name: get
 SELECT {delivery in whole_deliveries} FROM whole_deliveries WHERE id = :id;

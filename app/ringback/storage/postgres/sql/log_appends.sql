@@ -95,6 +95,7 @@ delivered AS (
     FROM json_array_elements(:deliveries::json) AS new (row)
 ),
 stored_bodies AS (
-    INSERT INTO bodies (delivery_id, body) SELECT * FROM unnest(:body_deliveries::text[], :bodies::bytea[])
+    INSERT INTO bodies (delivery_id, body, principal)
+    SELECT * FROM unnest(:body_deliveries::text[], :bodies::bytea[], :body_principals::text[])
 )
 SELECT id FROM ended;

@@ -5,8 +5,15 @@ SELECT pg_advisory_xact_lock(hashtextextended(:principal, 2));
 -- name: usage
 SELECT
     coalesce(sum(working + input_required), 0)::bigint AS open_calls,
-    coalesce(sum(result_bytes), 0)::bigint AS result_bytes
+    coalesce(sum(working + input_required + completed + failed + cancelled), 0)::bigint AS stored_calls,
+    coalesce(sum(result_bytes), 0)::bigint AS result_bytes,
+    coalesce(sum(argument_bytes), 0)::bigint AS argument_bytes,
+    (SELECT coalesce(sum(delivery_bytes), 0)::bigint FROM byte_counts WHERE principal = :principal) AS delivery_bytes
 FROM call_counts WHERE principal = :principal;
+
+-- name: log_usage
+SELECT coalesce(sum(event_bytes), 0)::bigint AS event_bytes, coalesce(sum(delivery_bytes), 0)::bigint AS delivery_bytes
+FROM byte_counts WHERE principal = :principal;
 
 -- name: count_webhooks
 SELECT count(*) AS count FROM (

@@ -1,5 +1,5 @@
 -- name: insert
-INSERT INTO calls {new call};
+INSERT INTO calls {new call with argument_bytes};
 
 -- name: insert_input
 INSERT INTO inputs (call_id, arguments, meta, key_id) VALUES (:id, :arguments, :meta, :key_id);

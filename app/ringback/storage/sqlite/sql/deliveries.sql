@@ -11,7 +11,7 @@ SELECT
 FROM json_each(:rows);
 
 -- name: insert_body
-INSERT INTO bodies (delivery_id, body) VALUES (:id, :body);
+INSERT INTO bodies (delivery_id, body, principal) VALUES (:id, :body, :principal);
 
 -- name: get
 SELECT {delivery in whole_deliveries} FROM whole_deliveries WHERE id = :id;

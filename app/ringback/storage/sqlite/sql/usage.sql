@@ -5,8 +5,14 @@ SELECT 1 WHERE :principal IS NULL;
 -- name: usage
 SELECT
     coalesce(sum(CASE WHEN status IN ('working', 'input_required') THEN calls END), 0) AS open_calls,
-    coalesce(sum(result_bytes), 0) AS result_bytes
+    coalesce(sum(calls), 0) AS stored_calls,
+    coalesce(sum(result_bytes), 0) AS result_bytes,
+    coalesce(sum(argument_bytes), 0) AS argument_bytes,
+    coalesce((SELECT delivery_bytes FROM byte_counts WHERE principal = :principal), 0) AS delivery_bytes
 FROM call_counts WHERE principal = :principal;
+
+-- name: log_usage
+SELECT event_bytes, delivery_bytes FROM byte_counts WHERE principal = :principal;
 
 -- name: count_webhooks
 SELECT count(*) AS count FROM (
