@@ -253,4 +253,4 @@ async def test_expired_calls_are_the_ended_calls_past_their_retention(store: Sto
     )
     await insert_calls(store, ended, kept, make_call())
 
-    assert await store.read(lambda tx: tx.tombstones.find_expired(now=UNTIL, limit=10)) == [ended]
+    assert await store.read(lambda tx: tx.tombstones.find_expired(now=UNTIL, limit=10, bytes_max=10)) == [ended]

@@ -1,6 +1,6 @@
 """Ports of the store for calls: rows, ends and results, the runner's queue, and tombstones of expired calls."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -87,21 +87,10 @@ def hash_task(upstream: str, task_id: str) -> str:
     return jsontext.sha256(jsontext.dumps([upstream, task_id]))
 
 
-REMOVED_RESULT_BYTES_MAX: Final = 2 * 1024 * 1024
-"""Results that one transaction removes. Removing takes some 10 ms a megabyte of the event loop, and twice that of the disk,
-where SQLite overwrites what it deletes (measured): most builds do, and every service after its first erasure."""
-
-
-def take_removable(calls: Iterable[Call]) -> Sequence[Call]:
-    """The first of these calls, as far as one transaction may remove their results; at least one."""
-    taken: list[Call] = []
-    result_bytes = 0
-    for call in calls:
-        result_bytes += call.result_bytes or 0
-        if taken and result_bytes > REMOVED_RESULT_BYTES_MAX:
-            break
-        taken.append(call)
-    return taken
+REMOVED_BYTES_MAX: Final = 2 * 1024 * 1024
+"""Arguments and results of the calls that one transaction removes. Removing takes some 10 ms a megabyte of the event loop, and
+twice that of the disk, where SQLite overwrites what it deletes: most builds do, and every service after its first erasure.
+Arguments are read as well, which takes another 20 ms a megabyte (measured)."""
 
 
 def make_tombstone(call: Call, *, expired_at: datetime, erased: bool = False) -> Tombstone:
@@ -239,8 +228,11 @@ class TombstoneRows(Protocol):
         """Wait until no other transaction has locked the id; this one has it until its end. The id may be that of no call."""
         ...
 
-    async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        """Calls to archive: the time of their results is over."""
+    async def find_expired(self, *, now: datetime, limit: int, bytes_max: int) -> Sequence[Call]:
+        """Calls to archive: the time of their results is over.
+
+        As many as have `bytes_max` of arguments and results together, but at least one.
+        """
         ...
 
     async def archive(self, *tombstones: Tombstone) -> None:

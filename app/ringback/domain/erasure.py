@@ -137,8 +137,11 @@ class ErasureRows(Protocol):
 class ErasedRows(Protocol):
     """What erasures remove. Each method reads or removes at most `limit` rows, found by an index."""
 
-    async def list_calls(self, erasure: Erasure, *, limit: int) -> Sequence[CallId]:
-        """The oldest calls of the session or the principal that are not newer than the request."""
+    async def list_calls(self, erasure: Erasure, *, limit: int, bytes_max: int) -> Sequence[CallId]:
+        """The oldest calls of the session or the principal that are not newer than the request.
+
+        As many as have `bytes_max` of arguments and results together, but at least one.
+        """
         ...
 
     async def list_open_calls(self, erasure: Erasure, *, limit: int) -> Sequence[CallId]:

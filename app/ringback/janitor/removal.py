@@ -5,9 +5,8 @@ Expiry is judged by confirmed time: a clock that is wrong for a minute must not 
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 
-from ringback.domain.call_rows import make_tombstone, take_removable
+from ringback.domain.call_rows import REMOVED_BYTES_MAX, make_tombstone
 from ringback.domain.clock import seconds
 from ringback.domain.event_subscriptions import TOMBSTONE_SECONDS
 from ringback.domain.insights import HOUR, OVERVIEW_HOURS_MAX, hour_of
@@ -24,7 +23,6 @@ class RemovalTasks:
     def __init__(self, recorder: Recorder, config: JanitorConfig) -> None:
         self._recorder = recorder
         self._config = config
-        self._calls_at_once = config.batch_size
         kept = config.retention
         self.tasks: Sequence[MaintenanceTask] = (
             MaintenanceTask(self._archive_expired_calls, {Upkeep.CALL_EXPIRIES: 0.0}),
@@ -49,18 +47,12 @@ class RemovalTasks:
         )
 
     async def _archive_expired_calls(self, tx: Transaction) -> bool:
-        limit = self._calls_at_once
-        found = await tx.tombstones.find_expired(now=tx.confirmed_now(), limit=limit)
-        expired = take_removable(found)
+        expired = await tx.tombstones.find_expired(
+            now=tx.confirmed_now(), limit=self._config.batch_size, bytes_max=REMOVED_BYTES_MAX
+        )
         if expired:
             await tx.tombstones.archive(*(make_tombstone(call, expired_at=tx.now()) for call in expired))
-        tx.on_commit(partial(self._adapt_calls_at_once, found=len(found), expired=len(expired)))
-        return len(expired) < len(found) or len(found) == limit
-
-    def _adapt_calls_at_once(self, *, found: int, expired: int) -> None:
-        """Read fewer calls next time, if the results of these were too large: their arguments are read, too."""
-        wanted = 2 * (expired if expired < found else self._calls_at_once)
-        self._calls_at_once = min(wanted, self._config.batch_size)
+        return bool(expired)  # large ones may be left, however few these are
 
     async def _remove_deliveries(self, tx: Transaction) -> bool:
         return self._is_full_batch(

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from ringback.domain.call import Call
-from ringback.domain.call_rows import make_tombstone, take_removable
+from ringback.domain.call_rows import REMOVED_BYTES_MAX, make_tombstone
 from ringback.domain.erasure import ErasedDeliveryBatch, Erasure, ErasureKind, erase_event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.event_subscriptions import SubscriptionEnd, end_subscription
@@ -105,7 +105,7 @@ async def _erase_next_calls(tx: Transaction, erasure: Erasure, *, after: int) ->
     """Erase some calls, with their events after the place `after` of the log."""
     if erasure.call_id is not None:
         return await _erase_calls(tx, erasure, [erasure.call_id], after=erasure.seq)
-    ids = await tx.erased_rows.list_calls(erasure, limit=ERASE_CALLS_MAX)
+    ids = await tx.erased_rows.list_calls(erasure, limit=ERASE_CALLS_MAX, bytes_max=REMOVED_BYTES_MAX)
     return await _erase_calls(tx, erasure, ids, after=after) if ids else None
 
 
@@ -114,10 +114,7 @@ async def _erase_calls(tx: Transaction, erasure: Erasure, ids: Sequence[CallId],
 
     If their events are too many for a batch, the next batches go on with the first call that has some left, as `call_id`.
     """
-    calls = {call.id: call for call in await tx.calls.get_many(ids)}
-    removable = take_removable(calls[each] for each in ids if each in calls)
-    if len(removable) < len(calls):
-        ids = ids[: 1 + ids.index(removable[-1].id)]
+    calls = await tx.calls.get_many(ids)
     own = await tx.erased_rows.list_call_webhooks(erasure.principal, ids, limit=ERASE_BATCH_SIZE)
     if own:
         await tx.webhooks.get_many(own, lock=True)
@@ -132,7 +129,7 @@ async def _erase_calls(tx: Transaction, erasure: Erasure, ids: Sequence[CallId],
     if len(events) == ERASE_BATCH_SIZE and (last := events[-1]).call_id is not None:
         ids = ids[: ids.index(last.call_id)]
         erasure = replace(erasure, call_id=last.call_id, seq=last.seq)
-    await _delete_calls_and_webhooks(tx, ids, list(calls.values()), own)
+    await _delete_calls_and_webhooks(tx, ids, calls, own)
     return replace(erasure, calls=erasure.calls + len(ids), webhooks=erasure.webhooks + len(own))
 
 

@@ -3,7 +3,6 @@
 import httpx
 import pytest
 
-from ringback.domain import call_rows
 from ringback.domain.call import Progress
 from ringback.domain.principal import Scope
 from ringback.services import erasure_batches
@@ -105,10 +104,10 @@ async def test_a_key_that_is_newer_than_the_erasure_of_its_principal_stays(
 
 
 @pytest.mark.usefixtures("one_batch_at_once")
-async def test_a_batch_erases_no_more_bytes_of_results_than_its_bound(
+async def test_a_batch_erases_no_more_bytes_of_calls_than_its_bound(
     service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_rows, "REMOVED_RESULT_BYTES_MAX", 1)
+    monkeypatch.setattr(erasure_batches, "REMOVED_BYTES_MAX", 1)
     for _ in range(3):
         await run_call(service, alice)
 

@@ -137,7 +137,7 @@ CALL_PARAMETERS: Final[StatementParameters] = {
         "mark_erased": [{"call_id": "call_none"}],
         "end_of_walk": [{"first": 0}],
         "mark_expired_erased": [{"first": 0, "before": NOW, "before_id": "call_~"}],
-        "expired": [{}],
+        "expired": [{"bytes_max": 2_000}, {"bytes_max": 0}],
         "delete_calls": [{"ids": '["call_rare", "call_none"]'}],
         "expire_own_webhook": [{"call_id": "call_rare", "expired_at": NOW}],
         "get": [{"call_id": "call_none", "key": "key-none"}, {"call_id": None, "key": "key-1"}],

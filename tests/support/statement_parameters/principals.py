@@ -44,8 +44,8 @@ PRINCIPAL_PARAMETERS: Final[StatementParameters] = {
         "remove": [{"older_than": PAST}],
     },
     "erased_rows": {
-        "calls_of_session": [{"client_session_id": "none", "until": NOW}],
-        "calls_of_principal": [{"principal": "bob", "until": NOW}],
+        "calls_of_session": [{"client_session_id": "none", "until": NOW, "bytes_max": 2_000}],
+        "calls_of_principal": [{"principal": "bob", "until": NOW, "bytes_max": 2_000}],
         "open_calls": [{"principal": "dave", "until": NOW}],
         "webhooks_of_session": [{"client_session_id": "none", "until": NOW}],
         "webhooks_of_principal": [{"principal": "dave", "until": NOW}],

@@ -265,8 +265,8 @@ class SqlTombstones(SqlCallReader, noun="tombstones"):
     async def lock_id(self, call_id: CallId) -> None:
         await self._sql.execute("lock_id", call_id=call_id)
 
-    async def find_expired(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        return await self._fetch_calls("expired", now=instant_to_column(now), limit=limit)
+    async def find_expired(self, *, now: datetime, limit: int, bytes_max: int) -> Sequence[Call]:
+        return await self._fetch_calls("expired", now=instant_to_column(now), limit=limit, bytes_max=bytes_max)
 
     async def archive(self, *tombstones: Tombstone) -> None:
         rows = [_TOMBSTONE.encode(tombstone) for tombstone in tombstones]

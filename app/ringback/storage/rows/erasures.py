@@ -69,8 +69,8 @@ class SqlErasures(SqlRows, noun="erasures"):
 class SqlErasedRows(SqlRows, noun="erased_rows"):
     """Implements `domain.erasure.ErasedRows`."""
 
-    async def list_calls(self, erasure: Erasure, *, limit: int) -> Sequence[CallId]:
-        return [CallId(row["id"]) for row in await self._list("calls", erasure, limit)]
+    async def list_calls(self, erasure: Erasure, *, limit: int, bytes_max: int) -> Sequence[CallId]:
+        return [CallId(row["id"]) for row in await self._list("calls", erasure, limit=limit, bytes_max=bytes_max)]
 
     async def list_open_calls(self, erasure: Erasure, *, limit: int) -> Sequence[CallId]:
         rows = await self._sql.fetch_all(
@@ -96,7 +96,7 @@ class SqlErasedRows(SqlRows, noun="erased_rows"):
         return column_to_instant(max(last)) if last else None
 
     async def list_webhooks(self, erasure: Erasure, *, limit: int) -> Sequence[WebhookId]:
-        return [WebhookId(row["id"]) for row in await self._list("webhooks", erasure, limit)]
+        return [WebhookId(row["id"]) for row in await self._list("webhooks", erasure, limit=limit)]
 
     async def list_call_webhooks(
         self, principal: Principal, call_ids: Sequence[CallId], *, limit: int
@@ -113,12 +113,12 @@ class SqlErasedRows(SqlRows, noun="erased_rows"):
             "events_of_calls", RECORDS.event, principal=principal, call_ids=ids, seq=seq, limit=limit
         )
 
-    async def _list(self, name: str, erasure: Erasure, limit: int) -> Sequence[Any]:
+    async def _list(self, name: str, erasure: Erasure, **bounds: int) -> Sequence[Any]:
         """Rows of the session, or of the principal, along the index that fits."""
         if erasure.client_session_id is None:
-            return await self._sql.fetch_all(f"{name}_of_principal", limit=limit, **_scope(erasure))
+            return await self._sql.fetch_all(f"{name}_of_principal", **bounds, **_scope(erasure))
         return await self._sql.fetch_all(
-            f"{name}_of_session", client_session_id=erasure.client_session_id, limit=limit, **_scope(erasure)
+            f"{name}_of_session", client_session_id=erasure.client_session_id, **bounds, **_scope(erasure)
         )
 
 

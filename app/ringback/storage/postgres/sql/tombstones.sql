@@ -7,9 +7,18 @@ SELECT pg_advisory_xact_lock(hashtextextended(:call_id, 11));
 -- name: insert
 INSERT INTO tombstones {new tombstone};
 
+-- Up to `bytes_max` of arguments and results, but at least one call. Rows are locked before their bytes are summed: those that
+-- another unit has locked hide none.
 -- name: expired
-SELECT {call in whole_calls} FROM whole_calls WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
-{lock whole_calls skip locked};
+WITH found AS MATERIALIZED (
+    SELECT id, expires_at, coalesce(argument_bytes, 0) + coalesce(result_bytes, 0) AS bytes FROM calls
+    WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
+    {lock calls skip locked}
+)
+SELECT {call in whole_calls} FROM whole_calls WHERE id IN (
+    SELECT id FROM (SELECT id, bytes, sum(bytes) OVER (ORDER BY expires_at, id) AS bytes_so_far FROM found) AS summed
+    WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
+);
 
 -- name: delete_calls
 WITH removed_inputs AS (DELETE FROM inputs WHERE call_id = ANY(:ids::text[])),

@@ -7,8 +7,17 @@ SELECT 1 WHERE :call_id IS NULL;
 -- name: insert
 INSERT INTO tombstones {new tombstone};
 
+-- Up to `bytes_max` of arguments and results, but at least one call.
 -- name: expired
-SELECT {call in whole_calls} FROM whole_calls WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit;
+SELECT {call in whole_calls} FROM whole_calls WHERE id IN (
+    SELECT id FROM (
+        SELECT id, bytes, sum(bytes) OVER (ORDER BY expires_at, id) AS bytes_so_far FROM (
+            SELECT id, expires_at, coalesce(argument_bytes, 0) + coalesce(result_bytes, 0) AS bytes FROM calls
+            WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
+        )
+    )
+    WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
+);
 
 -- name: delete_calls
 DELETE FROM calls WHERE id IN (SELECT value FROM json_each(:ids));
