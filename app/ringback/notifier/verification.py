@@ -196,7 +196,7 @@ async def accept_proof(tx: Transaction, webhook: Webhook, *, url: str) -> Webhoo
         return webhook
     # Under the lock of the log: a delivery that is born held is released here, or finds the webhook active.
     await tx.event_log.get_head(webhook.principal, lock=True)
-    active = replace(webhook, state=WebhookState.ACTIVE, last_error=None, last_error_detail=None, updated_at=tx.now())
+    active = replace(webhook, state=WebhookState.ACTIVE, last_error=None, last_error_detail=None)
     await tx.webhooks.update(active, WebhookPart.STATE, WebhookPart.HEALTH)
     if not active.holds_deliveries():
         await tx.webhook_deliveries.release_held(active.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)

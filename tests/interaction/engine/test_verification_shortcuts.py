@@ -6,6 +6,7 @@ import pytest
 from ringback.domain.verification import PROOF_VALID_SECONDS
 from ringback.domain.webhook import WebhookOrigin, WebhookState
 from ringback.notifier.verification import RECEIVER_LIST_CACHE_SECONDS
+from ringback.services.webhooks.webhook_checks import get_repeated_secret
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
 from tests.support.examples import BOB, WEBHOOK
@@ -33,6 +34,21 @@ async def test_a_proof_serves_the_same_principal_at_the_same_url_for_a_while(
     assert (await stage.register_webhook(URL, principal=BOB)).state is PENDING
     fake_clock.advance(PROOF_VALID_SECONDS)
     assert (await stage.register_webhook(URL)).state is PENDING
+
+
+async def test_a_repeated_registration_shows_the_secret_also_after_the_proof(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    """The response to a registration waits for the proof: without the secret, a lost response could not be made good."""
+    stage = VerificationHarness(still)
+    webhook = await stage.register_webhook(URL, created_at=fake_clock.now(), updated_at=fake_clock.now())
+    fake_clock.advance(1)
+    await stage.send_due_challenges()
+
+    proven = await still.read_webhook(webhook.id)
+
+    assert proven.state is ACTIVE
+    assert get_repeated_secret(proven, now=fake_clock.now()) == webhook.secrets[0].value
 
 
 async def test_a_webhook_that_waits_is_active_when_another_has_proven_their_url(still: Engine) -> None:
