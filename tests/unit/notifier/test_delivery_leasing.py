@@ -1,5 +1,6 @@
 """The dispatcher and a unit of work that inserts a delivery never use the same permit."""
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
@@ -11,8 +12,9 @@ from ringback.domain.ids import IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.measurements import Measurements
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits
+from ringback.notifier.follow_ups import FollowUp
 from ringback.notifier.http.target import TargetCache
-from ringback.notifier.leasing import DeliveryLeasing, LeasedBatch
+from ringback.notifier.leasing import DeliveryLeasing
 from ringback.storage.signals import LocalSignals
 from tests.support.builders import START, make_delivery, make_verified_webhook
 from tests.support.clock import FakeClock
@@ -49,6 +51,9 @@ class OneWebhookStore:
         self.asked: list[Any] = []
 
     async def write(self, work: Any) -> Any:
+        return await work(self)
+
+    async def write_for(self, _principal: Any, work: Any) -> Any:
         return await work(self)
 
     def now(self) -> Any:
@@ -108,7 +113,9 @@ async def test_a_follow_up_that_fails_stops_no_other(caplog: pytest.LogCaptureFi
     async def note_run(tx: Transaction) -> None:
         run.append(tx)
 
-    await store.leasing.run_follow_ups(LeasedBatch([], has_more=False, follow_ups=[stumble, note_run]))
+    follow_ups = [FollowUp(WEBHOOK, stumble), FollowUp(WEBHOOK, note_run)]
+    async with asyncio.TaskGroup() as group:
+        store.leasing.follow_ups.start(group, follow_ups, on_end=lambda: run.append("ended"))
 
     assert (run, caplog.messages) == ([store], ["deliveries.give_up_failed"])
 
