@@ -46,8 +46,8 @@ that is removed; two batches with the same keys) are noticed after a second, and
                                              first subscribes with one key: the second waits for the log, and runs again
     change, removal, activation              the webhook, then the log, so an event sees it before or after as a whole
     health and losses of webhooks            the webhooks in the order of their ids; failing origins in the order of their names
-    lease of deliveries                      rates in the order of webhooks; pending ones, skipping locked ones, also where the
-                                             lease is written; it is written only to pending ones
+    lease of deliveries                      rates in the order of webhooks, and pending ones, skipping locked ones, also where
+                                             the lease is written; it is written only to pending ones
     recorded attempts                        the webhooks, then deliveries whose lease token still holds
     release, hold, give up deliveries        skipping locked ones; state and expected state are in one statement
     replay                                   the webhook, then the log; the generation is unique

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -178,8 +178,8 @@ class DeliveryLeasing:
         self._limiter.update_origin_breakers(dict.fromkeys(origins, CLOSED_BREAKER) | dict(known), now=tx.now())
         sendable = [webhook for webhook in map(webhooks.get, due) if _is_sendable(webhook)]
         self._follow_outages(tx, sendable)
-        await self._follow_shared_rates(tx, sendable)
-        found = await self._find_due(tx, sendable)
+        rated_elsewhere = await self._follow_shared_rates(tx, sendable)
+        found = await self._find_due(tx, [webhook for webhook in sendable if webhook.id not in rated_elsewhere])
         taken: list[_TakenDeliveries] = []
         follow_ups: list[FollowUp] = []
         has_more = len(due) == WEBHOOKS_PER_LEASE_MAX or due.next_position is not None
@@ -195,6 +195,8 @@ class DeliveryLeasing:
                 self._unsendable.leave_to_others(tx, webhook_id)
             elif webhook.has_unreadable_secrets:
                 follow_ups.append(FollowUp(webhook, partial(self._unsendable.suspend_unsignable, webhook=webhook)))
+            elif webhook_id in rated_elsewhere:
+                self._mark_waiting(webhook, self._target_cache.get_origin(webhook.url), now=tx.now(), is_blocked=True)
             else:
                 permits_max = max(1, self._limiter.free_permits() // remaining)
                 chosen = await self._take_for_webhook(tx, webhook, found.get(webhook_id), permits_max=permits_max)
@@ -236,9 +238,15 @@ class DeliveryLeasing:
 
         return sorted(due, key=turn)
 
-    async def _follow_shared_rates(self, tx: Transaction, webhooks: Sequence[Webhook]) -> None:
+    async def _follow_shared_rates(self, tx: Transaction, webhooks: Sequence[Webhook]) -> Collection[WebhookId]:
+        """Return the webhooks whose rate another node uses now. To wait for it would delay the deliveries of all webhooks."""
+        used_elsewhere: set[WebhookId] = set()
         for webhook in sorted(filter(self._shares_rate, webhooks), key=lambda each: each.id):
-            self._limiter.set_rate_full_at(webhook, await tx.webhook_rates.lock(webhook.id), now=tx.now())
+            if (full_at := await tx.webhook_rates.lock(webhook.id)) is None:
+                used_elsewhere.add(webhook.id)
+            else:
+                self._limiter.set_rate_full_at(webhook, full_at, now=tx.now())
+        return used_elsewhere
 
     def _shares_rate(self, webhook: Webhook) -> bool:
         return webhook.rate_per_second is not None and not self._store.is_exclusive
