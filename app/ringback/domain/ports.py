@@ -39,7 +39,7 @@ that is removed; two batches with the same keys) are noticed after a second, and
     end of calls, cancellation               the calls, then the logs; an end is written only once. For calls that waited for a
                                              login, the resumptions of these logins after that, then the calls' own rows
     answers, revoked resume tokens           the call; the version of tokens only grows
-    extension of leases                      the calls of this owner, skipping locked ones; then these, in another unit
+    extension of leases                      the calls of this owner, skipping locked ones; then these, in units of their own
     recovery, overdue calls, archive         expired calls, skipping locked ones; then the logs
     registration of a webhook                the log, so an event is either before it or matches it; names and keys are unique
     subscribe, unsubscribe, end of one       its webhook, then the log; the row of the subscription is written under both. Two
