@@ -58,6 +58,7 @@ that is removed; two batches with the same keys) are noticed after a second, and
     pause, drain or resume of an upstream    its row; a unit that begins after the commit of a pause leases
                                              nothing, but a lease that began before may commit after it
     catch-up                                 the webhook, its catch-up, then the log
+    portal link                              the maker's API key, then the log, so that links made at once count each other
     verification                             units that lease challenges come one after the other, so limits are exact. Those of
                                              events/subscribe too: their last lock is this one, which all principals share
     recorded resumes                         their calls, skipping locked ones: a call that is deleted gets no row
@@ -78,7 +79,7 @@ that is removed; two batches with the same keys) are noticed after a second, and
 What is only approximate while units run at once: a quota of result bytes, and of MCP sessions, may be exceeded by what the
 units of that moment add. A quota of open calls is exact unless more than a thousand calls of one principal start in units that
 are open at the same moment (the lock is taken only near the quota); then it is exceeded by what is beyond the thousand. Quotas
-of webhooks, limits of challenges, and breakers are exact.
+of webhooks and portal links, limits of challenges, and breakers are exact.
 """
 
 from collections.abc import Awaitable, Callable
