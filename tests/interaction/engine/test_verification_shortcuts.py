@@ -1,11 +1,13 @@
 """Proof without a challenge: an older proof, an allowlist, a list that the origin publishes, or a setting that needs none."""
 
+from collections.abc import Callable
+
 import httpx
 import pytest
 
 from ringback.domain.verification import PROOF_VALID_SECONDS
 from ringback.domain.webhook import WebhookOrigin, WebhookState
-from ringback.notifier.verification import RECEIVER_LIST_CACHE_SECONDS
+from ringback.notifier.verification import RECEIVER_LIST_CACHE_SECONDS, RECEIVER_LIST_FAILURE_CACHE_SECONDS
 from ringback.services.webhooks.webhook_checks import get_repeated_secret
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
@@ -95,6 +97,23 @@ async def test_a_published_list_is_fetched_once_in_ten_minutes(still: Engine, fa
     await stage.send_due_challenges()
 
     assert len(stage.sent_requests("GET")) == 2
+
+
+@pytest.mark.parametrize("failure", [respond_with(503), raise_error(httpx.ReadTimeout)], ids=["503", "timeout"])
+async def test_a_list_that_an_origin_failed_to_send_is_fetched_again_at_the_next_challenge(
+    still: Engine, fake_clock: FakeClock, failure: Callable[[httpx.Request], httpx.Response]
+) -> None:
+    """As during a deployment: it counted as an origin without a list for ten minutes, as long as challenges are repeated."""
+    stage = VerificationHarness(
+        still, lambda request: failure(request) if request.method == "GET" else respond_with(404)(request)
+    )
+    webhook = await stage.register_webhook("https://agent.example/hooks/a")
+    await stage.send_due_challenges()
+    stage.answer = publish_receiver_list("/hooks/")
+    fake_clock.advance(RECEIVER_LIST_FAILURE_CACHE_SECONDS)
+    await stage.send_due_challenges()
+
+    assert (await still.read_webhook(webhook.id)).state is ACTIVE
 
 
 async def test_no_receiver_list_is_fetched_from_an_unreachable_origin(still: Engine) -> None:
