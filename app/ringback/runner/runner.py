@@ -221,8 +221,11 @@ class Runner:
             try:
                 async with asyncio.timeout(EXTEND_SECONDS_MAX):
                     others = await self._extend_leases(self._list_committed())
-                    await self._lost_leases.recover()
-                    await self._extend_locked_leases(others)
+                    outcomes = await asyncio.gather(
+                        self._extend_locked_leases(others), self._lost_leases.recover(), return_exceptions=True
+                    )
+                for problem in filter(None, outcomes):
+                    raise problem
             except TimeoutError:
                 log.warning("leases.not_extended")
             except StoreUnavailable:
