@@ -220,16 +220,22 @@ class Runner:
             await self._clock.sleep(self._config.heartbeat_seconds)
             try:
                 async with asyncio.timeout(EXTEND_SECONDS_MAX):
-                    others = await self._extend_leases(self._list_committed())
-                    outcomes = await asyncio.gather(
-                        self._extend_locked_leases(others), self._lost_leases.recover(), return_exceptions=True
-                    )
-                for problem in filter(None, outcomes):
-                    raise problem
+                    if others := await self._extend_leases(self._list_committed()):
+                        await self._extend_and_recover(others)
+                    else:
+                        await self._lost_leases.recover()
             except TimeoutError:
                 log.warning("leases.not_extended")
             except StoreUnavailable:
                 log.debug("leases.not_recovered")
+
+    async def _extend_and_recover(self, locked: Mapping[CallId, CallExecution]) -> None:
+        """Beside each other: either may wait for a row as long as a heartbeat takes."""
+        outcomes = await asyncio.gather(
+            self._extend_locked_leases(locked), self._lost_leases.recover(), return_exceptions=True
+        )
+        for problem in filter(None, outcomes):
+            raise problem
 
     async def _extend_leases(self, executions: Mapping[CallId, CallExecution]) -> Mapping[CallId, CallExecution]:
         """Extend the leases of these executions. Return those whose rows another unit has locked, or whose lease is gone.
