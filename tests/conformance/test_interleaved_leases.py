@@ -62,6 +62,19 @@ async def test_scheduled_calls_that_another_node_queues_are_not_asked_for_withou
     assert await queue_due(nodes.second) is None
 
 
+async def test_a_node_does_not_wait_for_a_rate_that_another_node_uses(nodes: Nodes) -> None:
+    """It leases the deliveries of all other webhooks. Waiting, it leased none of them while the row stayed locked."""
+    webhook = make_webhook(rate_per_second=1.0)
+    await nodes.first.store.write(lambda tx: tx.webhooks.insert(webhook))
+
+    async def lock(node: Node) -> float | None:
+        return await node.store.write(lambda tx: tx.webhook_rates.lock(webhook.id))
+
+    assert await lock(nodes.first) == 0.0
+    assert await nodes.interleave(lock, lock) == (0.0, 0.0 if nodes.first.store.is_exclusive else None)
+    assert await lock(nodes.second) == 0.0
+
+
 def make_call_leasing(owner: str, clock: FakeClock, *, capacity: int) -> CallLeasing:
     return CallLeasing(
         ids=IdGenerator(clock=clock),

@@ -31,6 +31,8 @@ from ringback.domain.verification import Challenge
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.verification import accept_proof
+from ringback.services.access import portal_links
+from ringback.services.access.portal_links import CreatedPortalLink
 from ringback.services.calls.adoption import AdoptTaskRequest
 from ringback.services.calls.reports import CallReport
 from ringback.services.webhooks.registrations import RegisteredWebhook, WebhookRegistration
@@ -395,3 +397,15 @@ async def test_the_quota_of_webhooks_is_exact(tmp_path: Path, clock: FakeClock) 
         )
 
         assert sum(isinstance(outcome, Webhook) for outcome in outcomes) == 3
+
+
+async def test_the_quota_of_portal_links_is_exact(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portal_links, "PORTAL_LINKS_MAX", 1)
+
+    async def make_link(node: Node) -> object:
+        return await node.services.portal_links.create_link(CALLER, client_session_id=None, lifetime_seconds=60.0)
+
+    made, refused = await nodes.interleave(make_link, make_link)
+
+    assert isinstance(made, CreatedPortalLink)
+    assert isinstance(refused, QuotaExceeded)

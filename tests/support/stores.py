@@ -1,5 +1,6 @@
 """The store of the running test, and a store that fails."""
 
+import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -116,3 +117,19 @@ class StoreWithLockedRows(StoreWrapper):
 
     async def write_for(self, principal: Principal, work: Callable[[Transaction], Awaitable[T]]) -> T:
         return await (self.write(work) if principal == self._principal else self._store.write_for(principal, work))
+
+
+class StoreWithWaitingUnits(StoreWrapper):
+    """Units of work with this name wait until they are released, as for a row that another unit has locked."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        super().__init__(store)
+        self.waiting = 0
+        self.released = asyncio.Event()
+        self._name = name
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        if getattr(work, "func", work).__qualname__.endswith(self._name):
+            self.waiting += 1
+            await self.released.wait()
+        return await super().write(work)

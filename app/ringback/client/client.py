@@ -137,7 +137,8 @@ class RingbackClient(
 
         The start is repeated when its response is lost; the idempotency key makes that safe, because the tool runs once. The
         default key covers the repeats of this method. Pass your own, stored before the call, if another process must be able
-        to repeat the start, and then also the callback's `secret`, which a repeated start does not return.
+        to repeat the start. For an hour, a repeated start also returns the generated secret of its callback; if it may be
+        repeated later, send a `secret` of your own.
         With `wait_seconds` (at most 45) a call that ends in time is returned with its result.
         With `not_before`, a time with an offset, the call starts then; its `timeout_seconds` count from then.
         `accepts_input` says that you can `answer` the tool's requests for input. `rerun_policy` (never, if_safe, always) says

@@ -122,7 +122,7 @@ class Started(ClientModel):
     resume_token: str = Field(repr=False)
     webhooks: tuple[Listener, ...] = ()
     callback_secret: str | None = Field(default=None, repr=False)
-    """The inline callback's signing secret if you gave none. It is not shown again."""
+    """The inline callback's signing secret if you gave none. For an hour, the same request shows it again."""
     hint: str | None = None
     result: Mapping[str, Any] | None = Field(default=None, repr=False)
     """The CallToolResult if the call ended within the wait."""

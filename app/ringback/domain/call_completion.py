@@ -4,7 +4,7 @@
 
     never dispatched       queued again; cancelled if a cancellation was requested
     has a handle           queued again; the next runner resumes or cancels it upstream
-    may run again          queued again, from its beginning
+    may run again          queued again, from its beginning, until its runner died in `RUNS_MAX` runs
     anything else          failed with the outcome `unknown`
 """
 
@@ -16,19 +16,32 @@ from ringback.domain.call import Call, CallPhase, Handle, enter_phase
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
 from ringback.domain.inputs import clear_inputs
 
+RUNS_MAX: Final = 5
+"""Runs of a call that may run again. If its runner died in each, the call may be the cause, and it would end every process that
+runs it until its deadline. Runs that a stopping process hands back count, and never end the call."""
 
-def recover_call(call: Call, *, now: datetime) -> Call | CallCompletion:
-    """The call, queued again, or its completion."""
+
+def recover_call(call: Call, *, now: datetime, is_handed_back: bool = False) -> Call | CallCompletion:
+    """The call, queued again, or its completion. `is_handed_back` says that its runner stopped in order."""
     if call.dispatched_at is None:
         return CANCELLED_COMPLETION if call.cancel_requested else enter_phase(call, CallPhase.QUEUED, now=now)
     if call.handle is not None:
         return enter_phase(call, CallPhase.QUEUED, now=now)
     if call.rerun_allowed and not call.cancel_requested:
+        if call.runs >= RUNS_MAX and not is_handed_back:
+            return _RAN_TOO_OFTEN
         return replace(enter_phase(clear_inputs(call, now=now), CallPhase.QUEUED, now=now), dispatched_at=None)
     return failed_completion(
         CallOutcome.UNKNOWN,
         "Ringback was stopped, or stood still, while the tool ran. The tool may have done its work; it was not run again.",
     )
+
+
+_RAN_TOO_OFTEN: Final = failed_completion(
+    CallOutcome.UNKNOWN,
+    f"The tool was started {RUNS_MAX} times or more, and each time Ringback was stopped, or stood still, while it ran. It was "
+    "not run again: the call itself may be the cause. The tool may have done its work.",
+)
 
 
 def completion_after_runs(call: Call, completion: CallCompletion) -> CallCompletion:

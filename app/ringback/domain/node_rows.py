@@ -25,8 +25,11 @@ class LeaderRows(Protocol):
 class WebhookRateRows(Protocol):
     """The state of the webhooks' token buckets (`domain.rate_limiter`)."""
 
-    async def lock(self, webhook_id: WebhookId) -> float:
-        """When the webhook's bucket is full again, in seconds since 1970; locked until the end of the unit of work."""
+    async def lock(self, webhook_id: WebhookId) -> float | None:
+        """When the webhook's bucket is full again, in seconds since 1970; locked until the end of the unit of work.
+
+        None if another unit has locked it. The first units that lock the rate of a new webhook wait for each other.
+        """
         ...
 
     async def save(self, webhook_id: WebhookId, *, full_at: float) -> None: ...

@@ -39,15 +39,15 @@ that is removed; two batches with the same keys) are noticed after a second, and
     end of calls, cancellation               the calls, then the logs; an end is written only once. For calls that waited for a
                                              login, the resumptions of these logins after that, then the calls' own rows
     answers, revoked resume tokens           the call; the version of tokens only grows
-    extension of leases                      the calls of this owner, skipping locked ones; then these, in another unit
+    extension of leases                      the calls of this owner, skipping locked ones; then these, in units of their own
     recovery, overdue calls, archive         expired calls, skipping locked ones; then the logs
     registration of a webhook                the log, so an event is either before it or matches it; names and keys are unique
     subscribe, unsubscribe, end of one       its webhook, then the log; the row of the subscription is written under both. Two
                                              first subscribes with one key: the second waits for the log, and runs again
     change, removal, activation              the webhook, then the log, so an event sees it before or after as a whole
     health and losses of webhooks            the webhooks in the order of their ids; failing origins in the order of their names
-    lease of deliveries                      rates in the order of webhooks; pending ones, skipping locked ones, also where the
-                                             lease is written; it is written only to pending ones
+    lease of deliveries                      rates in the order of webhooks, and pending ones, skipping locked ones, also where
+                                             the lease is written; it is written only to pending ones
     recorded attempts                        the webhooks, then deliveries whose lease token still holds
     release, hold, give up deliveries        skipping locked ones; state and expected state are in one statement
     replay                                   the webhook, then the log; the generation is unique
@@ -58,6 +58,7 @@ that is removed; two batches with the same keys) are noticed after a second, and
     pause, drain or resume of an upstream    its row; a unit that begins after the commit of a pause leases
                                              nothing, but a lease that began before may commit after it
     catch-up                                 the webhook, its catch-up, then the log
+    portal link                              the maker's API key, then the log, so that links made at once count each other
     verification                             units that lease challenges come one after the other, so limits are exact. Those of
                                              events/subscribe too: their last lock is this one, which all principals share
     recorded resumes                         their calls, skipping locked ones: a call that is deleted gets no row
@@ -78,7 +79,7 @@ that is removed; two batches with the same keys) are noticed after a second, and
 What is only approximate while units run at once: a quota of result bytes, and of MCP sessions, may be exceeded by what the
 units of that moment add. A quota of open calls is exact unless more than a thousand calls of one principal start in units that
 are open at the same moment (the lock is taken only near the quota); then it is exceeded by what is beyond the thousand. Quotas
-of webhooks, limits of challenges, and breakers are exact.
+of webhooks and portal links, limits of challenges, and breakers are exact.
 """
 
 from collections.abc import Awaitable, Callable

@@ -166,7 +166,8 @@ class Webhook(WebhookSpec):
     """Its owner's name for it, unique among the webhooks of the principal."""
     idempotency_key: str | None = None
     request_hash: str | None = None
-    """A hash of the registration. The idempotency key may repeat only with the same hash."""
+    """A hash of the registration. The idempotency key may repeat only with the same hash. A callback of one call has it if its
+    secret was generated."""
     secrets: tuple[WebhookSecret, ...] = field(repr=False)
     """Newest first; sealed at rest. Empty when the key that sealed them is missing."""
     headers: CallbackHeaders = field(default=(), repr=False)

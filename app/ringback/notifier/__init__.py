@@ -40,7 +40,7 @@ Where each rule is:
     which events a webhook gets               domain.webhook.matches_event
     which webhooks get them a moment later    deferred_receivers
     which URLs are allowed                    http.target (URLs), http.guard (addresses), http.addresses (tables)
-    what happens to what cannot be sent       unsendable_deliveries
+    what happens to what cannot be sent       unsendable_deliveries, in units of their own (follow_ups)
     which URLs are proven                     verification; challenge_sender sends a challenge, the verifier those that are due
     how many DNS lookups at once              http.caching_resolver
     the bytes and headers of a callback       payload

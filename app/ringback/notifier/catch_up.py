@@ -8,9 +8,10 @@ from typing import Final
 from ringback.domain import webhook_health as health
 from ringback.domain.catch_up import CATCH_UP_DELIVERIES_MAX, CATCH_UP_TOPIC, STEP_EVENTS_MAX, CatchUp
 from ringback.domain.clock import Clock
-from ringback.domain.errors import StoreUnavailable
+from ringback.domain.errors import RowsLocked, StoreUnavailable
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.fan_out import FanOut
@@ -76,6 +77,10 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 5.0
 """The longest delay after a missed notification or an unavailable store."""
+PAUSE_SECONDS_MAX: Final = 0.5
+"""Between two steps. A step takes milliseconds, or waits for what another unit has locked."""
+LOCKED_REST_SECONDS: Final = 60.0
+"""How long a principal has no step after one that waited in vain for a locked row: each costs the others ten seconds."""
 
 
 class CatchUpWorker:
@@ -93,6 +98,8 @@ class CatchUpWorker:
         self._catch_ups = catch_ups
         self._last_principal = ""
         """The principal that had the last turn."""
+        self._rests_until: dict[Principal, float] = {}
+        """Principals whose rows were locked, and until when they have no turn."""
 
     async def run(self, stop: asyncio.Event) -> None:
         with self._store.signals.listen(CATCH_UP_TOPIC) as waiter:
@@ -105,15 +112,31 @@ class CatchUpWorker:
                         log.debug("catch_up.store_unavailable")
                         did_step = False
                     if did_step:
-                        await wait_first(stop.wait(), self._clock.sleep(self._clock.monotonic() - began))
+                        took_seconds = self._clock.monotonic() - began
+                        await wait_first(stop.wait(), self._clock.sleep(min(took_seconds, PAUSE_SECONDS_MAX)))
                     else:
                         await waiter.wait(self._poll_seconds)
 
     async def run_once(self) -> bool:
-        """Make one step for the next principal; False if no webhook catches up."""
-        catch_up = await self._store.read(lambda tx: tx.catch_ups.find_next(after=self._last_principal))
+        """Make one step for the next principal; False if no webhook catches up, or only those of principals that rest."""
+        catch_up = await self._find_next()
         if catch_up is None:
             return False
         self._last_principal = catch_up.principal
-        await self._store.write_for(catch_up.principal, lambda tx: self._catch_ups.continue_catch_up(tx, catch_up))
+        try:
+            await self._store.write_for(catch_up.principal, lambda tx: self._catch_ups.continue_catch_up(tx, catch_up))
+        except RowsLocked:
+            log.debug("catch_up.rows_locked", extra={"principal": catch_up.principal})
+            self._rests_until[catch_up.principal] = self._clock.monotonic() + LOCKED_REST_SECONDS
         return True
+
+    async def _find_next(self) -> CatchUp | None:
+        now = self._clock.monotonic()
+        self._rests_until = {principal: until for principal, until in self._rests_until.items() if until > now}
+        after = self._last_principal
+        for _ in range(len(self._rests_until) + 1):
+            catch_up = await self._store.read(lambda tx, after=after: tx.catch_ups.find_next(after=after))
+            if catch_up is None or catch_up.principal not in self._rests_until:
+                return catch_up
+            after = catch_up.principal
+        return None

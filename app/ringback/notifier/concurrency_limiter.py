@@ -37,7 +37,8 @@ Key = TypeVar("Key")
 RECHECK_AFTER_SECONDS: Final = 10.0
 """A webhook without permits is read from the store again after this time, because its owner may have changed it."""
 BLOCKED_RECHECK_SECONDS: Final = 1.0
-"""An ordered webhook whose due deliveries all wait behind a delivery that is not due is queried again after this time."""
+"""An ordered webhook whose due deliveries all wait behind a delivery that is not due is queried again after this time. So is a
+webhook whose rate another node was using."""
 
 FAILED_ORIGINS_MAX: Final = 10_000
 """Origins whose breakers are known here. Beyond this, the one that was read or written longest ago is dropped; the next query

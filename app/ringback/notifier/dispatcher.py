@@ -139,9 +139,10 @@ class Dispatcher:
                     async with notify_when_set(self._waiter, stop):
                         while not stop.is_set():
                             batch = await self._lease_due_or_nothing()
-                            await self._start_batch(attempts, batch)
+                            self._start_batch(attempts, batch)
                             if not batch.has_more:
                                 await self._wait_for_work(self._waiter, batch.idle_seconds)
+                        self._leasing.follow_ups.cancel()
         finally:
             self._leasing.stop_watching()
             await self._attempt_batcher.drain()
@@ -150,7 +151,7 @@ class Dispatcher:
         """Lease once, and make one attempt for each leased delivery; returns their number."""
         batch = await self._leasing.lease_due()
         async with asyncio.TaskGroup() as attempts:
-            await self._start_batch(attempts, batch)
+            self._start_batch(attempts, batch)
         await self._attempt_batcher.drain()
         return len(batch.deliveries)
 
@@ -183,11 +184,10 @@ class Dispatcher:
         else:  # committed while the dispatcher stopped: the lease expires, or the janitor voids it at the next start
             self._limiter.release_permit(leased.permit)
 
-    async def _start_batch(self, attempts: asyncio.TaskGroup, batch: LeasedBatch) -> None:
-        """Start the attempts first: the follow-ups are transactions, and one of them may raise."""
+    def _start_batch(self, attempts: asyncio.TaskGroup, batch: LeasedBatch) -> None:
         for leased in batch.deliveries:
             self._start_attempt(attempts, leased)
-        await self._leasing.run_follow_ups(batch)
+        self._leasing.follow_ups.start(attempts, batch.follow_ups, on_end=self._wake)
 
     def _start_attempt(self, attempts: asyncio.TaskGroup, leased: LeasedDelivery) -> None:
         attempt = self._run_attempt(leased)
@@ -333,5 +333,9 @@ class Dispatcher:
             self._release_permit(finished.permit)
 
     def _release_permit(self, permit: Permit) -> None:
-        if self._limiter.release_permit(permit) and self._waiter is not None:
+        if self._limiter.release_permit(permit):
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None:
             self._waiter.notify()

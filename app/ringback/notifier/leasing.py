@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -12,7 +12,6 @@ from ringback.domain.circuit_breaker import CLOSED_BREAKER
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import Delivery, DeliveryState, RetryDecision, build_delivery_update
-from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import DeliveryId, IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
@@ -21,6 +20,7 @@ from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.measurements import Measurements
 from ringback.notifier.attempt_requests import AttemptRequestWatch
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, accepts_attempts
+from ringback.notifier.follow_ups import FollowUp, FollowUps
 from ringback.notifier.http.target import TargetCache
 from ringback.notifier.permits import Permit
 from ringback.notifier.unsendable_deliveries import GIVE_UP_BATCH_SIZE, UnsendableDeliveries
@@ -49,8 +49,7 @@ class LeasedBatch:
     deliveries: Sequence[LeasedDelivery]
     has_more: bool
     """Whether the query left out other webhooks or sessions that may be due."""
-    follow_ups: Sequence[Callable[[Transaction], Awaitable[None]]] = ()
-    """Units of work that lock a webhook. The one that leases locks deliveries, and a unit locks webhooks first."""
+    follow_ups: Sequence[FollowUp] = ()
     idle_seconds: float | None = None
     """How long no other delivery becomes due. Read only by a query that leases nothing: others must not wait for it."""
 
@@ -104,6 +103,7 @@ class DeliveryLeasing:
     ) -> None:
         self.unused = UnusedLeases(clock)
         """Leases that may exist in the store although their deliveries were not attempted."""
+        self.follow_ups = FollowUps(store)
         self._store = store
         self._unsendable = UnsendableDeliveries(measurements)
         self._ids = ids
@@ -120,16 +120,6 @@ class DeliveryLeasing:
         if self._limiter.free_permits() <= 0:
             return LeasedBatch([], has_more=False)
         return await self._store.write(self._lease_due)
-
-    async def run_follow_ups(self, batch: LeasedBatch) -> None:
-        """Give up what cannot be sent. What fails here is found again by the next query."""
-        for follow_up in batch.follow_ups:
-            try:
-                await self._store.write(follow_up)
-            except StoreUnavailable:
-                log.debug("deliveries.not_given_up")
-            except Exception:  # boundary: a bug with one webhook must not stop the deliveries to the others
-                log.exception("deliveries.give_up_failed")
 
     def acquire_handoff_permit(self, tx: Transaction, webhook: Webhook) -> Permit | None:
         """A permit for a delivery that is being inserted; None if the webhook has no permits or older deliveries waiting."""
@@ -175,6 +165,7 @@ class DeliveryLeasing:
     async def _lease_due(self, tx: Transaction) -> LeasedBatch:
         self._attempt_requests.keep_only(self._limiter.is_waiting)
         excluded = self._limiter.webhooks_without_permits(now=tx.now()) | self._unsendable.list_left_webhooks(tx.now())
+        excluded.update(self.follow_ups.webhook_ids)
         due = await tx.delivery_queue.list_due_webhooks(
             now=tx.now(), excluding=excluded, limit=WEBHOOKS_PER_LEASE_MAX, after=self._webhook_cursor
         )
@@ -187,10 +178,10 @@ class DeliveryLeasing:
         self._limiter.update_origin_breakers(dict.fromkeys(origins, CLOSED_BREAKER) | dict(known), now=tx.now())
         sendable = [webhook for webhook in map(webhooks.get, due) if _is_sendable(webhook)]
         self._follow_outages(tx, sendable)
-        await self._follow_shared_rates(tx, sendable)
-        found = await self._find_due(tx, sendable)
+        rated_elsewhere = await self._follow_shared_rates(tx, sendable)
+        found = await self._find_due(tx, [webhook for webhook in sendable if webhook.id not in rated_elsewhere])
         taken: list[_TakenDeliveries] = []
-        follow_ups: list[Callable[[Transaction], Awaitable[None]]] = []
+        follow_ups: list[FollowUp] = []
         has_more = len(due) == WEBHOOKS_PER_LEASE_MAX or due.next_position is not None
         for remaining, webhook_id in zip(range(len(due), 0, -1), self._take_turns(due, webhooks), strict=True):
             webhook = webhooks.get(webhook_id)
@@ -203,16 +194,16 @@ class DeliveryLeasing:
             elif webhook.has_unreadable_secrets and await tx.sealing_keys.lacks_any():
                 self._unsendable.leave_to_others(tx, webhook_id)
             elif webhook.has_unreadable_secrets:
-                follow_ups.append(partial(self._unsendable.suspend_unsignable, webhook=webhook))
+                follow_ups.append(FollowUp(webhook, partial(self._unsendable.suspend_unsignable, webhook=webhook)))
+            elif webhook_id in rated_elsewhere:
+                self._mark_waiting(webhook, self._target_cache.get_origin(webhook.url), now=tx.now(), is_blocked=True)
             else:
                 permits_max = max(1, self._limiter.free_permits() // remaining)
                 chosen = await self._take_for_webhook(tx, webhook, found.get(webhook_id), permits_max=permits_max)
                 taken.append(chosen)
                 has_more = has_more or chosen.has_more
                 if chosen.is_paused:
-                    follow_ups.append(partial(self._unsendable.give_up_expired, webhook_id=webhook_id))
-                    if webhook.is_subscription and webhook.state is WebhookState.SUSPENDED:
-                        follow_ups.append(partial(self._unsendable.stop_retry_windows, webhook_id=webhook_id))
+                    follow_ups += self._unsendable.list_follow_ups(webhook)
         leased = await self._lease_taken(tx, taken)
         idle_seconds = None if leased or has_more else await self._read_idle_seconds(tx)
         return LeasedBatch(leased, has_more=has_more, follow_ups=follow_ups, idle_seconds=idle_seconds)
@@ -247,9 +238,15 @@ class DeliveryLeasing:
 
         return sorted(due, key=turn)
 
-    async def _follow_shared_rates(self, tx: Transaction, webhooks: Sequence[Webhook]) -> None:
+    async def _follow_shared_rates(self, tx: Transaction, webhooks: Sequence[Webhook]) -> Collection[WebhookId]:
+        """Return the webhooks whose rate another node uses now. To wait for it would delay the deliveries of all webhooks."""
+        used_elsewhere: set[WebhookId] = set()
         for webhook in sorted(filter(self._shares_rate, webhooks), key=lambda each: each.id):
-            self._limiter.set_rate_full_at(webhook, await tx.webhook_rates.lock(webhook.id), now=tx.now())
+            if (full_at := await tx.webhook_rates.lock(webhook.id)) is None:
+                used_elsewhere.add(webhook.id)
+            else:
+                self._limiter.set_rate_full_at(webhook, full_at, now=tx.now())
+        return used_elsewhere
 
     def _shares_rate(self, webhook: Webhook) -> bool:
         return webhook.rate_per_second is not None and not self._store.is_exclusive

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from ringback.domain.attempt_category import AttemptCategory
@@ -18,6 +19,7 @@ from ringback.domain.webhook_health import RELEASE_BATCH_SIZE
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.measurements import Measurements
 from ringback.notifier.attempts import record_losses
+from ringback.notifier.follow_ups import FollowUp
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +61,13 @@ class UnsendableDeliveries:
         )
         await record_losses(tx, unsent, self._measurements)
         return [each for each in deliveries if not each.is_unreadable]
+
+    def list_follow_ups(self, webhook: Webhook) -> Sequence[FollowUp]:
+        """What follows if a breaker stops the attempts to the webhook."""
+        follow_ups = [FollowUp(webhook, partial(self.give_up_expired, webhook_id=webhook.id))]
+        if webhook.is_subscription and webhook.state is WebhookState.SUSPENDED:
+            follow_ups.append(FollowUp(webhook, partial(self.stop_retry_windows, webhook_id=webhook.id)))
+        return follow_ups
 
     async def give_up_expired(self, tx: Transaction, *, webhook_id: WebhookId) -> None:
         await tx.webhooks.get(webhook_id)  # locked before its deliveries

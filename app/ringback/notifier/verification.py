@@ -46,6 +46,8 @@ RECEIVER_LIST_PATH: Final = "/.well-known/mcp-webhook-receiver.json"
 """Where an origin lists the path prefixes of its receivers: `{"receivers": ["/hooks/"]}` (mcp-events §8)."""
 RECEIVER_LIST_CACHE_SECONDS: Final = 600.0
 """A list, or its absence, is cached for this time: a change takes effect within ten minutes."""
+RECEIVER_LIST_FAILURE_CACHE_SECONDS: Final = 10.0
+"""An origin that failed to respond, or has a failure of its own (5xx), did not say that it has no list."""
 RECEIVER_LIST_CACHE_MAX: Final = 1_000
 """Origins in the cache; a list has at most 16 KiB and is mostly empty."""
 RECEIVER_PREFIXES_MAX: Final = 100
@@ -105,13 +107,11 @@ class PublishedReceiverLists:
         now = self._clock.monotonic()
         cached = self._cache.get(target.origin)
         if cached is None or cached.expires_at <= now:
-            cached = _CachedReceiverList(
-                await self._fetch_prefixes(target, principal), now + RECEIVER_LIST_CACHE_SECONDS
-            )
+            cached = await self._fetch_list(target, principal, now=now)
             self._cache_list(target.origin, cached)
         return any(prefix_covers_path(prefix, target.path) for prefix in cached.prefixes)
 
-    async def _fetch_prefixes(self, target: Target, principal: Principal) -> tuple[str, ...]:
+    async def _fetch_list(self, target: Target, principal: Principal, *, now: float) -> _CachedReceiverList:
         document = parse_target(target.origin + RECEIVER_LIST_PATH, self._policy)
         result, body = await self._requester.send_request(
             "GET",
@@ -121,7 +121,10 @@ class PublishedReceiverLists:
             principal=principal,
             deadline_seconds=RECEIVER_LIST_TIMEOUT_SECONDS,
         )
-        return parse_receiver_list(body) if result.category is AttemptCategory.DELIVERED else ()
+        prefixes = parse_receiver_list(body) if result.category is AttemptCategory.DELIVERED else ()
+        has_failed = result.status_code is None or result.category is AttemptCategory.HTTP_5XX
+        seconds_kept = RECEIVER_LIST_FAILURE_CACHE_SECONDS if has_failed else RECEIVER_LIST_CACHE_SECONDS
+        return _CachedReceiverList(prefixes, now + seconds_kept)
 
     def _cache_list(self, origin: str, cached: _CachedReceiverList) -> None:
         self._cache[origin] = cached
@@ -196,7 +199,7 @@ async def accept_proof(tx: Transaction, webhook: Webhook, *, url: str) -> Webhoo
         return webhook
     # Under the lock of the log: a delivery that is born held is released here, or finds the webhook active.
     await tx.event_log.get_head(webhook.principal, lock=True)
-    active = replace(webhook, state=WebhookState.ACTIVE, last_error=None, last_error_detail=None, updated_at=tx.now())
+    active = replace(webhook, state=WebhookState.ACTIVE, last_error=None, last_error_detail=None)
     await tx.webhooks.update(active, WebhookPart.STATE, WebhookPart.HEALTH)
     if not active.holds_deliveries():
         await tx.webhook_deliveries.release_held(active.id, now=tx.now(), limit=RELEASE_BATCH_SIZE)

@@ -12,15 +12,15 @@ after `CHALLENGE_LEASE_SECONDS`, when the process that sent it must be dead. The
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.delivery import AttemptResult
 from ringback.domain.errors import StoreUnavailable
-from ringback.domain.ids import IdGenerator
+from ringback.domain.ids import IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.principal import Principal
 from ringback.domain.retry import RETRY_SCHEDULES, RetryProfile, retry_delay_seconds
@@ -94,6 +94,8 @@ class Verifier:
             clock=clock, ids=ids, requester=requester, policy=policy, signing_keys=signing_keys
         )
         self._in_flight = 0
+        self._accepting: set[WebhookId] = set()
+        """Webhooks that an earlier proof activates now. They are due again while their units wait."""
         self._waiter: Waiter | None = None
         """Of `run`."""
 
@@ -104,8 +106,7 @@ class Verifier:
                 async with notify_when_set(self._waiter, stop):
                     while not stop.is_set():
                         due = await self._lease_due_or_nothing()
-                        for leased in due.leased:
-                            self._start_challenge(group, leased)
+                        self._start_due(group, due)
                         if not due.due_count:
                             await self._wait_for_work(self._waiter, due.next_due_at)
 
@@ -113,8 +114,7 @@ class Verifier:
         """Send the due challenges and record their results; returns the number of challenges."""
         due = await self._lease_due_or_nothing()
         async with asyncio.TaskGroup() as group:
-            for leased in due.leased:
-                self._start_challenge(group, leased)
+            self._start_due(group, due)
         return len(due.leased)
 
     # -- leasing --
@@ -123,13 +123,10 @@ class Verifier:
         if self._in_flight >= CHALLENGES_IN_FLIGHT_MAX:
             return _DueChallenges([], [], due_count=0)
         try:
-            due = await self._store.write(self._lease_due)
+            return await self._store.write(self._lease_due)
         except StoreUnavailable:
             log.debug("challenges.lease_failed")
             return _DueChallenges([], [], due_count=0)
-        for challenge in due.proven:
-            await self._accept_earlier_proof(challenge)
-        return due
 
     async def _accept_earlier_proof(self, challenge: Challenge) -> None:
         """In a unit of its own, which locks the webhook before its challenge, as all other units do."""
@@ -143,6 +140,10 @@ class Verifier:
             await self._store.write_for(challenge.principal, accept)
         except StoreUnavailable:
             log.debug("challenge.not_recorded")  # it is due again soon
+        except Exception:  # a bug with one webhook must not affect other challenges
+            log.exception("challenge.failed", extra={"webhook_id": challenge.webhook_id})
+        finally:
+            self._accepting.discard(challenge.webhook_id)
 
     async def _wait_for_work(self, waiter: Waiter, next_due_at: datetime | None) -> None:
         due_in = math.inf if next_due_at is None else (next_due_at - self._clock.now()).total_seconds()
@@ -192,8 +193,17 @@ class Verifier:
 
     # -- sending --
 
-    def _start_challenge(self, group: asyncio.TaskGroup, leased: _LeasedChallenge) -> None:
-        group.create_task(self._run_challenge(leased)).add_done_callback(self._end_challenge)
+    def _start_due(self, group: asyncio.TaskGroup, due: _DueChallenges) -> None:
+        """Beside each other: a webhook whose row stays locked delays no challenge of another."""
+        for leased in due.leased:
+            self._start(group, self._run_challenge(leased))
+        for challenge in due.proven:
+            if challenge.webhook_id not in self._accepting:
+                self._accepting.add(challenge.webhook_id)
+                self._start(group, self._accept_earlier_proof(challenge))
+
+    def _start(self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+        group.create_task(work).add_done_callback(self._end_challenge)
         self._in_flight += 1
 
     def _end_challenge(self, _challenge: asyncio.Task[None]) -> None:

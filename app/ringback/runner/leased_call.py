@@ -311,7 +311,7 @@ class LeasedCall:
 
     async def _write_requeued(self, tx: Transaction) -> Call | None:
         call = await self._read_leased(tx)
-        recovered = recover_call(self._with_known_dispatch(call), now=tx.now())
+        recovered = recover_call(self._with_known_dispatch(call), now=tx.now(), is_handed_back=True)
         if isinstance(recovered, CallCompletion):
             return await self._write_completion(tx, recovered)
         if awaits_confirmation(recovered, now=tx.now(), confirmed_now=tx.confirmed_now()):

@@ -3,11 +3,11 @@
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ringback.admission import AdmissionGate
 from ringback.attended_calls import AttendedCalls
@@ -16,6 +16,7 @@ from ringback.domain.clock import Clock, seconds
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import CallId, IdGenerator
 from ringback.domain.ports import Store, Transaction
+from ringback.domain.principal import Principal
 from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.log_context import log_facts
 from ringback.notifier.completion_batcher import CompletionBatcher
@@ -35,6 +36,8 @@ from ringback.waits import LocalWaiter, notify_when_set, wait_first
 
 log = logging.getLogger(__name__)
 
+LOCKED_UNITS_MAX: Final = 64
+"""Units that extend leases of locked rows, most often one row each: a row that stays locked delays those of its unit."""
 EXTEND_SECONDS_MAX: Final = 10.0
 """How long one extension of the leases may take: a heartbeat. One that hangs must not prevent the next."""
 QUEUE_DUE_BATCH_SIZE: Final = 200
@@ -217,30 +220,58 @@ class Runner:
             await self._clock.sleep(self._config.heartbeat_seconds)
             try:
                 async with asyncio.timeout(EXTEND_SECONDS_MAX):
-                    if held := self._list_committed():
-                        await self._extend_leases(held)
-                    await self._lost_leases.recover()
+                    if others := await self._extend_leases(self._list_committed()):
+                        await self._extend_and_recover(others)
+                    else:
+                        await self._lost_leases.recover()
             except TimeoutError:
                 log.warning("leases.not_extended")
             except StoreUnavailable:
                 log.debug("leases.not_recovered")
 
-    async def _extend_leases(self, held: Mapping[CallId, CallExecution]) -> None:
-        """Extend the leases of these executions. An execution whose lease is gone stops its own work.
+    async def _extend_and_recover(self, locked: Mapping[CallId, CallExecution]) -> None:
+        """Beside each other: either may wait for a row as long as a heartbeat takes."""
+        outcomes = await asyncio.gather(
+            self._extend_locked_leases(locked), self._lost_leases.recover(), return_exceptions=True
+        )
+        for problem in filter(None, outcomes):
+            raise problem
+
+    async def _extend_leases(self, executions: Mapping[CallId, CallExecution]) -> Mapping[CallId, CallExecution]:
+        """Extend the leases of these executions. Return those whose rows another unit has locked, or whose lease is gone.
+
+        An execution also learns that its cancellation was requested, because a notification from another node can be lost.
+        """
+        if not executions:
+            return {}
+        try:
+            return await self._extend(executions, self._store.write_heartbeat, skip_locked=True)
+        except StoreUnavailable:
+            log.debug("leases.not_extended")
+            return {}
+
+    async def _extend_locked_leases(self, executions: Mapping[CallId, CallExecution]) -> None:
+        """Wait for the rows, and extend the leases. An execution whose lease is gone stops its own work.
 
         Only the store says that a lease is gone. While the store is away, or after a freeze of this process, the requests
         upstream go on: to stop them would end the calls as `unknown`, although perhaps no other node has leased them.
 
-        Calls that another unit has locked come last, and wait for it: only they are late if a row stays locked.
-
-        An execution also learns that its cancellation was requested, because a notification from another node can be lost.
+        Of ten thousand rows some are locked at any time, for milliseconds. If they waited in one unit with a row that stays
+        locked, their leases would run out, too.
         """
+        groups = _split_by_principal(self._keep_running(executions))
+        await asyncio.gather(*(self._extend_group(group) for group in groups))
+
+    async def _extend_group(self, executions: Mapping[CallId, CallExecution]) -> None:
+        """Of calls of one principal."""
+        principal = next(iter(executions.values())).call.principal
         try:
-            if others := self._keep_running(await self._extend(held, skip_locked=True)):
-                for execution in self._keep_running(await self._extend(others, skip_locked=False)).values():
-                    execution.abandon_lease()
+            gone = await self._extend(executions, partial(self._store.write_for, principal), skip_locked=False)
         except StoreUnavailable:
             log.debug("leases.not_extended")
+            return
+        for execution in self._keep_running(gone).values():
+            execution.abandon_lease()
 
     def _list_committed(self) -> Mapping[CallId, CallExecution]:
         """The executions of committed calls. Of others the store has no row yet, which would look like a lost lease."""
@@ -251,7 +282,7 @@ class Runner:
         return {call_id: each for call_id, each in executions.items() if self._executions.get(call_id) is each}
 
     async def _extend(
-        self, executions: Mapping[CallId, CallExecution], *, skip_locked: bool
+        self, executions: Mapping[CallId, CallExecution], write: Callable[..., Awaitable[Any]], *, skip_locked: bool
     ) -> Mapping[CallId, CallExecution]:
         """Extend the leases of these executions, and return the others. With `skip_locked`, it waits for no other unit."""
         call_ids = list(executions)
@@ -261,9 +292,20 @@ class Runner:
             until = tx.now() + seconds(self._config.lease_seconds)
             return await tx.call_queue.extend_leases(self._config.owner, call_ids, until=until, skip_locked=skip_locked)
 
-        extended = await (self._store.write_heartbeat(extend) if skip_locked else self._store.write(extend))
+        extended: Mapping[CallId, bool] = await write(extend)
         for call_id, is_cancelled in extended.items():
             executions[call_id].trusted_until = trusted_until
             if is_cancelled:
                 executions[call_id].notice_cancellation()
         return {call_id: each for call_id, each in executions.items() if call_id not in extended}
+
+
+def _split_by_principal(executions: Mapping[CallId, CallExecution]) -> Sequence[Mapping[CallId, CallExecution]]:
+    """Groups of calls of one principal: one call each, or as many as make `LOCKED_UNITS_MAX` groups of all."""
+    size = max(1, math.ceil(len(executions) / LOCKED_UNITS_MAX))
+    by_principal: dict[Principal, list[tuple[CallId, CallExecution]]] = {}
+    for item in executions.items():
+        by_principal.setdefault(item[1].call.principal, []).append(item)
+    return [
+        dict(those[start : start + size]) for those in by_principal.values() for start in range(0, len(those), size)
+    ]

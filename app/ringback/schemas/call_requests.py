@@ -76,10 +76,10 @@ class CallBody(RequestBody):
     )
     rerun_policy: RerunPolicy = Field(
         default=RerunPolicy.NEVER,
-        description="Whether the tool may run a second time after its runner died and the progress of the first "
-        "run is unknown. Without this member, the configured policy of the tool applies; its default is `never`. "
-        "`if_safe`: only if the tool is marked readOnlyHint or idempotentHint, and the configuration "
-        "trusts the upstream's hints.",
+        description="Whether the tool may run again after its runner died and the progress of the earlier run is unknown. A "
+        "call whose runner dies in its fifth run ends as `unknown`. Without this member, the configured policy of the tool "
+        "applies; its default is `never`. `if_safe`: only if the tool is marked readOnlyHint or idempotentHint, and the "
+        "configuration trusts the upstream's hints.",
     )
 
     def to_call_arguments(self) -> dict[str, Any]:

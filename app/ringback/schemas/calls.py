@@ -131,7 +131,9 @@ class StartedCallView(ResponseBody):
         description="Says that an operator has paused the upstream, and what to do if no webhook receives a callback.",
     )
     callback_secret: OmittedIfNone[str] = Field(
-        default=None, description="The callback's generated signing secret. Only this response shows it."
+        default=None,
+        description="The callback's generated signing secret. Only this response shows it, and within an hour the responses to "
+        "the same request.",
     )
     result: OmittedIfNone[dict[str, Any]] = Field(
         default=None, description="The CallToolResult, if the call ended during `wait_seconds`."

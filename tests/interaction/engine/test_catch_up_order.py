@@ -13,6 +13,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ids import EventId
 from ringback.domain.principal import Principal
 from ringback.domain.webhook import Webhook
+from ringback.notifier.catch_up import LOCKED_REST_SECONDS
 from ringback.notifier.requested_deliveries import RequestedDeliveries
 from tests.support.builders import make_call, make_verified_webhook, make_webhook
 from tests.support.catch_ups import (
@@ -22,11 +23,13 @@ from tests.support.catch_ups import (
     list_received_seqs,
     list_sent_seqs,
     parse_cursor,
+    read_seq,
     start_catch_up,
 )
 from tests.support.clock import FakeClock
 from tests.support.engine import Engine
-from tests.support.stores import FailingStore
+from tests.support.examples import ALICE, BOB
+from tests.support.stores import FailingStore, StoreWithLockedRows
 
 
 @pytest.mark.usefixtures("short_steps")
@@ -41,6 +44,29 @@ async def test_nothing_that_happens_meanwhile_overtakes_what_is_older(still: Eng
     await still.finish_call(make_call())
 
     assert await list_received_seqs(still, webhook) == [1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.requirement("R34")
+@pytest.mark.usefixtures("short_steps")
+async def test_rows_of_one_principal_that_stay_locked_delay_no_catch_up_of_another(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    """Each of its steps took ten seconds, and the worker waited for another five as for an outage."""
+    alices, bobs = make_webhook(), make_webhook(principal=BOB)
+    for webhook in (alices, bobs):
+        await append(still, 3 * FEW, principal=webhook.principal)
+        await start_catch_up(still, webhook)
+    still.store = StoreWithLockedRows(still.store, ALICE)
+    worker = still.make_catch_up_worker()
+
+    steps = 0
+    while await worker.run_once():
+        steps += 1
+
+    assert await list_received_seqs(still, bobs) == list(range(1, 3 * FEW + 1))
+    assert (steps, (await read_seq(still, alices)) is not None) == (4, True)
+    fake_clock.advance(LOCKED_REST_SECONDS)
+    assert await worker.run_once()
 
 
 @pytest.mark.requirement("R27")

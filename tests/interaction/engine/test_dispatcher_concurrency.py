@@ -7,17 +7,20 @@ from datetime import timedelta
 import httpx
 import pytest
 
+from ringback.domain.circuit_breaker import CircuitBreaker
 from ringback.domain.delivery import Delivery, DeliveryState
 from ringback.domain.ports import Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC
 from ringback.domain.webhook import Webhook
 from ringback.notifier.dispatcher import Dispatcher
+from ringback.notifier.follow_ups import FollowUps
 from ringback.notifier.leasing import LeasedBatch
 from tests.support.builders import make_call, make_delivery, make_verified_webhook, make_webhook
 from tests.support.clock import OffsetClock
 from tests.support.engine import Engine, running_dispatcher, wait_until
+from tests.support.examples import BOB
 from tests.support.scripted_receiver import ScriptedReceiver
-from tests.support.stores import FailingStore
+from tests.support.stores import FailingStore, StoreWithWaitingUnits
 
 # -- many at once -----------------------------------------------------------------------------------------------------------
 
@@ -74,7 +77,9 @@ async def make_deliveries(engine: Engine, count: int, webhook: Webhook) -> list[
     now = engine.clock.now()
     await engine.insert_webhooks(webhook)
     deliveries = [
-        make_delivery(webhook_id=webhook.id, seq=seq, due_at=now, give_up_at=now + timedelta(days=4))
+        make_delivery(
+            principal=webhook.principal, webhook_id=webhook.id, seq=seq, due_at=now, give_up_at=now + timedelta(days=4)
+        )
         for seq in range(1, count + 1)
     ]
     await engine.insert_deliveries(*deliveries)
@@ -168,15 +173,33 @@ async def test_attempts_that_are_cancelled_before_they_begin_give_their_permits_
     await make_deliveries(engine, 3, make_verified_webhook())
     dispatcher = engine.make_dispatcher(ScriptedReceiver(204))
 
-    async def stumble(_batch: LeasedBatch) -> None:
+    def stumble(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(dispatcher._leasing, "run_follow_ups", stumble)  # pyright: ignore[reportPrivateUsage] - a bug
+    monkeypatch.setattr(FollowUps, "start", stumble)  # a bug
     with pytest.raises(ExceptionGroup):
         await dispatcher.run_once()
 
     states = {delivery.state for delivery in await engine.read_deliveries()}
     assert (states, count_in_flight(dispatcher)) == ({DeliveryState.LEASED}, 0)
+
+
+@pytest.mark.requirement("R34")
+async def test_a_paused_webhook_whose_row_stays_locked_delays_no_delivery_of_another_principal(engine: Engine) -> None:
+    """Its unit follows the lease query. The next query came after it, so all deliveries of the node waited."""
+    pause = CircuitBreaker(failures=5, openings=1, paused_until=engine.clock.now() + timedelta(hours=1))
+    paused, bobs = make_verified_webhook(breaker=pause), make_verified_webhook(principal=BOB)
+    await make_deliveries(engine, 1, paused)
+    store = engine.store = StoreWithWaitingUnits(engine.store, "give_up_expired")
+
+    async def is_waiting() -> bool:
+        return store.waiting > 0
+
+    async with running_dispatcher(engine.make_dispatcher(ScriptedReceiver(*[204] * 10))):
+        await wait_until(is_waiting)
+        await wait_until_all_delivered(engine, *await make_deliveries(engine, 1, bobs))
+        assert store.waiting == 1
+        store.released.set()
 
 
 async def test_a_delivery_that_is_committed_while_the_attempts_end_because_of_a_bug_gives_its_permit_back(

@@ -1,18 +1,22 @@
 """The runner extends the leases of running calls, lets others expire, and never trusts a lease to its end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from datetime import datetime
+from functools import partial, wraps
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from ringback.domain.call import Call, CallPhase, CallStatus, RerunPolicy
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
-from ringback.domain.call_rows import CallChange
+from ringback.domain.call_rows import CallChange, CallQueue
 from ringback.domain.clock import seconds
-from ringback.domain.ports import Transaction
+from ringback.domain.errors import RowsLocked
+from ringback.domain.ids import CallId
+from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import CALL_QUEUED_TOPIC
 from ringback.notifier.call_ends import LeasedCompletion
 from ringback.notifier.recorder import Recorder
@@ -323,6 +327,57 @@ async def test_a_heartbeat_that_waited_for_a_row_leaves_the_next_execution_of_it
         (ended,) = await engine.wait_until_final(call)
 
     assert (ended.outcome, len(tool.cancelled)) == (CallOutcome.RESULT, 1)
+
+
+class LockedRows:
+    """The rows of running calls as a heartbeat finds them: one stays locked, and another whenever all are extended at once."""
+
+    def __init__(self, rows: CallQueue, locked: Call, busy: Call) -> None:
+        self._rows = rows
+        self._locked = locked.id
+        self._busy = busy.id
+
+    async def extend_leases(
+        self, owner: str, call_ids: Collection[CallId], *, until: datetime, skip_locked: bool
+    ) -> Mapping[CallId, bool]:
+        if self._locked in call_ids and not skip_locked:
+            raise RowsLocked("The row is locked.", waited_seconds=0.0)
+        skipped = {self._locked} | ({self._busy} if len(call_ids) > 2 else set[CallId]())
+        free = [call_id for call_id in call_ids if call_id not in skipped]
+        return await self._rows.extend_leases(owner, free, until=until, skip_locked=skip_locked)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rows, name)
+
+
+class StoreWithLockedRow(StoreWrapper):
+    def __init__(self, store: Store, locked: Call, busy: Call) -> None:
+        super().__init__(store)
+        self._locked = locked, busy
+
+    async def write(self, work: Callable[[Transaction], Awaitable[Any]]) -> Any:
+        @wraps(work)
+        async def run(tx: Transaction) -> Any:
+            seen = SimpleNamespace(now=tx.now, call_queue=LockedRows(tx.call_queue, *self._locked))
+            return await work(cast("Transaction", seen))
+
+        return await super().write(run if work.__qualname__.endswith("extend") else work)
+
+
+@pytest.mark.requirement("R35")
+async def test_a_row_that_stays_locked_costs_no_other_call_its_lease(engine: Engine) -> None:
+    """A row that was locked for a moment waited together with it, at each heartbeat, until its lease had run out."""
+    (locked, busy, idle), tool = make_calls(engine, 3), BlockingTool()
+    await engine.insert_calls(locked, busy, idle)
+    store = StoreWithLockedRow(engine.store, locked, busy)
+
+    async with Engine(store, engine.clock).running_runner(ScriptedUpstreams(tool), **QUICK):
+        await tool.wait_until_inside(3)
+        before = [await engine.read_call(call) for call in (locked, busy, idle)]
+        await wait_until(partial(is_extended, engine, before[2]))
+        await wait_until(partial(is_extended, engine, before[1]))
+        assert not await is_extended(engine, before[0])
+        tool.release.set()
 
 
 async def queue_again(engine: Engine, call: Call) -> None:

@@ -46,7 +46,7 @@ async def test_registrations_aimed_at_one_victim_reach_it_with_few_challenges_an
     assert all(later - first >= 60 for first, later in zip(times, times[CHALLENGES_PER_ORIGIN_MAX:], strict=False))
 
 
-async def test_an_unknown_error_of_the_store_uses_up_no_challenges(
+async def test_an_unknown_error_of_the_store_costs_no_challenge_of_another_webhook(
     still: Engine, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = VerificationHarness(still)
@@ -64,11 +64,10 @@ async def test_an_unknown_error_of_the_store_uses_up_no_challenges(
 
     with monkeypatch.context() as patched:
         patched.setattr(verifier, "is_proven", fail_to_record_proof)
-        with pytest.raises(RuntimeError, match="a bug"):
-            await stage.send_due_challenges()
+        assert await stage.send_due_challenges() == 1
     fake_clock.advance(3600.0)
 
-    assert await stage.send_due_challenges() == 2
+    assert await stage.send_due_challenges() == 1
 
 
 async def test_registrations_whose_challenges_are_not_sent_yet_are_limited_too(still: Engine) -> None:

@@ -2,19 +2,20 @@
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 
 import httpx
 import pytest
 
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.verification import PROOF_VALID_SECONDS, Challenge
-from ringback.domain.webhook import WebhookState
-from ringback.notifier.verifier import CHALLENGE_LEASE_SECONDS
+from ringback.domain.webhook import Webhook, WebhookState
+from ringback.notifier.verifier import CHALLENGE_LEASE_SECONDS, SAME_URL_DELAY_SECONDS
 from tests.support.builders import make_delivery, make_webhook
 from tests.support.clock import START, FakeClock
-from tests.support.engine import WAIT_SECONDS, Engine
-from tests.support.examples import ALICE, WEBHOOK
-from tests.support.stores import FailingStore
+from tests.support.engine import WAIT_SECONDS, Engine, wait_until
+from tests.support.examples import ALICE, BOB, WEBHOOK
+from tests.support.stores import FailingStore, StoreWithWaitingUnits
 from tests.support.verifications import (
     VerificationHarness,
     answer_challenge,
@@ -49,6 +50,36 @@ async def test_a_challenge_whose_process_was_killed_is_taken_up_again(still: Eng
     assert await survivor.run_once() == 1
 
     assert (await still.read_webhook(webhook.id)).state is ACTIVE
+
+
+@pytest.mark.requirement("R34")
+async def test_a_proven_webhook_whose_row_stays_locked_delays_no_challenge_of_another_principal(
+    still: Engine, fake_clock: FakeClock
+) -> None:
+    """Its unit came before the next query, so every principal waited for the proof of a URL."""
+    locked, stop = StoreWithWaitingUnits(still.store, "accept"), asyncio.Event()
+    stage = VerificationHarness(still)
+    _, second = [await stage.register_webhook(URL) for _ in range(2)]
+    await stage.send_due_challenges()
+    fake_clock.advance(SAME_URL_DELAY_SECONDS)
+    still.store = locked
+
+    async def is_waiting() -> bool:
+        return locked.waiting > 0
+
+    async def is_active(webhook: Webhook) -> bool:
+        return (await still.read_webhook(webhook.id)).state is ACTIVE
+
+    working = asyncio.create_task(stage.make_verifier().run(stop))
+    await wait_until(is_waiting)
+    other = await stage.register_webhook("https://bob.example/hook", principal=BOB)
+    await wait_until(partial(is_active, other))
+    assert not await is_active(second)
+    locked.released.set()
+    stop.set()
+    await asyncio.wait_for(working, WAIT_SECONDS)
+
+    assert await is_active(second)
 
 
 async def test_a_new_url_is_proven_anew_and_what_waited_is_held_until_then(still: Engine) -> None:

@@ -15,6 +15,7 @@ from tests.support.application import PUBLIC_URL, SECRET, RunningApplication, ru
 from tests.support.engine import wait_until
 from tests.support.legacy_upstream import LegacyTask, LegacyUpstream
 from tests.support.limits import WAIT_SECONDS
+from tests.support.service import CALLBACK_URL
 from tests.support.task_upstream import ACCEPTED_ANSWER, TaskUpstream, UpstreamTask
 from tests.support.upstreams import ControlledUpstream, make_http_config, serving
 
@@ -70,6 +71,15 @@ async def test_a_task_that_has_ended_is_adopted_with_its_result(tmp_path: Path) 
         adopted = await alice.adopt("stage", task.id)
         call = await alice.wait(adopted.call.id, timeout_seconds=WAIT_SECONDS)
     assert (call.outcome, call.tool) == ("result", "(unknown)")
+
+
+async def test_adopting_a_task_again_shows_the_generated_secret_of_the_callback_again(tmp_path: Path) -> None:
+    """The client repeats the request whose response was lost."""
+    async with serving_task_upstream(tmp_path) as (upstream, ringback):
+        alice, task = await make_adopter_client(ringback, "alice"), start_upstream_task(upstream)
+        first, again = [await alice.adopt("stage", task.id, callback={"url": CALLBACK_URL}) for _ in range(2)]
+    assert first.callback_secret is not None
+    assert again.callback_secret == first.callback_secret
 
 
 async def test_adopting_a_task_again_returns_the_same_call_also_after_its_end(tmp_path: Path) -> None:

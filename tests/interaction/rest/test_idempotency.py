@@ -1,6 +1,7 @@
 """One idempotency key starts one call, for repeated and for concurrent requests."""
 
 import asyncio
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, ServiceUnderTest
 
 KEY = {"Idempotency-Key": "weekly report 47"}
+SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 CONCURRENT_REQUESTS = 50
 
 pytestmark = pytest.mark.requirement("R13")
@@ -24,7 +26,7 @@ async def test_fifty_concurrent_requests_with_one_key_start_one_call(
     assert {answer.status_code for answer in answers} == {202}
     assert len({answer.json()["call"]["id"] for answer in answers}) == 1
     assert sum("idempotent-replayed" not in answer.headers for answer in answers) == 1
-    assert sum("callback_secret" in answer.json() for answer in answers) == 1
+    assert len({answer.json()["callback_secret"] for answer in answers}) == 1
     assert (service.count_rows()["calls"], service.count_rows()["webhooks"]) == (1, 1)
 
 
@@ -40,6 +42,39 @@ async def test_a_repeated_key_returns_the_same_call_in_its_current_state(
     assert [answer.headers.get("idempotent-replayed") for answer in (first, second, third)] == [None, "true", "true"]
     assert third.json()["call"]["id"] == first.json()["call"]["id"]
     assert third.json()["result"]["isError"] is False
+
+
+async def test_a_repeated_start_shows_the_generated_secret_of_its_callback_for_an_hour(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    """A client repeats a start whose response was lost, and without the secret it could verify no callback."""
+
+    async def start(**callback: str) -> dict[str, Any]:
+        body = CALL_BODY | {"callback": {"url": CALLBACK_URL} | callback}
+        return dict((await alice.post("/v1/calls", json=body, headers=KEY)).json())
+
+    first, again, other = await start(), await start(), await start(correlation_id="another callback")
+    service.clock.advance(3601)
+
+    assert again["callback_secret"] == first["callback_secret"]
+    assert "callback_secret" not in other
+    assert "callback_secret" not in await start()
+
+
+async def test_a_repeated_start_shows_neither_a_secret_of_the_client_nor_one_that_was_replaced(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    async def start(key: str, **callback: str) -> dict[str, Any]:
+        body = CALL_BODY | {"callback": {"url": CALLBACK_URL} | callback}
+        return dict((await alice.post("/v1/calls", json=body, headers={"Idempotency-Key": key})).json())
+
+    await start("own", secret=SECRET)
+    rotated = await start("rotated")
+    service.clock.advance(1)
+    await alice.post(f"/v1/webhooks/{rotated['webhooks'][0]['id']}/rotate-secret", json={"overlap_seconds": 0})
+
+    assert "callback_secret" not in await start("own")
+    assert "callback_secret" not in await start("rotated")
 
 
 @pytest.mark.parametrize(

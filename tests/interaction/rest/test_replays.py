@@ -1,6 +1,7 @@
 """Replays: the same body and webhook-id, for one webhook only, without deliveries that are still open."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from ringback.domain.clock import format_iso
 from ringback.domain.delivery import OPEN_STATES, Delivery, DeliveryState
 from ringback.domain.webhook import WebhookState
 from ringback.services.deliveries import replays
+from ringback.services.limits.pacing import BatchPace
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 
 pytestmark = [pytest.mark.requirement("R22"), pytest.mark.requirement("R27")]
@@ -88,6 +90,30 @@ async def test_a_repeated_replay_sends_nothing_twice(service: ServiceUnderTest, 
     assert (by_time["replayed"], by_time["still_open"]) == (0, 1)
     assert beginning["events"] == []
     assert len(await list_deliveries(service, webhook_id)) == 2
+
+
+@pytest.mark.parametrize("body", [{"dead": True}, {"since": "2020-01-01T00:00:00Z"}])
+async def test_a_replay_does_not_send_again_what_ends_while_it_runs(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, body: dict[str, Any]
+) -> None:
+    """A receiver that refuses for good got the same callbacks up to ten thousand times, and one that works got them twice."""
+    monkeypatch.setattr(replays, "REPLAY_BATCH_SIZE", 2)
+    monkeypatch.setattr(replays, "REPLAY_BATCHES_MAX", 9)
+    webhook_id = await registered(alice)
+    for _ in range(3):
+        await finish_new_call(service, alice)
+    await settle(service, *await list_deliveries(service, webhook_id))
+
+    @asynccontextmanager
+    async def end_all_afterwards(_: BatchPace) -> AsyncGenerator[None]:
+        yield
+        service.clock.advance(1)
+        await finish_new_call(service, alice)
+        await settle(service, *await list_deliveries(service, webhook_id))
+
+    monkeypatch.setattr(BatchPace, "next_batch", end_all_afterwards)
+
+    assert (await replay(alice, webhook_id, **body))["replayed"] == 3
 
 
 async def test_each_replay_is_a_generation_of_its_own(service: ServiceUnderTest, alice: httpx.AsyncClient) -> None:

@@ -111,6 +111,7 @@ WEBHOOK_PARAMETERS: Final[StatementParameters] = {
         "remove_ended": [{"older_than": PAST}],
     },
     "webhook_rates": {
+        "add": [{"webhook_id": "wh_rare"}],
         "lock": [{"webhook_id": "wh_rare"}],
         "save": [{"webhook_id": "wh_rare", "full_at": NOW}],
     },

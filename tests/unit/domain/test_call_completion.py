@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ringback.domain.call import Call, CallPhase, CallStatus, Handle, overdue_completion
-from ringback.domain.call_completion import completion_after_runs, recover_call
+from ringback.domain.call_completion import RUNS_MAX, completion_after_runs, recover_call
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, CallOutcome, failed_completion
 from ringback.domain.inputs import request_input
 from tests.support.clock import START
@@ -46,6 +46,23 @@ def test_an_abandoned_call_that_may_be_rerun_starts_again_and_counts_its_runs() 
 
     assert (recovered.dispatched_at, recovered.runs, recovered.status) == (None, 1, CallStatus.WORKING)
     assert (recovered.input_requests, recovered.input_responses, recovered.input_round) == ({}, {}, 1)
+
+
+def test_a_call_whose_runner_died_in_each_of_five_runs_is_not_run_again() -> None:
+    """It may be what ends the process, and would end every other one until its deadline."""
+    fourth, fifth = [replace(DISPATCHED, rerun_allowed=True, runs=runs) for runs in (RUNS_MAX - 1, RUNS_MAX)]
+
+    assert queued(fourth).runs == RUNS_MAX - 1
+    ending = recover_call(fifth, now=START)
+
+    assert isinstance(ending, CallCompletion)
+    assert (ending.outcome, "the call itself may be the cause" in str(ending.error)) == (CallOutcome.UNKNOWN, True)
+
+
+def test_a_process_that_stops_in_order_hands_back_a_call_however_often_it_ran() -> None:
+    often = replace(DISPATCHED, rerun_allowed=True, runs=RUNS_MAX)
+
+    assert isinstance(recover_call(often, now=START, is_handed_back=True), Call)
 
 
 @pytest.mark.requirement("R33")

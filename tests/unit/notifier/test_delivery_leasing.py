@@ -1,5 +1,6 @@
 """The dispatcher and a unit of work that inserts a delivery never use the same permit."""
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
@@ -11,8 +12,9 @@ from ringback.domain.ids import IdGenerator, WebhookId
 from ringback.domain.ports import Store, Transaction
 from ringback.measurements import Measurements
 from ringback.notifier.concurrency_limiter import ConcurrencyLimiter, ConcurrencyLimits
+from ringback.notifier.follow_ups import FollowUp
 from ringback.notifier.http.target import TargetCache
-from ringback.notifier.leasing import DeliveryLeasing, LeasedBatch
+from ringback.notifier.leasing import DeliveryLeasing
 from ringback.storage.signals import LocalSignals
 from tests.support.builders import START, make_delivery, make_verified_webhook
 from tests.support.clock import FakeClock
@@ -49,6 +51,9 @@ class OneWebhookStore:
         self.asked: list[Any] = []
 
     async def write(self, work: Any) -> Any:
+        return await work(self)
+
+    async def write_for(self, _principal: Any, work: Any) -> Any:
         return await work(self)
 
     def now(self) -> Any:
@@ -108,7 +113,9 @@ async def test_a_follow_up_that_fails_stops_no_other(caplog: pytest.LogCaptureFi
     async def note_run(tx: Transaction) -> None:
         run.append(tx)
 
-    await store.leasing.run_follow_ups(LeasedBatch([], has_more=False, follow_ups=[stumble, note_run]))
+    follow_ups = [FollowUp(WEBHOOK, stumble), FollowUp(WEBHOOK, note_run)]
+    async with asyncio.TaskGroup() as group:
+        store.leasing.follow_ups.start(group, follow_ups, on_end=lambda: run.append("ended"))
 
     assert (run, caplog.messages) == ([store], ["deliveries.give_up_failed"])
 
@@ -120,6 +127,8 @@ class RatedWebhooksStore(OneWebhookStore):
         super().__init__(ConcurrencyLimits(in_flight_max=3))
         self.webhook_rates = self
         self.locked: list[Any] = []
+        self.looked_for: Any = None
+        self.full_at: float | None = 0.0
         self._rated = [replace(WEBHOOK, id=WebhookId(each), rate_per_second=1.0) for each in ("wh_b", "wh_a")]
 
     async def list_due_webhooks(self, **_: Any) -> Page:
@@ -128,12 +137,13 @@ class RatedWebhooksStore(OneWebhookStore):
     async def get_many(self, _ids: Any) -> Any:
         return self._rated
 
-    async def find_due(self, _limits: Any, **_: Any) -> Any:
+    async def find_due(self, limits: Any, **_: Any) -> Any:
+        self.looked_for = limits
         return {}
 
-    async def lock(self, webhook_id: Any) -> float:
+    async def lock(self, webhook_id: Any) -> float | None:
         self.locked.append(webhook_id)
-        return 0.0
+        return self.full_at
 
 
 async def test_shared_rates_are_locked_in_the_order_of_their_webhooks_ids() -> None:
@@ -142,6 +152,17 @@ async def test_shared_rates_are_locked_in_the_order_of_their_webhooks_ids() -> N
     await store.leasing.lease_due()
 
     assert store.locked == ["wh_a", "wh_b"]
+
+
+async def test_a_webhook_whose_rate_another_node_uses_is_queried_again_a_moment_later() -> None:
+    store = RatedWebhooksStore()
+    store.full_at = None
+
+    leased = await store.leasing.lease_due()
+
+    assert (leased.deliveries, store.looked_for) == ([], {})
+    assert store.limiter.webhooks_without_permits(now=START) == {"wh_a", "wh_b"}
+    assert store.limiter.webhooks_without_permits(now=START + timedelta(seconds=1)) == set()
 
 
 async def test_permits_that_the_query_does_not_use_are_free_afterwards() -> None:

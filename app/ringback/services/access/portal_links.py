@@ -125,6 +125,8 @@ def _require_deletable(caller: Caller, link: PortalLink) -> None:
 
 
 async def _require_quota(tx: Transaction, caller: Caller) -> None:
+    """Under the lock of the log, so that links that are made at the same time count each other."""
+    await tx.event_log.get_head(caller.principal, lock=True)
     if await tx.portal_links.count(caller.principal, limit=PORTAL_LINKS_MAX) >= PORTAL_LINKS_MAX:
         raise QuotaExceeded(
             f"There are {PORTAL_LINKS_MAX} portal links already. Delete some (DELETE /v1/portal-links/{{id}}), or make them "

@@ -108,7 +108,7 @@ class TaskAdoption:
         )
         if existing is not None and existing.principal == caller.principal:
             _require_same_request(existing, request)
-            return await self._new_calls.build_started_call(tx, existing, is_new=False)
+            return await self._new_calls.build_known_call(tx, existing, request)
         is_foreign = shares_tasks and await tx.tombstones.has_task_of_another(task_hash, caller.principal)
         if existing is not None or handle is None or is_foreign:
             raise NotFound("This upstream has no task of yours with this id.")
@@ -127,10 +127,9 @@ class TaskAdoption:
         )
         argument_bytes = count_argument_bytes(call.arguments, call.meta)
         await self._quotas.require_call_quota(tx, caller.principal, argument_bytes=argument_bytes)
-        await self._new_calls.insert_callback(tx, call, callback)
+        secret = await self._new_calls.insert_callback(tx, call, callback)
         await tx.calls.insert(call)
         tx.notify(CALL_QUEUED_TOPIC)
-        secret = None if callback is None else callback.generated_secret
         return await self._new_calls.build_started_call(tx, call, is_new=True, secret=secret)
 
 

@@ -142,7 +142,7 @@ class CallStarter:
     ) -> StartedCall | None:
         """Return the call of the idempotency key; None for a new key. Raises as `find_known_call`."""
         call = await self.find_known_call(tx, principal, request)
-        return None if call is None else await self._new_calls.build_started_call(tx, call, is_new=False)
+        return None if call is None else await self._new_calls.build_known_call(tx, call, request)
 
     async def find_known_call(self, tx: Transaction, principal: Principal, request: StartCallRequest) -> Call | None:
         """Return the call of the idempotency key. Raise for another request or for an expired call; None for a new key."""
@@ -225,11 +225,10 @@ class CallStarter:
         if request.may_be_given_up and request.call_id is not None:
             await require_not_given_up(tx, principal, request.call_id)
         call = self._build_call(principal, request, now=tx.now())
-        is_callback_new = await self._new_calls.insert_callback(tx, call, callback, webhook_id=request.webhook_id)
+        secret = await self._new_calls.insert_callback(tx, call, callback, webhook_id=request.webhook_id)
         await self._insert_leased_or_queued(tx, call, request, leases)
         if not request.wants_receipt:
             return StartedCall(call=call, resume_token="", webhooks=(), is_new=True)
-        secret = callback.generated_secret if callback is not None and is_callback_new else None
         return await self._new_calls.build_started_call(tx, call, is_new=True, secret=secret)
 
     async def _insert_leased_or_queued(

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -14,11 +14,12 @@ from ringback.domain.event import EventName, build_call_event
 from ringback.domain.ids import CallId, EventId, IdGenerator
 from ringback.domain.ports import Transaction
 from ringback.domain.principal import Caller, Principal, Scope
-from ringback.domain.webhook import Webhook
+from ringback.domain.webhook import Webhook, WebhookOrigin
 from ringback.notifier.fan_out import find_matching_webhooks
 from ringback.notifier.resume_tokens import CallResumeTokens
 from ringback.services.webhooks.registrations import BuiltWebhook, WebhookRegistration, WebhookRegistrations
 from ringback.services.webhooks.shared_webhooks import get_named_webhook
+from ringback.services.webhooks.webhook_checks import get_repeated_secret
 from ringback.telemetry import call_facts
 from ringback.telemetry.spans import current_traceparent
 
@@ -75,7 +76,7 @@ class StartedCall:
     is_new: bool
     """False when the idempotency key named a call that already existed."""
     callback_secret: str | None = field(default=None, repr=False)
-    """The callback's signing secret if the service has just generated it. It is shown only in this response."""
+    """The callback's signing secret if the service has generated it, for this request or for the one that this one repeats."""
 
 
 class NewCallWriter:
@@ -125,16 +126,17 @@ class NewCallWriter:
         callback: BuiltWebhook | None,
         *,
         webhook_id: str | None = None,
-    ) -> bool:
-        """Store the callback, and link the webhook that the request names. Returns whether a webhook was inserted for it.
+    ) -> str | None:
+        """Store the callback, and link the webhook that the request names. Return the secret that was generated for it.
 
+        None if the client has sent one, or shares a webhook with an earlier call of its session, which has its own secret.
         Both can refuse the call, so this comes before its row.
         """
         named = None if webhook_id is None else await get_named_webhook(tx, call.principal, webhook_id)
         is_inserted = await self._registrations.insert_callback(tx, callback, call)
         if named is not None:
             await tx.call_webhooks.add(call.id, named.id)
-        return is_inserted
+        return callback.generated_secret if callback is not None and is_inserted else None
 
     async def build_started_call(
         self, tx: Transaction, call: Call, *, is_new: bool, secret: str | None = None
@@ -153,6 +155,25 @@ class NewCallWriter:
             is_new=is_new,
             callback_secret=secret,
         )
+
+    async def build_known_call(self, tx: Transaction, call: Call, request: CallRequest) -> StartedCall:
+        """The response to a request that was sent before, for this call.
+
+        A client repeats a request whose response it has not received, and that had the generated secret of the callback.
+        """
+        started = await self.build_started_call(tx, call, is_new=False)
+        return replace(started, callback_secret=_find_generated_secret(started, request.callback, now=tx.now()))
+
+
+def _find_generated_secret(started: StartedCall, callback: WebhookRegistration | None, *, now: datetime) -> str | None:
+    """The secret that was generated for the same callback of this call. One that its client has sent is never shown."""
+    if callback is None or callback.secret is not None:
+        return None
+    request_hash = callback.compute_hash()
+    same = [
+        each for each in started.webhooks if each.origin is WebhookOrigin.CALL and each.request_hash == request_hash
+    ]
+    return get_repeated_secret(same[0], now=now) if same else None
 
 
 def log_started_calls(started: Sequence[StartedCall]) -> None:

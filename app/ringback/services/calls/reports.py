@@ -113,11 +113,12 @@ class CallReports:
     async def _record_report(
         self, tx: Transaction, caller: Caller, report: CallReport, callback: BuiltWebhook | None
     ) -> StartedCall:
-        existing = await self._find_reported_call(tx, caller.principal, report)
-        call = existing or await self._insert_call(tx, caller, report, callback)
+        if (existing := await self._find_reported_call(tx, caller.principal, report)) is not None:
+            updated = await self._apply_report(tx, existing, report)
+            return await self._new_calls.build_known_call(tx, updated, report)
+        call, secret = await self._insert_call(tx, caller, report, callback)
         updated = await self._apply_report(tx, call, report)
-        secret = callback.generated_secret if callback is not None and existing is None else None
-        return await self._new_calls.build_started_call(tx, updated, is_new=existing is None, secret=secret)
+        return await self._new_calls.build_started_call(tx, updated, is_new=True, secret=secret)
 
     async def _find_reported_call(self, tx: Transaction, principal: Principal, report: CallReport) -> Call | None:
         key = REPORTED_KEY_PREFIX + report.key
@@ -134,7 +135,8 @@ class CallReports:
 
     async def _insert_call(
         self, tx: Transaction, caller: Caller, report: CallReport, callback: BuiltWebhook | None
-    ) -> Call:
+    ) -> tuple[Call, str | None]:
+        """The call, and the secret that was generated for its callback."""
         await require_held_key(tx, caller)
         arguments = report.arguments or {}
         call = self._new_calls.build_call(
@@ -148,9 +150,9 @@ class CallReports:
         call = mark_reported(call)
         argument_bytes = count_argument_bytes(call.arguments, call.meta)
         await self._quotas.require_call_quota(tx, caller.principal, argument_bytes=argument_bytes)
-        await self._new_calls.insert_callback(tx, call, callback)
+        secret = await self._new_calls.insert_callback(tx, call, callback)
         await tx.calls.insert(call)
-        return call
+        return call, secret
 
     async def _apply_report(self, tx: Transaction, call: Call, report: CallReport) -> Call:
         """Record what is new in this report, and return the call."""

@@ -2,14 +2,15 @@
 
 A replay also makes the webhook's other pending deliveries due now (`attempt_scheduling`).
 
-Open deliveries are skipped, so that a repeated request sends nothing twice:
+Open deliveries are skipped, so that a repeated request sends nothing twice. So are those that have ended since the request:
+they were open, or the request itself has sent them.
 
     log      delivered     dead     pending      the latest generation of each event for this webhook
     replay       2           2                   a new generation, one higher
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Final, Protocol
@@ -92,6 +93,7 @@ class _EventLogSource:
     """The log from a position on. Events without a delivery to this webhook get none."""
 
     position: LogPosition
+    requested_at: datetime
 
     @property
     def cursor(self) -> str:
@@ -102,10 +104,16 @@ class _EventLogSource:
             webhook.principal, self.position.seq, await _find_event_filter(tx, webhook), limit=limit
         )
         latest = await tx.webhook_deliveries.latest_by_event(webhook.id, [event.id for event in events])
-        finished = [delivery for delivery in latest if delivery.state not in OPEN_STATES]
+        finished = [
+            each
+            for each in latest
+            if each.state not in OPEN_STATES and not _has_ended_since(each, self.requested_at, now=tx.now())
+        ]
         position = events.next_position
         next_source = (
-            None if position is None else _EventLogSource(await read_log_position(tx, webhook.principal, position))
+            None
+            if position is None
+            else replace(self, position=await read_log_position(tx, webhook.principal, position))
         )
         return _ReplayBatch(finished=finished, still_open=len(latest) - len(finished), next_source=next_source)
 
@@ -121,16 +129,22 @@ async def _find_event_filter(tx: Transaction, webhook: Webhook) -> EventFilter:
 class _DeadDeliverySource:
     """Dead deliveries. A replayed delivery leaves this list, so the next request starts at its beginning."""
 
+    requested_at: datetime
     after: str = ""
     cursor: None = None
 
     async def read_batch(self, tx: Transaction, webhook: Webhook, *, limit: int) -> _ReplayBatch:
         dead = await tx.webhook_deliveries.list_dead(webhook.id, limit=limit, after=self.after)
         return _ReplayBatch(
-            finished=dead,
+            finished=[each for each in dead if not _has_ended_since(each, self.requested_at, now=tx.now())],
             still_open=0,
-            next_source=None if dead.next_position is None else _DeadDeliverySource(dead.next_position),
+            next_source=None if dead.next_position is None else replace(self, after=dead.next_position),
         )
+
+
+def _has_ended_since(delivery: Delivery, requested_at: datetime, *, now: datetime) -> bool:
+    """An end that is ahead was written by a clock that was far ahead: it says nothing."""
+    return delivery.finished_at is not None and requested_at < delivery.finished_at <= now
 
 
 class DeliveryReplays:
@@ -257,10 +271,12 @@ async def _select_source(
     webhook = await get_own_webhook(tx, principal, webhook_id)
     match request:
         case ReplayRequest(since=datetime() as since, cursor=None, only_dead=False):
-            return webhook, _EventLogSource(LogPosition(await tx.event_log.last_seq_before(webhook.principal, since)))
+            position = LogPosition(await tx.event_log.last_seq_before(webhook.principal, since))
+            return webhook, _EventLogSource(position, tx.now())
         case ReplayRequest(since=None, cursor=str() as cursor, only_dead=False):
-            return webhook, _EventLogSource(await _require_known_position(tx, webhook.principal, cursor))
+            position = await _require_known_position(tx, webhook.principal, cursor)
+            return webhook, _EventLogSource(position, tx.now())
         case ReplayRequest(since=None, cursor=None, only_dead=True):
-            return webhook, _DeadDeliverySource()
+            return webhook, _DeadDeliverySource(tx.now())
         case _:
             raise InvalidRequest("Send exactly one of these: since, cursor, or dead: true.")

@@ -1,8 +1,7 @@
 """Registration of webhooks. A new webhook receives events from now on, or from a place in the event log."""
 
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
 
 from ringback.domain import jsontext
 from ringback.domain.call import Call
@@ -46,6 +45,7 @@ from ringback.services.webhooks.webhook_checks import (
     SECRET_OVERLAP_SECONDS_DEFAULT,
     check_subscribed_upstream,
     choose_secret,
+    get_repeated_secret,
     require_effective_outcomes,
     require_headers_for_origin,
     require_secret_quota,
@@ -53,9 +53,6 @@ from ringback.services.webhooks.webhook_checks import (
     subscribes_to_changes,
 )
 from ringback.services.webhooks.webhook_updates import UpdatedWebhook, update_webhook
-
-SECRET_REPEATED_FOR: Final = timedelta(hours=1)
-"""How long a repeated registration shows the generated secret again: a client repeats a lost request within minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +217,10 @@ class WebhookRegistrations:
         """
         if registration is None:
             return None
-        return await self._build_webhook(caller, registration, origin=WebhookOrigin.CALL)
+        built = await self._build_webhook(caller, registration, origin=WebhookOrigin.CALL)
+        if built.generated_secret is None or registration.client_session_id is not None:
+            return built
+        return replace(built, webhook=replace(built.webhook, request_hash=registration.compute_hash()))
 
     async def insert_callback(self, tx: Transaction, built: BuiltWebhook | None, call: Call) -> bool:
         """Store the call's callback, if it has one. The call starts at once; deliveries are held until a needed proof.
@@ -335,9 +335,7 @@ async def _find_registered(
         )
     if webhook.expires_at is not None and webhook.expires_at <= tx.now():
         raise Gone("The webhook of this Idempotency-Key has expired. Register another one with a new key.")
-    is_first_version = webhook.updated_at == webhook.created_at and not webhook.has_unreadable_secrets
-    shows_secret = is_first_version and tx.now() - webhook.created_at <= SECRET_REPEATED_FOR
-    secret = webhook.secrets[0].value if shows_secret and registration.secret is None else None
+    secret = None if registration.secret is not None else get_repeated_secret(webhook, now=tx.now())
     return RegisteredWebhook(webhook=webhook, secret=secret, is_new=False)
 
 

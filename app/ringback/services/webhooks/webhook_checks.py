@@ -1,7 +1,7 @@
 """Checks that several webhook services share: ownership, signing secrets, filters, and limits of change subscriptions."""
 
 import math
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from ringback.domain.change_subscriptions import check_change_subscription, find_reached_limit
@@ -18,6 +18,9 @@ from ringback.signing import secrets as signing_secrets
 
 SECRET_OVERLAP_SECONDS_DEFAULT: Final = float(DAY)
 """Most receivers deploy within a day. Implementations of MCP events use the same value (mcp-events §8)."""
+
+SECRET_REPEATED_FOR: Final = timedelta(hours=1)
+"""How long a repeated request shows the generated secret again: a client repeats a lost request within minutes."""
 
 
 async def get_own_webhook(tx: Transaction, principal: Principal, webhook_id: str) -> Webhook:
@@ -52,6 +55,13 @@ def choose_secret(requested: str | None, ids: IdGenerator) -> tuple[str, str | N
     except signing_secrets.InvalidSecret as problem:
         raise InvalidRequest(f"secret: {problem}") from None
     return requested, None
+
+
+def get_repeated_secret(webhook: Webhook, *, now: datetime) -> str | None:
+    """The generated secret, for a request that repeats the registration of the webhook; None once its owner has changed it."""
+    is_first_version = webhook.updated_at == webhook.created_at and not webhook.has_unreadable_secrets
+    is_shown = is_first_version and now - webhook.created_at <= SECRET_REPEATED_FOR
+    return webhook.secrets[0].value if is_shown else None
 
 
 def require_secret_quota(webhook: Webhook, now: datetime) -> None:

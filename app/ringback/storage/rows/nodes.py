@@ -28,9 +28,12 @@ class SqlLeaders(SqlRows, noun="leaders"):
 class SqlWebhookRates(SqlRows, noun="webhook_rates"):
     """Implements `domain.node_rows.WebhookRateRows`."""
 
-    async def lock(self, webhook_id: WebhookId) -> float:
-        (row,) = await self._sql.fetch_all("lock", webhook_id=webhook_id)
-        return row["full_at"] / _MICROSECONDS
+    async def lock(self, webhook_id: WebhookId) -> float | None:
+        row = await self._sql.fetch_one("lock", webhook_id=webhook_id)
+        if row is None:
+            await self._sql.execute("add", webhook_id=webhook_id)
+            row = await self._sql.fetch_one("lock", webhook_id=webhook_id)
+        return None if row is None else row["full_at"] / _MICROSECONDS
 
     async def save(self, webhook_id: WebhookId, *, full_at: float) -> None:
         await self._sql.execute("save", webhook_id=webhook_id, full_at=round(full_at * _MICROSECONDS))
