@@ -106,6 +106,19 @@ async def test_a_response_to_another_request_ends_the_call(tmp_path: Path, era: 
     assert failed.value.outcome == "upstream_error"
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
+async def test_a_stream_with_the_response_to_another_request_ends_the_call(tmp_path: Path, line_end: str) -> None:
+    response = json.dumps({"jsonrpc": "2.0", "id": "another", "result": {"content": []}})
+    lie = respond_with(200, "text/event-stream", f": hello{line_end * 2}data: {response}{line_end * 2}".encode())
+    app = OverriddenResponses(ControlledUpstream().app(), {"tool:echo": lie})
+    async with calling(app, tmp_path) as (_, make_caller):
+        caller = make_caller()
+        with pytest.raises(CallFailed, match="the response to another request") as failed:
+            await caller.join_call_tool(await request_call(caller, "echo"))
+
+    assert failed.value.outcome == "upstream_error"
+
+
 async def test_a_handshake_that_is_answered_with_another_id_starts_nothing(tmp_path: Path) -> None:
     lie = respond_with(200, "application/json", b'{"jsonrpc": "2.0", "id": "another", "result": {}}')
     app = OverriddenResponses(ControlledUpstream().app(), {"initialize": lie, "server/discover": lie})

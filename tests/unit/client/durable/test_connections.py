@@ -61,7 +61,7 @@ async def test_a_cancelled_caller_of_a_connection_that_breaks_meanwhile_is_cance
 async def test_a_connection_notices_that_its_server_s_host_is_lost() -> None:
     """It has no read timeout, and a plain call sends nothing while its tool runs."""
     async with serving(ControlledUpstream().app()) as server:
-        transport = connection._make_transport(McpServer(url=server.url), None)  # pyright: ignore[reportPrivateUsage]
+        transport = connection._make_transport(McpServer(url=server.url))  # pyright: ignore[reportPrivateUsage]
         async with httpx2.AsyncClient(transport=transport) as http, http.stream("GET", server.url) as response:
             connected = response.extensions["network_stream"].get_extra_info("socket")
 
