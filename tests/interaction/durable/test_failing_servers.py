@@ -10,6 +10,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from ringback.client.durable import CallFailed, CallNotStarted, DurableCaller
 from tests.support.durable_calls import calling, request_call
+from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.limits import WAIT_SECONDS
 from tests.support.ports import free_port
 from tests.support.task_upstream import TaskUpstream, text_result
@@ -22,6 +23,7 @@ from tests.support.upstreams import (
     send_result,
     serving,
 )
+from tests.unit.client.durable.test_failing_states import BrieflyBrokenState
 
 
 async def test_a_task_that_the_server_no_longer_knows_ends_as_unknown(tmp_path: Path) -> None:
@@ -159,3 +161,18 @@ async def test_a_list_of_tools_that_goes_round_in_circles_is_read_once(tmp_path:
         await caller.join_call_tool(await request_call(caller, "echo"))
 
     assert cursors == [None, ""]
+
+
+@pytest.mark.parametrize(("tool", "kind"), [("work", "task"), ("long", "legacy_task"), ("confirm", "mrtr")])
+async def test_what_finds_a_call_again_is_not_lost_with_one_failed_write_of_the_state(
+    tmp_path: Path, tool: str, kind: str
+) -> None:
+    """The server runs the tool by then, and only this process knows where."""
+    upstream, state = LegacyUpstream() if kind == "legacy_task" else TaskUpstream(), BrieflyBrokenState(f'"{kind}"')
+    async with (
+        calling(upstream.app(), tmp_path) as (server, _),
+        DurableCaller(server.url, state=state) as caller,
+    ):
+        handle = await request_call(caller, tool, accepts_input=True)
+
+    assert (handle.kind, handle.rejoinable, state.has_failed) == (kind, True, True)

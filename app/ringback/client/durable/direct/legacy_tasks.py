@@ -58,8 +58,8 @@ async def start_legacy_task(connection: DirectConnection, call: LocalCall) -> No
         await call.complete(completion_from_result(result))
         return
     session = connection.session_id
-    await call.save(
-        position=LegacyTaskPosition(
+    await call.save_position(
+        LegacyTaskPosition(
             task_id=task_id,
             session_id=None if session is None else session.session_id,
             protocol_version=connection.protocol.protocol_version,
