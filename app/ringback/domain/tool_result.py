@@ -31,11 +31,6 @@ def without_null_members(result: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in result.items() if value is not None or key not in _OMITTED_IF_NULL}
 
 
-def is_jsonrpc_error(error: Mapping[str, Any]) -> bool:
-    code = error.get("code")
-    return isinstance(code, int) and not isinstance(code, bool) and isinstance(error.get("message"), str)
-
-
 def is_storable_error(error: Mapping[str, Any]) -> bool:
     try:
         return len(jsontext.dumps(error)) <= ERROR_BYTES_MAX
