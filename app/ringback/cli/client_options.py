@@ -123,7 +123,7 @@ def create_client(url: str, api_key: str | None, principal: str | None = None) -
     url, api_key = choose_service(url, api_key)
     try:
         return RingbackClient(url, api_key=api_key or None, principal=principal)
-    except ValueError as error:
+    except (ValueError, ImportError) as error:  # also of a proxy of the environment, which may need a package
         raise typer.BadParameter(str(error)) from None
 
 

@@ -229,3 +229,12 @@ def test_the_shell_completes_commands_options_and_values(
     monkeypatch.setenv("_TYPER_COMPLETE_ARGS", typed)
 
     assert f'"{completed}"' in run().stdout
+
+
+def test_a_proxy_that_needs_a_package_is_an_error_of_usage(run: Run) -> None:
+    proxy = {"ALL_PROXY": "socks5://127.0.0.1:1"}
+
+    refused = run("upstreams", "--url", "https://ringback.example", env=proxy)
+
+    assert refused.exit_code == 2
+    assert "SOCKS proxy" in refused.stderr
