@@ -7,6 +7,7 @@ A repeatable request is tried up to three times while the connection fails, a pr
 import asyncio
 import json
 import re
+import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -249,6 +250,11 @@ def _build_error(response: httpx.Response) -> Exception:
             f"A proxy at {_origin(response.url)} responded with {response.status_code}: it cannot reach Ringback. Is Ringback "
             "running? Look the call up, or try again."
         )
+    if document is None and response.next_request is not None:
+        return UnexpectedAnswer(
+            f"{_service_url(response.url)} redirects to {_service_url(response.next_request.url)}, and the client follows no "
+            "redirects. If that is the URL of your Ringback, use it."
+        )
     if document is None:
         url = _service_url(response.url)
         return UnexpectedAnswer(
@@ -279,6 +285,13 @@ def _parse_retry_after(response: httpx.Response) -> float | None:
 def _build_connection_failed(url: httpx.URL, error: httpx.RequestError) -> ConnectionFailed:
     origin = _origin(url)
     match error:
+        case httpx.ProxyError():
+            return ConnectionFailed(
+                f"The proxy that HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names does not reach {origin}: {error}. Repair it, or "
+                "add the host to NO_PROXY."
+            )
+        case httpx.ConnectError() if (tls_error := _find_tls_error(error)) is not None:
+            return ConnectionFailed(f"{_explain_tls_error(origin, tls_error)} Nothing was sent.")
         case httpx.ConnectError() | httpx.ConnectTimeout():
             return ConnectionFailed(
                 f"No server responds at {origin}. Start Ringback there with 'ringback serve', "
@@ -290,6 +303,23 @@ def _build_connection_failed(url: httpx.URL, error: httpx.RequestError) -> Conne
             return ConnectionFailed(
                 f"The connection to {origin} broke before the response. Look the call up, or try again."
             )
+
+
+def _find_tls_error(error: BaseException) -> ssl.SSLError | None:
+    cause = error.__cause__ or error.__context__
+    if cause is None or isinstance(cause, ssl.SSLError):
+        return cause
+    return _find_tls_error(cause)
+
+
+def _explain_tls_error(origin: str, error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"The certificate of {origin} is not accepted: {error.verify_message}. Check the URL, or name the file of its "
+            "authority's certificate (SSL_CERT_FILE)."
+        )
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    return f"{origin} does not speak TLS as expected ({reason}). Is its URL http:// instead of https://?"
 
 
 def _service_url(url: httpx.URL) -> str:
