@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar, cast
 import typer
 from pydantic import BaseModel
 
-from ringback.cli.hints import name_commands
 from ringback.client import ClientError
 from ringback.client.problems import InvalidArgument
 from ringback.protocol.mcp_events.occurrence import format_timestamp
@@ -140,6 +139,8 @@ def _format_cell(value: Any) -> str:
 
 
 def exit_with_error(message: str, *, exit_code: int = EXIT_NOT_DONE) -> NoReturn:
+    from ringback.cli.hints import name_commands  # noqa: PLC0415 - its patterns take milliseconds, and most commands end well
+
     print_message(f"Error: {name_commands(message)}")
     raise typer.Exit(exit_code)
 
