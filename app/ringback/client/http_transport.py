@@ -99,8 +99,15 @@ class HttpTransport:
         `wait_seconds` is the wait that the request asks of the service; it is added to the read timeout. `uncertain_statuses`
         do not say whether the service has executed an earlier attempt.
         """
+        first_at: float | None = None
 
-        def build_request(remaining_seconds: float | None, http: httpx.AsyncClient) -> httpx.Request:
+        def build_request(longest_seconds: float | None, http: httpx.AsyncClient) -> httpx.Request:
+            nonlocal first_at
+            remaining_seconds = longest_seconds
+            if first_at is None:
+                first_at = self._clock.monotonic()
+            elif longest_seconds:  # a retry asks for what is left of the wait
+                remaining_seconds = max(0.0, longest_seconds - (self._clock.monotonic() - first_at))
             return http.build_request(
                 method,
                 self.base_url + path,
