@@ -277,7 +277,7 @@ def _problem_document(response: httpx.Response) -> Mapping[str, Any] | None:
         return {}
     try:
         document: Any = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None  # pyright: ignore[reportUnknownVariableType] - keys are strings
 

@@ -211,3 +211,12 @@ def test_an_error_reaches_the_parent_process_of_a_pool_unchanged(error: ClientEr
     copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled just before
 
     assert (type(copied), str(copied), vars(copied)) == (type(error), str(error), vars(error))
+
+
+async def test_a_problem_that_nests_too_deeply_is_no_answer_of_the_service(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    service.get("/v1/calls/call_1").respond(404, content="[" * 200_000, headers=PROBLEM_JSON)
+
+    with pytest.raises(UnexpectedAnswer, match="404"):
+        await client.call("call_1")
