@@ -52,7 +52,8 @@ async def use_connection(
 ) -> T:
     """Connect, negotiate or rejoin, and do the work for the call. Raises `RequestFailed`, and what the work raises.
 
-    The SDK's task groups would wrap these exceptions, so none of them leaves its contexts.
+    The SDK's task groups would wrap these exceptions, so none of them leaves its contexts. What the work has returned or raised
+    counts, also if the connection breaks while it is closed.
     """
     outcome: list[T] = []
     problem: Exception | None = None
@@ -67,7 +68,8 @@ async def use_connection(
         raise RequestNotSent(str(failure)) from failure
     except ExceptionGroup as group:
         _raise_if_cancelled()
-        raise ResponseLost(f"The connection broke ({type(group.exceptions[0]).__name__}).") from group
+        if problem is None and not outcome:
+            raise ResponseLost(f"The connection broke ({type(group.exceptions[0]).__name__}).") from group
     _raise_if_cancelled()
     if problem is not None:
         raise problem
