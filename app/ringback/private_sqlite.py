@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 FILE_MODE: Final = 0o600
+_IN_MEMORY: Final = ":memory:"
 _PRIMARY_CODE_MASK: Final = 0xFF
 """SQLite's extended error codes have the primary code in the lowest byte."""
 
@@ -52,6 +53,8 @@ def open_private_file(
     `busy_seconds` limits the wait for other processes. With `is_exclusive`, no other process can use the file until it is
     closed. Raises `FileUnusable`, and `FileInUse` if the wait was too short.
     """
+    if str(path) == _IN_MEMORY:
+        raise FileUnusable(f"{_IN_MEMORY} is no file, and what it holds ends with its connection.")
     try:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, FILE_MODE))
         connection = sqlite3.connect(

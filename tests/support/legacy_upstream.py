@@ -52,6 +52,17 @@ class RecordedEventStore(EventStore):
         return stream
 
 
+class ReplayOfAllStreams(RecordedEventStore):
+    """Replays what came after an event on any stream of any session, which a server must not."""
+
+    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
+        after = int(last_event_id)
+        for number, (_, message) in enumerate(self._kept[after:], start=after + 1):
+            if message is not None:
+                await send_callback(EventMessage(message, str(number)))
+        return self._kept[after - 1][0]
+
+
 @dataclass(slots=True, eq=False)
 class LegacyTask:
     id: str

@@ -138,6 +138,11 @@ all modules takes 2.7 s of CPU."""
 SERVER_HINT: Final = """Error: `ringback {command}` needs the service, which is not installed here. Install it:
     pip install "ringback[server]\""""
 
+UNIX_MODULES: Final = frozenset({"fcntl", "resource"})
+"""Modules of the standard library that Windows does not have."""
+SYSTEM_HINT: Final = """Error: `ringback {command}` does not run on Windows. It runs on Linux, on macOS, and on Windows in WSL.
+Commands that only send requests run here: `ringback call`, `join`, `events --follow` and the like, with --url."""
+
 
 class LazyCommandGroup(TyperGroup):
     """Imports a command's module when the command runs, so that client commands do not import the service."""
@@ -179,6 +184,9 @@ def _import_command(name: str, entry: _CommandEntry) -> TyperCommand | TyperGrou
     try:
         command = getattr(import_command_module(entry.module, keeps_plugins=entry.needs_server), entry.name)
     except ModuleNotFoundError as missing:
+        if missing.name in UNIX_MODULES:
+            typer.echo(SYSTEM_HINT.format(command=name), err=True)
+            raise typer.Exit(2) from None
         if not entry.needs_server or (missing.name or "").partition(".")[0] == "ringback":
             raise
         typer.echo(SERVER_HINT.format(command=name), err=True)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ringback.cli.output import format_json_time
+from ringback.cli.output import escape_control_characters, format_json_time
 from ringback.protocol.upstream_logins import UPSTREAM_NAME_PATTERN, login_command
 from ringback.receiver import Callback
 
@@ -36,7 +36,7 @@ def format_callback(callback: Callback) -> str:
         "cursor": callback.cursor,
         "data": callback.data,
     }
-    return json.dumps(body, ensure_ascii=False)
+    return escape_control_characters(json.dumps(body, ensure_ascii=False))
 
 
 def describe_own_data(data: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ from ringback.client.problems import InvalidArgument
 T = TypeVar("T")
 
 URL_DEFAULT: Final = "http://127.0.0.1:8090"
-_NO_TEXT: Final = (
+NO_TEXT: Final = (
     "One of the arguments contains half a character: a byte that is no UTF-8, or half of a surrogate pair (\\ud83d). "
     "Nothing was sent."
 )
@@ -123,7 +123,7 @@ def create_client(url: str, api_key: str | None, principal: str | None = None) -
     url, api_key = choose_service(url, api_key)
     try:
         return RingbackClient(url, api_key=api_key or None, principal=principal)
-    except ValueError as error:
+    except (ValueError, ImportError) as error:  # also of a proxy of the environment, which may need a package
         raise typer.BadParameter(str(error)) from None
 
 
@@ -145,7 +145,7 @@ def run_with_client(
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except UnicodeEncodeError:
-        raise InvalidArgument(_NO_TEXT) from None
+        raise InvalidArgument(NO_TEXT) from None
     except ConnectionFailed:
         if is_own_service_chosen(url, api_key) and has_stopped_service():
             raise ConnectionFailed(OWN_SERVICE_STOPPED) from None

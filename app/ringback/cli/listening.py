@@ -8,10 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ringback.cli.client_options import create_client
-from ringback.cli.durable_listener.commands import CommandHandler
-from ringback.cli.durable_listener.forwarding import ForwardHandler, create_http_client
 from ringback.cli.durable_listener.handlers import CallbackHandler, PrintHandler
 from ringback.cli.durable_listener.inbox import Inbox
 from ringback.cli.durable_listener.listener import (
@@ -20,13 +19,15 @@ from ringback.cli.durable_listener.listener import (
     open_listener_state,
     read_subscription_id,
 )
-from ringback.cli.durable_listener.notifications import DesktopNotifier, NotifyingHandler
-from ringback.cli.durable_listener.running_commands import RunningCommands, open_running_commands
 from ringback.cli.durable_listener.state_file import (
     EventSelection,
     find_files_of_other_keys,
 )
 from ringback.cli.output import print_message, print_output
+
+if TYPE_CHECKING:
+    from ringback.cli.durable_listener.commands import CommandHandler
+    from ringback.cli.durable_listener.running_commands import RunningCommands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ async def run_listener(options: ListenOptions) -> None:
                 client,
                 state.inbox,
                 options.selection,
-                NotifyingHandler(handler, DesktopNotifier()) if options.notify else handler,
+                _add_notifications(handler) if options.notify else handler,
                 report=print_message,
                 attempts_max=options.attempts,
                 parallel=options.parallel,
@@ -74,9 +75,16 @@ async def run_listener(options: ListenOptions) -> None:
 @asynccontextmanager
 async def _open_handler(options: ListenOptions, inbox: Inbox, stop: asyncio.Event) -> AsyncGenerator[CallbackHandler]:
     if options.command is not None:
+        from ringback.cli.durable_listener.running_commands import open_running_commands  # noqa: PLC0415 - of --exec only
+
         async with open_running_commands(options.state, stop=stop, report=print_message) as running:
             yield create_command_handler(options, options.command, running)
     elif options.forward_to is not None:
+        from ringback.cli.durable_listener.forwarding import (  # noqa: PLC0415 - of --forward-to only
+            ForwardHandler,
+            create_http_client,
+        )
+
         secret, is_generated = await choose_secret(inbox, options.secret)
         if is_generated:
             print_message(
@@ -95,14 +103,25 @@ async def _open_handler(options: ListenOptions, inbox: Inbox, stop: asyncio.Even
 
 
 def create_command_handler(
-    options: ListenOptions, command: str, running: RunningCommands | None = None
-) -> CommandHandler:
+    options: ListenOptions, command: str, running: "RunningCommands | None" = None
+) -> "CommandHandler":
     """The handler of --exec. Its command may use `ringback join` and the like at the listener's service without options."""
+    from ringback.cli.durable_listener.commands import CommandHandler  # noqa: PLC0415 - of --exec only
+
     key = {} if options.api_key is None else {"RINGBACK_API_KEY": options.api_key}
     environment = {**os.environ, "RINGBACK_URL": options.selection.url, **key}
     return CommandHandler(
         command, timeout_seconds=options.command_timeout_seconds, environment=environment, running=running
     )
+
+
+def _add_notifications(handler: CallbackHandler) -> CallbackHandler:
+    from ringback.cli.durable_listener.notifications import (  # noqa: PLC0415 - of --notify only
+        DesktopNotifier,
+        NotifyingHandler,
+    )
+
+    return NotifyingHandler(handler, DesktopNotifier())
 
 
 def handle_stop_signals() -> tuple[asyncio.Event, asyncio.Event]:

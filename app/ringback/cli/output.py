@@ -1,8 +1,8 @@
 """Printing, and the exit codes of expected errors."""
 
 import json
+import re
 import sys
-import unicodedata
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar, cast
 import typer
 from pydantic import BaseModel
 
-from ringback.cli.hints import name_commands
 from ringback.client import ClientError
 from ringback.client.problems import InvalidArgument
 from ringback.protocol.mcp_events.occurrence import format_timestamp
@@ -38,8 +37,8 @@ NON_TTY_WIDTH: Final = 200
 """Columns of a table that is written to a file or a pipe: enough that no id is cut."""
 
 
-_REORDERING: Final = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
-"""The classes of Unicode's characters that embed, override or isolate a direction of writing."""
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters but tab and line end, and those that embed, override or isolate a direction of writing."""
 ID_COLUMNS: Final = frozenset({"id", "call_id", "webhook_id"})
 ID_LENGTH_MAX: Final = len("call_") + 26
 """The longest prefix and a ULID."""
@@ -63,12 +62,12 @@ def print_output(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    print_output(json.dumps(value, ensure_ascii=False, indent=2, default=_json_default))
+    typer.echo(escape_control_characters(json.dumps(value, ensure_ascii=False, indent=2, default=_json_default)))
 
 
 def print_json_line(value: Any) -> None:
     """Print JSON on one line, for output without an end."""
-    print_output(json.dumps(value, ensure_ascii=False, default=_json_default))
+    typer.echo(escape_control_characters(json.dumps(value, ensure_ascii=False, default=_json_default)))
 
 
 def print_model(model: BaseModel) -> None:
@@ -140,6 +139,8 @@ def _format_cell(value: Any) -> str:
 
 
 def exit_with_error(message: str, *, exit_code: int = EXIT_NOT_DONE) -> NoReturn:
+    from ringback.cli.hints import name_commands  # noqa: PLC0415 - its patterns take milliseconds, and most commands end well
+
     print_message(f"Error: {name_commands(message)}")
     raise typer.Exit(exit_code)
 
@@ -149,12 +150,12 @@ def strip_control_characters(text: str) -> str:
 
     Nor can they reorder what stands around them, as U+202E does.
     """
-    return "".join("\N{REPLACEMENT CHARACTER}" if _is_control(character) else character for character in text)
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def _is_control(character: str) -> bool:
-    is_control = unicodedata.category(character) == "Cc" and character not in "\n\t"
-    return is_control or unicodedata.bidirectional(character) in _REORDERING
+def escape_control_characters(json_text: str) -> str:
+    """The same JSON, in which they are escaped: they cannot control the terminal, and a program reads them unchanged."""
+    return _CONTROL.sub(lambda found: json.dumps(found[0])[1:-1], json_text)
 
 
 @contextmanager

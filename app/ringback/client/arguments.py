@@ -4,6 +4,7 @@ Each check returns the argument in the form that is sent, or raises `InvalidArgu
 """
 
 from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
 from typing import Any, Final, cast
 from urllib.parse import quote
 
@@ -74,3 +75,14 @@ def _is_plain_base_url(url: httpx.URL) -> bool:
     port_exists = url.port is None or 0 < url.port <= PORT_MAX
     rest = url.userinfo or url.query or url.fragment
     return url.scheme in {"http", "https"} and bool(url.host) and port_exists and not rest
+
+
+def is_on_this_machine(url: str) -> bool:
+    """Whether the URL's host is this machine, by its name or its loopback address."""
+    host = httpx.URL(url).host
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -10,7 +10,14 @@ from typing import Any, Final, Self, Unpack
 
 import httpx
 
-from ringback.client.arguments import check_base_url, check_header_value, list_items, list_texts, quote_path_segment
+from ringback.client.arguments import (
+    check_base_url,
+    check_header_value,
+    is_on_this_machine,
+    list_items,
+    list_texts,
+    quote_path_segment,
+)
 from ringback.client.erasures import ErasureMethods
 from ringback.client.events import EventMethods
 from ringback.client.http_clients import HttpClients
@@ -69,7 +76,8 @@ class RingbackClient(
     `*` those of all principals. The service refuses it where an operator may not act for others.
 
     `http` is your own httpx client, which stays open. Up to a hundred waiting requests hold a connection each: give it more.
-    Without it the client creates one, on `transport` if that is given.
+    Without it the client creates one, on `transport` if that is given. It uses the proxies of the environment (HTTPS_PROXY,
+    NO_PROXY, …), unless the service is on this machine.
     """
 
     def __init__(
@@ -348,12 +356,15 @@ class RingbackClient(
 
 
 def _make_http_client(base_url: str, transport: httpx.AsyncBaseTransport | None) -> httpx.AsyncClient:
-    """For http URLs without certificates: loading them takes a fifth of the time of the first use (measured)."""
+    """For http URLs without certificates: loading them takes a fifth of the time of the first use (measured).
+
+    A service on this machine has no proxy of the environment: that would look for it on its own machine, and get the API key.
+    """
     if transport is not None:
         return httpx.AsyncClient(transport=transport)
     uses_tls = not base_url.lower().startswith("http://")
     verify = _load_certificates() if uses_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return httpx.AsyncClient(verify=verify, limits=CONNECTION_LIMITS)
+    return httpx.AsyncClient(verify=verify, limits=CONNECTION_LIMITS, trust_env=not is_on_this_machine(base_url))
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 from ringback.backoff import Backoff
 from ringback.client.http_transport import ClientClock, HttpTransport, parse_text
 from ringback.client.models import Event
-from ringback.client.problems import ClientError, ConnectionFailed, QuotaExceeded, Unavailable, UnexpectedAnswer
+from ringback.client.problems import ConnectionFailed, QuotaExceeded, Unavailable, UnexpectedAnswer
 from ringback.client.server_sent_events import ServerSentEvent, ServerSentEvents
 
 STREAM_IDLE_TIMEOUT_SECONDS: Final = 45.0
@@ -74,8 +74,8 @@ class EventStream:
     async def __anext__(self) -> Event:
         """The next event. The errors of the first connection are raised; later ones only if a reconnect cannot repair them.
 
-        After an error, and after a wait that was cancelled, as by `asyncio.wait_for`, the next call connects again. No event is
-        lost.
+        After an error, also one of `on_truncated`, and after a wait that was cancelled, as by `asyncio.wait_for`, the next call
+        connects again. No event is lost.
         """
         async with self._turn:
             if self._is_closed:
@@ -84,7 +84,9 @@ class EventStream:
             cancelled_before = _count_cancellations(self._reader)
             try:
                 return await anext(self._events)
-            except (asyncio.CancelledError, ClientError) as error:
+            except StopAsyncIteration:
+                raise
+            except BaseException as error:
                 self._events = self._read_events()  # a generator ends with the exception that passes through it
                 if isinstance(error, asyncio.CancelledError) and self._is_cancelled_by_close(cancelled_before):
                     raise StopAsyncIteration from None

@@ -7,6 +7,7 @@ A repeatable request is tried up to three times while the connection fails, a pr
 import asyncio
 import json
 import re
+import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -98,8 +99,15 @@ class HttpTransport:
         `wait_seconds` is the wait that the request asks of the service; it is added to the read timeout. `uncertain_statuses`
         do not say whether the service has executed an earlier attempt.
         """
+        first_at: float | None = None
 
-        def build_request(remaining_seconds: float | None, http: httpx.AsyncClient) -> httpx.Request:
+        def build_request(longest_seconds: float | None, http: httpx.AsyncClient) -> httpx.Request:
+            nonlocal first_at
+            remaining_seconds = longest_seconds
+            if first_at is None:
+                first_at = self._clock.monotonic()
+            elif longest_seconds:  # a retry asks for what is left of the wait
+                remaining_seconds = max(0.0, longest_seconds - (self._clock.monotonic() - first_at))
             return http.build_request(
                 method,
                 self.base_url + path,
@@ -249,6 +257,11 @@ def _build_error(response: httpx.Response) -> Exception:
             f"A proxy at {_origin(response.url)} responded with {response.status_code}: it cannot reach Ringback. Is Ringback "
             "running? Look the call up, or try again."
         )
+    if document is None and response.next_request is not None:
+        return UnexpectedAnswer(
+            f"{_service_url(response.url)} redirects to {_service_url(response.next_request.url)}, and the client follows no "
+            "redirects. If that is the URL of your Ringback, use it."
+        )
     if document is None:
         url = _service_url(response.url)
         return UnexpectedAnswer(
@@ -264,7 +277,7 @@ def _problem_document(response: httpx.Response) -> Mapping[str, Any] | None:
         return {}
     try:
         document: Any = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None  # pyright: ignore[reportUnknownVariableType] - keys are strings
 
@@ -279,6 +292,13 @@ def _parse_retry_after(response: httpx.Response) -> float | None:
 def _build_connection_failed(url: httpx.URL, error: httpx.RequestError) -> ConnectionFailed:
     origin = _origin(url)
     match error:
+        case httpx.ProxyError():
+            return ConnectionFailed(
+                f"The proxy that HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names does not reach {origin}: {error}. Repair it, or "
+                "add the host to NO_PROXY."
+            )
+        case httpx.ConnectError() if (tls_error := _find_tls_error(error)) is not None:
+            return ConnectionFailed(f"{_explain_tls_error(origin, tls_error)} Nothing was sent.")
         case httpx.ConnectError() | httpx.ConnectTimeout():
             return ConnectionFailed(
                 f"No server responds at {origin}. Start Ringback there with 'ringback serve', "
@@ -290,6 +310,23 @@ def _build_connection_failed(url: httpx.URL, error: httpx.RequestError) -> Conne
             return ConnectionFailed(
                 f"The connection to {origin} broke before the response. Look the call up, or try again."
             )
+
+
+def _find_tls_error(error: BaseException) -> ssl.SSLError | None:
+    cause = error.__cause__ or error.__context__
+    if cause is None or isinstance(cause, ssl.SSLError):
+        return cause
+    return _find_tls_error(cause)
+
+
+def _explain_tls_error(origin: str, error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"The certificate of {origin} is not accepted: {error.verify_message}. Check the URL, or name the file of its "
+            "authority's certificate (SSL_CERT_FILE)."
+        )
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    return f"{origin} does not speak TLS as expected ({reason}). Is its URL http:// instead of https://?"
 
 
 def _service_url(url: httpx.URL) -> str:

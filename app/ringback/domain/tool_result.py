@@ -36,11 +36,6 @@ def repair_result(result: Mapping[str, Any]) -> dict[str, Any]:
     return repaired
 
 
-def is_jsonrpc_error(error: Mapping[str, Any]) -> bool:
-    code = error.get("code")
-    return isinstance(code, int) and not isinstance(code, bool) and isinstance(error.get("message"), str)
-
-
 def is_storable_error(error: Mapping[str, Any]) -> bool:
     try:
         return len(jsontext.dumps(error)) <= ERROR_BYTES_MAX

@@ -15,6 +15,7 @@ RequestFailed
 └── UpstreamError            the upstream sent a JSON-RPC error
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -76,3 +77,9 @@ class UpstreamError(RequestFailed):
         super().__init__("The upstream answered with an error.")
         self.error = error
         """The JSON-RPC error object, unchanged."""
+
+
+def is_jsonrpc_error(error: Mapping[str, Any]) -> bool:
+    """Whether it has what every reader relies on. That of a response has been checked; that of a task is any object."""
+    code = error.get("code")
+    return isinstance(code, int) and not isinstance(code, bool) and isinstance(error.get("message"), str)

@@ -8,12 +8,13 @@
 Polling is the same for both: the server's interval within bounds, and a few failures in a row before a task counts as lost.
 """
 
+import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from ringback.protocol.errors import InvalidUpstreamResponse, RequestFailed, UpstreamError
+from ringback.protocol.errors import InvalidUpstreamResponse, RequestFailed, ResponseLost, UpstreamError
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 DRAFT_TASK_META_KEY: Final = "modelcontextprotocol.io/task"
@@ -28,6 +29,9 @@ POLL_SECONDS_DEFAULT: Final = 2.0
 POLL_INTERVAL_RATIO: Final = 0.05
 """Poll interval divided by the time since polling began, for a server that names no interval: an end is noticed late by at
 most this share. Polling ten thousand tasks every two seconds would be a flood (2 ms of CPU each, measured)."""
+POLL_TIMEOUT_SECONDS: Final = 60.0
+"""A server answers tasks/get at once, so a poll without a response for this long was lost on a connection that still stands.
+The longest interval between two polls is as long."""
 CONSECUTIVE_ERRORS_MAX: Final = 10
 """Failed polls in a row before the task counts as lost. A proxy whose server restarts returns such errors for a while."""
 TASK_NOT_FOUND_CODES: Final = frozenset({-32602, -32601, -32021})
@@ -131,6 +135,15 @@ def supports_legacy_task(tool: Mapping[str, Any]) -> bool:
             return True
         case _:
             return False
+
+
+async def await_poll(poll: Awaitable[dict[str, Any]]) -> Mapping[str, Any]:
+    """The response to a poll. Raises `ResponseLost` after `POLL_TIMEOUT_SECONDS`: a poll may be sent again."""
+    try:
+        async with asyncio.timeout(POLL_TIMEOUT_SECONDS):
+            return await poll
+    except TimeoutError:
+        raise ResponseLost(f"The upstream did not answer a poll within {POLL_TIMEOUT_SECONDS:.0f} s.") from None
 
 
 class TaskPolling:

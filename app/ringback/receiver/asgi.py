@@ -25,7 +25,7 @@ class BodyTooSlow(Exception):
 
 
 class BodyTooLarge(Exception):
-    """The body has more than `BODY_BYTES_MAX` bytes, or its sender announced more."""
+    """The body has more than `BODY_BYTES_MAX` bytes. What its sender announced does not count."""
 
 
 class Disconnected(Exception):

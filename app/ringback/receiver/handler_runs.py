@@ -1,6 +1,7 @@
 """One run of an owner's handler: it returns, it raises, or it is ended after its time limit."""
 
 import asyncio
+import inspect
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -30,12 +31,17 @@ class HandlerStillRuns(HandlerEnded):
 async def run_handler(handler: Callable[[T], Awaitable[None]], envelope: T, *, timeout_seconds: float) -> None:
     """Await the handler. Raises what it raises, and `HandlerEnded`.
 
+    A handler that is no coroutine function has handled the callback when it returns: awaiting what it returns would fail, and
+    it would run again and again.
+
     The handler has a task of its own. So a CancelledError that comes from it, for instance because the agent's task was
     cancelled, is a failure of the handler, and ends neither its session nor the request of its sender.
     """
 
     async def handle() -> None:
-        await handler(envelope)
+        answer: object = handler(envelope)
+        if inspect.isawaitable(answer):
+            await answer
 
     task = asyncio.create_task(handle())
     try:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 from ringback.signing import ed25519, standard_webhooks
-from ringback.signing.standard_webhooks import TOLERANCE_SECONDS, VerifiedMessage, check_secret
+from ringback.signing.standard_webhooks import TOLERANCE_SECONDS, HeaderItems, VerifiedMessage, check_secret
 
 SecretSource = str | Sequence[str] | Callable[[str | None], Sequence[str] | Awaitable[Sequence[str]]]
 """The accepted secrets (`whsec_…`) or public keys (`whpk_…`): fixed ones, or a function of the subscription id that returns
@@ -17,7 +17,7 @@ JWKS_KEYS_MAX: Final = 32
 
 
 def verify(
-    headers: Mapping[str, str] | Iterable[tuple[str, str]],
+    headers: HeaderItems | Iterable[tuple[str, str]],
     body: bytes,
     secrets: str | Sequence[str],
     *,

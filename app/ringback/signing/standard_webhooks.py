@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from ringback.signing import base64_text, ed25519
 from ringback.signing import secrets as webhook_secrets
@@ -39,6 +39,12 @@ _MESSAGE_ID_PATTERN: Final = re.compile(r"[!-\-/-~]{1,256}")
 _DERIVED_ID_DIGITS: Final = 32
 """128 bits: an id of this length does not occur twice."""
 _TIMESTAMP_PATTERN: Final = re.compile(r"[0-9]{1,12}")
+
+
+class HeaderItems(Protocol):
+    """Headers with a method `items`, as every mapping and the headers of `http.server` have it."""
+
+    def items(self) -> Iterable[tuple[str, str]]: ...
 
 
 class VerificationError(Exception):
@@ -94,7 +100,7 @@ def build_signed_headers(secrets: Sequence[str], *, message_id: str, timestamp: 
 
 
 def verify(
-    headers: Mapping[str, str] | Iterable[tuple[str, str]],
+    headers: HeaderItems | Iterable[tuple[str, str]],
     body: bytes,
     secrets: Sequence[str],
     *,
@@ -142,14 +148,14 @@ def _has_valid_signature(secret: str, signatures: Sequence[str], content: bytes)
     return any(hmac.compare_digest(expected, signature) for signature in signatures)
 
 
-def _collect_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> dict[str, str]:
+def _collect_headers(headers: HeaderItems | Iterable[tuple[str, str]]) -> dict[str, str]:
     """The signature's headers by lower-case name.
 
     A repeated one is rejected: the caller might read the other value, and take a replayed message for a new one.
     """
     collected: dict[str, str] = {}
-    items = cast("Mapping[str, str]", headers).items() if isinstance(headers, Mapping) else headers
-    for name, value in items:
+    items = cast("HeaderItems", headers).items() if hasattr(headers, "items") else headers
+    for name, value in cast("Iterable[tuple[str, str]]", items):
         known = name.lower()
         if known in collected:
             raise VerificationError(f"The header {known} is repeated.")

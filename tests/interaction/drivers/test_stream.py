@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import mcp_types as types
 import pytest
-from mcp.server.streamable_http import EventCallback, EventMessage
+from mcp.server.streamable_http import EventCallback
 
 from ringback.backoff import Backoff
 from ringback.domain.call import CallPhase, CallStatus
@@ -25,7 +25,7 @@ from tests.support.calls import (
 )
 from tests.support.clock import OffsetClock
 from tests.support.engine import Engine
-from tests.support.legacy_upstream import ACCEPTED_ANSWER, LegacyUpstream, RecordedEventStore
+from tests.support.legacy_upstream import ACCEPTED_ANSWER, LegacyUpstream, RecordedEventStore, ReplayOfAllStreams
 from tests.support.upstreams import WAIT_SECONDS, make_http_config, open_upstreams, serving
 
 OWN_SESSION_CALL = Isolation.CALL
@@ -141,17 +141,6 @@ async def test_a_response_stored_behind_the_replay_is_fetched_from_the_same_posi
 
     assert (ended.outcome, stage.effects) == (CallOutcome.RESULT, ["work"])
     assert stage.count("GET", resuming=True) >= 2
-
-
-class ReplayOfAllStreams(RecordedEventStore):
-    """Replays what came after an event on any stream of the session, which a server must not."""
-
-    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
-        after = int(last_event_id)
-        for number, (_, message) in enumerate(self._kept[after:], start=after + 1):
-            if message is not None:
-                await send_callback(EventMessage(message, str(number)))
-        return self._kept[after - 1][0]
 
 
 @pytest.mark.requirement("R35")

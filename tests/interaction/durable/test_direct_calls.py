@@ -19,7 +19,7 @@ from ringback.client.durable.local_call import SAVE_SECONDS
 from ringback.client.durable.record import CallRecord, StreamedPosition
 from ringback.client.models import Progress
 from tests.support.durable_calls import calling, join_until_progress, request_call
-from tests.support.legacy_upstream import LegacyUpstream
+from tests.support.legacy_upstream import LegacyUpstream, ReplayOfAllStreams
 from tests.support.task_upstream import TaskUpstream, text_result
 from tests.support.upstreams import App, ControlledUpstream, Message, Receive, Scope, Send, make_legacy_app
 
@@ -168,6 +168,21 @@ async def test_a_stream_is_resumed_by_another_caller(tmp_path: Path) -> None:
     assert json.loads(result["content"][0]["text"]) == {"n": 1}
     assert [each.message for each in seen] == ["begun", "nearly done"]
     assert (upstream.effects, upstream.cancelled.is_set()) == (["work"], False)
+
+
+@pytest.mark.requirement("R08")
+async def test_a_join_takes_only_the_response_to_its_own_call_of_a_server_that_replays_all_streams(
+    tmp_path: Path,
+) -> None:
+    upstream = LegacyUpstream()
+    async with calling(upstream.app(events=ReplayOfAllStreams()), tmp_path) as (_, make_caller):
+        requester = make_caller()
+        handles = [await request_call(requester, "work", {"n": number}) for number in range(2)]
+        await requester.aclose()
+        upstream.release.set()
+        results = [await make_caller().join_call_tool(handle) for handle in handles]
+
+    assert [result and result["content"][0]["text"] for result in results] == ['{"n": 0}', '{"n": 1}']
 
 
 async def test_a_stream_whose_connection_broke_is_resumed_by_the_same_caller(tmp_path: Path) -> None:

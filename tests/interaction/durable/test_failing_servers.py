@@ -10,6 +10,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from ringback.client.durable import CallFailed, CallNotStarted, DurableCaller
 from tests.support.durable_calls import calling, request_call
+from tests.support.legacy_upstream import LegacyUpstream
 from tests.support.limits import WAIT_SECONDS
 from tests.support.ports import free_port
 from tests.support.task_upstream import TaskUpstream, text_result
@@ -22,6 +23,7 @@ from tests.support.upstreams import (
     send_result,
     serving,
 )
+from tests.unit.client.durable.test_failing_states import BrieflyBrokenState
 
 
 async def test_a_task_that_the_server_no_longer_knows_ends_as_unknown(tmp_path: Path) -> None:
@@ -106,6 +108,19 @@ async def test_a_response_to_another_request_ends_the_call(tmp_path: Path, era: 
     assert failed.value.outcome == "upstream_error"
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
+async def test_a_stream_with_the_response_to_another_request_ends_the_call(tmp_path: Path, line_end: str) -> None:
+    response = json.dumps({"jsonrpc": "2.0", "id": "another", "result": {"content": []}})
+    lie = respond_with(200, "text/event-stream", f": hello{line_end * 2}data: {response}{line_end * 2}".encode())
+    app = OverriddenResponses(ControlledUpstream().app(), {"tool:echo": lie})
+    async with calling(app, tmp_path) as (_, make_caller):
+        caller = make_caller()
+        with pytest.raises(CallFailed, match="the response to another request") as failed:
+            await caller.join_call_tool(await request_call(caller, "echo"))
+
+    assert failed.value.outcome == "upstream_error"
+
+
 async def test_a_handshake_that_is_answered_with_another_id_starts_nothing(tmp_path: Path) -> None:
     lie = respond_with(200, "application/json", b'{"jsonrpc": "2.0", "id": "another", "result": {}}')
     app = OverriddenResponses(ControlledUpstream().app(), {"initialize": lie, "server/discover": lie})
@@ -146,3 +161,18 @@ async def test_a_list_of_tools_that_goes_round_in_circles_is_read_once(tmp_path:
         await caller.join_call_tool(await request_call(caller, "echo"))
 
     assert cursors == [None, ""]
+
+
+@pytest.mark.parametrize(("tool", "kind"), [("work", "task"), ("long", "legacy_task"), ("confirm", "mrtr")])
+async def test_what_finds_a_call_again_is_not_lost_with_one_failed_write_of_the_state(
+    tmp_path: Path, tool: str, kind: str
+) -> None:
+    """The server runs the tool by then, and only this process knows where."""
+    upstream, state = LegacyUpstream() if kind == "legacy_task" else TaskUpstream(), BrieflyBrokenState(f'"{kind}"')
+    async with (
+        calling(upstream.app(), tmp_path) as (server, _),
+        DurableCaller(server.url, state=state) as caller,
+    ):
+        handle = await request_call(caller, tool, accepts_input=True)
+
+    assert (handle.kind, handle.rejoinable, state.has_failed) == (kind, True, True)

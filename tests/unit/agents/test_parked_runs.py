@@ -154,6 +154,15 @@ def test_a_file_that_is_no_database_is_refused(runs: SQLiteParkedRuns, path: Pat
         asyncio.run(runs.find_waiting())
 
 
+async def test_runs_are_not_parked_in_memory_where_the_next_transaction_finds_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ParkedRunsUnavailable, match="is no file"):
+        await SQLiteParkedRuns(":memory:").save(RUN, "token", lease_seconds=LEASE)
+
+
 async def test_a_file_of_a_later_version_is_refused(runs: SQLiteParkedRuns, path: Path) -> None:
     await runs.find_waiting()
     with closing(sqlite3.connect(path)) as database:

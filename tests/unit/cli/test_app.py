@@ -65,6 +65,37 @@ def test_a_command_starts_without_what_only_tables_need_and_leaves_its_process_a
     ) == set()
 
 
+WITHOUT_UNIX_MODULES = """
+import sys
+sys.modules.update(fcntl=None, resource=None)
+from ringback.cli.app import app
+app(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("command", ["listen", "serve", "keys"])
+def test_a_command_that_does_not_run_on_windows_says_so(command: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", WITHOUT_UNIX_MODULES, command],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"Error: `ringback {command}` does not run on Windows.")
+
+
+def test_the_commands_that_only_send_requests_run_on_windows() -> None:
+    modules = [entry.module for name, entry in COMMANDS.items() if not entry.needs_server and name != "listen"]
+    program = (
+        "import importlib, sys; sys.modules.update(fcntl=None, resource=None, pwd=None, grp=None)\n"
+        "for module in sys.argv[1:]: importlib.import_module(module)"
+    )
+    subprocess.run([sys.executable, "-c", program, *modules], timeout=WAIT_SECONDS, check=True)
+
+
 def list_modules_of(commands: Sequence[str]) -> set[str]:
     """The modules that these commands import. One process imports all, because a process costs as much as all imports."""
     modules = ", ".join(COMMANDS[name].module for name in commands)

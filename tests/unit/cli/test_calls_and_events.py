@@ -363,6 +363,16 @@ def test_times_are_shown_as_people_write_them(run: Run) -> None:
     assert "YYYY-MM-DD[THH:MM" in run("calls", "--help").stdout
 
 
+def test_portal_links_are_listed_whatever_their_session_is_called(run: Run, service: respx.MockRouter) -> None:
+    link = {**administration_examples.PORTAL_LINK, "client_session_id": "[/x] \x1b[2J"}
+    service.get("/v1/portal-links").respond(json={"portal_links": [link]})
+
+    listed = run("portal-link", "list")
+
+    assert listed.exit_code == 0
+    assert "[/x] \N{REPLACEMENT CHARACTER}[2J" in listed.stdout
+
+
 def test_a_portal_link_of_two_days_is_refused_with_its_option(run: Run) -> None:
     refused = run("portal-link", "create", "--expires", "2d")
 

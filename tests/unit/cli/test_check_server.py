@@ -157,3 +157,9 @@ def test_a_callback_port_that_is_taken_is_named(run: Run) -> None:
 
     assert result.exit_code == 2
     assert f"port {port} cannot receive callbacks: address already in use" in result.output
+
+
+def test_the_list_of_checks_is_json_if_that_is_asked_for(run: Run) -> None:
+    listed = json.loads(run("check-server", "--list", "--json").stdout)
+
+    assert {"chapter", "level", "check", "expectation"} == set(listed[0])

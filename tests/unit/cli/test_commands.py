@@ -1,6 +1,7 @@
 """The commands and options, which scripts depend on."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -229,3 +230,21 @@ def test_the_shell_completes_commands_options_and_values(
     monkeypatch.setenv("_TYPER_COMPLETE_ARGS", typed)
 
     assert f'"{completed}"' in run().stdout
+
+
+def test_a_proxy_that_needs_a_package_is_an_error_of_usage(run: Run) -> None:
+    proxy = {"ALL_PROXY": "socks5://127.0.0.1:1"}
+
+    refused = run("upstreams", "--url", "https://ringback.example", env=proxy)
+
+    assert refused.exit_code == 2
+    assert "SOCKS proxy" in refused.stderr
+
+
+@pytest.mark.parametrize("option", ["--api-key", "--session", "--event", "--forward-to"])
+def test_an_argument_of_a_listener_that_is_no_text_is_an_error(run: Run, tmp_path: Path, option: str) -> None:
+    text = {"--forward-to": "http://127.0.0.1:1/\udcff"}.get(option, "\udcff")
+    ran = run("listen", option, text, "--url", "http://127.0.0.1:1", env={"XDG_STATE_HOME": str(tmp_path)})
+
+    assert ran.exit_code == 2
+    assert "Error: One of the arguments contains half a character" in ran.stderr

@@ -1,6 +1,7 @@
 """`ringback connect`: what it shows, writes and takes back, in the home folder of a user."""
 
 import json
+import os
 import plistlib
 import sys
 from collections.abc import Callable
@@ -91,6 +92,28 @@ def test_without_write_the_plan_is_shown_and_nothing_is_written(run_connect: Con
         "`ringback mcp` starts the service when a client needs it. To start it with your session, add --service.\n"
     )
     assert list_files(home) == before
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8090", "ftp://ringback.example", "https://ringback.example/?key=1"])
+def test_a_url_that_no_client_could_use_is_refused_before_anything_is_written(
+    run_connect: Connect, home: Path, url: str
+) -> None:
+    before = list_files(home)
+
+    refused = run_connect("cursor", "--url", url, "--write")
+
+    assert refused.exit_code == 2
+    assert "The base URL must be" in refused.stderr
+    assert list_files(home) == before
+
+
+def test_a_named_pipe_is_refused_and_not_waited_for(run_connect: Connect, home: Path) -> None:
+    os.mkfifo(home / "pipe")
+
+    for option in ("--file", "--config"):
+        refused = run_connect("cursor", option, str(home / "pipe"), "--url", "http://127.0.0.1:8090")
+        assert refused.exit_code == 2
+        assert "is no regular file" in refused.stderr
 
 
 def test_write_names_what_to_do_next_and_shows_no_secret(run_connect: Connect, home: Path) -> None:

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 import typer
 
-from ringback.cli.output import exit_on_errors, format_time_text, print_model, strip_control_characters
+from ringback.cli.output import (
+    exit_on_errors,
+    format_time_text,
+    print_json,
+    print_json_line,
+    print_model,
+    strip_control_characters,
+)
 from ringback.cli.server_options import SERVICE_ERRORS
 from ringback.client import ConnectionFailed, PortalLink
 from ringback.domain.errors import InvalidRequest
@@ -21,6 +28,17 @@ def test_text_from_outside_cannot_steer_a_terminal() -> None:
 
 def test_text_from_outside_cannot_reorder_what_stands_around_it() -> None:
     assert strip_control_characters("delete\u202etxt.\u2066a\u2069") == "delete�txt.�a�"
+
+
+def test_json_has_every_character_and_none_that_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"text": "\x7f\x85\x9b2J \u202etxt.\u2066a\u2069 שלום\n"}
+
+    for print_value in (print_json, print_json_line):
+        print_value(value)
+        printed = capsys.readouterr().out
+        assert json.loads(printed) == value
+        assert strip_control_characters(printed) == printed
+        assert "שלום" in printed
 
 
 def test_text_keeps_its_lines_and_its_scripts() -> None:

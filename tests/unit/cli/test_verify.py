@@ -1,6 +1,8 @@
 """`ringback verify`: a stored callback is valid, or the reason is clear."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +16,7 @@ from typer.testing import Result
 
 from ringback.signing.ed25519 import generate_signing_key, parse_signing_key
 from ringback.signing.standard_webhooks import build_signed_headers, sign_message
+from tests.support.limits import WAIT_SECONDS
 
 Run = Callable[..., Result]
 
@@ -249,3 +252,16 @@ def test_an_incomplete_command_line_says_what_to_add(run: Run, arguments: tuple[
 
     assert ran.exit_code == 2
     assert words in ran.stderr
+
+
+def test_a_closed_standard_input_is_named() -> None:
+    closing = 'exec "$0" -c "from ringback.cli.app import app; app()" verify - --secret "$1" <&-'
+    ran = subprocess.run(
+        ["/bin/sh", "-c", closing, sys.executable, SECRET],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
+
+    assert (ran.returncode, ran.stderr) == (2, "Error: Standard input is closed. Give the name of a file.\n")

@@ -107,11 +107,10 @@ async def test_a_problem_document_may_leave_everything_out(client: RingbackClien
         httpx.Response(404, html="<h1>Not Found</h1>"),
         httpx.Response(404, content=b"{", headers=PROBLEM_JSON),
         httpx.Response(404, json=["no object"], headers=PROBLEM_JSON),
-        httpx.Response(302, headers={"location": "https://elsewhere.example/"}),
         httpx.Response(200, html="<h1>Welcome</h1>"),
         httpx.Response(200, json={"upstreams": [{"name": 1}]}),
     ],
-    ids=["a page", "broken JSON", "another shape", "a redirect", "a welcome", "unknown members"],
+    ids=["a page", "broken JSON", "another shape", "a welcome", "unknown members"],
 )
 async def test_a_response_that_is_not_ringbacks_is_reported_as_such(
     client: RingbackClient, service: respx.MockRouter, answer: httpx.Response
@@ -212,3 +211,12 @@ def test_an_error_reaches_the_parent_process_of_a_pool_unchanged(error: ClientEr
     copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled just before
 
     assert (type(copied), str(copied), vars(copied)) == (type(error), str(error), vars(error))
+
+
+async def test_a_problem_that_nests_too_deeply_is_no_answer_of_the_service(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    service.get("/v1/calls/call_1").respond(404, content="[" * 200_000, headers=PROBLEM_JSON)
+
+    with pytest.raises(UnexpectedAnswer, match="404"):
+        await client.call("call_1")

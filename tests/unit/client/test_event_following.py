@@ -306,6 +306,23 @@ async def test_a_stream_whose_connection_failed_can_be_read_again(
     assert list_cursors(route) == ["start", "start", "a", "a"]
 
 
+async def test_a_stream_whose_truncation_could_not_be_handled_can_be_read_again(
+    client: RingbackClient, service: respx.MockRouter
+) -> None:
+    service.get(STREAM).side_effect = [answer(TRUNCATED, frame("a")), answer(TRUNCATED, frame("a"))]
+    failures = [OSError("disk full")]
+
+    def note_truncation() -> None:
+        if failures:
+            raise failures.pop()
+
+    async with client.stream_events(cursor="old", on_truncated=note_truncation) as stream:
+        with pytest.raises(OSError, match="disk full"):
+            await anext(stream)
+
+        assert (await anext(stream)).cursor == "a"
+
+
 async def test_a_stream_that_is_closed_while_a_task_reads_it_ends_there(
     client: RingbackClient, service: respx.MockRouter
 ) -> None:

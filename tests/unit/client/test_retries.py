@@ -185,6 +185,26 @@ async def test_waiting_repeats_the_longest_wait_of_the_service_until_the_time_is
     assert clock.monotonic() == 100
 
 
+async def test_a_wait_whose_connection_breaks_late_is_repeated_for_what_is_left_of_its_time(
+    client: RingbackClient, service: respx.MockRouter, clock: FakeClock
+) -> None:
+    asked: list[float] = []
+
+    def break_late(request: httpx.Request) -> httpx.Response:
+        asked.append(float(parse_query(request)["wait_seconds"]))
+        clock.advance(min(40.0, asked[-1]))
+        if len(asked) == 1:
+            raise CONNECTION_ERROR
+        return httpx.Response(200, json=examples.WORKING_CALL)
+
+    service.get("/v1/calls/call_1").mock(side_effect=break_late)
+
+    await client.wait("call_1", timeout_seconds=45)
+
+    assert asked == [45.0, 4.5]
+    assert clock.monotonic() == 45
+
+
 async def test_waiting_gives_the_call_as_it_is_when_the_time_is_over(
     client: RingbackClient, service: respx.MockRouter, clock: FakeClock
 ) -> None:

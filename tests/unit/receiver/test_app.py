@@ -177,6 +177,17 @@ async def test_a_repeated_message_is_acknowledged_and_handled_once() -> None:
     assert len(inbox.callbacks) == 1
 
 
+async def test_a_handler_without_async_has_handled_a_callback_when_it_returns() -> None:
+    handled: list[Callback] = []
+    handler: Any = handled.append
+    app = ReceiverApp(SECRET, on_callback=handler, clock=lambda: NOW)
+
+    answers = [await post_signed(app, make_event_body()) for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [204, 204]
+    assert [callback.event_id for callback in handled] == ["evt_1"]
+
+
 async def test_one_event_is_handled_once_for_each_subscription() -> None:
     inbox = RecordingHandler()
     app = make_app(inbox)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ringback.receiver import Callback, NotReady, SQLiteInbox
+from ringback.receiver import Callback, InboxUnavailable, NotReady, ReceiverApp, SQLiteInbox
 from ringback.receiver.handler_retries import RETRY_SECONDS_MAX
 from tests.support.inbox_receivers import FakeTime, Handler, abandon, make_app, never, read_rows
 from tests.support.limits import WAIT_SECONDS
-from tests.support.signed_posts import NOW, make_event_body, post_signed
+from tests.support.signed_posts import NOW, SECRET, make_event_body, post_signed
 
 
 async def test_a_callback_is_acknowledged_before_its_handler_and_handled_once(tmp_path: Path) -> None:
@@ -23,6 +23,15 @@ async def test_a_callback_is_acknowledged_before_its_handler_and_handled_once(tm
     assert answers == [204, 204, 204]
     assert handler.tried == ["evt_1"]
     assert read_rows(tmp_path, "SELECT count(*), count(ended_at) FROM messages") == [(1, 1)]
+
+
+async def test_an_inbox_in_memory_is_refused_because_it_would_end_with_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(InboxUnavailable, match="is no file"):
+        await ReceiverApp(SECRET, inbox=SQLiteInbox(":memory:")).open()
 
 
 async def test_a_callback_that_was_stored_and_not_handled_is_handled_by_the_next_process(tmp_path: Path) -> None:

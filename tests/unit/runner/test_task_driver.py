@@ -8,10 +8,11 @@ import pytest
 
 from ringback.domain.call import Call, Handle
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
+from ringback.protocol import tasks as protocol_tasks
 from ringback.protocol.errors import InvalidUpstreamResponse, ResponseLost, UpstreamError
 from ringback.protocol.sessions import NegotiatedProtocol
 from ringback.protocol.tasks import CONSECUTIVE_ERRORS_MAX, TASK_ID_LENGTH_MAX
-from ringback.runner.drivers import select_driver, task_polling
+from ringback.runner.drivers import select_driver
 from ringback.runner.drivers.mrtr import MrtrDriver
 from ringback.runner.drivers.plain import PlainDriver
 from ringback.runner.drivers.selection import UnsupportedHandleDriver
@@ -91,7 +92,7 @@ async def test_a_poll_without_a_task_is_repeated(unclear: Reply) -> None:
 
 @pytest.mark.requirement("R33")
 async def test_a_poll_without_any_response_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_polling, "POLL_TIMEOUT_SECONDS", 0.01)
+    monkeypatch.setattr(protocol_tasks, "POLL_TIMEOUT_SECONDS", 0.01)
     context, session = RecordingCallContext(FOLLOWED_CALL), SilentAtFirst(DONE)
 
     completion = await asyncio.wait_for(TaskDriver(clock=FakeClock()).run_call(session, context), WAIT_SECONDS)

@@ -3,6 +3,8 @@
 import hmac
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from http.client import parse_headers
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -50,6 +52,15 @@ def test_names_of_headers_may_come_in_any_case() -> None:
     shouted = {name.upper(): value for name, value in HEADERS.items()}
 
     assert verify(shouted, BODY, [SECRET], now=NOW).message_id == MESSAGE_ID
+
+
+def test_headers_of_the_server_of_the_standard_library_are_read() -> None:
+    headers = parse_headers(BytesIO("".join(f"{name}: {value}\r\n" for name, value in HEADERS.items()).encode()))
+    repeated = parse_headers(BytesIO(b"Webhook-Id: a\r\nWebhook-Id: b\r\n\r\n"))
+
+    assert verify(headers, BODY, [SECRET], now=NOW).message_id == MESSAGE_ID
+    with pytest.raises(VerificationError, match="repeated"):
+        verify(repeated, BODY, [SECRET], now=NOW)
 
 
 @pytest.mark.requirement("R23")

@@ -17,6 +17,8 @@ HISTORY_BYTES_MAX: Final = 16 * 1024 * 1024
 """`~/.claude.json` also keeps the history of prompts; files of several megabytes are reported."""
 PRIVATE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
+_OPEN_FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+"""A named pipe opens at once and is refused: without a writer, the command would wait for one without end."""
 
 
 class FileRefused(Exception):
@@ -44,7 +46,7 @@ def read_file(path: Path, *, bytes_max: int = FILE_BYTES_MAX) -> ReadFile | None
     """None if there is no file. Raises `FileRefused`."""
     target = Path(os.path.realpath(path))
     try:
-        with target.open("rb") as file:
+        with os.fdopen(os.open(target, _OPEN_FLAGS), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise FileRefused(f"{path}: is no regular file. It was left alone.")

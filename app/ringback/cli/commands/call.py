@@ -9,7 +9,6 @@ import typer
 from ringback.cli.arguments import TIME_FORMATS, TIME_METAVAR, parse_arguments, with_offset
 from ringback.cli.client_options import PrintOptions, client_command
 from ringback.cli.following import join_advice, show_outcome
-from ringback.cli.hints import name_commands
 from ringback.cli.output import print_message, print_output
 from ringback.client import CallbackOptions, Problem, RingbackClient, Started
 
@@ -106,5 +105,7 @@ def _print_started(started: Started) -> None:
     if started.callback_secret:
         print_output(f"callback_secret: {started.callback_secret}")
     if started.hint:
+        from ringback.cli.hints import name_commands  # noqa: PLC0415 - its patterns take milliseconds
+
         print_message(name_commands(started.hint))
     print_message(join_advice(started.call.id))

@@ -1,14 +1,14 @@
 """`ringback check-server`: checks an MCP server that offers Events against the specification."""
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 import httpx
 import typer
 
 from ringback.cli.arguments import parse_headers, parse_object
 from ringback.cli.check_report import CheckVerdict, exit_for_results, print_report
-from ringback.cli.output import EXIT_INTERRUPTED, AsJson, exit_on_errors, exit_with_error, print_table
+from ringback.cli.output import EXIT_INTERRUPTED, AsJson, exit_on_errors, exit_with_error, print_json, print_table
 from ringback.cli.server_checks.cases import ImpossibleRun
 from ringback.cli.server_checks.connection import Era
 from ringback.cli.server_checks.run import RunOptions, run_checks, select_cases
@@ -81,13 +81,14 @@ def check_server(
         raise typer.BadParameter(f"{problem}; --list shows them", param_hint="--only") from None
     if list_checks:
         columns = ("chapter", "level", "check", "expectation")
-        print_table(
-            columns,
-            (
-                dict(zip(columns, (each.chapter, each.case.level, each.case.id, each.case.expectation), strict=True))
-                for each in cases
-            ),
-        )
+        rows: list[dict[str, Any]] = [
+            dict(zip(columns, (each.chapter, each.case.level, each.case.id, each.case.expectation), strict=True))
+            for each in cases
+        ]
+        if as_json:
+            print_json(rows)
+        else:
+            print_table(columns, rows)
         return
     if url is None:
         exit_with_error("give the URL of the MCP server")

@@ -40,6 +40,8 @@ from ringback.cli.embedded_service.paths import find_paths
 from ringback.cli.embedded_service.runtime_file import read_running_service
 from ringback.cli.output import exit_on_errors, exit_with_error, print_message, print_output
 from ringback.client import ClientError
+from ringback.client.arguments import check_base_url
+from ringback.client.problems import InvalidArgument
 
 _NAMES: Final = ", ".join(client.name for client in CLIENTS)
 
@@ -126,7 +128,7 @@ def connect(
         path=path,
         config_path=config or paths.config,
         environment_path=paths.environment,
-        way=Way(command=find_program(), url=_strip_endpoint(url), api_key=api_key or None),
+        way=Way(command=find_program(), url=_parse_url(url), api_key=api_key or None),
         surroundings=Surroundings(
             home=places.home,
             folder=places.folder if scope is FileScope.PROJECT else None,
@@ -150,9 +152,14 @@ def find_program() -> tuple[str, ...]:
     return (found,) if found is not None else (sys.executable, "-m", "ringback")
 
 
-def _strip_endpoint(url: str | None) -> str | None:
+def _parse_url(url: str | None) -> str | None:
     """The URL of the service: that of its MCP endpoint is often at hand."""
-    return None if url is None else url.rstrip("/").removesuffix("/mcp")
+    if url is None:
+        return None
+    try:
+        return check_base_url(url.rstrip("/").removesuffix("/mcp"))
+    except InvalidArgument as error:
+        raise typer.BadParameter(str(error), param_hint="--url") from None
 
 
 def _find_file(client: Client, scope: FileScope, places: Places) -> Path:

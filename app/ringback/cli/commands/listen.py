@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import httpx
 import typer
 
-from ringback.cli.client_options import URL_DEFAULT, ApiKey, choose_service, create_client, start_own_service
+from ringback.cli.client_options import NO_TEXT, URL_DEFAULT, ApiKey, choose_service, create_client, start_own_service
 from ringback.cli.durable_listener.callback_dispatcher import ATTEMPTS_MAX_DEFAULT, PARALLEL_DEFAULT
 from ringback.cli.durable_listener.state_file import (
     EventSelection,
@@ -18,6 +18,7 @@ from ringback.cli.durable_listener.state_file import (
 )
 from ringback.cli.listening import ListenOptions, handle_stop_signals, run_listener
 from ringback.cli.output import exit_on_errors, exit_with_error
+from ringback.client.problems import InvalidArgument
 from ringback.signing import secrets
 
 NAMES_DEFAULT: Final = ("call.finished", "call.input_required")
@@ -115,6 +116,7 @@ def listen(
 
     Callbacks of one session are handled one at a time, in order.
     """
+    _check_texts(*(event or ()), session, correlation, forward_to, url, api_key)
     _check_secret(secret)
     if port is not None:
         _reject_durable_options(context)
@@ -187,6 +189,14 @@ def _is_given(context: typer.Context, name: str) -> bool:
     """Whether the parameter is on the command line: it may also come from the environment."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
+
+
+def _check_texts(*texts: str | None) -> None:
+    """Paths and shell commands may be any bytes; texts that are sent to the service or stored are UTF-8."""
+    try:
+        "".join(text or "" for text in texts).encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(NO_TEXT) from None
 
 
 def _check_secret(secret: str | None) -> None:

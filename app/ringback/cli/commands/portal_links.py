@@ -1,21 +1,15 @@
 """`ringback portal-link`: links to pages of the dashboard that need no key."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
-from rich.table import Table
 
 from ringback.cli.arguments import parse_duration
 from ringback.cli.client_options import OperatorOptions, PrincipalOptions, client_command
-from ringback.cli.output import (
-    create_console,
-    format_time_text,
-    print_json,
-    print_message,
-    print_models,
-    print_output,
-)
+from ringback.cli.output import format_time_text, print_json, print_list, print_message, print_output
 from ringback.client import CreatedPortalLink
+
+_COLUMNS: Final = ("id", "principal", "client_session_id", "created_by", "expires_at")
 
 app = typer.Typer(no_args_is_help=True, help="Manage links to pages of the dashboard that need no key.")
 
@@ -62,14 +56,13 @@ def _print_created(link: CreatedPortalLink) -> None:
 def list_links(*, options: OperatorOptions) -> None:
     """List your links, newest first, without their URLs."""
     links = options.collect(lambda client: client.portal_links())
-    if options.as_json:
-        print_models(links)
-        return
-    table = Table("id", "principal", "session", "created by", "expires")
-    for link in links:
-        expires = format_time_text(link.expires_at)
-        table.add_row(link.id, link.principal, link.client_session_id or "all", link.created_by, expires)
-    create_console().print(table)
+    print_list(
+        links,
+        _COLUMNS,
+        as_json=options.as_json,
+        none="You have no portal links. Create one: ringback portal-link create",
+        to_row=lambda link: {**link.model_dump(), "client_session_id": link.client_session_id or "all"},
+    )
 
 
 @app.command()

@@ -97,6 +97,8 @@ def _read_request(file: str | None, body: str | None, headers: Sequence[str]) ->
 
 def _read_file(name: str) -> bytes:
     if name == STANDARD_INPUT:
+        if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - so it is if the descriptor is closed
+            exit_with_error("Standard input is closed. Give the name of a file.")
         text = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
     else:
         with Path(name).open("rb") as file:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ringback.cli.callback_text import describe_callback
+from ringback.cli.output import escape_control_characters
 from ringback.receiver import Callback
 
 
@@ -63,4 +64,4 @@ class PrintHandler:
 
 
 def format_json_line(body: bytes) -> str:
-    return json.dumps(json.loads(body), ensure_ascii=False)
+    return escape_control_characters(json.dumps(json.loads(body), ensure_ascii=False))

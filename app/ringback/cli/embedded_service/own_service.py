@@ -19,7 +19,7 @@ CONNECT_SECONDS: Final = 1.0
 def find_own_service(default_url: str) -> "RunningService | None":
     """The user's own service, if it runs. Without a configuration of its own, a server at the default URL comes first."""
     if importlib.util.find_spec("fcntl") is None:
-        return None  # Windows, where client commands work and the service does not
+        return None  # Windows, where the commands that only send requests work, and the service and `listen` do not
     from ringback.cli.embedded_service.paths import find_paths  # noqa: PLC0415 - needs fcntl
     from ringback.cli.embedded_service.runtime_file import read_running_service  # noqa: PLC0415 - needs fcntl
 

@@ -21,8 +21,8 @@ SAVE_SECONDS: Final = 1.0
 """The interval between two writes of progress and stream positions, as in the service."""
 QUEUED_PROGRESS_MAX: Final = 256
 """Progress that waits for a slow callback of a join. Above the limit the oldest is dropped: newer progress says more."""
-COMPLETE_ATTEMPTS_MAX: Final = 5
-"""Writes of the end of a call before it fails: 7.5 s, in which a Redis restarts. The result may be in this process alone."""
+LASTING_ATTEMPTS_MAX: Final = 5
+"""Writes of what only this process may know, the end of a call or what finds it again: 7.5 s, in which a Redis restarts."""
 LEASE_SECONDS: Final = 30.0
 """How long a lease lasts without a renewal: two renewals may be late."""
 LEASE_RENEWAL_SECONDS: Final = 10.0
@@ -183,6 +183,10 @@ class LocalCall:
         """Write changes of the record, with progress and position that were not saved yet. Raises `UnknownHandle`."""
         await self.save_changes(lambda _: changes)
 
+    async def save_position(self, position: Position, **changes: Any) -> None:
+        """Like `save`, and again while the state fails: without the position, no process finds the call again."""
+        await self._save_with_retries(lambda _: {"position": position, **changes}, failures_max=LASTING_ATTEMPTS_MAX)
+
     async def save_changes(self, make_changes: MakeChanges) -> None:
         """Like `save`, for changes that depend on the record as the state has it, because other processes write it, too."""
         async with self._writing:
@@ -218,7 +222,7 @@ class LocalCall:
             "input_responses": {},
             "answered_keys": (),
         }
-        await self._save_with_retries(lambda _: end, failures_max=COMPLETE_ATTEMPTS_MAX)
+        await self._save_with_retries(lambda _: end, failures_max=LASTING_ATTEMPTS_MAX)
         self.started.set()
 
     async def refresh(self) -> None:

@@ -46,8 +46,9 @@ class SyncEventStream:
         return event
 
     def close(self) -> None:
-        """Close the connection. The iteration ends."""
-        self._loop_thread.run(self._stream.aclose())
+        """Close the connection, unless the end of the client has closed it. The iteration ends."""
+        if not self._loop_thread.is_closed:
+            self._loop_thread.run(self._stream.aclose())
 
     def __enter__(self) -> Self:
         return self

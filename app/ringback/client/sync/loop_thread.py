@@ -62,6 +62,10 @@ class LoopThread:
         """Close the stream before the thread ends, unless it is closed or dropped by then."""
         self._streams.add(stream)
 
+    @property
+    def is_closed(self) -> bool:
+        return not self._stop.alive
+
     def close(self) -> None:
         """Cancel what still runs, and end the thread. Idempotent."""
         self._stop()
@@ -88,7 +92,7 @@ class LoopThread:
             outcome.cancel()
 
     def _refusal(self) -> str | None:
-        if not self._stop.alive:
+        if self.is_closed:
             return "This client is closed."
         if not self._thread.is_alive():
             return "This client belongs to the process that created it. Create one in this process, after the fork."

@@ -27,7 +27,6 @@ from ringback.domain.meta import without_reserved_meta
 from ringback.domain.tool_result import (
     PROGRESS_MESSAGE_LENGTH_MAX,
     is_call_tool_result,
-    is_jsonrpc_error,
     is_storable_error,
     repair_result,
 )
@@ -38,6 +37,7 @@ from ringback.protocol.errors import (
     RequestNotSent,
     ResponseLost,
     UpstreamError,
+    is_jsonrpc_error,
 )
 from ringback.protocol.transport_errors import RESULT_BYTES_MAX
 from ringback.runner.drivers.driver import CallContext
@@ -80,7 +80,7 @@ def error_to_completion(error: dict[str, Any]) -> CallCompletion:
         if is_storable_error(completion.error or {}):
             return completion
         return failed_completion(CallOutcome.UNKNOWN, _UPSTREAM_DOES_NOT_KNOW)
-    if not is_jsonrpc_error(error):  # in a task; that of a response has been checked
+    if not is_jsonrpc_error(error):
         return failed_completion(CallOutcome.UPSTREAM_ERROR, f"{_FAILED_WITHOUT_ERROR} {_MAY_HAVE_RUN}")
     if is_storable_error(error):
         return completion_from_upstream_error(error)

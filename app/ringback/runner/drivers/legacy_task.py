@@ -32,6 +32,7 @@ from ringback.protocol.tasks import (
     EndedLegacyTask,
     TaskAwaitingInput,
     WorkingTask,
+    await_poll,
     declares_legacy_tasks,
     find_created_legacy_task_id,
     parse_legacy_task,
@@ -46,7 +47,7 @@ from ringback.runner.drivers.completions import (
 from ringback.runner.drivers.driver import CallContext
 from ringback.runner.drivers.legacy_elicitation import run_with_elicitations
 from ringback.runner.drivers.plain import make_tool_call_params
-from ringback.runner.drivers.task_polling import TaskPoller, await_poll
+from ringback.runner.drivers.task_polling import TaskPoller
 from ringback.upstreams.session_ports import CallSessionPort, LegacySessionPort, NotificationStreamPort
 from ringback.waits import wait_first
 

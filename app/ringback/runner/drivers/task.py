@@ -26,13 +26,14 @@ from ringback.protocol.tasks import (
     FailedTask,
     TaskAwaitingInput,
     WorkingTask,
+    await_poll,
     find_created_task_id,
     parse_task,
 )
 from ringback.runner.drivers.completions import error_to_completion, failure_to_completion, result_to_completion
 from ringback.runner.drivers.driver import CallContext, ParkedCall
 from ringback.runner.drivers.mrtr import call_tool_in_rounds, get_client_capabilities, input_not_accepted_completion
-from ringback.runner.drivers.task_polling import TaskPoller, await_poll
+from ringback.runner.drivers.task_polling import TaskPoller
 from ringback.upstreams.session_ports import CallSessionPort, NotificationStreamPort
 
 TASK_DRIVER: Final = "task"

@@ -1,29 +1,12 @@
 """Polling of a task, shared by both task drivers: `protocol.tasks.TaskPolling`, whose findings go to the call."""
 
-import asyncio
-from collections.abc import Awaitable, Mapping
-from typing import Any, Final
-
 from ringback.domain.call import Progress
 from ringback.domain.call_outcome import CallCompletion, CallOutcome, failed_completion
 from ringback.domain.clock import Clock
 from ringback.domain.tool_result import PROGRESS_MESSAGE_LENGTH_MAX
-from ringback.protocol.errors import RequestFailed, ResponseLost
+from ringback.protocol.errors import RequestFailed
 from ringback.protocol.tasks import TASK_LOST_MESSAGE, TaskPolling
 from ringback.runner.drivers.driver import CallContext
-
-POLL_TIMEOUT_SECONDS: Final = 60.0
-"""A server answers tasks/get at once, so a poll without a response for this long was lost on a connection that still stands.
-The longest interval between two polls is as long."""
-
-
-async def await_poll(poll: Awaitable[dict[str, Any]]) -> Mapping[str, Any]:
-    """The response to a poll. Raises `ResponseLost` after `POLL_TIMEOUT_SECONDS`: a poll may be sent again."""
-    try:
-        async with asyncio.timeout(POLL_TIMEOUT_SECONDS):
-            return await poll
-    except TimeoutError:
-        raise ResponseLost(f"The upstream did not answer a poll within {POLL_TIMEOUT_SECONDS:.0f} s.") from None
 
 
 class TaskPoller(TaskPolling):

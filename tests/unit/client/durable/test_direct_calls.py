@@ -1,21 +1,25 @@
 """A direct call goes on from what it has saved, whatever becomes of its connection, and several processes write its state."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import AsyncMock
 
 import pytest
 
-from ringback.client.durable import MemoryRequestState
+from ringback.client.durable import DurableClock, MemoryRequestState
 from ringback.client.durable.clock import SystemDurableClock
-from ringback.client.durable.direct import calls, tasks
+from ringback.client.durable.direct import calls, legacy_tasks, tasks
 from ringback.client.durable.direct.connection import DirectConnection
 from ringback.client.durable.direct.server import McpServer
 from ringback.client.durable.journal import CallJournal
 from ringback.client.durable.local_call import LocalCall
-from ringback.client.durable.record import CallRecord, Completion, RoundPosition, TaskPosition
+from ringback.client.durable.record import CallRecord, Completion, LegacyTaskPosition, RoundPosition, TaskPosition
 from ringback.client.models import InputRequest
+from ringback.protocol import tasks as protocol_tasks
 from ringback.protocol.errors import ResponseLost
+from tests.support.limits import WAIT_SECONDS
+from tests.support.plain_durable_callers import FastClock
 from tests.unit.client.durable.test_leases import RECORD
 
 DONE = Completion(outcome="result", result={"content": []})
@@ -41,17 +45,67 @@ async def test_a_call_that_became_a_task_is_followed_although_its_connection_bre
     assert call.record.completion == DONE
 
 
+class SilentAtFirst:
+    """Does not respond to the first request."""
+
+    answers_input = False
+
+    def __init__(self, *responses: dict[str, Any]) -> None:
+        self._responses = list(responses)
+        self._has_been_asked = False
+
+    async def send_request(self, *_: Any, **__: Any) -> dict[str, Any]:
+        if not self._has_been_asked:
+            self._has_been_asked = True
+            await asyncio.Event().wait()
+        return self._responses.pop(0)
+
+
+async def test_a_poll_of_a_task_without_any_response_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol_tasks, "POLL_TIMEOUT_SECONDS", 0.01)
+    result: dict[str, Any] = {"content": []}
+    modern = SilentAtFirst({"taskId": "t1", "status": "completed", "result": result})
+    legacy = SilentAtFirst({"taskId": "t1", "status": "completed"}, result)
+    position = TaskPosition(task_id="t1")
+    legacy_position = LegacyTaskPosition(task_id="t1", session_id=None, protocol_version="2025-11-25")
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        followed, _ = await open_calls(RECORD, clock=FastClock())
+        await tasks.follow_task(cast("DirectConnection", modern), followed, position)
+        legacy_followed, _ = await open_calls(RECORD, clock=FastClock())
+        await legacy_tasks.follow_legacy_task(cast("DirectConnection", legacy), legacy_followed, legacy_position)
+
+    assert (followed.record.completion, legacy_followed.record.completion) == (DONE, DONE)
+
+
+@pytest.mark.parametrize("error", [{}, {"code": "E1", "message": "no"}, {"code": True, "message": "no"}, {"code": 1}])
+async def test_a_task_that_failed_with_an_error_of_the_wrong_shape_has_one_that_callers_can_read(
+    error: dict[str, Any],
+) -> None:
+    call, _ = await open_calls(RECORD)
+
+    await tasks.apply_task(call, {"taskId": "t1", "status": "failed", "error": error})
+
+    completion = call.record.completion
+    assert completion is not None
+    assert completion.error is not None
+    assert (completion.outcome, completion.error["code"]) == ("upstream_error", -32603)
+    assert "may have run" in completion.error["message"]
+
+
 # -- several processes --
 
 QUESTIONS = {key: InputRequest(method="elicitation/create", params={}) for key in ("a", "b")}
 ACCEPTED: dict[str, Any] = {"action": "accept", "content": {}}
 
 
-async def open_calls(record: CallRecord) -> tuple[LocalCall, LocalCall]:
+async def open_calls(record: CallRecord, *, clock: DurableClock | None = None) -> tuple[LocalCall, LocalCall]:
     """The call in two processes, both of which have read this record."""
     journal = CallJournal(MemoryRequestState())
     await journal.create(record)
-    first, second = (LocalCall(record, journal, SystemDurableClock(), holder=name) for name in ("first", "second"))
+    first, second = (
+        LocalCall(record, journal, clock or SystemDurableClock(), holder=name) for name in ("first", "second")
+    )
     return first, second
 
 

@@ -123,6 +123,20 @@ async def test_two_joins_that_read_the_state_at_once_follow_the_call_once(
     assert other_target.follow_count == 1
 
 
+async def test_a_join_without_time_reads_only_the_state(
+    caller: DurableCaller, target: FollowedTarget, state: HeldState
+) -> None:
+    handle = await caller.request_call_tool("work")
+    other_target = FollowedTarget(TaskPosition(task_id="t1"))
+    async with create_caller(other_target, state) as other:
+        assert await other.join_call_tool(handle, timeout_seconds=0) is None
+        target.is_released.set()
+        await caller.join_call_tool(handle)
+        assert await other.join_call_tool(handle, timeout_seconds=0) == RESULT
+
+    assert other_target.follow_count == 0
+
+
 async def test_a_join_that_waits_while_its_caller_cancels_the_call_says_that_it_was_cancelled(state: HeldState) -> None:
     target = FollowedTarget(PlainPosition())
     async with asyncio.timeout(WAIT_SECONDS), create_caller(target, state) as caller:

@@ -10,6 +10,7 @@
     command          the process of a server that is a command
     questions        questions that a legacy server asks on the connection
     http_transport   confines an HTTP failure to its request
+    matching_events  leaves out responses to other requests from its event stream
     completions      responses and failures as the end of a call
 
 Each connection serves one call. `protocol` has what this package shares with the service.

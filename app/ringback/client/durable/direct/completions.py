@@ -9,12 +9,15 @@ from mcp.shared.dispatcher import ProgressFnT
 from ringback.client.durable.local_call import LocalCall
 from ringback.client.durable.record import Completion
 from ringback.client.models import Progress
-from ringback.protocol.errors import RequestFailed, RequestNotSent, ResponseLost, UpstreamError
+from ringback.protocol.errors import RequestFailed, RequestNotSent, ResponseLost, UpstreamError, is_jsonrpc_error
 
 CANCELLED: Final = Completion(outcome="cancelled")
 MESSAGE_LENGTH_MAX: Final = 1000
 """The characters of a progress message that are kept."""
 _INTERNAL_ERROR: Final = -32603
+_FAILED_WITHOUT_ERROR: Final = (
+    "The server's task has failed, with an error that is no JSON-RPC error. The tool may have run."
+)
 
 
 def completion_from_result(result: Mapping[str, Any]) -> Completion:
@@ -31,8 +34,10 @@ def completion_from_failure(failure: RequestFailed) -> Completion:
             return failed_completion("rejected", str(failure))
         case ResponseLost():
             return failed_completion("unknown", str(failure))
-        case UpstreamError(error=error):
+        case UpstreamError(error=error) if is_jsonrpc_error(error):
             return Completion(outcome="upstream_error", error=error)
+        case UpstreamError():
+            return failed_completion("upstream_error", _FAILED_WITHOUT_ERROR)
         case _:
             return failed_completion("upstream_error", str(failure))
 

@@ -52,7 +52,8 @@ async def use_connection(
 ) -> T:
     """Connect, negotiate or rejoin, and do the work for the call. Raises `RequestFailed`, and what the work raises.
 
-    The SDK's task groups would wrap these exceptions, so none of them leaves its contexts.
+    The SDK's task groups would wrap these exceptions, so none of them leaves its contexts. What the work has returned or raised
+    counts, also if the connection breaks while it is closed.
     """
     outcome: list[T] = []
     problem: Exception | None = None
@@ -67,7 +68,8 @@ async def use_connection(
         raise RequestNotSent(str(failure)) from failure
     except ExceptionGroup as group:
         _raise_if_cancelled()
-        raise ResponseLost(f"The connection broke ({type(group.exceptions[0]).__name__}).") from group
+        if problem is None and not outcome:
+            raise ResponseLost(f"The connection broke ({type(group.exceptions[0]).__name__}).") from group
     _raise_if_cancelled()
     if problem is not None:
         raise problem
@@ -87,10 +89,11 @@ async def _open_connection(
     answer = None if server.answer_input is None else make_elicitation_callback(server.answer_input, handle)
     async with AsyncExitStack() as stack:
         if isinstance(server, McpCommand):
-            transport = None
+            transport = confining = None
             streams: Any = await stack.enter_async_context(running_command(server))
         else:
-            transport = _make_transport(server, rejoined)
+            confining = _make_transport(server)
+            transport = LegacySessionTransport(confining, rejoined=None if rejoined is None else rejoined.session_id)
             http = await stack.enter_async_context(_make_http_client(server, transport, rejoined))
             streams = await stack.enter_async_context(
                 streamable_http_client(server.url, http_client=http, max_sse_event_size=EVENT_BYTES_MAX)
@@ -99,15 +102,15 @@ async def _open_connection(
         session = await stack.enter_async_context(
             ClientSession(dispatcher=dispatcher, client_info=CLIENT_INFO, elicitation_callback=answer)
         )
-        yield session, lambda: DirectConnection(session, dispatcher, transport, answers_input=answer is not None)
+        yield (
+            session,
+            lambda: DirectConnection(session, dispatcher, transport, confining, answers_input=answer is not None),
+        )
 
 
-def _make_transport(server: McpServer, rejoined: LegacySessionId | None) -> LegacySessionTransport:
+def _make_transport(server: McpServer) -> ConfiningTransport:
     inner = server.transport or httpx2.AsyncHTTPTransport(socket_options=keepalive_options())
-    return LegacySessionTransport(
-        ConfiningTransport(inner, keeps_inner=server.transport is not None),
-        rejoined=None if rejoined is None else rejoined.session_id,
-    )
+    return ConfiningTransport(inner, keeps_inner=server.transport is not None)
 
 
 def _make_http_client(
@@ -166,14 +169,16 @@ class DirectConnection:
         session: ClientSession,
         dispatcher: JSONRPCDispatcher[Any],
         transport: LegacySessionTransport | None,
+        confining: ConfiningTransport | None,
         *,
         answers_input: bool,
     ) -> None:
-        """`transport` is None for a command, which has no session that could be rejoined."""
+        """The transports are None for a command, which has no session that could be rejoined."""
         self.answers_input = answers_input
         """Whether questions of the server on this connection are answered."""
         self._dispatcher = dispatcher
         self._transport = transport
+        self._confining = confining
         capabilities = session.server_capabilities
         self.protocol = NegotiatedProtocol(
             protocol_version=session.protocol_version or "",
@@ -253,6 +258,8 @@ class DirectConnection:
 
     async def resume_stream(self, position: StreamPosition, *, on_progress: ProgressFnT) -> dict[str, Any]:
         """Read the response to an earlier request in a rejoined session. Cancelling it cancels nothing."""
+        if self._confining is not None:
+            self._confining.resumed_id = position.request_id
         return await self.send_request("tools/call", {}, on_progress=on_progress, options=resume_options(position))
 
     async def send_notification(self, method: str, params: Mapping[str, Any]) -> None:

@@ -1,11 +1,17 @@
-"""Confines an HTTP failure to its request, and bounds what is read: the SDK's transport would end the whole session."""
+"""Confines an HTTP failure to its request, and bounds what is read: the SDK's transport would end the whole session.
+
+The response to a request is its own: a server that sends that of another request, or replays it, does not end the call with it.
+"""
 
 import json
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any, Final, cast
 
 import httpx2
 from mcp.shared.dispatcher import coerce_request_id
+from mcp_types import RequestId
 
+from ringback.client.durable.direct.matching_events import MatchingEvents, parse_object
 from ringback.protocol.http_failures import (
     error_response,
     names_unknown_session,
@@ -16,7 +22,16 @@ from ringback.protocol.http_failures import (
     session_not_found_response,
 )
 from ringback.protocol.sessions import SESSION_HEADER
-from ringback.protocol.transport_errors import RESULT_BYTES_MAX, TransportErrorCode, too_large_message
+from ringback.protocol.transport_errors import (
+    RESULT_BYTES_MAX,
+    TransportErrorCode,
+    make_transport_error,
+    too_large_message,
+)
+
+_TOOL_CALL: Final = "tools/call"
+_LAST_EVENT_ID_HEADER: Final = "last-event-id"
+_OF_ANOTHER_REQUEST: Final = "The server sent the response to another request."
 
 
 class ConfiningTransport(httpx2.AsyncBaseTransport):
@@ -25,6 +40,8 @@ class ConfiningTransport(httpx2.AsyncBaseTransport):
     def __init__(self, inner: httpx2.AsyncBaseTransport, *, keeps_inner: bool) -> None:
         self._inner = inner
         self._keeps_inner = keeps_inner
+        self.resumed_id: RequestId | None = None
+        """The request whose response a GET reads on: the tools/call that was sent, or one of an earlier connection."""
 
     async def aclose(self) -> None:
         if not self._keeps_inner:
@@ -32,19 +49,50 @@ class ConfiningTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method != "POST":
-            return await self._inner.handle_async_request(request)  # the SDK catches what these raise
+            response = await self._inner.handle_async_request(request)  # the SDK catches what these raise
+            is_resumed = _LAST_EVENT_ID_HEADER in request.headers and _is_event_stream(response)
+            # Behind the response to another request, which a server must not replay, this one's may follow.
+            return _with_events_of(response, self.resumed_id) if is_resumed else response
+        sent_id = self._note_request(parse_object(await request.aread()))
         try:
             response = await self._inner.handle_async_request(request)
         except Exception as error:  # noqa: BLE001 - the boundary: an exception here would end the session
             return send_failure_response(error)
-        if response.is_success and response.headers.get("content-type", "").startswith("text/event-stream"):
-            return response
+        if _is_event_stream(response):
+            return _with_events_of(response, sent_id, replacement=_encode_error_event())
         try:
             return await _check_response(request, response)
         except Exception as error:  # noqa: BLE001 - the same boundary, for a body that ends early
             return read_failure_response(error)
         finally:
             await response.aclose()
+
+    def _note_request(self, message: Mapping[str, Any] | None) -> RequestId | None:
+        """The id of a request; None for a notification or a response."""
+        if message is None or "method" not in message or not isinstance(request_id := message.get("id"), int | str):
+            return None
+        if message["method"] == _TOOL_CALL:
+            self.resumed_id = request_id
+        return request_id
+
+
+def _is_event_stream(response: httpx2.Response) -> bool:
+    return response.is_success and response.headers.get("content-type", "").startswith("text/event-stream")
+
+
+def _with_events_of(
+    response: httpx2.Response, request_id: RequestId | None, *, replacement: bytes = b""
+) -> httpx2.Response:
+    if request_id is None:
+        return response
+    stream = MatchingEvents(cast("httpx2.AsyncByteStream", response.stream), request_id, replacement=replacement)
+    headers = [(name, value) for name, value in response.headers.multi_items() if name != "content-length"]
+    return httpx2.Response(response.status_code, headers=headers, stream=stream, extensions=response.extensions)
+
+
+def _encode_error_event() -> bytes:
+    error = make_transport_error(TransportErrorCode.INVALID_RESPONSE, _OF_ANOTHER_REQUEST)
+    return f"data: {json.dumps(error)}\n\n".encode()
 
 
 async def _check_response(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
@@ -56,25 +104,17 @@ async def _check_response(request: httpx2.Request, response: httpx2.Response) ->
     if names_unknown_session(request, response, body):
         return session_not_found_response()
     if response.is_success and await _is_for_another_request(request, body):
-        return error_response(TransportErrorCode.INVALID_RESPONSE, "The server sent the response to another request.")
+        return error_response(TransportErrorCode.INVALID_RESPONSE, _OF_ANOTHER_REQUEST)
     return httpx2.Response(response.status_code, headers=_kept_headers(response), content=body)
 
 
 async def _is_for_another_request(request: httpx2.Request, body: bytes) -> bool:
     """Whether a JSON body is no response to this request: the SDK (2.3.0) would wait for the right one for ever."""
-    sent, received = _parse_object(await request.aread()), _parse_object(body)
+    sent, received = parse_object(await request.aread()), parse_object(body)
     if sent is None or "id" not in sent or received is None:
         return False  # the SDK ends a request whose response it cannot parse
     answered = received.get("id")
     return "method" in received or answered is None or coerce_request_id(answered) != coerce_request_id(sent["id"])
-
-
-def _parse_object(text: bytes) -> dict[str, Any] | None:
-    try:
-        document: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return cast("dict[str, Any]", document) if isinstance(document, dict) else None
 
 
 def _kept_headers(response: httpx2.Response) -> list[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """Tasks of 2025-11-25. Servers without authorization let only the session of a task read it, so the position names it."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from mcp.shared.dispatcher import CallOptions
@@ -32,6 +33,7 @@ from ringback.protocol.tasks import (
     TaskAwaitingInput,
     TaskPolling,
     WorkingTask,
+    await_poll,
     find_created_legacy_task_id,
     parse_legacy_task,
 )
@@ -58,8 +60,8 @@ async def start_legacy_task(connection: DirectConnection, call: LocalCall) -> No
         await call.complete(completion_from_result(result))
         return
     session = connection.session_id
-    await call.save(
-        position=LegacyTaskPosition(
+    await call.save_position(
+        LegacyTaskPosition(
             task_id=task_id,
             session_id=None if session is None else session.session_id,
             protocol_version=connection.protocol.protocol_version,
@@ -78,7 +80,7 @@ async def follow_legacy_task(connection: DirectConnection, call: LocalCall, posi
     polling = TaskPolling(call.clock.monotonic)
     while True:
         try:
-            task = await _send_task_request(connection, position, "tasks/get")
+            task = await await_poll(_send_task_request(connection, position, "tasks/get"))
             await _apply_task(connection, call, position, task)
             polling.reset_errors()
             polling.set_poll_interval(task.get("pollInterval"))
@@ -101,7 +103,7 @@ async def cancel_legacy_task(connection: DirectConnection, call: LocalCall, posi
 
 
 async def _apply_task(
-    connection: DirectConnection, call: LocalCall, position: LegacyTaskPosition, task: dict[str, Any]
+    connection: DirectConnection, call: LocalCall, position: LegacyTaskPosition, task: Mapping[str, Any]
 ) -> None:
     match parse_legacy_task(task):
         case WorkingTask(message):

@@ -51,7 +51,7 @@ async def run_rounds(
         if state is None:
             return
         await call.clock.sleep(ROUND_BACKOFF.pause_seconds(state.round + 1))
-        await call.save(position=state)
+        await call.save_position(state)
 
 
 async def _run_round(
@@ -79,7 +79,7 @@ async def _run_round(
         )
         return await _apply_result(call, previous, result)
     except RequestNotSent:
-        await call.save(position=previous or PlainPosition(), input_responses=record.input_responses)
+        await call.save_position(previous or PlainPosition(), input_responses=record.input_responses)
         raise
     except RequestFailed as failure:
         await call.complete(completion_from_failure(failure))
@@ -90,7 +90,7 @@ async def _apply_result(
     call: LocalCall, previous: RoundPosition | None, result: Mapping[str, Any]
 ) -> RoundPosition | None:
     if (task_id := find_created_task_id(result)) is not None:
-        await call.save(position=TaskPosition(task_id=task_id))
+        await call.save_position(TaskPosition(task_id=task_id))
     elif result.get("resultType") != "input_required":
         await call.complete(completion_from_result(result))
     else:
@@ -107,7 +107,7 @@ async def _park(call: LocalCall, previous: RoundPosition | None, result: Mapping
     position = RoundPosition(request_state=state, round=number)
     if not requests:
         return position
-    await call.save(position=position, input_requests=parse_input_requests(requests))
+    await call.save_position(position, input_requests=parse_input_requests(requests))
     return None
 
 

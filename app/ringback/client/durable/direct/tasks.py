@@ -25,6 +25,7 @@ from ringback.protocol.tasks import (
     TaskAwaitingInput,
     TaskPolling,
     WorkingTask,
+    await_poll,
     parse_task,
 )
 
@@ -34,7 +35,7 @@ async def follow_task(connection: DirectConnection, call: LocalCall, position: T
     polling = TaskPolling(call.clock.monotonic)
     while True:
         try:
-            task = await _send_task_request(connection, call, position, "tasks/get", {})
+            task = await await_poll(_send_task_request(connection, call, position, "tasks/get", {}))
             await apply_task(call, task)
             polling.reset_errors()
             polling.set_poll_interval(task.get("pollIntervalMs"))
