@@ -1,6 +1,6 @@
 """What the services of a simulated node have in place of settings, name servers, upstreams and authorization servers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from ringback.bootstrap.service_parts import ServicesConfig
@@ -50,7 +50,7 @@ class OpenCatalog:
     def is_repeatable(self, upstream: str, tool: str, *, principal: Principal) -> bool:  # noqa: ARG002 - as above
         return False
 
-    def get_input_schema(self, *args: Any, **kwargs: Any) -> Mapping[str, Any] | None:  # noqa: ARG002 - as above
+    def find_tool(self, *args: Any, **kwargs: Any) -> ToolInfo | None:  # noqa: ARG002 - as above
         return None
 
     def get_tool_config(self, upstream: str, tool: str) -> ToolConfig:  # noqa: ARG002 - as above

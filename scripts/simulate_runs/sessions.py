@@ -171,6 +171,7 @@ class _NoLegacySession:
     """The legacy session of an upstream that has none: a server without session ids. Implements `LegacySessionPort`."""
 
     session_id: LegacySessionId | None = None
+    retry_seconds = 0.0
 
     def keep_alive(self) -> AbstractContextManager[None]:
         return nullcontext()
