@@ -99,7 +99,14 @@ BOTH_STORES: Final = (
     *(
         f"tests/interaction/engine/test_{name}.py"
         for name in (
-            *("runner_leases", "execution_leases", "dispatcher_leases", "dispatched_by_lease", "frozen_process"),
+            *(
+                "runner_leases",
+                "runner_locked_rows",
+                "execution_leases",
+                "dispatcher_leases",
+                "dispatched_by_lease",
+                "frozen_process",
+            ),
             *("janitor", "janitor_rounds", "janitor_outages", "post_commit_calls", "post_commit_deliveries"),
             *("runner_fairness", "scheduled_calls"),
             *("completion_batcher", "recorder", "fan_out_steps", "ordered_webhooks", "catch_up_order"),

@@ -4,11 +4,9 @@ Each test runs one unit to its end, and another one on the other node before the
 one after the other, the same tests show what that order gives.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -20,7 +18,7 @@ from ringback.domain.circuit_breaker import CLOSED_BREAKER
 from ringback.domain.cursor import LogPosition, encode_log_position
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter
-from ringback.domain.errors import CallEnded, NotFound, QuotaExceeded
+from ringback.domain.errors import CallEnded, NotFound
 from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ports import Transaction
@@ -31,8 +29,6 @@ from ringback.domain.verification import Challenge
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.domain.webhook_rows import WebhookPart
 from ringback.notifier.verification import accept_proof
-from ringback.services.access import portal_links
-from ringback.services.access.portal_links import CreatedPortalLink
 from ringback.services.calls.adoption import AdoptTaskRequest
 from ringback.services.calls.reports import CallReport
 from ringback.services.webhooks.registrations import RegisteredWebhook, WebhookRegistration
@@ -41,7 +37,7 @@ from ringback.services.webhooks.webhook_changes import WebhookChange
 from tests.support.builders import make_webhook
 from tests.support.clock import FakeClock
 from tests.support.examples import ALICE
-from tests.support.interleaving import CALLER, OTHER_CALLER, Node, Nodes, open_nodes
+from tests.support.interleaving import CALLER, OTHER_CALLER, Node, Nodes
 
 RESULT: Final = completion_from_result(b'{"content":[]}', is_error=False)
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -374,38 +370,3 @@ async def test_failures_of_one_origin_count_on_both_nodes(nodes: Nodes) -> None:
 
     found = await nodes.first.store.read(lambda tx: tx.origin_breakers.get_breakers(["origin"]))
     assert found["origin"].failures == 2
-
-
-# -- quotas -------------------------------------------------------------------------------------------------------------------
-
-
-async def test_the_quota_of_open_calls_is_exact(tmp_path: Path, clock: FakeClock) -> None:
-    async with open_nodes(tmp_path, clock, quota_open_calls=5) as nodes:
-        outcomes = await asyncio.gather(
-            *(report((nodes.first, nodes.second)[number % 2], key=f"key-{number}") for number in range(40)),
-            return_exceptions=True,
-        )
-
-        assert sum(isinstance(outcome, Call) for outcome in outcomes) == 5
-        assert all(isinstance(outcome, Call | QuotaExceeded) for outcome in outcomes)
-
-
-async def test_the_quota_of_webhooks_is_exact(tmp_path: Path, clock: FakeClock) -> None:
-    async with open_nodes(tmp_path, clock, quota_webhooks=3) as nodes:
-        outcomes = await asyncio.gather(
-            *(register((nodes.first, nodes.second)[number % 2]) for number in range(12)), return_exceptions=True
-        )
-
-        assert sum(isinstance(outcome, Webhook) for outcome in outcomes) == 3
-
-
-async def test_the_quota_of_portal_links_is_exact(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(portal_links, "PORTAL_LINKS_MAX", 1)
-
-    async def make_link(node: Node) -> object:
-        return await node.services.portal_links.create_link(CALLER, client_session_id=None, lifetime_seconds=60.0)
-
-    made, refused = await nodes.interleave(make_link, make_link)
-
-    assert isinstance(made, CreatedPortalLink)
-    assert isinstance(refused, QuotaExceeded)

@@ -57,3 +57,8 @@ async def run_execution(execution: CallExecution) -> None:
 
 def assert_queued_again(call: Call) -> None:
     assert (call.status, call.lease_token, call.dispatched_at, call.runs) == (CallStatus.WORKING, None, None, 0)
+
+
+async def is_extended(engine: Engine, before: Call) -> bool:
+    """Whether a heartbeat has extended the lease that the call had `before`."""
+    return (await engine.read_call(before)).lease_until != before.lease_until
