@@ -129,16 +129,20 @@ async def test_a_form_is_admitted_and_limited_like_a_body_of_the_api(
     assert (principal, length > len(many)) == ("alice", True)
 
 
-async def test_the_secret_of_a_callback_is_shown_once(service: ServiceUnderTest) -> None:
+async def test_the_secret_of_a_callback_is_shown_until_its_form_was_sent_an_hour_ago(
+    service: ServiceUnderTest,
+) -> None:
     browser = await sign_in(service, "alice")
     fields = {"arguments/repo_path": "/srv", "callback_url": CALLBACK_URL, "idempotency_key": "key-1"}
 
     status, page = await send(browser, **fields)
-    again, location = await send(browser, **fields)
+    again, same_page = await send(browser, **fields)
+    service.clock.advance(2 * 3600)
+    later, location = await send(browser, **fields)
     refused, shown = await send(browser, **fields | {"callback_url": "http://10.0.0.1/", "idempotency_key": "key-2"})
 
-    assert (status, again, refused) == (201, 303, 422)
-    assert page.count("whsec_") == 1
+    assert (status, again, later, refused) == (201, 201, 303, 422)
+    assert [text.count("whsec_") for text in (page, same_page, location)] == [1, 1, 0]
     assert location.startswith("/ui/calls/")
     assert 'value="http://10.0.0.1/"' in shown
 

@@ -14,6 +14,7 @@ from ringback.storage.rows import webhooks
 from ringback.storage.rows.call_content import seal_arguments
 from ringback.storage.rows.calls import SqlCallQueue, SqlCalls, encode_new_call
 from ringback.storage.rows.columns import RECORDS, instant_to_column, json_to_column
+from ringback.storage.rows.deliveries import SqlDeliveries, seal_body
 from ringback.storage.rows.delivery_queue import SqlDeliveryQueue, encode_updates
 from ringback.storage.rows.statements import Row
 from ringback.storage.rows.unit import Pause
@@ -36,6 +37,17 @@ class PostgresCallQueue(SqlCallQueue):
     ) -> Sequence[Call]:
         return await self._fetch_calls(
             "lease_queued", upstream=upstream, owner=owner, token=token, until=instant_to_column(until), limit=limit
+        )
+
+
+class PostgresDeliveries(SqlDeliveries):
+    async def _insert_bodies(self, deliveries: Sequence[Delivery]) -> None:
+        sealer = self._unit.sealer
+        await self._sql.execute(
+            "insert_bodies",
+            ids=[each.id for each in deliveries],
+            bodies=[seal_body(each, sealer) for each in deliveries],
+            principals=[each.principal for each in deliveries],
         )
 
 

@@ -9,6 +9,7 @@ from ringback.storage.postgres.log_appends import PostgresLogAppends
 from ringback.storage.postgres.merged_rows import (
     PostgresCallQueue,
     PostgresCalls,
+    PostgresDeliveries,
     PostgresDeliveryQueue,
     PostgresWebhooks,
 )
@@ -32,6 +33,7 @@ class PostgresTransaction(SqlTransaction):
     calls: PostgresCalls
     call_queue: PostgresCallQueue
     webhooks: PostgresWebhooks
+    deliveries: PostgresDeliveries
     delivery_queue: PostgresDeliveryQueue
 
     def __init__(

@@ -53,7 +53,10 @@ class CommitUnanswered(StoreUnavailable):
 
 
 class OnlyReads(StoreUnavailable):
-    """The server is a standby, which only reads."""
+    """The database cannot be used.
+
+    The server is a standby, which only reads.
+    """
 
 
 class UnitRunner:

@@ -53,8 +53,11 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
     async def insert(self, deliveries: Sequence[Delivery]) -> None:
         if not deliveries:
             return
-        sealer = self._unit.sealer
         await self._sql.execute("insert", rows=encode_new_deliveries(deliveries))
+        await self._insert_bodies(deliveries)
+
+    async def _insert_bodies(self, deliveries: Sequence[Delivery]) -> None:
+        sealer = self._unit.sealer
         await self._sql.execute_many(
             "insert_body",
             [{"id": each.id, "body": seal_body(each, sealer), "principal": each.principal} for each in deliveries],

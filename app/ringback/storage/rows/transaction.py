@@ -10,7 +10,6 @@ from ringback.storage.rows.calls import SqlCallCompletions, SqlScheduledCalls, S
 from ringback.storage.rows.dashboard_access import SqlAuditEntries, SqlPortalLinks, SqlSignIns
 from ringback.storage.rows.deliveries import (
     SqlCallDeliveries,
-    SqlDeliveries,
     SqlEndedDeliveries,
     SqlWebhookDeliveries,
 )
@@ -79,7 +78,6 @@ class SqlTransaction:
     registered_webhooks: SqlRegisteredWebhooks
     call_webhooks: SqlCallWebhooks
     catch_ups: SqlCatchUps
-    deliveries: SqlDeliveries
     call_deliveries: SqlCallDeliveries
     webhook_deliveries: SqlWebhookDeliveries
     ended_deliveries: SqlEndedDeliveries

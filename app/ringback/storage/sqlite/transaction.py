@@ -12,6 +12,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import DISK_FREE_BYTES_MIN, PROBE_BYTES
 from ringback.storage.log_appends import StepwiseLogAppends
 from ringback.storage.rows.calls import SqlCallQueue, SqlCalls
+from ringback.storage.rows.deliveries import SqlDeliveries
 from ringback.storage.rows.delivery_queue import SqlDeliveryQueue
 from ringback.storage.rows.statements import Statements
 from ringback.storage.rows.transaction import SqlTransaction
@@ -52,6 +53,7 @@ class SqliteTransaction(SqlTransaction):
     calls: SqlCalls
     call_queue: SqlCallQueue
     webhooks: SqlWebhooks
+    deliveries: SqlDeliveries
     delivery_queue: SqlDeliveryQueue
 
     def __init__(

@@ -7,8 +7,8 @@ SELECT id FROM (
         SELECT id, coalesce(argument_bytes, 0) + coalesce(result_bytes, 0) AS bytes FROM calls
         WHERE principal = :principal AND client_session_id = :client_session_id AND created_at <= :until
         ORDER BY id LIMIT :limit
-    ) AS found
-) AS summed
+    )
+)
 WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes ORDER BY id;
 
 -- name: calls_of_principal
@@ -17,8 +17,8 @@ SELECT id FROM (
         SELECT id, coalesce(argument_bytes, 0) + coalesce(result_bytes, 0) AS bytes FROM calls
         WHERE principal = :principal AND created_at <= :until
         ORDER BY id LIMIT :limit
-    ) AS found
-) AS summed
+    )
+)
 WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes ORDER BY id;
 
 -- A principal has few open calls beside those that have ended (its quota); the index leaves out the completed ones.
