@@ -175,9 +175,12 @@ async def test_a_child_that_reads_nothing_ends_no_other_call_and_is_replaced(
 # -- frozen -----------------------------------------------------------------------------------------------------------------
 
 
-async def run_call_for_an_hour(upstreams: UpstreamRegistry, tool: str, arguments: dict[str, Any]) -> CallCompletion:
+async def run_long_call(
+    upstreams: UpstreamRegistry, tool: str, arguments: dict[str, Any] | None = None
+) -> CallCompletion:
+    """A call whose deadline does not pass on a clock that runs 250 times as fast: a late child would count as frozen."""
     deadline = SystemClock().now() + timedelta(hours=10_000)
-    call = replace(CALL, upstream="stage", tool=tool, arguments=arguments, meta={}, deadline_at=deadline)
+    call = replace(CALL, upstream="stage", tool=tool, arguments=arguments or {}, meta={}, deadline_at=deadline)
     async with asyncio.timeout(2 * WAIT_SECONDS), open_bound_driver(upstreams, call) as session:
         ending = await session.run_call(RecordingCallContext(call))
     assert isinstance(ending, CallCompletion)
@@ -186,8 +189,8 @@ async def run_call_for_an_hour(upstreams: UpstreamRegistry, tool: str, arguments
 
 async def test_a_child_that_was_stopped_is_replaced_and_its_calls_are_unknown() -> None:
     async with open_upstreams(make_raw_config(), clock=FastForwardClock()) as upstreams:
-        ending = await run_call_for_an_hour(upstreams, "freeze", {})
-        after = await run_upstream_call(upstreams, "whoami")
+        ending = await run_long_call(upstreams, "freeze")
+        after = await run_long_call(upstreams, "whoami")
         faults = get_info(upstreams).faults
 
     assert ending.outcome is CallOutcome.UNKNOWN
@@ -197,7 +200,7 @@ async def test_a_child_that_was_stopped_is_replaced_and_its_calls_are_unknown() 
 
 async def test_a_busy_child_is_shown_as_unresponsive_and_left_at_work(tmp_path: Path) -> None:
     async with open_upstreams(make_raw_config(), clock=FastForwardClock()) as upstreams:
-        call = asyncio.create_task(run_call_for_an_hour(upstreams, "deaf", {"until": str(tmp_path / "now")}))
+        call = asyncio.create_task(run_long_call(upstreams, "deaf", {"until": str(tmp_path / "now")}))
         await wait_until_true(lambda: get_info(upstreams).state == "unresponsive")
         driver = get_info(upstreams).driver
         (tmp_path / "now").touch()
@@ -212,21 +215,21 @@ async def test_a_busy_child_is_shown_as_unresponsive_and_left_at_work(tmp_path: 
 
 async def test_a_silent_child_is_replaced_once_no_call_waits_for_it(tmp_path: Path) -> None:
     async with open_upstreams(make_raw_config(), clock=FastForwardClock()) as upstreams:
-        call = asyncio.create_task(run_call_for_an_hour(upstreams, "deaf", {"until": str(tmp_path / "never")}))
+        call = asyncio.create_task(run_long_call(upstreams, "deaf", {"until": str(tmp_path / "never")}))
         await wait_until_true(lambda: get_info(upstreams).state == "unresponsive")
         call.cancel()
         await asyncio.wait({call})
         await wait_until_true(lambda: get_info(upstreams).faults.get("replaced") == 1)
-        after = await run_upstream_call(upstreams, "whoami")
+        after = await run_long_call(upstreams, "whoami")
 
     assert after.outcome is CallOutcome.RESULT
 
 
 async def test_an_idle_child_that_is_stopped_from_outside_is_replaced() -> None:
     async with open_upstreams(make_raw_config(), clock=FastForwardClock()) as upstreams:
-        ending = await run_upstream_call(upstreams, "whoami")
+        ending = await run_long_call(upstreams, "whoami")
         assert ending.result is not None
         pid = json.loads(json.loads(ending.result)["content"][0]["text"])["pid"]
         os.kill(pid, signal.SIGSTOP)
         await wait_until_true(lambda: get_info(upstreams).faults.get("replaced") == 1)
-        assert (await run_upstream_call(upstreams, "whoami")).outcome is CallOutcome.RESULT
+        assert (await run_long_call(upstreams, "whoami")).outcome is CallOutcome.RESULT
