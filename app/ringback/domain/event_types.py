@@ -115,7 +115,7 @@ class EventDemand:
     polled_until: datetime
     """When the demand of pollers ends. The demand of a webhook ends with the webhook."""
     gap_seq: int = 0
-    """The place in the log of the last gap; 0 for none. Before it, the upstream had lost events, or nobody demanded them."""
+    """The place in the log of the last gap; 0 for none. Before it, the upstream had lost events, or no client demanded them."""
 
 
 class DemandedTopic(NamedTuple):

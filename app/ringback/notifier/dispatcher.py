@@ -187,7 +187,7 @@ class Dispatcher:
     def _start_batch(self, attempts: asyncio.TaskGroup, batch: LeasedBatch) -> None:
         for leased in batch.deliveries:
             self._start_attempt(attempts, leased)
-        self._leasing.follow_ups.start(attempts, batch.follow_ups, on_end=self._wake)
+        self._leasing.follow_ups.start_units(attempts, batch.follow_ups, on_end=self._wake)
 
     def _start_attempt(self, attempts: asyncio.TaskGroup, leased: LeasedDelivery) -> None:
         attempt = self._run_attempt(leased)

@@ -41,7 +41,9 @@ class FollowUps:
         """The webhooks of those that have not ended."""
         return self._webhook_ids
 
-    def start(self, group: asyncio.TaskGroup, follow_ups: Sequence[FollowUp], *, on_end: Callable[[], None]) -> None:
+    def start_units(
+        self, group: asyncio.TaskGroup, follow_ups: Sequence[FollowUp], *, on_end: Callable[[], None]
+    ) -> None:
         """Run them as tasks of the group. `on_end` is called when those of one principal are committed."""
         by_principal: dict[Principal, list[FollowUp]] = {}
         for each in follow_ups:

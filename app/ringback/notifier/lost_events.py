@@ -1,6 +1,6 @@
 """Records for the readers of a log that it lacks events of an upstream.
 
-Either the upstream has lost them: its own log no longer has what came after our cursor. Or nobody demanded them for a time.
+Either the upstream has lost them: its own log no longer has what came after our cursor. Or no client demanded them for a time.
 
     the log       an entry `upstream.gap`, so that the log has a place for the gap
     polls         `truncated` for cursors before that place (`EventDemand.gap_seq`)

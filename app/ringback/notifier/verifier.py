@@ -196,13 +196,13 @@ class Verifier:
     def _start_due(self, group: asyncio.TaskGroup, due: _DueChallenges) -> None:
         """Beside each other: a webhook whose row stays locked delays no challenge of another."""
         for leased in due.leased:
-            self._start(group, self._run_challenge(leased))
+            self._start_task(group, self._run_challenge(leased))
         for challenge in due.proven:
             if challenge.webhook_id not in self._accepting:
                 self._accepting.add(challenge.webhook_id)
-                self._start(group, self._accept_earlier_proof(challenge))
+                self._start_task(group, self._accept_earlier_proof(challenge))
 
-    def _start(self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
         group.create_task(work).add_done_callback(self._end_challenge)
         self._in_flight += 1
 

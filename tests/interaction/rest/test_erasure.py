@@ -1,8 +1,6 @@
 """Erasure of a call, a client session, a principal: nothing of them is left, and every promise about them still holds."""
 
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +8,10 @@ import httpx
 import pytest
 
 from ringback.domain.call_outcome import completion_from_result
-from ringback.domain.erasure import ErasureState
 from ringback.domain.errors import Unauthenticated
-from ringback.domain.portal_links import PORTAL_LINK_SECONDS_MAX
-from ringback.domain.principal import ALL_SCOPES, Caller, Principal, Scope
+from ringback.domain.principal import ALL_SCOPES, Scope
 from ringback.services import erasures
 from ringback.services.calls.call_starts import StartCallRequest
-from ringback.services.events.event_publishing import PublishedEvent
 from tests.support.databases import count_rows, query_rows
 from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, ServiceUnderTest, running_service
 
@@ -376,36 +371,3 @@ async def test_a_start_that_was_authenticated_before_the_erasure_of_its_principa
         )
 
     assert query_rows(service.folder, "SELECT id FROM calls") == []
-
-
-async def publish(service: ServiceUnderTest, caller: Caller) -> None:
-    event = PublishedEvent(name="order.paid", data={"text": PRIVATE})
-    await service.services.event_publishing.publish_events(caller, [event])
-
-
-async def make_link(service: ServiceUnderTest, caller: Caller) -> None:
-    links = service.services.portal_links
-    await links.create_link(caller, client_session_id=PRIVATE, lifetime_seconds=PORTAL_LINK_SECONDS_MAX)
-
-
-@pytest.mark.parametrize("add", [publish, make_link])
-async def test_a_repeated_erasure_includes_what_a_principal_without_a_key_has_made_since_the_first_one(
-    service: ServiceUnderTest, add: Callable[[ServiceUnderTest, Caller], Awaitable[None]]
-) -> None:
-    """The principal of an access token has no key, whose age would show that it has gone on."""
-    carol = Caller(principal=Principal("carol"), scopes=ALL_SCOPES)
-    request = StartCallRequest(upstream="git", tool="git_log", arguments={"repo_path": "."})
-    started = await service.services.calls.start_call(carol, request)
-    await service.mark_dispatched(started.call.id)
-    operator = replace(carol, principal=Principal("operator"))
-    first = await service.services.erasures.erase_principal(operator, "carol", cancel=True)
-    same = await service.services.erasures.erase_principal(operator, "carol", cancel=True)
-    service.clock.advance(60)
-    await add(service, carol)
-    second = await service.services.erasures.erase_principal(operator, "carol", cancel=True)
-    await service.finish_call(started.call.id, RESULT)
-    for _ in range(2):
-        await service.run_janitor()
-
-    assert (first.state, same.id, second.id == first.id) == (ErasureState.WAITING, first.id, False)
-    assert find_private_text(service) == []

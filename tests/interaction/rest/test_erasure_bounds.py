@@ -1,12 +1,19 @@
 """An erasure removes what its target had at the request, and what its calls got later. Newer rows stay."""
 
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
 import httpx
 import pytest
 
 from ringback.domain.call import Progress
-from ringback.domain.principal import Scope
+from ringback.domain.erasure import ErasureState
+from ringback.domain.portal_links import PORTAL_LINK_SECONDS_MAX
+from ringback.domain.principal import ALL_SCOPES, Caller, Principal, Scope
 from ringback.services import erasure_batches
-from tests.interaction.rest.test_erasure import BODY, RESULT, SESSION, find_private_text, run_call, start
+from ringback.services.calls.call_starts import StartCallRequest
+from ringback.services.events.event_publishing import PublishedEvent
+from tests.interaction.rest.test_erasure import BODY, PRIVATE, RESULT, SESSION, find_private_text, run_call, start
 from tests.support.service import CALLBACK_URL, RETENTION_SECONDS, ServiceUnderTest
 
 ROUNDS = 15
@@ -223,3 +230,36 @@ async def test_calls_with_more_events_than_a_batch_are_erased_whole(
     events = (await alice.get("/v1/events")).json()["events"]
     assert [event["data"]["erased"] for event in events] == [True] * 10
     assert service.count_rows()["calls"] == 0
+
+
+async def publish(service: ServiceUnderTest, caller: Caller) -> None:
+    event = PublishedEvent(name="order.paid", data={"text": PRIVATE})
+    await service.services.event_publishing.publish_events(caller, [event])
+
+
+async def make_link(service: ServiceUnderTest, caller: Caller) -> None:
+    links = service.services.portal_links
+    await links.create_link(caller, client_session_id=PRIVATE, lifetime_seconds=PORTAL_LINK_SECONDS_MAX)
+
+
+@pytest.mark.parametrize("add", [publish, make_link])
+async def test_a_repeated_erasure_includes_what_a_principal_without_a_key_has_made_since_the_first_one(
+    service: ServiceUnderTest, add: Callable[[ServiceUnderTest, Caller], Awaitable[None]]
+) -> None:
+    """The principal of an access token has no key, whose age would show that it has gone on."""
+    carol = Caller(principal=Principal("carol"), scopes=ALL_SCOPES)
+    request = StartCallRequest(upstream="git", tool="git_log", arguments={"repo_path": "."})
+    started = await service.services.calls.start_call(carol, request)
+    await service.mark_dispatched(started.call.id)
+    operator = replace(carol, principal=Principal("operator"))
+    first = await service.services.erasures.erase_principal(operator, "carol", cancel=True)
+    same = await service.services.erasures.erase_principal(operator, "carol", cancel=True)
+    service.clock.advance(60)
+    await add(service, carol)
+    second = await service.services.erasures.erase_principal(operator, "carol", cancel=True)
+    await service.finish_call(started.call.id, RESULT)
+    for _ in range(2):
+        await service.run_janitor()
+
+    assert (first.state, same.id, second.id == first.id) == (ErasureState.WAITING, first.id, False)
+    assert find_private_text(service) == []

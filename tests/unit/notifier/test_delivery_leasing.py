@@ -115,7 +115,7 @@ async def test_a_follow_up_that_fails_stops_no_other(caplog: pytest.LogCaptureFi
 
     follow_ups = [FollowUp(WEBHOOK, stumble), FollowUp(WEBHOOK, note_run)]
     async with asyncio.TaskGroup() as group:
-        store.leasing.follow_ups.start(group, follow_ups, on_end=lambda: run.append("ended"))
+        store.leasing.follow_ups.start_units(group, follow_ups, on_end=lambda: run.append("ended"))
 
     assert (run, caplog.messages) == ([store], ["deliveries.give_up_failed"])
 

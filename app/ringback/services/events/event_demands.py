@@ -39,7 +39,7 @@ class DemandedEvents(NamedTuple):
     is_new: bool
     """Whether the principal had no demand for them before. The log then lacks what happened before."""
     gap_seq: int = 0
-    """The place in the log of the last gap: before it, the upstream had lost events, or nobody demanded them."""
+    """The place in the log of the last gap: before it, the upstream had lost events, or no client demanded them."""
 
     def has_missed_events(self, cursor: str | None) -> bool:
         """Whether events after this cursor are missing in the log. A reader without a cursor begins now."""

@@ -121,7 +121,7 @@ async def _has_missed_event(tx: Transaction, webhook: Webhook, event_name: str, 
     lapsed_seq = await tx.event_log.last_seq_before(webhook.principal, since)
     demand = await tx.event_demands.get(webhook.principal, event_name, webhook.topic or "")
     if demand is not None and demand.gap_seq > lapsed_seq:
-        return True  # nobody demanded the upstream's events for a time, or it has lost some
+        return True  # no client demanded the upstream's events for a time, or it has lost some
     where = EventFilter(call_id=webhook.call_id)
     events = await tx.events.list_after(webhook.principal, lapsed_seq, where, limit=MISSED_EVENTS_VISITED_MAX)
     if len(events) == MISSED_EVENTS_VISITED_MAX:

@@ -2,9 +2,9 @@
 
     quota used up ──▶ a gap; the events of this page and of the next ones are lost ──▶ room again ──▶ a gap, then the events
 
-Nobody could be told that an upstream's event is refused, so it is lost as one that its upstream has lost: readers learn the two
-places, and the first gap comes at once. The state is in memory. If another node begins to follow the upstream meanwhile, and
-there is room again at that moment, the second gap is missing.
+An upstream cannot be asked to keep an event, so an event without room is lost as one that its upstream has lost: readers learn
+the two places, and the first gap comes at once. The state is in memory. If another node begins to follow the upstream
+meanwhile, and there is room again at that moment, the second gap is missing.
 """
 
 from enum import Enum, auto
@@ -51,7 +51,7 @@ class FullLogs:
         """When there may be room again, for each log that loses the events of a following."""
 
     def forget(self, followed: FollowedEvents | None = None) -> None:
-        """Nobody demands these events any more; None: another node may have followed all of them meanwhile."""
+        """No client demands these events any more; None: another node may have followed all of them meanwhile."""
         for key in [key for key in self._recheck_at if followed in {None, key[0]}]:
             del self._recheck_at[key]
 

@@ -65,7 +65,7 @@ from ringback.upstreams.transports.message_decoder import (
     is_batch,
 )
 from ringback.upstreams.transports.open_response import OpenResponse, get_open_response
-from ringback.upstreams.transports.own_streams import OwnStream
+from ringback.upstreams.transports.own_streams import UpstreamOwnStream
 from ringback.upstreams.transports.paced_streams import PacedStreams
 
 NOTIFICATION_TIMEOUT_SECONDS: Final = 5.0
@@ -137,7 +137,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._faults = faults
         self._large_results = large_results
         self._paced_streams = paced_streams or PacedStreams()
-        self._own_stream = OwnStream(faults.flow.clock)
+        self._own_stream = UpstreamOwnStream(faults.flow.clock)
 
     async def aclose(self) -> None:
         await self._inner.aclose()

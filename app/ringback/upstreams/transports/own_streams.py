@@ -23,7 +23,7 @@ STABLE_AFTER_SECONDS: Final = 10.0
 """A stream that lasted this long is no error if it breaks off. Proxies cut idle connections after 30 s or more."""
 
 
-class OwnStream:
+class UpstreamOwnStream:
     """That of one session."""
 
     def __init__(self, clock: Clock) -> None:
@@ -61,7 +61,7 @@ class OwnStream:
 
 
 class _UnbrokenStream(httpx2.AsyncByteStream):
-    def __init__(self, events: httpx2.AsyncByteStream, own_stream: OwnStream) -> None:
+    def __init__(self, events: httpx2.AsyncByteStream, own_stream: UpstreamOwnStream) -> None:
         self._events = events
         self._own_stream = own_stream
         self._opened_at = own_stream.now()
