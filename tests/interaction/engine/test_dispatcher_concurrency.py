@@ -176,7 +176,7 @@ async def test_attempts_that_are_cancelled_before_they_begin_give_their_permits_
     def stumble(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(FollowUps, "start", stumble)  # a bug
+    monkeypatch.setattr(FollowUps, "start_units", stumble)  # a bug
     with pytest.raises(ExceptionGroup):
         await dispatcher.run_once()
 
