@@ -20,8 +20,7 @@ from ringback.storage.rows.unit import SqlRows
 log = logging.getLogger(__name__)
 
 _DELIVERY: Final = RECORDS.delivery
-_encode_new: Final = _DELIVERY.encoder([name for name in _DELIVERY.names if name != "body"])
-"""The columns that an insert writes, in the order in which it reads them."""
+_WHOLE_DELIVERY: Final = RECORDS.whole_delivery
 _SUSPENDED_HOLD_MILLISECONDS: Final = round(SUSPENDED_HOLD_SECONDS_MAX * 1000)
 _PAGES_OF_ALL: Final = {"page": "page_of_all", "page_of_dead": "page_of_all_dead"}
 """The statements for all principals, where those for one have its index."""
@@ -35,10 +34,10 @@ PENDING_SCANNED_MAX: Final = 2_000
 
 
 class SqlDeliveryReader(SqlRows):
-    """Rows that are read as deliveries, with their bodies unsealed."""
+    """Rows that are read as deliveries with their bodies, which it unseals."""
 
     def _decode(self, row: Row) -> Delivery:
-        return _DELIVERY.decode(row, body=_unseal_body(row, self._unit.sealer))
+        return _WHOLE_DELIVERY.decode(row, body=_unseal_body(row, self._unit.sealer))
 
     async def _fetch_deliveries(self, name: str, **parameters: Any) -> list[Delivery]:
         return [self._decode(row) for row in await self._sql.fetch_all(name, **parameters)]
@@ -76,7 +75,7 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
         page = await fetch_scanned_page(
             self._sql,
             name,
-            self._decode,
+            _DELIVERY.decode,
             limit=limit,
             principal=principal,
             state=where.state,
@@ -127,8 +126,8 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
 
 
 def encode_new_deliveries(deliveries: Sequence[Delivery]) -> str:
-    """The rows of `insert`."""
-    return json_to_column([list(_encode_new(delivery).values()) for delivery in deliveries])
+    """The rows of `insert`, whose columns are in this order."""
+    return json_to_column([list(_DELIVERY.encode(delivery).values()) for delivery in deliveries])
 
 
 def seal_body(delivery: Delivery, sealer: Sealer) -> bytes:

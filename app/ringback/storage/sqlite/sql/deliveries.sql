@@ -14,7 +14,7 @@ FROM json_each(:rows);
 INSERT INTO bodies (delivery_id, body, principal) VALUES (:id, :body, :principal);
 
 -- name: get
-SELECT {delivery in whole_deliveries} FROM whole_deliveries WHERE id = :id;
+SELECT {whole_delivery in whole_deliveries} FROM whole_deliveries WHERE id = :id;
 
 -- The pages differ only in their index. Each visits the next `scan` deliveries of its index at most, however few of them match.
 -- `end_of_…` returns where that scan ended, and no row if the list ended before. '~' sorts after every id. All deliveries of a
@@ -27,7 +27,7 @@ AND (NOT :latest OR NOT EXISTS (
 ))
 
 -- name: page
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, state, last_category, attempts FROM deliveries
@@ -39,12 +39,12 @@ FROM (
         AND attempts >= :min_attempts
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+CROSS JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- Of all principals, along the primary key.
 -- name: page_of_all
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, state, last_category, attempts FROM deliveries WHERE id >= :first_id AND id < coalesce(:before, '~') ORDER BY id DESC LIMIT :scan
@@ -54,11 +54,11 @@ FROM (
         AND attempts >= :min_attempts
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+CROSS JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- name: page_of_call
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, principal, state, webhook_id, last_category, attempts, event_id, generation FROM deliveries
@@ -73,11 +73,11 @@ FROM (
         -- include: of_latest_generation
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+CROSS JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- name: page_of_webhook
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, principal, state, last_category, attempts FROM deliveries
@@ -89,8 +89,8 @@ FROM (
         AND attempts >= :min_attempts
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+CROSS JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- name: end_of_page
 SELECT id FROM deliveries
@@ -117,7 +117,7 @@ SELECT principal FROM deliveries WHERE call_id = :call_id ORDER BY id DESC LIMIT
 SELECT principal FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id DESC LIMIT 1;
 
 -- name: page_of_dead
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, last_category, attempts, event_id, webhook_id, generation FROM deliveries
@@ -129,8 +129,8 @@ FROM (
         -- include: of_latest_generation
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+CROSS JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- name: end_of_page_of_dead
 SELECT id FROM deliveries
@@ -138,7 +138,7 @@ WHERE principal = :principal AND state = 'dead' AND id >= :first_id AND id < coa
 ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- name: page_of_all_dead
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, last_category, attempts, event_id, webhook_id, generation FROM deliveries
@@ -150,8 +150,8 @@ FROM (
         -- include: of_latest_generation
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+CROSS JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- name: end_of_page_of_all_dead
 SELECT id FROM deliveries
@@ -159,7 +159,7 @@ WHERE state = 'dead' AND id >= :first_id AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- name: page_of_dead_of_webhook
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, principal, last_category, attempts, event_id, webhook_id, generation FROM deliveries
@@ -172,8 +172,8 @@ FROM (
         -- include: of_latest_generation
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+CROSS JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- name: end_of_page_of_dead_of_webhook
 SELECT id FROM deliveries

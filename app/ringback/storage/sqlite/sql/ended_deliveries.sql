@@ -19,7 +19,7 @@ WHERE principal = :principal AND state = :state AND kind = 'event' AND seq IS NO
 LIMIT :limit
 
 -- name: dead_of_webhook
-SELECT {delivery in whole_deliveries}
+SELECT {whole_delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, principal, event_id, webhook_id, call_id, generation, kind, seq, state, last_category, created_at
@@ -38,7 +38,7 @@ WHERE webhook_id = :webhook_id AND state = 'dead' AND id > :after AND id < :befo
 ORDER BY id LIMIT 1 OFFSET :scan - 1;
 
 -- name: dead
-SELECT {delivery in whole_deliveries}
+SELECT {whole_delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, principal, event_id, webhook_id, call_id, generation, kind, seq, state, last_category, created_at
@@ -57,7 +57,7 @@ WHERE principal = :principal AND state = 'dead' AND id > :after AND id < :before
 ORDER BY id LIMIT 1 OFFSET :scan - 1;
 
 -- name: all_of_webhook
-SELECT {delivery in whole_deliveries}
+SELECT {whole_delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, principal, event_id, webhook_id, call_id, generation, kind, seq, state, last_category, created_at
@@ -76,7 +76,7 @@ WHERE webhook_id = :webhook_id AND id > :after AND id < :before
 ORDER BY id LIMIT 1 OFFSET :scan - 1;
 
 -- name: all
-SELECT {delivery in whole_deliveries}
+SELECT {whole_delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, principal, event_id, webhook_id, call_id, generation, kind, seq, state, last_category, created_at

@@ -1,5 +1,5 @@
 -- name: latest_by_event
-SELECT {delivery in whole_deliveries}
+SELECT {whole_delivery in whole_deliveries}
 FROM json_each(:event_ids) AS wanted CROSS JOIN whole_deliveries ON whole_deliveries.id = (
     SELECT id FROM deliveries WHERE event_id = wanted.value AND webhook_id = :webhook_id ORDER BY generation DESC LIMIT 1
 )
@@ -7,7 +7,7 @@ ORDER BY wanted.key;
 
 -- Visits the next `scan` dead deliveries, many of which may have been sent again since.
 -- name: dead
-SELECT {delivery in whole_deliveries}
+SELECT {whole_delivery in whole_deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, event_id, webhook_id, generation, kind, seq FROM deliveries
