@@ -98,7 +98,8 @@ class Delivery:
     generation: int = 1
     """A replay raises it and sends the stored body again, with the same webhook-id."""
     body: bytes = field(default=b"", repr=False, compare=False)
-    """Empty if it cannot be unsealed, and in lists, which read none: each may have 256 KiB."""
+    """Empty if it cannot be unsealed, and if the delivery was read without it, which is the same delivery. It may have
+    256 KiB."""
     state: DeliveryState
     attempts: int = 0
     due_at: datetime

@@ -63,8 +63,12 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
         )
 
     async def get(self, delivery_id: DeliveryId) -> Delivery | None:
-        row = await self._sql.fetch_one("get", id=delivery_id)
-        return None if row is None else self._decode(row)
+        return await self._sql.fetch_record("get", _DELIVERY, id=delivery_id)
+
+    async def list_whole(self, delivery_ids: Sequence[DeliveryId], *, bytes_max: int) -> Sequence[Delivery]:
+        if not delivery_ids:
+            return []
+        return await self._fetch_deliveries("whole_by_ids", ids=self._sql.array(delivery_ids), bytes_max=bytes_max)
 
     async def list_page(
         self, principal: Principal | None, where: DeliveryFilter, *, position: str | None, limit: int
@@ -172,16 +176,16 @@ class SqlCallDeliveries(SqlRows, noun="call_deliveries"):
         return bool(row["has_unsent"])
 
 
-class SqlWebhookDeliveries(SqlDeliveryReader, noun="webhook_deliveries"):
+class SqlWebhookDeliveries(SqlRows, noun="webhook_deliveries"):
     """Implements `domain.delivery_rows.WebhookDeliveries`."""
 
     async def latest_by_event(self, webhook_id: WebhookId, event_ids: Sequence[EventId]) -> Sequence[Delivery]:
         ids = self._sql.array(list(event_ids))
-        return await self._fetch_deliveries("latest_by_event", webhook_id=webhook_id, event_ids=ids)
+        return await self._sql.fetch_records("latest_by_event", _DELIVERY, webhook_id=webhook_id, event_ids=ids)
 
     async def list_dead(self, webhook_id: WebhookId, *, limit: int, after: str = "") -> Page[Delivery, str]:
         return await fetch_scanned_page(
-            self._sql, "dead", self._decode, limit=limit, webhook_id=webhook_id, after=after
+            self._sql, "dead", _DELIVERY.decode, limit=limit, webhook_id=webhook_id, after=after
         )
 
     async def count_held(self, webhook_id: WebhookId, *, limit: int) -> int:
@@ -221,7 +225,7 @@ class SqlWebhookDeliveries(SqlDeliveryReader, noun="webhook_deliveries"):
         return await self._sql.execute("cancel_open", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
 
 
-class SqlEndedDeliveries(SqlDeliveryReader, noun="ended_deliveries"):
+class SqlEndedDeliveries(SqlRows, noun="ended_deliveries"):
     """Implements `domain.delivery_rows.EndedDeliveries`."""
 
     async def find(
@@ -233,7 +237,7 @@ class SqlEndedDeliveries(SqlDeliveryReader, noun="ended_deliveries"):
         return await fetch_scanned_page(
             self._sql,
             name if where.webhook_id is None else f"{name}_of_webhook",
-            self._decode,
+            _DELIVERY.decode,
             limit=limit,
             principal=principal,
             webhook_id=where.webhook_id,

@@ -14,7 +14,22 @@ FROM json_each(:rows);
 INSERT INTO bodies (delivery_id, body, principal) VALUES (:id, :body, :principal);
 
 -- name: get
-SELECT {whole_delivery in whole_deliveries} FROM whole_deliveries WHERE id = :id;
+SELECT {delivery in deliveries} FROM deliveries WHERE id = :id;
+
+-- Up to `bytes_max` of bodies, but at least one delivery.
+-- name: whole_by_ids
+WITH found AS (
+    SELECT
+        wanted.key AS place,
+        bodies.delivery_id,
+        length(bodies.body) AS bytes,
+        sum(length(bodies.body)) OVER (ORDER BY wanted.key) AS bytes_so_far
+    FROM json_each(:ids) AS wanted CROSS JOIN bodies ON bodies.delivery_id = wanted.value
+)
+SELECT {whole_delivery in whole_deliveries}
+FROM found CROSS JOIN whole_deliveries ON whole_deliveries.id = found.delivery_id
+WHERE found.bytes_so_far <= :bytes_max OR found.bytes_so_far = found.bytes
+ORDER BY found.place;
 
 -- The pages differ only in their index. Each visits the next `scan` deliveries of its index at most, however few of them match.
 -- `end_of_…` returns where that scan ended, and no row if the list ended before. '~' sorts after every id. All deliveries of a
