@@ -107,6 +107,10 @@ class EmbeddedBackend:
         if self._database_url is not None:
             yield self._database_url
             return
+        log.warning(
+            "Calls and callbacks are in a temporary file, because of dev=True, and end with this process. Give database_url to "
+            "keep them."
+        )
         with tempfile.TemporaryDirectory(prefix="ringback-dev-") as folder:
             yield f"sqlite:///{Path(folder) / 'calls.db'}"
 

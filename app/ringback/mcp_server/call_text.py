@@ -18,8 +18,9 @@ INPUT_MESSAGE_LENGTH_MAX: Final = 500
 """Characters of a question in the text; the structured content has all of it."""
 
 STOP_POLLING: Final = (
-    "Stop polling: several polls have found no change, and polling does not make the call faster. Tell the user that it "
-    "continues in the background, and end your turn. Come back after a callback, or when the user asks."
+    "Several polls have found no change, and polling does not make the call faster. Tell the user that it continues in the "
+    "background, and end your turn; come back when the user asks, or after a callback if one is registered. If you need the "
+    "result in this turn, call ringback_wait_for_call with a larger wait_seconds, up to 45: it returns when the call ends."
 )
 _STEP_RUNNING: Final = (
     "The call continues in the background. Do something else, or end your turn. If you have nothing else to do, call "

@@ -300,6 +300,7 @@ async def test_a_first_try_names_the_port_that_is_given_and_warns_of_another_one
 
     assert data["resume_url"] == "http://127.0.0.1:8765/ringback/v1/resume"
     assert caplog.text.count(f"dev=True, port={http.port}") == 1
+    assert caplog.text.count("in a temporary file, because of dev=True") == 1
 
 
 def test_a_port_is_only_for_a_first_try(tmp_path: Path) -> None:

@@ -314,7 +314,10 @@ class DurableCaller:
     async def list_calls(
         self, *, client_session_id: str | None = None, correlation_id: str | None = None
     ) -> Sequence[CallSnapshot]:
-        """The calls of this target in the state, newest first: finds a call by your own ids."""
+        """The calls of this target in the state, newest first: finds a call by your own ids.
+
+        Each is as it was when it was last started or joined: a call that shows `working` may have ended since.
+        """
         found = [
             make_snapshot(record)
             async for record in self._journal.iterate_records()

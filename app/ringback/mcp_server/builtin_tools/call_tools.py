@@ -177,14 +177,10 @@ class CallTools:
         self, caller: Caller, call_id: str, reserve: ReserveResult, wait_for_change: WaitForChange | None = None
     ) -> dict[str, Any]:
         call = await self._calls.get_call(caller, call_id)
-        if wait_for_change is not None and self._may_wait(caller, call):
+        if wait_for_change is not None and call.status is CallStatus.WORKING:
             call = await wait_for_change(call)
         self._call_resumes.record_read(call, ResumeSurface.TOOL)
         return await self._read_call_result(caller, call, reserve)
-
-    def _may_wait(self, caller: Caller, call: Call) -> bool:
-        """Whether a wait can help: not for a call that needs an answer or has ended, nor after too many polls."""
-        return call.status is CallStatus.WORKING and not self._poll_limiter.poll_limit_reached(caller.principal, call)
 
     async def _read_call_result(self, caller: Caller, call: Call, reserve: ReserveResult) -> dict[str, Any]:
         result = None
@@ -222,7 +218,7 @@ class CallTools:
     ) -> dict[str, Any]:
         resumed = await self._call_resumption.resume_call(caller, arguments.resume_token, reserve=reserve)
         wait_seconds = wait.choose_seconds(arguments.wait_seconds)
-        if wait_seconds > 0 and self._may_wait(caller, resumed.call):
+        if wait_seconds > 0 and resumed.call.status is CallStatus.WORKING:
             await wait.wait_for_change(resumed.call, wait_seconds=wait_seconds)
             resumed = await self._call_resumption.resume_call(caller, arguments.resume_token, reserve=reserve)
         self._call_resumes.record_resume(resumed.call, ResumeSurface.TOOL)

@@ -1,8 +1,9 @@
-"""Asks a model to stop polling a call that does not change.
+"""Advises a model that polls a call which does not change.
 
 A poll costs the model a turn and its user money, and does not make the call faster. So unchanged polls are counted for each
-principal and call; after a few of them the response says to stop and wait for the callback.
-Each node counts the polls that reach it.
+principal and call; after a few of them the response says to end the turn, or to wait longer with each poll. Waits stay as long
+as they were asked for: most servers report no progress, and who waits again and again, as told, must not get each response at
+once. Each node counts the polls that reach it.
 """
 
 from collections import OrderedDict
@@ -32,7 +33,7 @@ class PollLimiter:
         self._polls: OrderedDict[tuple[Principal, CallId], tuple[_CallState, int]] = OrderedDict()
 
     def poll_limit_reached(self, principal: Principal, call: Call) -> bool:
-        """Whether the client has polled this status too often; the response then advises to wait for the callback."""
+        """Whether the client has polled this status too often; the response then advises it."""
         last_state, polls = self._polls.get((principal, call.id), (None, 0))
         return last_state == _read_call_state(call) and polls >= self._unchanged_polls_max
 
