@@ -60,6 +60,9 @@ PRINCIPAL_PARAMETERS: Final[StatementParameters] = {
         "last_calls_of_session": [{"client_session_id": "none"}],
         "last_webhooks_of_session": [{"client_session_id": "none"}],
         "last_subscriptions_of_session": [{"client_session_id": "none"}],
+        "delete_turns": [{"principal": "dave"}],
+        "delete_call_counts": [{"principal": "dave"}],
+        "delete_subscription_counts": [{"principal": "dave"}],
     },
     "erased_deliveries": {
         "delete_of_calls": [{"call_ids": '["call_none", "call_zzz"]'}],
