@@ -88,8 +88,9 @@ def hash_task(upstream: str, task_id: str) -> str:
 
 
 REMOVED_BYTES_MAX: Final = 2 * 1024 * 1024
-"""Arguments and results of the calls that one transaction removes. Removing takes some 10 ms a megabyte of the event loop, and
-twice that of the disk, where SQLite overwrites what it deletes: most builds do, and every service after its first erasure.
+"""Arguments and results of the calls that one transaction removes, bodies of deliveries, or data of events. Removing takes some
+10 ms a megabyte of the event loop, and twice that of the disk, where SQLite overwrites what it deletes: most builds do, and
+every service after its first erasure.
 Arguments are read as well, which takes another 20 ms a megabyte (measured)."""
 
 

@@ -190,7 +190,8 @@ class ErasedDeliveryBatch:
 class ErasedDeliveries(Protocol):
     """Deliveries and events that erasures remove, with the bodies and attempts of the deliveries.
 
-    Deliveries that another unit has locked are skipped, and then the batch is not done.
+    Deliveries that another unit has locked are skipped, and then the batch is not done. Nor is one with large bodies, which has
+    fewer than `limit`.
     """
 
     async def delete_of_calls(self, call_ids: Sequence[CallId], *, limit: int) -> ErasedDeliveryBatch: ...

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from ringback.domain.call_rows import REMOVED_BYTES_MAX
 from ringback.domain.erasure import ErasedDeliveryBatch, Erasure, ErasureKind
 from ringback.domain.event import Event
 from ringback.domain.ids import CallId, ErasureId, EventId, WebhookId
@@ -146,7 +147,11 @@ class SqlErasedDeliveries(SqlRows, noun="erased_deliveries"):
 
     async def delete_events(self, erasure: Erasure, *, limit: int) -> int:
         deleted = await self._sql.fetch_all(
-            "delete_events", principal=erasure.principal, head=erasure.head, limit=limit
+            "delete_events",
+            principal=erasure.principal,
+            head=erasure.head,
+            limit=limit,
+            bytes_max=REMOVED_BYTES_MAX,
         )
         if deleted:
             floor = max(row["seq"] for row in deleted)
@@ -162,7 +167,7 @@ class SqlErasedDeliveries(SqlRows, noun="erased_deliveries"):
         await self._sql.fetch_all("overwrite_deleted")
 
     async def _delete(self, which: str, limit: int, **scope: Any) -> ErasedDeliveryBatch:
-        count = await self._sql.execute(f"delete_{which}", limit=limit, **scope)
+        count = await self._sql.execute(f"delete_{which}", limit=limit, bytes_max=REMOVED_BYTES_MAX, **scope)
         is_done = count < limit and await self._sql.fetch_one(f"first_{which}", **scope) is None
         return ErasedDeliveryBatch(count, is_done=is_done)
 
