@@ -194,8 +194,11 @@ class CallQueue(Protocol):
         """
         ...
 
-    async def find_past_deadline(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        """Queued and parked calls whose deadline has passed. The runner checks the deadline of running calls."""
+    async def find_past_deadline(self, *, now: datetime, grace_end: datetime, limit: int) -> Sequence[Call]:
+        """Queued and parked calls whose deadline has passed. The runner checks the deadline of running calls.
+
+        Queued calls for which an upstream has state count once it passed before `grace_end` (`has_no_upstream_state`).
+        """
         ...
 
     async def find_leased(self, *, owner: str, own: bool, limit: int) -> Sequence[Call]:

@@ -155,9 +155,12 @@ WHERE id = ANY(ARRAY(
 ORDER BY id
 {lock whole_calls skip locked};
 
+-- Queued calls that were sent have a grace: their runner cancels them at the upstream. They must not be in the way of the others.
 -- name: past_deadline
 SELECT {call in whole_calls} FROM whole_calls
-WHERE phase IN ('queued', 'parked') AND deadline_at <= :now
+WHERE phase IN ('queued', 'parked') AND deadline_at <= :now AND (
+        deadline_at <= :grace_end OR phase = 'parked' OR dispatched_at IS NULL OR handle LIKE :stateless_handle
+    )
 ORDER BY deadline_at LIMIT :limit
 {lock whole_calls skip locked};
 
