@@ -87,6 +87,9 @@ def hash_task(upstream: str, task_id: str) -> str:
     return jsontext.sha256(jsontext.dumps([upstream, task_id]))
 
 
+LEASED_BYTES_MAX: Final = 2 * 1024 * 1024
+"""Arguments of the queued calls that one unit of work leases: reading them takes some 20 ms a megabyte of the event loop. An
+upstream over HTTP may run 256 calls at once, of four megabytes each."""
 REMOVED_BYTES_MAX: Final = 2 * 1024 * 1024
 """Arguments and results of the calls that one transaction removes, bodies of deliveries, or data of events. Removing takes some
 10 ms a megabyte of the event loop, and twice that of the disk, where SQLite overwrites what it deletes: most builds do, and
@@ -166,10 +169,11 @@ class CallQueue(Protocol):
 
     async def lease_queued(
         self, upstream: str, *, owner: str, token: str, until: datetime, limit: int
-    ) -> Sequence[Call]:
+    ) -> Page[Call, str]:
         """Lease queued calls of an upstream and set them running, in turns between principals, each principal's oldest first.
 
-        The turns continue between leases: the principal served longest ago is first.
+        The turns continue between leases: the principal served longest ago is first. As many as have `LEASED_BYTES_MAX` of
+        arguments together, but at least one; the page has a next position if that left out any.
         """
         ...
 

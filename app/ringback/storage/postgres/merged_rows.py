@@ -5,6 +5,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from ringback.domain.call import Call
+from ringback.domain.call_rows import LEASED_BYTES_MAX
+from ringback.domain.cursor import Page
 from ringback.domain.delivery import Attempt, Delivery, DeliveryUpdate
 from ringback.domain.event import Event
 from ringback.domain.ids import DeliveryId, WebhookId
@@ -12,7 +14,7 @@ from ringback.domain.log_appends import Place
 from ringback.domain.webhook import Webhook, webhook_for_call
 from ringback.storage.rows import webhooks
 from ringback.storage.rows.call_content import seal_arguments
-from ringback.storage.rows.calls import SqlCallQueue, SqlCalls, encode_new_call
+from ringback.storage.rows.calls import SqlCallQueue, SqlCalls, encode_new_call, page_of_leased
 from ringback.storage.rows.columns import RECORDS, instant_to_column, json_to_column
 from ringback.storage.rows.deliveries import SqlDeliveries, seal_body
 from ringback.storage.rows.delivery_queue import SqlDeliveryQueue, encode_updates
@@ -34,10 +36,17 @@ class PostgresCalls(SqlCalls):
 class PostgresCallQueue(SqlCallQueue):
     async def lease_queued(
         self, upstream: str, *, owner: str, token: str, until: datetime, limit: int
-    ) -> Sequence[Call]:
-        return await self._fetch_calls(
-            "lease_queued", upstream=upstream, owner=owner, token=token, until=instant_to_column(until), limit=limit
+    ) -> Page[Call, str]:
+        rows = await self._sql.fetch_all(
+            "lease_queued",
+            upstream=upstream,
+            owner=owner,
+            token=token,
+            until=instant_to_column(until),
+            limit=limit,
+            bytes_max=LEASED_BYTES_MAX,
         )
+        return page_of_leased([self._decode(row) for row in rows], found=rows[0]["found"] if rows else 0)
 
 
 class PostgresDeliveries(SqlDeliveries):

@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import accumulate
 from typing import Any, Final
 
 from ringback.domain.call import MRTR_DRIVER, Call, CallStatus
 from ringback.domain.call_outcome import UNSUCCESSFUL_OUTCOMES
-from ringback.domain.call_rows import CallChange, CallFilter, EndedCall, Tombstone
+from ringback.domain.call_rows import LEASED_BYTES_MAX, CallChange, CallFilter, EndedCall, Tombstone
 from ringback.domain.cursor import Page
 from ringback.domain.encryption import Sealer
 from ringback.domain.ids import CallId, first_id_at
@@ -194,15 +195,16 @@ class SqlCallQueue(SqlCallReader, noun="call_queue"):
 
     async def lease_queued(
         self, upstream: str, *, owner: str, token: str, until: datetime, limit: int
-    ) -> Sequence[Call]:
-        queued = await self._sql.fetch_all("queued", upstream=upstream, limit=limit)
-        if not queued:
-            return []
+    ) -> Page[Call, str]:
+        found = await self._sql.fetch_all("queued", upstream=upstream, limit=limit)
+        if not found:
+            return Page(next_position=None)
+        queued = _within_leased_bytes(found)
         ids = self._sql.array([row["id"] for row in queued])
         await self._sql.execute("lease", ids=ids, owner=owner, token=token, until=instant_to_column(until))
         served = _in_last_served_order([row["principal"] for row in queued])
         await self._sql.execute("take_turns", upstream=upstream, principals=self._sql.array(served))
-        return await self._fetch_calls("by_ids", ids=ids)
+        return page_of_leased(await self._fetch_calls("by_ids", ids=ids), found=len(found))
 
     async def take_turn(self, upstream: str, principal: Principal) -> bool:
         return await self._sql.execute("take_turn", upstream=upstream, principal=principal) == 1
@@ -243,6 +245,21 @@ class SqlCallQueue(SqlCallReader, noun="call_queue"):
         if principal is None:
             return await self._fetch_call("by_task", upstream=upstream, task_id=task_id)
         return await self._fetch_call("own_by_task", upstream=upstream, task_id=task_id, principal=principal)
+
+
+def page_of_leased(leased: Sequence[Call], *, found: int) -> Page[Call, str]:
+    """The leased calls, of so many that could be leased."""
+    return Page(leased, next_position=leased[-1].id if 0 < len(leased) < found else None)
+
+
+def _within_leased_bytes(queued: Sequence[Row]) -> Sequence[Row]:
+    """The first of these calls, at least one."""
+    sizes = accumulate(row["bytes"] for row in queued)
+    return [
+        row
+        for number, (row, size) in enumerate(zip(queued, sizes, strict=True))
+        if not number or size <= LEASED_BYTES_MAX
+    ]
 
 
 def _in_last_served_order(principals: Sequence[Principal]) -> list[Principal]:

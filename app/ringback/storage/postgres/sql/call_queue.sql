@@ -11,7 +11,7 @@ CROSS JOIN LATERAL (SELECT 1 FROM calls WHERE phase = 'queued' AND calls.upstrea
 -- would keep the calls of all principals. First turns are added in the order of principals, so that two transactions cannot wait for
 -- each other. The principal of the last call comes last in the next turns.
 -- (The empty text, and naming the candidates twice, keep PostgreSQL from reading the whole queue once more while it believes that the
--- queue is empty.)
+-- queue is empty.) Up to `bytes_max` of arguments, but at least one call; `found` are those that could be leased.
 -- name: lease_queued
 WITH RECURSIVE waiting (principal) AS (
     (
@@ -40,16 +40,20 @@ candidates AS MATERIALIZED (
         ORDER BY id LIMIT :limit
     ) AS oldest
 ),
+locked AS MATERIALIZED (
+    SELECT calls.id, calls.principal, coalesce(calls.argument_bytes, 0) AS bytes, candidates.place, candidates.ticket
+    FROM candidates JOIN calls ON calls.id = candidates.id
+    WHERE calls.id = ANY(ARRAY(SELECT candidates.id FROM candidates)) AND calls.phase || '' = 'queued'
+    ORDER BY candidates.place, candidates.ticket, candidates.id
+    LIMIT :limit
+    FOR NO KEY UPDATE OF calls SKIP LOCKED
+),
 queued AS MATERIALIZED (
-    SELECT id, principal, row_number() OVER (ORDER BY place, ticket, id) AS number
-    FROM (
-        SELECT calls.id, calls.principal, candidates.place, candidates.ticket
-        FROM candidates JOIN calls ON calls.id = candidates.id
-        WHERE calls.id = ANY(ARRAY(SELECT candidates.id FROM candidates)) AND calls.phase || '' = 'queued'
-        ORDER BY candidates.place, candidates.ticket, candidates.id
-        LIMIT :limit
-        FOR NO KEY UPDATE OF calls SKIP LOCKED
-    ) AS locked
+    SELECT id, principal, number FROM (
+        SELECT id, principal, row_number() OVER in_turn AS number, sum(bytes) OVER in_turn AS bytes_so_far
+        FROM locked WINDOW in_turn AS (ORDER BY place, ticket, id)
+    ) AS summed
+    WHERE bytes_so_far <= :bytes_max OR number = 1
 ),
 leased AS (
     UPDATE calls SET phase = 'running', lease_owner = :owner, lease_token = :token, lease_until = :until
@@ -87,7 +91,7 @@ whole_leased AS (
         (SELECT inputs.meta FROM inputs WHERE inputs.call_id = leased.id) AS meta
     FROM leased
 )
-SELECT {call in whole_leased} FROM queued JOIN whole_leased ON whole_leased.id = queued.id ORDER BY queued.number;
+SELECT {call in whole_leased}, (SELECT count(*) FROM locked) AS found FROM queued JOIN whole_leased ON whole_leased.id = queued.id ORDER BY queued.number;
 
 -- Returns a row if the turn counts. A turn that another transaction is counting for this principal is not written a second time, so
 -- that calls which start at the same time do not wait for each other. A turn that does not count is not locked: the transaction goes

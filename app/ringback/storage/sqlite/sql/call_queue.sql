@@ -17,7 +17,7 @@ WITH RECURSIVE waiting (principal) AS (
     )
     FROM waiting WHERE waiting.principal IS NOT NULL
 )
-SELECT calls.id, calls.principal
+SELECT calls.id, calls.principal, coalesce(calls.argument_bytes, 0) AS bytes
 FROM waiting
 CROSS JOIN calls ON calls.id IN (
     SELECT id FROM calls
