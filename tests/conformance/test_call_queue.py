@@ -1,5 +1,6 @@
 """The queue of calls for the runner and the janitor: turns, leases, and calls whose runner is lost."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -158,6 +159,23 @@ async def test_large_calls_are_leased_a_few_at_a_time(store: Store) -> None:
 
     assert [len(leased) for leased in leases] == [1, 2, 2, 0]
     assert [leased.next_position is not None for leased in leases] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("which", ["expired", "others", "overdue"])
+async def test_large_lost_and_overdue_calls_are_read_a_few_at_a_time(store: Store, which: str) -> None:
+    """Fifty with four megabytes each were read in one turn of the event loop, right after the start of a service."""
+    half = {"arguments": {"text": "x" * (LEASED_BYTES_MAX // 2 - 100)}, "deadline_at": UNTIL}
+    state = {} if which == "overdue" else LEASED
+    await insert_calls(store, *(make_call(**half, **state) for _ in range(3)))
+
+    async def find(tx: Transaction) -> Sequence[Call]:
+        if which == "expired":
+            return await tx.call_queue.find_lease_expired(now=UNTIL, limit=50)
+        if which == "others":
+            return await tx.call_queue.find_leased(owner="me", own=False, limit=50)
+        return await tx.call_queue.find_past_deadline(now=UNTIL, grace_end=UNTIL, limit=50)
+
+    assert len(await store.write(find)) == 2
 
 
 async def test_turns_continue_from_one_lease_to_the_next(store: Store) -> None:

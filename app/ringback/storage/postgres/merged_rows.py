@@ -14,7 +14,7 @@ from ringback.domain.log_appends import Place
 from ringback.domain.webhook import Webhook, webhook_for_call
 from ringback.storage.rows import webhooks
 from ringback.storage.rows.call_content import seal_arguments
-from ringback.storage.rows.calls import SqlCallQueue, SqlCalls, encode_new_call, page_of_leased
+from ringback.storage.rows.calls import SqlCallQueue, SqlCalls, encode_new_call
 from ringback.storage.rows.columns import RECORDS, instant_to_column, json_to_column
 from ringback.storage.rows.deliveries import SqlDeliveries, seal_body
 from ringback.storage.rows.delivery_queue import SqlDeliveryQueue, encode_updates
@@ -37,7 +37,7 @@ class PostgresCallQueue(SqlCallQueue):
     async def lease_queued(
         self, upstream: str, *, owner: str, token: str, until: datetime, limit: int
     ) -> Page[Call, str]:
-        rows = await self._sql.fetch_all(
+        return await self._fetch_bounded(
             "lease_queued",
             upstream=upstream,
             owner=owner,
@@ -46,7 +46,6 @@ class PostgresCallQueue(SqlCallQueue):
             limit=limit,
             bytes_max=LEASED_BYTES_MAX,
         )
-        return page_of_leased([self._decode(row) for row in rows], found=rows[0]["found"] if rows else 0)
 
 
 class PostgresDeliveries(SqlDeliveries):

@@ -204,7 +204,7 @@ class SqlCallQueue(SqlCallReader, noun="call_queue"):
         await self._sql.execute("lease", ids=ids, owner=owner, token=token, until=instant_to_column(until))
         served = _in_last_served_order([row["principal"] for row in queued])
         await self._sql.execute("take_turns", upstream=upstream, principals=self._sql.array(served))
-        return page_of_leased(await self._fetch_calls("by_ids", ids=ids), found=len(found))
+        return page_of_bounded(await self._fetch_calls("by_ids", ids=ids), found=len(found))
 
     async def take_turn(self, upstream: str, principal: Principal) -> bool:
         return await self._sql.execute("take_turn", upstream=upstream, principal=principal) == 1
@@ -220,22 +220,29 @@ class SqlCallQueue(SqlCallReader, noun="call_queue"):
         )
         return {row["id"]: bool(row["cancel_requested"]) for row in extended}
 
-    async def find_lease_expired(self, *, now: datetime, limit: int, owner: str | None = None) -> Sequence[Call]:
+    async def find_lease_expired(self, *, now: datetime, limit: int, owner: str | None = None) -> Page[Call, str]:
         if owner is None:
-            return await self._fetch_calls("lease_expired", now=instant_to_column(now), limit=limit)
-        return await self._fetch_calls("lease_expired_of", now=instant_to_column(now), limit=limit, owner=owner)
+            bounds = {"limit": limit, "bytes_max": LEASED_BYTES_MAX}
+            return await self._fetch_bounded("lease_expired", now=instant_to_column(now), **bounds)
+        calls = await self._fetch_calls("lease_expired_of", now=instant_to_column(now), limit=limit, owner=owner)
+        return Page(calls, next_position=None)
 
-    async def find_past_deadline(self, *, now: datetime, grace_end: datetime, limit: int) -> Sequence[Call]:
-        return await self._fetch_calls(
+    async def find_past_deadline(self, *, now: datetime, grace_end: datetime, limit: int) -> Page[Call, str]:
+        return await self._fetch_bounded(
             "past_deadline",
             now=instant_to_column(now),
             grace_end=instant_to_column(grace_end),
             stateless_handle=_HANDLE_OF_ROUNDS,
             limit=limit,
+            bytes_max=LEASED_BYTES_MAX,
         )
 
-    async def find_leased(self, *, owner: str, own: bool, limit: int) -> Sequence[Call]:
-        return await self._fetch_calls("leased", owner=owner, own=own, limit=limit)
+    async def find_leased(self, *, owner: str, own: bool, limit: int) -> Page[Call, str]:
+        return await self._fetch_bounded("leased", owner=owner, own=own, limit=limit, bytes_max=LEASED_BYTES_MAX)
+
+    async def _fetch_bounded(self, name: str, **parameters: Any) -> Page[Call, str]:
+        rows = await self._sql.fetch_all(name, **parameters)
+        return page_of_bounded([self._decode(row) for row in rows], found=rows[0]["found"] if rows else 0)
 
     async def find_by_task(
         self, upstream: str, task_id: str, *, principal: Principal | None = None, lock: bool = False
@@ -247,9 +254,9 @@ class SqlCallQueue(SqlCallReader, noun="call_queue"):
         return await self._fetch_call("own_by_task", upstream=upstream, task_id=task_id, principal=principal)
 
 
-def page_of_leased(leased: Sequence[Call], *, found: int) -> Page[Call, str]:
-    """The leased calls, of so many that could be leased."""
-    return Page(leased, next_position=leased[-1].id if 0 < len(leased) < found else None)
+def page_of_bounded(calls: Sequence[Call], *, found: int) -> Page[Call, str]:
+    """Calls that were read, of so many that there were without the bound of bytes."""
+    return Page(calls, next_position=calls[-1].id if 0 < len(calls) < found else None)
 
 
 def _within_leased_bytes(queued: Sequence[Row]) -> Sequence[Row]:

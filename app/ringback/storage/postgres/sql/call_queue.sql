@@ -139,12 +139,26 @@ RETURNING calls.id, calls.cancel_requested;
 
 -- The janitors of several nodes share the work: each skips what another one has locked.
 
+-- Up to `bytes_max` of arguments, but at least one call; `found` are those that there are without this bound.
+-- fragment: within_bytes_max
+SELECT id FROM (SELECT id, bytes, sum(bytes) OVER (ORDER BY id) AS bytes_so_far FROM found) AS summed
+WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
+
 -- name: lease_expired
-SELECT {call in whole_calls} FROM whole_calls
-WHERE id = ANY(ARRAY(
-    (SELECT id FROM calls WHERE phase = 'running' AND lease_until IS NULL LIMIT :limit)
+WITH found AS MATERIALIZED (
+    (
+        SELECT id, coalesce(argument_bytes, 0) AS bytes FROM calls
+        WHERE phase = 'running' AND lease_until IS NULL LIMIT :limit
+    )
     UNION ALL
-    (SELECT id FROM calls WHERE phase = 'running' AND lease_until <= :now ORDER BY lease_until LIMIT :limit)
+    (
+        SELECT id, coalesce(argument_bytes, 0) AS bytes FROM calls
+        WHERE phase = 'running' AND lease_until <= :now ORDER BY lease_until LIMIT :limit
+    )
+)
+SELECT {call in whole_calls}, (SELECT count(*) FROM found) AS found FROM whole_calls
+WHERE id = ANY(ARRAY(
+    -- include: within_bytes_max
 )) AND phase || '' = 'running' AND (lease_until IS NULL OR lease_until <= :now)
 ORDER BY id LIMIT :limit
 {lock whole_calls skip locked};
@@ -161,17 +175,31 @@ ORDER BY id
 
 -- Queued calls that were sent have a grace: their runner cancels them at the upstream. They must not be in the way of the others.
 -- name: past_deadline
-SELECT {call in whole_calls} FROM whole_calls
-WHERE phase IN ('queued', 'parked') AND deadline_at <= :now AND (
+WITH found AS MATERIALIZED (
+    SELECT id, coalesce(argument_bytes, 0) AS bytes FROM calls
+    WHERE phase IN ('queued', 'parked') AND deadline_at <= :now AND (
         deadline_at <= :grace_end OR phase = 'parked' OR dispatched_at IS NULL OR handle LIKE :stateless_handle
     )
-ORDER BY deadline_at LIMIT :limit
+    ORDER BY deadline_at LIMIT :limit
+)
+SELECT {call in whole_calls}, (SELECT count(*) FROM found) AS found FROM whole_calls
+WHERE id = ANY(ARRAY(
+    -- include: within_bytes_max
+)) AND phase || '' IN ('queued', 'parked') AND deadline_at + 0 <= :now
+ORDER BY id
 {lock whole_calls skip locked};
 
 -- name: leased
-SELECT {call in whole_calls} FROM whole_calls
-WHERE phase = 'running' AND (lease_owner IS NOT DISTINCT FROM :owner) = :own
-ORDER BY lease_until LIMIT :limit
+WITH found AS MATERIALIZED (
+    SELECT id, coalesce(argument_bytes, 0) AS bytes FROM calls
+    WHERE phase = 'running' AND (lease_owner IS NOT DISTINCT FROM :owner) = :own
+    ORDER BY lease_until LIMIT :limit
+)
+SELECT {call in whole_calls}, (SELECT count(*) FROM found) AS found FROM whole_calls
+WHERE id = ANY(ARRAY(
+    -- include: within_bytes_max
+)) AND phase || '' = 'running' AND (lease_owner IS NOT DISTINCT FROM :owner) = :own
+ORDER BY id
 {lock whole_calls skip locked};
 
 -- Two units that adopt one task come one after the other. Its own statement, because a statement sees what was committed before it.
