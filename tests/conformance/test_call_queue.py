@@ -8,8 +8,7 @@ import pytest
 
 from ringback.domain.call import Call, CallPhase, CallStatus, Handle, apply_completion, enter_phase
 from ringback.domain.call_outcome import completion_from_result
-from ringback.domain.call_rows import LEASED_BYTES_MAX, CallChange
-from ringback.domain.cursor import Page
+from ringback.domain.call_rows import CallChange
 from ringback.domain.ids import CallId
 from ringback.domain.ports import Store, Transaction
 from tests.support.builders import make_call
@@ -29,7 +28,7 @@ async def insert_calls(store: Store, *calls: Call) -> None:
     await store.write(work)
 
 
-async def lease_calls(store: Store, *, limit: int = 10, upstream: str = "git") -> Page[Call, str]:
+async def lease_calls(store: Store, *, limit: int = 10, upstream: str = "git") -> Sequence[Call]:
     return await store.write(
         lambda tx: tx.call_queue.lease_queued(upstream, owner="runner-1", token="lease_1", until=UNTIL, limit=limit)
     )
@@ -147,35 +146,6 @@ async def test_principals_take_turns_and_each_is_served_oldest_first(store: Stor
     leased = await lease_calls(store, limit=5)
 
     assert [call.id for call in leased] == [call.id for call in (alices[0], bobs[0], alices[1], bobs[1], alices[2])]
-
-
-async def test_large_calls_are_leased_a_few_at_a_time(store: Store) -> None:
-    """256 calls with four megabytes each were read in one turn of the event loop."""
-    half = {"text": "x" * (LEASED_BYTES_MAX // 2 - 100)}
-    calls = [make_call(arguments={"text": "x" * LEASED_BYTES_MAX * 2}), *(make_call(arguments=half) for _ in range(3))]
-    await insert_calls(store, *calls, make_call())
-
-    leases = [await lease_calls(store) for _ in range(4)]
-
-    assert [len(leased) for leased in leases] == [1, 2, 2, 0]
-    assert [leased.next_position is not None for leased in leases] == [True, True, False, False]
-
-
-@pytest.mark.parametrize("which", ["expired", "others", "overdue"])
-async def test_large_lost_and_overdue_calls_are_read_a_few_at_a_time(store: Store, which: str) -> None:
-    """Fifty with four megabytes each were read in one turn of the event loop, right after the start of a service."""
-    half = {"arguments": {"text": "x" * (LEASED_BYTES_MAX // 2 - 100)}, "deadline_at": UNTIL}
-    state = {} if which == "overdue" else LEASED
-    await insert_calls(store, *(make_call(**half, **state) for _ in range(3)))
-
-    async def find(tx: Transaction) -> Sequence[Call]:
-        if which == "expired":
-            return await tx.call_queue.find_lease_expired(now=UNTIL, limit=50)
-        if which == "others":
-            return await tx.call_queue.find_leased(owner="me", own=False, limit=50)
-        return await tx.call_queue.find_past_deadline(now=UNTIL, grace_end=UNTIL, limit=50)
-
-    assert len(await store.write(find)) == 2
 
 
 async def test_turns_continue_from_one_lease_to_the_next(store: Store) -> None:

@@ -87,9 +87,6 @@ def hash_task(upstream: str, task_id: str) -> str:
     return jsontext.sha256(jsontext.dumps([upstream, task_id]))
 
 
-LEASED_BYTES_MAX: Final = 2 * 1024 * 1024
-"""Arguments of the calls that one unit of work leases, or finishes because they are lost or overdue: reading them takes some
-20 ms a megabyte of the event loop. An upstream over HTTP may run 256 calls at once, of four megabytes each."""
 REMOVED_BYTES_MAX: Final = 2 * 1024 * 1024
 """Arguments and results of the calls that one transaction removes, bodies of deliveries, or data of events. Removing takes some
 10 ms a megabyte of the event loop, and twice that of the disk, where SQLite overwrites what it deletes: most builds do, and
@@ -169,11 +166,10 @@ class CallQueue(Protocol):
 
     async def lease_queued(
         self, upstream: str, *, owner: str, token: str, until: datetime, limit: int
-    ) -> Page[Call, str]:
+    ) -> Sequence[Call]:
         """Lease queued calls of an upstream and set them running, in turns between principals, each principal's oldest first.
 
-        The turns continue between leases: the principal served longest ago is first. As many as have `LEASED_BYTES_MAX` of
-        arguments together, but at least one; the page has a next position if that left out any.
+        The turns continue between leases: the principal served longest ago is first.
         """
         ...
 
@@ -191,22 +187,21 @@ class CallQueue(Protocol):
         """
         ...
 
-    async def find_lease_expired(self, *, now: datetime, limit: int, owner: str | None = None) -> Page[Call, str]:
+    async def find_lease_expired(self, *, now: datetime, limit: int, owner: str | None = None) -> Sequence[Call]:
         """Running calls whose lease ends at or before `now`, and running calls without a lease.
 
-        With `owner`, only those that it has leased. Here and in the next two, a page has a next position if
-        `LEASED_BYTES_MAX` of arguments left out any.
+        With `owner`, only those that it has leased.
         """
         ...
 
-    async def find_past_deadline(self, *, now: datetime, grace_end: datetime, limit: int) -> Page[Call, str]:
+    async def find_past_deadline(self, *, now: datetime, grace_end: datetime, limit: int) -> Sequence[Call]:
         """Queued and parked calls whose deadline has passed. The runner checks the deadline of running calls.
 
         Queued calls for which an upstream has state count once it passed before `grace_end` (`has_no_upstream_state`).
         """
         ...
 
-    async def find_leased(self, *, owner: str, own: bool, limit: int) -> Page[Call, str]:
+    async def find_leased(self, *, owner: str, own: bool, limit: int) -> Sequence[Call]:
         """Running calls that this owner has leased (`own`), or that it has not: only for a store that serves it alone."""
         ...
 

@@ -8,7 +8,6 @@ from ringback.domain.call import Call, overdue_completion
 from ringback.domain.call_completion import UNREPORTED_COMPLETION, is_reported
 from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.clock import seconds
-from ringback.domain.cursor import Page
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.login_waits import awaits_login, unfinished_login_completion
 from ringback.domain.ports import Store, Transaction
@@ -90,7 +89,7 @@ class RecoveryTasks:
         abandoned = await tx.call_queue.find_leased(owner=owner, own=False, limit=limit)
         await self._recorder.recover_calls(tx, abandoned)
         self._recovered_foreign_calls = not abandoned
-        return _has_more(abandoned, limit)
+        return len(abandoned) == limit
 
     async def _release_deliveries_of_others(self, tx: Transaction) -> bool:
         """Release the deliveries that an earlier process left leased: they are sent again with the same webhook-id."""
@@ -112,7 +111,7 @@ class RecoveryTasks:
             now=tx.confirmed_now() - seconds(LEASE_GRACE_SECONDS), limit=limit
         )
         await self._recorder.recover_calls(tx, expired)
-        return _has_more(expired, limit)
+        return len(expired) == limit
 
     async def _queue_scheduled_calls(self, tx: Transaction) -> bool:
         """Queue the calls that no runner has queued, because none has capacity or none runs: only queued calls time out."""
@@ -125,17 +124,16 @@ class RecoveryTasks:
         """Finish the calls that waited for a runner, an answer or a report beyond their deadline."""
         now = tx.confirmed_now()
         grace_end, limit = now - seconds(OVERDUE_GRACE_SECONDS), min(FINISH_BATCH_SIZE, self._config.batch_size)
-        overdue = await tx.call_queue.find_past_deadline(now=now, grace_end=grace_end, limit=limit)
         requests = [
             CompletionRequest(
                 call=call,
                 completion=_completion_past_deadline(call),
                 lease_token=None,
             )
-            for call in overdue
+            for call in await tx.call_queue.find_past_deadline(now=now, grace_end=grace_end, limit=limit)
         ]
         await self._recorder.finish_calls(tx, requests)
-        return _has_more(overdue, limit)
+        return len(requests) == limit
 
     async def _release_expired_leases(self, tx: Transaction) -> bool:
         """Release the deliveries whose dispatcher died: they are sent again with the same webhook-id."""
@@ -156,10 +154,6 @@ class RecoveryTasks:
         if pulled:
             tx.notify(DELIVERY_DUE_TOPIC)
         return pulled == self._config.batch_size
-
-
-def _has_more(found: Page[Call, str], limit: int) -> bool:
-    return len(found) == limit or found.next_position is not None
 
 
 def _completion_past_deadline(call: Call) -> CallCompletion:

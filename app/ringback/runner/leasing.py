@@ -143,16 +143,14 @@ class CallLeasing:
             until=tx.now() + seconds(self._config.lease_seconds),
             limit=free,
         )
-        has_more = leased.next_position is not None
-        if len(leased) == free or has_more:
+        if len(leased) == free:
             self._possibly_queued.add(upstream)
             if self._releases[upstream] != releases:
                 self._wake_runner()  # capacity became free while this transaction did not know that it leases too little
-            if self._is_shared or has_more:
+            if self._is_shared:
                 tx.notify(CALL_QUEUED_TOPIC)  # another node that skipped the calls leased here may have got too few
         else:
             self._possibly_queued.discard(upstream)
-        if len(leased) < free:
             self._give_back(reservation, keep=len(leased))
         self._begin_on_commit(tx, leased, trusted_until=trusted_until)
         return leased

@@ -43,12 +43,7 @@ _LEASE: Final = {"owner": "me", "token": "t", "until": FUTURE}
 
 MERGED_PARAMETERS: Final[StatementParameters] = {
     "calls": {"insert_whole": [A_CALL | {"arguments": "{}", "meta": "{}", "key_id": None}]},
-    "call_queue": {
-        "lease_queued": [
-            _LEASE | {"upstream": "rare", "bytes_max": 2_000},
-            _LEASE | {"upstream": "busy", "bytes_max": 2_000},
-        ]
-    },
+    "call_queue": {"lease_queued": [_LEASE | {"upstream": "rare"}, _LEASE | {"upstream": "busy"}]},
     "deliveries": {"insert_bodies": [{"ids": '["dlv_wh_zzz-held"]', "bodies": '["body"]', "principals": '["alice"]'}]},
     "delivery_queue": {
         "lease_whole": [_LEASE | {"ids": '["dlv_wh_rare-pending", "dlv_none"]'}],

@@ -1,17 +1,15 @@
 """Transactions of one process that are open at once never lease more calls than an upstream runs at once."""
 
 import asyncio
-import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
 
 import pytest
 
 from ringback.domain.call import Call
-from ringback.domain.cursor import Page
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Transaction
-from ringback.domain.signals import CALL_QUEUED_TOPIC, Waiter
+from ringback.domain.signals import Waiter
 from ringback.runner.held_execution import HeldExecution
 from ringback.runner.leasing import CallLeasing, RunnerConfig
 from ringback.waits import LocalWaiter
@@ -29,8 +27,6 @@ class FakeQueue:
 
     def __init__(self, queued: int) -> None:
         self.queued = queued
-        self.batch_max = sys.maxsize
-        """As if more calls had too many bytes for one unit."""
         self.queued_upstreams = {UPSTREAM}
         self.answers = asyncio.Event()
 
@@ -42,12 +38,11 @@ class FakeQueue:
         await self.answers.wait()
         return self.queued == 0
 
-    async def lease_queued(self, _upstream: str, *, limit: int, **_: Any) -> Page[Call, str]:
+    async def lease_queued(self, _upstream: str, *, limit: int, **_: Any) -> Sequence[Call]:
         await self.answers.wait()
-        leased = min(limit, self.queued, self.batch_max)
+        leased = min(limit, self.queued)
         self.queued -= leased
-        is_cut = self.queued > 0 and leased < limit
-        return Page([make_call() for _ in range(leased)], next_position="call_0" if is_cut else None)
+        return [make_call() for _ in range(leased)]
 
 
 class FakeTransaction:
@@ -58,8 +53,6 @@ class FakeTransaction:
         self.committing: list[Callable[[], None]] = []
         self.on_commit, self.on_rollback = self.committed.append, self.rolled_back.append
         self.on_committing = self.committing.append
-        self.topics = list[str]()
-        self.notify = self.topics.append
 
     def now(self) -> Any:
         return START
@@ -127,17 +120,6 @@ async def test_capacity_that_a_transaction_does_not_use_is_free_again() -> None:
     assert node.leasing.find_upstreams_with_capacity() == [UPSTREAM]
     node.queue.queued = 10
     assert len(await node.lease_queued()) == 2
-
-
-async def test_a_lease_that_ends_at_its_bytes_is_followed_by_one_of_the_rest() -> None:
-    node = Node(capacity=3, queued=3)
-    node.queue.batch_max = 2
-    node.queue.answers.set()
-    first, second = FakeTransaction(node.queue), FakeTransaction(node.queue)
-
-    assert len(await node.lease_queued(first)) == 2
-    assert (first.topics, node.leasing.find_upstreams_with_capacity()) == ([CALL_QUEUED_TOPIC], [UPSTREAM])
-    assert (len(await node.lease_queued(second)), second.topics) == (1, [])
 
 
 async def test_a_rollback_frees_only_what_the_transaction_still_had() -> None:

@@ -5,8 +5,6 @@ from datetime import datetime
 from typing import Any, Final
 
 from ringback.domain.call import Call
-from ringback.domain.call_rows import LEASED_BYTES_MAX
-from ringback.domain.cursor import Page
 from ringback.domain.delivery import Attempt, Delivery, DeliveryUpdate
 from ringback.domain.event import Event
 from ringback.domain.ids import DeliveryId, WebhookId
@@ -36,15 +34,9 @@ class PostgresCalls(SqlCalls):
 class PostgresCallQueue(SqlCallQueue):
     async def lease_queued(
         self, upstream: str, *, owner: str, token: str, until: datetime, limit: int
-    ) -> Page[Call, str]:
-        return await self._fetch_bounded(
-            "lease_queued",
-            upstream=upstream,
-            owner=owner,
-            token=token,
-            until=instant_to_column(until),
-            limit=limit,
-            bytes_max=LEASED_BYTES_MAX,
+    ) -> Sequence[Call]:
+        return await self._fetch_calls(
+            "lease_queued", upstream=upstream, owner=owner, token=token, until=instant_to_column(until), limit=limit
         )
 
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import accumulate
 from typing import Any, Final
 
 from ringback.domain.call import MRTR_DRIVER, Call, CallStatus
 from ringback.domain.call_outcome import UNSUCCESSFUL_OUTCOMES
-from ringback.domain.call_rows import LEASED_BYTES_MAX, CallChange, CallFilter, EndedCall, Tombstone
+from ringback.domain.call_rows import CallChange, CallFilter, EndedCall, Tombstone
 from ringback.domain.cursor import Page
 from ringback.domain.encryption import Sealer
 from ringback.domain.ids import CallId, first_id_at
@@ -195,16 +194,15 @@ class SqlCallQueue(SqlCallReader, noun="call_queue"):
 
     async def lease_queued(
         self, upstream: str, *, owner: str, token: str, until: datetime, limit: int
-    ) -> Page[Call, str]:
-        found = await self._sql.fetch_all("queued", upstream=upstream, limit=limit)
-        if not found:
-            return Page(next_position=None)
-        queued = _within_leased_bytes(found)
+    ) -> Sequence[Call]:
+        queued = await self._sql.fetch_all("queued", upstream=upstream, limit=limit)
+        if not queued:
+            return []
         ids = self._sql.array([row["id"] for row in queued])
         await self._sql.execute("lease", ids=ids, owner=owner, token=token, until=instant_to_column(until))
         served = _in_last_served_order([row["principal"] for row in queued])
         await self._sql.execute("take_turns", upstream=upstream, principals=self._sql.array(served))
-        return page_of_bounded(await self._fetch_calls("by_ids", ids=ids), found=len(found))
+        return await self._fetch_calls("by_ids", ids=ids)
 
     async def take_turn(self, upstream: str, principal: Principal) -> bool:
         return await self._sql.execute("take_turn", upstream=upstream, principal=principal) == 1
@@ -220,29 +218,22 @@ class SqlCallQueue(SqlCallReader, noun="call_queue"):
         )
         return {row["id"]: bool(row["cancel_requested"]) for row in extended}
 
-    async def find_lease_expired(self, *, now: datetime, limit: int, owner: str | None = None) -> Page[Call, str]:
+    async def find_lease_expired(self, *, now: datetime, limit: int, owner: str | None = None) -> Sequence[Call]:
         if owner is None:
-            bounds = {"limit": limit, "bytes_max": LEASED_BYTES_MAX}
-            return await self._fetch_bounded("lease_expired", now=instant_to_column(now), **bounds)
-        calls = await self._fetch_calls("lease_expired_of", now=instant_to_column(now), limit=limit, owner=owner)
-        return Page(calls, next_position=None)
+            return await self._fetch_calls("lease_expired", now=instant_to_column(now), limit=limit)
+        return await self._fetch_calls("lease_expired_of", now=instant_to_column(now), limit=limit, owner=owner)
 
-    async def find_past_deadline(self, *, now: datetime, grace_end: datetime, limit: int) -> Page[Call, str]:
-        return await self._fetch_bounded(
+    async def find_past_deadline(self, *, now: datetime, grace_end: datetime, limit: int) -> Sequence[Call]:
+        return await self._fetch_calls(
             "past_deadline",
             now=instant_to_column(now),
             grace_end=instant_to_column(grace_end),
             stateless_handle=_HANDLE_OF_ROUNDS,
             limit=limit,
-            bytes_max=LEASED_BYTES_MAX,
         )
 
-    async def find_leased(self, *, owner: str, own: bool, limit: int) -> Page[Call, str]:
-        return await self._fetch_bounded("leased", owner=owner, own=own, limit=limit, bytes_max=LEASED_BYTES_MAX)
-
-    async def _fetch_bounded(self, name: str, **parameters: Any) -> Page[Call, str]:
-        rows = await self._sql.fetch_all(name, **parameters)
-        return page_of_bounded([self._decode(row) for row in rows], found=rows[0]["found"] if rows else 0)
+    async def find_leased(self, *, owner: str, own: bool, limit: int) -> Sequence[Call]:
+        return await self._fetch_calls("leased", owner=owner, own=own, limit=limit)
 
     async def find_by_task(
         self, upstream: str, task_id: str, *, principal: Principal | None = None, lock: bool = False
@@ -252,21 +243,6 @@ class SqlCallQueue(SqlCallReader, noun="call_queue"):
         if principal is None:
             return await self._fetch_call("by_task", upstream=upstream, task_id=task_id)
         return await self._fetch_call("own_by_task", upstream=upstream, task_id=task_id, principal=principal)
-
-
-def page_of_bounded(calls: Sequence[Call], *, found: int) -> Page[Call, str]:
-    """Calls that were read, of so many that there were without the bound of bytes."""
-    return Page(calls, next_position=calls[-1].id if 0 < len(calls) < found else None)
-
-
-def _within_leased_bytes(queued: Sequence[Row]) -> Sequence[Row]:
-    """The first of these calls, at least one."""
-    sizes = accumulate(row["bytes"] for row in queued)
-    return [
-        row
-        for number, (row, size) in enumerate(zip(queued, sizes, strict=True))
-        if not number or size <= LEASED_BYTES_MAX
-    ]
 
 
 def _in_last_served_order(principals: Sequence[Principal]) -> list[Principal]:

@@ -11,7 +11,7 @@ CROSS JOIN LATERAL (SELECT 1 FROM calls WHERE phase = 'queued' AND calls.upstrea
 -- would keep the calls of all principals. First turns are added in the order of principals, so that two transactions cannot wait for
 -- each other. The principal of the last call comes last in the next turns.
 -- (The empty text, and naming the candidates twice, keep PostgreSQL from reading the whole queue once more while it believes that the
--- queue is empty.) Up to `bytes_max` of arguments, but at least one call; `found` are those that could be leased.
+-- queue is empty.)
 -- name: lease_queued
 WITH RECURSIVE waiting (principal) AS (
     (
@@ -40,20 +40,16 @@ candidates AS MATERIALIZED (
         ORDER BY id LIMIT :limit
     ) AS oldest
 ),
-locked AS MATERIALIZED (
-    SELECT calls.id, calls.principal, coalesce(calls.argument_bytes, 0) AS bytes, candidates.place, candidates.ticket
-    FROM candidates JOIN calls ON calls.id = candidates.id
-    WHERE calls.id = ANY(ARRAY(SELECT candidates.id FROM candidates)) AND calls.phase || '' = 'queued'
-    ORDER BY candidates.place, candidates.ticket, candidates.id
-    LIMIT :limit
-    FOR NO KEY UPDATE OF calls SKIP LOCKED
-),
 queued AS MATERIALIZED (
-    SELECT id, principal, number FROM (
-        SELECT id, principal, row_number() OVER in_turn AS number, sum(bytes) OVER in_turn AS bytes_so_far
-        FROM locked WINDOW in_turn AS (ORDER BY place, ticket, id)
-    ) AS summed
-    WHERE bytes_so_far <= :bytes_max OR number = 1
+    SELECT id, principal, row_number() OVER (ORDER BY place, ticket, id) AS number
+    FROM (
+        SELECT calls.id, calls.principal, candidates.place, candidates.ticket
+        FROM candidates JOIN calls ON calls.id = candidates.id
+        WHERE calls.id = ANY(ARRAY(SELECT candidates.id FROM candidates)) AND calls.phase || '' = 'queued'
+        ORDER BY candidates.place, candidates.ticket, candidates.id
+        LIMIT :limit
+        FOR NO KEY UPDATE OF calls SKIP LOCKED
+    ) AS locked
 ),
 leased AS (
     UPDATE calls SET phase = 'running', lease_owner = :owner, lease_token = :token, lease_until = :until
@@ -91,7 +87,7 @@ whole_leased AS (
         (SELECT inputs.meta FROM inputs WHERE inputs.call_id = leased.id) AS meta
     FROM leased
 )
-SELECT {call in whole_leased}, (SELECT count(*) FROM locked) AS found FROM queued JOIN whole_leased ON whole_leased.id = queued.id ORDER BY queued.number;
+SELECT {call in whole_leased} FROM queued JOIN whole_leased ON whole_leased.id = queued.id ORDER BY queued.number;
 
 -- Returns a row if the turn counts. A turn that another transaction is counting for this principal is not written a second time, so
 -- that calls which start at the same time do not wait for each other. A turn that does not count is not locked: the transaction goes
@@ -139,26 +135,12 @@ RETURNING calls.id, calls.cancel_requested;
 
 -- The janitors of several nodes share the work: each skips what another one has locked.
 
--- Up to `bytes_max` of arguments, but at least one call; `found` are those that there are without this bound.
--- fragment: within_bytes_max
-SELECT id FROM (SELECT id, bytes, sum(bytes) OVER (ORDER BY id) AS bytes_so_far FROM found) AS summed
-WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
-
 -- name: lease_expired
-WITH found AS MATERIALIZED (
-    (
-        SELECT id, coalesce(argument_bytes, 0) AS bytes FROM calls
-        WHERE phase = 'running' AND lease_until IS NULL LIMIT :limit
-    )
-    UNION ALL
-    (
-        SELECT id, coalesce(argument_bytes, 0) AS bytes FROM calls
-        WHERE phase = 'running' AND lease_until <= :now ORDER BY lease_until LIMIT :limit
-    )
-)
-SELECT {call in whole_calls}, (SELECT count(*) FROM found) AS found FROM whole_calls
+SELECT {call in whole_calls} FROM whole_calls
 WHERE id = ANY(ARRAY(
-    -- include: within_bytes_max
+    (SELECT id FROM calls WHERE phase = 'running' AND lease_until IS NULL LIMIT :limit)
+    UNION ALL
+    (SELECT id FROM calls WHERE phase = 'running' AND lease_until <= :now ORDER BY lease_until LIMIT :limit)
 )) AND phase || '' = 'running' AND (lease_until IS NULL OR lease_until <= :now)
 ORDER BY id LIMIT :limit
 {lock whole_calls skip locked};
@@ -175,31 +157,17 @@ ORDER BY id
 
 -- Queued calls that were sent have a grace: their runner cancels them at the upstream. They must not be in the way of the others.
 -- name: past_deadline
-WITH found AS MATERIALIZED (
-    SELECT id, coalesce(argument_bytes, 0) AS bytes FROM calls
-    WHERE phase IN ('queued', 'parked') AND deadline_at <= :now AND (
+SELECT {call in whole_calls} FROM whole_calls
+WHERE phase IN ('queued', 'parked') AND deadline_at <= :now AND (
         deadline_at <= :grace_end OR phase = 'parked' OR dispatched_at IS NULL OR handle LIKE :stateless_handle
     )
-    ORDER BY deadline_at LIMIT :limit
-)
-SELECT {call in whole_calls}, (SELECT count(*) FROM found) AS found FROM whole_calls
-WHERE id = ANY(ARRAY(
-    -- include: within_bytes_max
-)) AND phase || '' IN ('queued', 'parked') AND deadline_at + 0 <= :now
-ORDER BY id
+ORDER BY deadline_at LIMIT :limit
 {lock whole_calls skip locked};
 
 -- name: leased
-WITH found AS MATERIALIZED (
-    SELECT id, coalesce(argument_bytes, 0) AS bytes FROM calls
-    WHERE phase = 'running' AND (lease_owner IS NOT DISTINCT FROM :owner) = :own
-    ORDER BY lease_until LIMIT :limit
-)
-SELECT {call in whole_calls}, (SELECT count(*) FROM found) AS found FROM whole_calls
-WHERE id = ANY(ARRAY(
-    -- include: within_bytes_max
-)) AND phase || '' = 'running' AND (lease_owner IS NOT DISTINCT FROM :owner) = :own
-ORDER BY id
+SELECT {call in whole_calls} FROM whole_calls
+WHERE phase = 'running' AND (lease_owner IS NOT DISTINCT FROM :owner) = :own
+ORDER BY lease_until LIMIT :limit
 {lock whole_calls skip locked};
 
 -- Two units that adopt one task come one after the other. Its own statement, because a statement sees what was committed before it.

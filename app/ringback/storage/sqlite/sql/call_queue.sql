@@ -17,7 +17,7 @@ WITH RECURSIVE waiting (principal) AS (
     )
     FROM waiting WHERE waiting.principal IS NOT NULL
 )
-SELECT calls.id, calls.principal, coalesce(calls.argument_bytes, 0) AS bytes
+SELECT calls.id, calls.principal
 FROM waiting
 CROSS JOIN calls ON calls.id IN (
     SELECT id FROM calls
@@ -62,26 +62,12 @@ UPDATE calls SET lease_until = :until
 WHERE id IN (SELECT value FROM json_each(:ids)) AND lease_owner = :owner
 RETURNING id, cancel_requested;
 
--- Up to `bytes_max` of arguments, but at least one call; `found` are those that there are without this bound.
--- fragment: within_bytes_max
-SELECT id FROM (SELECT id, bytes, sum(bytes) OVER (ORDER BY id) AS bytes_so_far FROM found)
-WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
-
 -- name: lease_expired
-WITH found AS MATERIALIZED (
-    SELECT id, bytes FROM (
-        SELECT id, coalesce(argument_bytes, 0) AS bytes FROM calls
-        WHERE phase = 'running' AND lease_until IS NULL LIMIT :limit
-    )
-    UNION ALL
-    SELECT id, bytes FROM (
-        SELECT id, coalesce(argument_bytes, 0) AS bytes FROM calls
-        WHERE phase = 'running' AND lease_until <= :now LIMIT :limit
-    )
-)
-SELECT {call in whole_calls}, (SELECT count(*) FROM found) AS found FROM whole_calls
+SELECT {call in whole_calls} FROM whole_calls
 WHERE id IN (
-    -- include: within_bytes_max
+    SELECT id FROM (SELECT id FROM calls WHERE phase = 'running' AND lease_until IS NULL LIMIT :limit)
+    UNION ALL
+    SELECT id FROM (SELECT id FROM calls WHERE phase = 'running' AND lease_until <= :now LIMIT :limit)
 )
 ORDER BY id LIMIT :limit;
 
@@ -95,26 +81,19 @@ ORDER BY id;
 
 -- Queued calls that were sent have a grace: their runner cancels them at the upstream. They must not be in the way of the others.
 -- name: past_deadline
-WITH found AS MATERIALIZED (
-    SELECT id, coalesce(argument_bytes, 0) AS bytes FROM calls
+SELECT {call in whole_calls} FROM whole_calls
+WHERE id IN (
+    SELECT id FROM calls
     WHERE phase IN ('queued', 'parked') AND deadline_at <= :now AND (
         deadline_at <= :grace_end OR phase = 'parked' OR dispatched_at IS NULL OR handle LIKE :stateless_handle
     )
     ORDER BY deadline_at LIMIT :limit
-)
-SELECT {call in whole_calls}, (SELECT count(*) FROM found) AS found FROM whole_calls
-WHERE id IN (
-    -- include: within_bytes_max
 );
 
 -- name: leased
-WITH found AS MATERIALIZED (
-    SELECT id, coalesce(argument_bytes, 0) AS bytes FROM calls INDEXED BY calls_running
-    WHERE phase = 'running' AND (lease_owner IS :owner) = :own LIMIT :limit
-)
-SELECT {call in whole_calls}, (SELECT count(*) FROM found) AS found FROM whole_calls
+SELECT {call in whole_calls} FROM whole_calls
 WHERE id IN (
-    -- include: within_bytes_max
+    SELECT id FROM calls INDEXED BY calls_running WHERE phase = 'running' AND (lease_owner IS :owner) = :own LIMIT :limit
 );
 
 -- The only writer holds every task already.
