@@ -67,7 +67,32 @@ async def test_a_call_is_read_back_as_it_was_written(store: Store) -> None:
 
     await insert_calls(store, call)
 
+    whole = await store.read(lambda tx: tx.calls.get_whole(call.id))
+    assert whole is not None
+    assert (whole, whole.arguments, whole.meta) == (call, call.arguments, call.meta)
     assert await get_call(store, call) == call
+
+
+@pytest.mark.requirement("R34")
+async def test_calls_are_read_without_their_arguments(store: Store) -> None:
+    """A page of calls with megabytes of arguments each took seconds, and a gigabyte of memory, to show none of them."""
+    call = make_call(idempotency_key="key-1", meta={"vendor/key": 1}, handle=HANDLE)
+    await insert_calls(store, call)
+
+    async def read_calls(tx: Transaction) -> list[Call | None]:
+        page = await tx.calls.list_page(call.principal, CallFilter(), position=None, limit=10)
+        return [
+            *page,
+            *await tx.calls.get_many([call.id]),
+            await tx.calls.get(call.id),
+            await tx.calls.peek(call.id),
+            await tx.calls.find_by_idempotency_key(call.principal, "key-1"),
+            await tx.call_queue.find_by_task(call.upstream, "1"),
+        ]
+
+    found = await store.read(read_calls)
+    assert found == [call] * 6
+    assert [None if each is None else (each.arguments, each.meta) for each in found] == [(None, {})] * 6
 
 
 async def test_a_finished_call_is_read_back_with_its_outcome_and_error(store: Store) -> None:

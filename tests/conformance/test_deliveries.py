@@ -8,7 +8,7 @@ import pytest
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.delivery import Delivery, DeliveryKind, DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter
-from ringback.domain.ids import CallId, WebhookId
+from ringback.domain.ids import CallId, DeliveryId, WebhookId
 from ringback.domain.ports import Store
 from tests.support.builders import make_attempt, make_delivery
 from tests.support.clock import START
@@ -43,8 +43,27 @@ async def test_deliveries_are_read_back_as_they_were_written(store: Store) -> No
     await insert(store)
 
     assert await get(store, plain) == plain
+    (found,) = await store.read(lambda tx: tx.deliveries.list_whole([full.id], bytes_max=1))
+    assert (found, found.body) == (full, full.body)
     assert await get(store, full) == full
     assert await get(store, make_delivery()) is None
+
+
+@pytest.mark.requirement("R34")
+async def test_deliveries_are_read_with_up_to_so_many_bytes_of_bodies_but_at_least_one(store: Store) -> None:
+    deliveries = [make_delivery(body=bytes([number]) * 1_000) for number in range(4)]
+    await insert(store, *deliveries)
+    first, second, *_ = ids = [each.id for each in reversed(deliveries)]
+
+    async def list_whole(bytes_max: int, *wanted: DeliveryId) -> list[tuple[DeliveryId, bytes]]:
+        found = await store.read(lambda tx: tx.deliveries.list_whole(wanted, bytes_max=bytes_max))
+        return [(each.id, each.body[:1]) for each in found]
+
+    assert await list_whole(1, *ids) == [(first, b"\x03")]
+    assert await list_whole(2_500, *ids) == [(first, b"\x03"), (second, b"\x02")]
+    assert await list_whole(2_500, DeliveryId("dlv_none"), second) == [(second, b"\x02")]
+    assert len(await list_whole(5_000, *ids)) == len(deliveries)
+    assert await list_whole(5_000) == []
 
 
 async def test_pages_lead_from_the_newest_delivery_to_the_oldest_without_foreign_ones(store: Store) -> None:
@@ -56,6 +75,7 @@ async def test_pages_lead_from_the_newest_delivery_to_the_oldest_without_foreign
     second = await store.read(lambda tx: tx.deliveries.list_page(ALICE, where, position=first[-1].id, limit=2))
 
     assert [*first, *second] == list(reversed(deliveries))
+    assert {each.body for each in (*first, *second)} == {b""}, "a page of them would have megabytes"
 
 
 @pytest.mark.parametrize(

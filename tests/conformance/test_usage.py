@@ -94,7 +94,7 @@ async def test_calls_are_counted_through_everything_that_becomes_of_them(
     assert after.stored_calls - before.stored_calls == len(calls)
     assert after.result_bytes - before.result_bytes == sum(call.result_bytes or 0 for call in calls.values())
     assert after.argument_bytes - before.argument_bytes == sum(
-        count_argument_bytes(call.arguments, call.meta) for call in calls.values()
+        count_argument_bytes(call.arguments or {}, call.meta) for call in calls.values()
     )
     assert await store.read(lambda tx: tx.usage.get_usage(BOB)) == NOTHING
 
@@ -187,7 +187,7 @@ async def test_sealed_arguments_count_as_readable_ones(tmp_path: Path, clock: Fa
     async with open_store(database_url(tmp_path), clock=clock, sealer=sealer, exclusive=True) as store:
         await store.write(lambda tx: tx.calls.insert(call))
 
-        assert (await read_usage(store)).argument_bytes == count_argument_bytes(call.arguments, call.meta)
+        assert (await read_usage(store)).argument_bytes == count_argument_bytes(call.arguments or {}, call.meta)
 
 
 async def test_webhooks_are_counted_unless_they_end_with_their_call(store: Store) -> None:

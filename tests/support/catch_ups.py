@@ -13,6 +13,7 @@ from ringback.domain.webhook import Webhook
 from tests.support.builders import make_event
 from tests.support.engine import Engine
 from tests.support.examples import ALICE
+from tests.support.whole_deliveries import list_whole_deliveries
 
 FEW: Final = 3
 """Events in a step, where a test is to see many steps."""
@@ -56,9 +57,7 @@ async def read_seq(engine: Engine, webhook: Webhook) -> CatchUp | None:
 async def list_sent_seqs(engine: Engine, webhook: Webhook) -> list[Delivery]:
     """In the order of the log, without gaps: a gap has the place of another event, and a failure of it loses nothing."""
     where = DeliveryFilter(webhook_id=webhook.id)
-    found = await engine.store.read(
-        lambda tx: tx.deliveries.list_page(webhook.principal, where, position=None, limit=5000)
-    )
+    found = await engine.store.read(lambda tx: list_whole_deliveries(tx, webhook.principal, where))
     events = [delivery for delivery in found if delivery.kind is not DeliveryKind.GAP]
     return sorted(events, key=lambda delivery: delivery.seq or 0)
 

@@ -15,7 +15,6 @@ from ringback.domain.call_outcome import CallCompletion, completion_from_result
 from ringback.domain.call_rows import CallChange
 from ringback.domain.clock import seconds
 from ringback.domain.delivery import Delivery, DeliveryState, DeliveryUpdate
-from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.ids import CallId, IdGenerator, WebhookId
 from ringback.domain.inputs import ELICITATION_METHOD
 from ringback.domain.ports import Transaction
@@ -34,6 +33,7 @@ from tests.support.declared_headers import require_declared_headers
 from tests.support.fixed_upstreams import FakeUpstreamConnection
 from tests.support.login_flow import ScriptedLoginFlow
 from tests.support.stores import FailingStore
+from tests.support.whole_deliveries import list_whole_deliveries
 
 PUBLIC_URL: Final = "https://ringback.example"
 CALLBACK_URL: Final = "https://agent.example/callback"
@@ -155,11 +155,7 @@ class ServiceUnderTest:
 
     async def read_deliveries(self, principal: str) -> list[Delivery]:
         """All deliveries, newest first."""
-        return list(
-            await self.store.read(
-                lambda tx: tx.deliveries.list_page(Principal(principal), DeliveryFilter(), position=None, limit=1000)
-            )
-        )
+        return await self.store.read(lambda tx: list_whole_deliveries(tx, Principal(principal)))
 
     async def settle_deliveries(self, deliveries: Sequence[Delivery], state: DeliveryState) -> None:
         """End these deliveries, as the dispatcher does; other due deliveries stay pending."""

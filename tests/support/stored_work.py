@@ -8,7 +8,6 @@ from ringback.domain.call import Call
 from ringback.domain.call_outcome import CANCELLED_COMPLETION, CallCompletion, completion_from_result
 from ringback.domain.clock import seconds
 from ringback.domain.delivery import Attempt, Delivery
-from ringback.domain.delivery_rows import DeliveryFilter
 from ringback.domain.event import Event
 from ringback.domain.event_rows import EventFilter
 from ringback.domain.ids import IdGenerator, WebhookId
@@ -19,6 +18,7 @@ from ringback.domain.webhook import Webhook
 from ringback.notifier.recorder import Recorder
 from tests.support.examples import ALICE
 from tests.support.limits import WAIT_SECONDS
+from tests.support.whole_deliveries import list_whole_deliveries
 
 RESULT: Final = b'{"content":[{"type":"text","text":"done"}],"isError":false}'
 OWNER: Final = "runner-1"
@@ -103,14 +103,11 @@ class StoredWork:
 
     async def read_deliveries(self, principal: Principal = ALICE) -> list[Delivery]:
         """In the order of the log."""
-        found = await self.store.read(
-            lambda tx: tx.deliveries.list_page(principal, DeliveryFilter(), position=None, limit=1000)
-        )
+        found = await self.store.read(lambda tx: list_whole_deliveries(tx, principal))
         return sorted(found, key=lambda delivery: delivery.seq or 0)
 
     async def read_delivery(self, delivery: Delivery) -> Delivery:
-        found = await self.store.read(lambda tx: tx.deliveries.get(delivery.id))
-        assert found is not None
+        (found,) = await self.store.read(lambda tx: tx.deliveries.list_whole([delivery.id], bytes_max=2**40))
         return found
 
     async def read_attempts(self, delivery: Delivery) -> Sequence[Attempt]:

@@ -140,8 +140,10 @@ class Call:
     principal: Principal
     upstream: str
     tool: str
-    arguments: dict[str, Any] = field(repr=False)
-    meta: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    arguments: dict[str, Any] | None = field(default=None, repr=False, compare=False)
+    """None if the call was read without them, which is the same call. They may have megabytes, so only who sends or shows them
+    reads them, and `meta`."""
+    meta: dict[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
     """The client's `_meta` without reserved keys. The upstream's configuration decides which keys are forwarded."""
     client_session_id: str | None = None
     correlation_id: str | None = None

@@ -90,8 +90,7 @@ def hash_task(upstream: str, task_id: str) -> str:
 REMOVED_BYTES_MAX: Final = 2 * 1024 * 1024
 """Arguments and results of the calls that one transaction removes, bodies of deliveries, or data of events. Removing takes some
 10 ms a megabyte of the event loop, and twice that of the disk, where SQLite overwrites what it deletes: most builds do, and
-every service after its first erasure.
-Arguments are read as well, which takes another 20 ms a megabyte (measured)."""
+every service after its first erasure (measured)."""
 
 
 def make_tombstone(call: Call, *, expired_at: datetime, erased: bool = False) -> Tombstone:
@@ -107,11 +106,22 @@ def make_tombstone(call: Call, *, expired_at: datetime, erased: bool = False) ->
     )
 
 
+LEASED_ARGUMENT_BYTES_MAX: Final = 16 * 1024
+"""Arguments and `_meta` of a call that is leased from the queue. A transaction leases hundreds, and decoding takes some 20 ms a
+megabyte of the event loop: larger ones are read one by one, before their calls are sent."""
+
+
 class CallRows(Protocol):
+    """All methods but `get_whole` read calls without their arguments."""
+
     async def insert(self, call: Call) -> None: ...
 
     async def get(self, call_id: CallId) -> Call | None:
         """The call. In a write transaction its row is locked until the end of the transaction."""
+        ...
+
+    async def get_whole(self, call_id: CallId) -> Call | None:
+        """The call with its arguments and `_meta`, not locked."""
         ...
 
     async def get_many(self, call_ids: Collection[CallId]) -> Sequence[Call]:
@@ -169,6 +179,7 @@ class CallQueue(Protocol):
     ) -> Sequence[Call]:
         """Lease queued calls of an upstream and set them running, in turns between principals, each principal's oldest first.
 
+        They are read with their arguments, unless these have more than `LEASED_ARGUMENT_BYTES_MAX`.
         The turns continue between leases: the principal served longest ago is first.
         """
         ...

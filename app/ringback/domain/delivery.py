@@ -97,8 +97,9 @@ class Delivery:
     """The event's position in the log, from which the webhook's watermark is computed; None for a test, which is in no log."""
     generation: int = 1
     """A replay raises it and sends the stored body again, with the same webhook-id."""
-    body: bytes = field(repr=False)
-    """Empty if it cannot be unsealed."""
+    body: bytes = field(default=b"", repr=False, compare=False)
+    """Empty if it cannot be unsealed, and if the delivery was read without it, which is the same delivery. It may have
+    256 KiB."""
     state: DeliveryState
     attempts: int = 0
     due_at: datetime

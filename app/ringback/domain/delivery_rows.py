@@ -68,9 +68,15 @@ class UndeliveredCounts:
 
 
 class DeliveryRows(Protocol):
+    """Deliveries are read without their bodies, except by `list_whole`, by leases and by what gives deliveries up."""
+
     async def insert(self, deliveries: Sequence[Delivery]) -> None: ...
 
     async def get(self, delivery_id: DeliveryId) -> Delivery | None: ...
+
+    async def list_whole(self, delivery_ids: Sequence[DeliveryId], *, bytes_max: int) -> Sequence[Delivery]:
+        """The first of these deliveries, in this order, whose bodies have up to `bytes_max` together, but at least one."""
+        ...
 
     async def list_page(
         self, principal: Principal | None, where: DeliveryFilter, *, position: str | None, limit: int

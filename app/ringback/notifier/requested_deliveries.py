@@ -54,7 +54,7 @@ class RequestedDeliveries:
     ) -> Sequence[Delivery]:
         """Insert the next generation of each delivery: it sends the stored body again under the same webhook-id.
 
-        The deliveries were read after `lock`.
+        The deliveries were read after `lock`, with their bodies.
         """
         replays = [
             next_generation(

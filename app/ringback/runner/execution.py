@@ -246,6 +246,7 @@ class CallExecution:
                 return completion
             if self._is_shutting_down():
                 return None
+            await self._leased_call.read_arguments()
             if UNREADABLE_MEMBER in self.call.meta and self.call.dispatched_at is None:
                 return _UNREADABLE_COMPLETION
             with self._admission.hold_work(self.call.principal):

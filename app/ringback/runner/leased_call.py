@@ -190,6 +190,15 @@ class LeasedCall:
             raise
         return self.call
 
+    async def read_arguments(self) -> None:
+        """Read the arguments if the lease has left them out. Raises `LeaseLost` or `StoreUnavailable`."""
+        if self.call.arguments is not None:
+            return
+        whole = await self._store.read(lambda tx: tx.calls.get_whole(self.call.id))
+        if whole is None:
+            raise LeaseLost
+        self.call = replace(self.call, arguments=whole.arguments, meta=whole.meta)
+
     async def was_cancelled(self) -> bool:
         """Whether the call has ended as cancelled; False while the store is unavailable."""
         with suppress(StoreUnavailable):
@@ -270,7 +279,7 @@ class LeasedCall:
         call = await tx.calls.get(self.call.id)
         if call is None or call.phase is not CallPhase.RUNNING or call.lease_token != self._lease_token:
             raise LeaseLost
-        return call
+        return replace(call, arguments=self.call.arguments, meta=self.call.meta)
 
     async def _write_dispatched(self, tx: Transaction) -> Call:
         return await self._write_dispatch(tx, at=tx.now())

@@ -1,7 +1,7 @@
 """The codec of every record that a store keeps, for the column types of one database."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, Final
 
 from ringback.domain import jsontext
 from ringback.domain.audit import AuditEntry
@@ -33,6 +33,9 @@ from ringback.domain.webhook import Webhook, WebhookSecret
 from ringback.storage.codec import ColumnType, ColumnTypes, RowCodec
 from ringback.storage.upstream_login_records import ClientRecord, TokensRecord, decode_request, encode_request
 
+_ARGUMENTS: Final = ("arguments", "meta")
+"""Fields of a call in a table of their own. A whole call is read with them."""
+
 
 class Records:
     """Codecs by record.
@@ -42,14 +45,16 @@ class Records:
     """
 
     def __init__(self, types: ColumnTypes) -> None:
-        self.call = _make_call_codec(types)
+        self.call = _make_call_codec(types, stored_within=_ARGUMENTS)
+        self.whole_call = _make_call_codec(types, stored_apart=_ARGUMENTS)
         self.call_resume = RowCodec(CallResume, types)
         self.tombstone = RowCodec(Tombstone, types)
         self.event = RowCodec(Event, types, columns={"name": ColumnType(decode=event_name)})
         self.event_type = RowCodec(PublishedEventType, types)
         self.event_demand = RowCodec(EventDemand, types)
         self.event_following = RowCodec(EventFollowing, types)
-        self.delivery = RowCodec(Delivery, types, stored_apart=("body",), sealed=("body",))
+        self.delivery = RowCodec(Delivery, types, stored_within=("body",))
+        self.whole_delivery = RowCodec(Delivery, types, stored_apart=("body",), sealed=("body",))
         self.attempt = RowCodec(Attempt, types)
         self.circuit_breaker = RowCodec(CircuitBreaker, types)
         self.webhook = _make_webhook_codec(types, self.circuit_breaker)
@@ -83,7 +88,9 @@ class Records:
         return vars(self)
 
 
-def _make_call_codec(types: ColumnTypes) -> RowCodec[Call]:
+def _make_call_codec(
+    types: ColumnTypes, *, stored_apart: Collection[str] = (), stored_within: Collection[str] = ()
+) -> RowCodec[Call]:
     json = types.json
     return RowCodec(
         Call,
@@ -96,8 +103,9 @@ def _make_call_codec(types: ColumnTypes) -> RowCodec[Call]:
             "input_requests": json.storing(_encode_input_requests, _decode_input_requests, empty_is_null=True),
             "input_responses": json.storing(dict, dict, empty_is_null=True),
         },
-        stored_apart=("arguments", "meta"),
-        sealed=("arguments", "meta"),
+        stored_apart=stored_apart,
+        sealed=stored_apart,
+        stored_within=stored_within,
     )
 
 

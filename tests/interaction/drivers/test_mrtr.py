@@ -10,10 +10,11 @@ from mcp import MCPError
 
 from ringback.domain.call import Call, CallPhase, CallStatus
 from ringback.domain.call_outcome import CallOutcome
+from ringback.domain.call_rows import LEASED_ARGUMENT_BYTES_MAX
 from ringback.domain.event import EventName
 from ringback.upstreams.registry import UpstreamRegistry
 from tests.support.builders import make_webhook
-from tests.support.calls import answer_call, make_call_to, request_cancel, wait_for_input_request
+from tests.support.calls import answer_call, make_call_to, request_cancel, wait_for_call, wait_for_input_request
 from tests.support.clock import OffsetClock
 from tests.support.engine import Engine
 from tests.support.task_upstream import ACCEPTED_ANSWER, TaskUpstream
@@ -104,6 +105,22 @@ async def test_a_tool_that_returns_only_request_state_is_retried_without_input(e
 
     assert (ended.outcome, ended.input_round) == (CallOutcome.RESULT, 0)
     assert [json.loads(params.request_state or "{}").get("round") for _, params in stage.requests] == [None, 1, 2, 3]
+
+
+@pytest.mark.parametrize("text", ["short", "x" * LEASED_ARGUMENT_BYTES_MAX], ids=["small", "large"])
+async def test_each_round_repeats_the_arguments(engine: Engine, text: str) -> None:
+    """In one process and after a wait for an answer; large ones are not read with the lease."""
+    stage, arguments = TaskUpstream(rounds=2), {"text": text}
+    calls = [make_call_to(engine, tool, arguments=arguments) for tool in ("confirm", "moment")]
+
+    async with running_runner(engine, stage, *calls):
+        for key in ("r1.1", "r2.1"):
+            await wait_for_call(engine, calls[0], lambda call, key=key: key in call.input_requests)
+            await answer_call(engine, calls[0], {key: ACCEPTED_ANSWER})
+        ended = await engine.wait_until_final(*calls)
+
+    assert [call.outcome for call in ended] == [CallOutcome.RESULT] * 2
+    assert [params.arguments for _, params in stage.requests] == [arguments] * 6
 
 
 @pytest.mark.requirement("R32")

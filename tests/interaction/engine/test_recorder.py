@@ -24,6 +24,7 @@ from tests.support.clock import FakeClock
 from tests.support.engine import PUBLIC_URL, WAIT_SECONDS, Engine
 from tests.support.examples import ALICE, BOB
 from tests.support.stored_work import COMPLETED_RESULT, RESULT
+from tests.support.whole_deliveries import list_whole_deliveries
 
 
 async def finish(engine: Engine, call: Call) -> Call | None:
@@ -215,7 +216,7 @@ async def test_everything_at_or_before_a_bodys_cursor_was_delivered_or_abandoned
 async def list_deliveries(engine: Engine, webhook: Webhook) -> list[Delivery]:
     """In the order of the log, without gaps, which hold no watermark back."""
     where = DeliveryFilter(webhook_id=webhook.id)
-    found = await engine.store.read(lambda tx: tx.deliveries.list_page(ALICE, where, position=None, limit=1000))
+    found = await engine.store.read(lambda tx: list_whole_deliveries(tx, ALICE, where))
     return sorted((each for each in found if each.kind is not DeliveryKind.GAP), key=read_cursor_seq)
 
 

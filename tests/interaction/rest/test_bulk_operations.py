@@ -1,13 +1,19 @@
 """Cancellation and redelivery by filter: bounded, of the caller's own, with a dry run."""
 
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
 
 from ringback.domain.delivery import Delivery, DeliveryState
+from ringback.domain.principal import Principal
 from ringback.services.calls import cancellation
 from ringback.services.deliveries import bulk_redelivery
+from ringback.services.limits.pacing import BatchPace
+from ringback.services.limits.quotas import QuotaEnforcer, Quotas
 from tests.support.examples import ALICE
 from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
 
@@ -181,6 +187,56 @@ async def test_a_redelivery_is_bounded_and_says_where_to_continue(
     assert [each["redelivered"] for each in (first, second)] == [4, 1]
     assert second["cursor"] is None
     assert len(await replayed(service)) == 5
+
+
+@pytest.mark.requirement("R34")
+async def test_a_redelivery_of_large_bodies_takes_more_transactions_and_sends_each_once(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier transaction of the request has sent again may have ended before the next one."""
+    monkeypatch.setattr(bulk_redelivery, "REPLAY_BYTES_MAX", 1)
+    _, _, disabled = [await register(alice) for _ in range(3)]
+    await end_calls(service, alice, 2)
+    await alice.patch(f"/v1/webhooks/{disabled}", json={"state": "disabled"})
+    monkeypatch.setattr(BatchPace, "next_batch", settling_before_each(service))
+
+    answer = (await alice.post("/v1/deliveries/redeliver", json={})).json()
+
+    assert (answer["redelivered"], answer["skipped"], answer["webhooks"], answer["cursor"]) == (4, 2, 2, None)
+    again = await service.read_deliveries("alice")
+    assert sorted(each.generation for each in again) == [1] * 6 + [2] * 4
+    assert len({(each.webhook_id, each.event_id, each.body) for each in again}) == 6
+
+
+def settling_before_each(service: ServiceUnderTest) -> Callable[..., AbstractAsyncContextManager[None]]:
+    """Batches before which all replays so far end."""
+
+    @asynccontextmanager
+    async def next_batch(_: BatchPace) -> AsyncGenerator[None]:
+        replays = [each for each in await replayed(service) if each.state is DeliveryState.PENDING]
+        await service.settle_deliveries(replays, DeliveryState.DEAD)
+        yield
+
+    return next_batch
+
+
+async def test_a_quota_that_is_used_up_while_a_redelivery_runs_ends_it_before_its_next_transaction(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_redelivery, "REPLAY_BATCH_SIZE", 1)
+    await register(alice)
+    await end_calls(service, alice, 4)
+    used = await service.store.read(lambda tx: tx.usage.get_log_usage(Principal("alice")))
+    limit = used.delivery_bytes * 5 // 4 + 100  # room for one more, and the next may exceed it
+    with monkeypatch.context() as low:
+        low.setattr(QuotaEnforcer, "get_quotas", Mock(return_value=Quotas(delivery_bytes=limit)))
+
+        answer = (await alice.post("/v1/deliveries/redeliver", json={})).json()
+        refused = await alice.post("/v1/deliveries/redeliver", json={"cursor": answer["cursor"]})
+    rest = (await alice.post("/v1/deliveries/redeliver", json={"cursor": answer["cursor"]})).json()
+
+    assert (answer["redelivered"], rest["redelivered"], rest["cursor"]) == (2, 2, None)
+    assert (refused.status_code, refused.json()["quota"]) == (429, "delivery_bytes")
 
 
 async def test_a_continued_redelivery_ends_although_its_own_deliveries_end_meanwhile(

@@ -7,8 +7,9 @@ import httpx
 import pytest
 
 from ringback.domain.call import CallPhase
+from ringback.domain.errors import InvalidRequest
 from ringback.domain.inputs import INPUT_BYTES_MAX
-from ringback.domain.principal import Scope
+from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from ringback.services.calls.input_answers import INPUT_RESPONSES_MAX
 from tests.support.limits import WAIT_SECONDS
 from tests.support.service import CALL_BODY, ServiceUnderTest
@@ -131,6 +132,18 @@ async def test_an_invalid_answer_is_refused_and_changes_nothing(
 
     assert refused.status_code in {413, 422}
     assert await service.read_call(call_id) == before
+
+
+async def test_answers_are_bounded_before_their_call_is_read(
+    service: ServiceUnderTest, alice: httpx.AsyncClient
+) -> None:
+    """The transaction that reads it compares the answers with their questions."""
+    call_id = await start_asking_call(service, alice)
+    large = {"r9.9": {"action": "accept", "content": {"text": "x" * INPUT_BYTES_MAX}}}
+    caller = Caller(principal=Principal("alice"), scopes=DEFAULT_SCOPES)
+
+    with pytest.raises(InvalidRequest, match=f"at most {INPUT_BYTES_MAX} bytes"):
+        await service.services.input_answers.answer_input(caller, call_id, large)
 
 
 NAME_SCHEMA: dict[str, Any] = {

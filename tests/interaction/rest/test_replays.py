@@ -4,7 +4,9 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import orjson
@@ -12,10 +14,12 @@ import pytest
 
 from ringback.domain.clock import format_iso
 from ringback.domain.delivery import OPEN_STATES, Delivery, DeliveryState
+from ringback.domain.principal import Principal
 from ringback.domain.webhook import WebhookState
 from ringback.services.deliveries import replays
 from ringback.services.limits.pacing import BatchPace
-from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest
+from ringback.services.limits.quotas import QuotaEnforcer, Quotas
+from tests.support.service import CALL_BODY, CALLBACK_URL, ServiceUnderTest, running_service
 
 pytestmark = [pytest.mark.requirement("R22"), pytest.mark.requirement("R27")]
 
@@ -175,6 +179,50 @@ async def test_a_replay_is_bounded_and_says_where_to_go_on(
 
     assert (first["replayed"], first["more"], second["replayed"], second["more"]) == (3, True, 2, False)
     assert [delivery.call_id for delivery in await list_deliveries(service, webhook_id, generation=2)] == calls
+
+
+@pytest.mark.requirement("R34")
+@pytest.mark.parametrize("selection", [{"dead": True}, {"since": "2020-01-01T00:00:00Z"}], ids=["dead", "since"])
+async def test_a_replay_of_large_bodies_takes_more_transactions(
+    service: ServiceUnderTest, alice: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, selection: dict[str, Any]
+) -> None:
+    """A hundred bodies of 256 KiB were one transaction of 170 ms, on the event loop."""
+    monkeypatch.setattr(replays, "REPLAY_BYTES_MAX", 1)
+    webhook_id = await registered(alice)
+    for _ in range(4):
+        await finish_new_call(service, alice)
+    first, open_one, *others = await list_deliveries(service, webhook_id)
+    await settle(service, first, *others)
+
+    answer = await replay(alice, webhook_id, **selection)
+
+    again = await list_deliveries(service, webhook_id, generation=2)
+    assert (answer["replayed"], answer["more"]) == (3, False)
+    assert answer["still_open"] == (0 if "dead" in selection else 1)
+    assert parse_deliveries(again) == parse_deliveries([first, *others])
+    assert open_one.body
+
+
+async def test_a_quota_that_is_used_up_while_a_replay_runs_ends_it_before_its_next_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One request sent ten thousand deliveries again, whatever the quota of their bytes."""
+    monkeypatch.setattr(replays, "REPLAY_BATCH_SIZE", 1)
+    async with running_service(tmp_path) as service:
+        alice = await service.create_client("alice")
+        webhook_id = await registered(alice)
+        for _ in range(4):
+            await finish_new_call(service, alice)
+        await settle(service, *await list_deliveries(service, webhook_id))
+        used = await service.store.read(lambda tx: tx.usage.get_log_usage(Principal("alice")))
+        limit = used.delivery_bytes * 5 // 4 + 100  # room for one more, and the next may exceed it
+        monkeypatch.setattr(QuotaEnforcer, "get_quotas", Mock(return_value=Quotas(delivery_bytes=limit)))
+
+        answer = await replay(alice, webhook_id, dead=True)
+        refused = await alice.post(f"/v1/webhooks/{webhook_id}/replay", json={"dead": True})
+
+    assert (answer["replayed"], answer["more"]) == (2, True)
+    assert (refused.status_code, refused.json()["quota"]) == (429, "delivery_bytes")
 
 
 async def test_a_replay_reads_a_bounded_part_of_a_log_without_deliveries_and_says_where_to_go_on(

@@ -9,6 +9,7 @@ import pytest
 
 from ringback.domain import json_size
 from ringback.domain.errors import Unavailable
+from ringback.domain.ids import CallId
 from ringback.domain.principal import DEFAULT_SCOPES, Caller, Principal, Scope
 from ringback.domain.upstream_logins import CredentialsScope
 from ringback.services.insights import Insights, ListedUpstream
@@ -45,7 +46,9 @@ async def test_a_form_starts_one_call_however_often_it_is_sent(service: ServiceU
 
     assert first == again
     assert first[0] == 303
-    call = await service.read_call(first[1].removeprefix("/ui/calls/").removesuffix("?done=call-started"))
+    call_id = CallId(first[1].removeprefix("/ui/calls/").removesuffix("?done=call-started"))
+    call = await service.store.read(lambda tx: tx.calls.get_whole(call_id))
+    assert call is not None
     assert call.arguments == {"repo_path": "/srv/repo", "max_count": 3}
     assert (call.client_session_id, call.accepts_input, call.principal) == ("session-7", True, "alice")
 

@@ -60,6 +60,7 @@ DELIVERY_PARAMETERS: Final[StatementParameters] = {
         "undelivered": [{"webhook_ids": '["wh_rare", "wh_crowd", "wh_zzz"]'}],
         "attempts": [{"delivery_id": "dlv_wh_rare-delivered"}],
         "remove": [{"bytes_max": 2_000}],
+        "whole_by_ids": [{"ids": NO_DELIVERIES, "bytes_max": 1_000}],
     },
     "webhook_deliveries": {
         "latest_by_event": [CROWD_PARAMETERS | {"event_ids": '["evt_4", "evt_none"]'}],

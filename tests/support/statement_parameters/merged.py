@@ -40,10 +40,11 @@ _END: Final = [
 
 _FINISHED: Final = {"events": _json(_happened("alice", FEW_ROWS, "call.finished", "call_rare")[:-1])}
 _LEASE: Final = {"owner": "me", "token": "t", "until": FUTURE}
+_QUEUED: Final = _LEASE | {"argument_bytes_max": 1_000}
 
 MERGED_PARAMETERS: Final[StatementParameters] = {
     "calls": {"insert_whole": [A_CALL | {"arguments": "{}", "meta": "{}", "key_id": None}]},
-    "call_queue": {"lease_queued": [_LEASE | {"upstream": "rare"}, _LEASE | {"upstream": "busy"}]},
+    "call_queue": {"lease_queued": [_QUEUED | {"upstream": "rare"}, _QUEUED | {"upstream": "busy"}]},
     "deliveries": {"insert_bodies": [{"ids": '["dlv_wh_zzz-held"]', "bodies": '["body"]', "principals": '["alice"]'}]},
     "delivery_queue": {
         "lease_whole": [_LEASE | {"ids": '["dlv_wh_rare-pending", "dlv_none"]'}],

@@ -13,6 +13,7 @@ from ringback.backoff import Backoff
 from ringback.cli import following
 from ringback.cli.app import app
 from ringback.cli.commands import trigger
+from ringback.client import http_transport
 
 Run = Callable[..., Result]
 
@@ -34,6 +35,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "configuration"))  # the user's own service is none of ours
+    monkeypatch.setattr(http_transport, "RETRY_DELAYS_SECONDS", (0.0, 0.0))  # no service runs here
     environment = {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
 
     def run(*arguments: str, env: Mapping[str, str] | None = None, stdin: bytes | None = None) -> Result:

@@ -128,14 +128,19 @@ def test_columns_that_are_stored_apart_are_no_part_of_the_insert() -> None:
     ("codec", "record"),
     [
         (RECORDS.call, make_call()),
+        (RECORDS.whole_call, make_call(meta={"m": 1})),
         (RECORDS.event, make_event()),
         (RECORDS.delivery, make_delivery()),
+        (RECORDS.whole_delivery, make_delivery(body=b"body")),
         (RECORDS.webhook, make_webhook()),
     ],
-    ids=["call", "event", "delivery", "webhook"],
+    ids=["call", "whole-call", "event", "delivery", "whole-delivery", "webhook"],
 )
 def test_records_of_the_store_keep_their_values(codec: RowCodec[Any], record: Any) -> None:
     row = codec.encode(record)
     sealed = {name: row[name] for name in ("body", "secrets", "arguments", "meta") if name in row}
 
-    assert codec.decode(tuple(row.values()), **sealed) == record
+    decoded = codec.decode(tuple(row.values()), **sealed)
+
+    assert decoded == record
+    assert codec.encode(decoded) == row

@@ -51,7 +51,7 @@ def count_events(connection: sqlite3.Connection) -> dict[str, int]:
 
 
 def argument_bytes(*calls: Call) -> int:
-    return sum(count_argument_bytes(call.arguments, call.meta) for call in calls)
+    return sum(count_argument_bytes(call.arguments or {}, call.meta) for call in calls)
 
 
 def test_errors_that_were_stored_before_count_as_results_until_they_are_removed(tmp_path: Path) -> None:

@@ -33,5 +33,7 @@ class PlainDriver:
 
 
 def make_tool_call_params(call: Call) -> dict[str, Any]:
+    if call.arguments is None:
+        raise RuntimeError(f"{call.id} was read without its arguments.")
     params: dict[str, Any] = {"name": call.tool, "arguments": call.arguments}
     return {**params, "_meta": call.meta} if call.meta else params

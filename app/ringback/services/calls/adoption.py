@@ -125,7 +125,7 @@ class TaskAdoption:
             dispatched_at=now,
             runs=1,
         )
-        argument_bytes = count_argument_bytes(call.arguments, call.meta)
+        argument_bytes = count_argument_bytes(call.arguments or {}, call.meta)
         await self._quotas.require_call_quota(tx, caller.principal, argument_bytes=argument_bytes)
         secret = await self._new_calls.insert_callback(tx, call, callback)
         await tx.calls.insert(call)

@@ -1,7 +1,7 @@
 """Read the history of a call, and what a chart of a session shows of its calls."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from ringback.domain.call import Call
 from ringback.domain.call_histories import (
@@ -36,6 +36,17 @@ class CallHistories:
         """The caller's own call with its latest events, deliveries, attempts and resumes. Raises as `Calls.get_call`."""
         caller.require_scope(Scope.READ)
         return await self._store.scan(caller.principal, lambda tx: _read_history(tx, caller.principal, call_id))
+
+    async def read_arguments(self, caller: Caller, call_id: str) -> dict[str, Any]:
+        """The arguments of the caller's own call. Raises as `Calls.get_call`."""
+        caller.require_scope(Scope.READ)
+
+        async def read(tx: Transaction) -> dict[str, Any]:
+            call = await get_own_call(tx, caller.principal, call_id)
+            whole = await tx.calls.get_whole(call.id)
+            return (None if whole is None else whole.arguments) or {}
+
+        return await self._store.scan(caller.principal, read)
 
     async def list_marks(
         self, caller: Caller, client_session_id: str | None, *, position: str | None, limit: int

@@ -51,6 +51,7 @@ class InputAnswers:
         """
         caller.require_scope(Scope.CALLS)
         _check_responses(responses)
+        _check_responses_size(responses)  # also here: the transaction checks the contents, also those of a large answer
 
         async def apply_answer(tx: Transaction) -> InputAnswer:
             call = await get_own_call(tx, caller.principal, call_id)

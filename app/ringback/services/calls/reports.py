@@ -127,7 +127,7 @@ class CallReports:
             if await tx.tombstones.get(principal, call_id=None, key=key):
                 raise CallExpired("The call of this key has ended and expired. Nothing was written; use a new key.")
             return None
-        if not _matches_call(report, found):
+        if not await _matches_call(tx, report, found):
             raise IdempotencyConflict(
                 "Another call was reported under this key. Send what the first report said, or leave it out; or use a new key."
             )
@@ -148,7 +148,7 @@ class CallReports:
             request_hash=report.hash_with_arguments(arguments),
         )
         call = mark_reported(call)
-        argument_bytes = count_argument_bytes(call.arguments, call.meta)
+        argument_bytes = count_argument_bytes(arguments, call.meta)
         await self._quotas.require_call_quota(tx, caller.principal, argument_bytes=argument_bytes)
         secret = await self._new_calls.insert_callback(tx, call, callback)
         await tx.calls.insert(call)
@@ -220,15 +220,19 @@ def _check_report(report: CallReport) -> None:
     report.require_valid_timeout()
 
 
-def _matches_call(report: CallReport, call: Call) -> bool:
+async def _matches_call(tx: Transaction, report: CallReport, call: Call) -> bool:
     """Whether the report has the call's values. It can leave out all members except key, upstream and tool."""
     expected = {"upstream": report.upstream, "tool": report.tool} | _given_labels(report)
     if any(getattr(call, name) != value for name, value in expected.items()):
         return False
-    arguments = call.arguments if report.arguments is None else report.arguments
+    if report.arguments is None and report.callback is None:
+        return True
+    whole = await tx.calls.get_whole(call.id)
+    stored = (None if whole is None else whole.arguments) or {}
+    arguments = stored if report.arguments is None else report.arguments
     if report.callback is not None:
         return report.hash_with_arguments(arguments) == call.request_hash
-    return jsontext.dumps_canonical(arguments) == jsontext.dumps_canonical(call.arguments)
+    return jsontext.dumps_canonical(arguments) == jsontext.dumps_canonical(stored)
 
 
 def _given_labels(report: CallReport) -> dict[str, str]:

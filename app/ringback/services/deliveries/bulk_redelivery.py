@@ -1,6 +1,6 @@
 """Sends the ended deliveries again that match a filter, of all webhooks of the principal.
 
-find   ── up to 200 deliveries of the index, oldest first ──▶ replay, one transaction ──▶ the next 200 …
+find   ── up to 100 deliveries of the index, oldest first ──▶ replay, a transaction for each megabyte ──▶ the next 100 …
 then   each webhook with a replay: its pending deliveries are due now (`attempt_scheduling`)
 """
 
@@ -21,7 +21,7 @@ from ringback.domain.principal import Caller, Scope
 from ringback.domain.webhook import Webhook, WebhookState
 from ringback.notifier.requested_deliveries import RequestedDeliveries
 from ringback.services.audit import record_own_change
-from ringback.services.deliveries.replays import REPLAY_BATCH_SIZE
+from ringback.services.deliveries.replays import REPLAY_BATCH_SIZE, REPLAY_BYTES_MAX
 from ringback.services.lifecycle import Lifecycle
 from ringback.services.limits.pacing import BatchPace
 from ringback.services.limits.quotas import QuotaEnforcer
@@ -44,6 +44,13 @@ class BulkRedelivery:
     """The open deliveries of these webhooks together. `next_attempt_at` is the earliest."""
     next_position: RedeliveryPosition | None
     """Where the next request continues; None at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    replayed: Sequence[Delivery]
+    left: Sequence[Delivery]
+    """What did not fit into the transaction."""
 
 
 class BulkRedeliveries:
@@ -86,9 +93,11 @@ class BulkRedeliveries:
         skipped, after = 0, "" if position is None else position.delivery_id
         pace = self._quotas.pace_batches()
         for _ in range(PAGES_MAX):
-            async with pace.next_batch():
-                page = await self._find(caller, where, after=after, limit=REPLAY_BATCH_SIZE)
-                skipped += await self._redeliver_page(caller, page, sent, dry_run=dry_run)
+            page = await self._find(caller, where, after=after, limit=REPLAY_BATCH_SIZE)
+            skipped_now = await self._redeliver_page(caller, page, sent, pace, dry_run=dry_run)
+            if skipped_now is None:
+                break
+            skipped += skipped_now
             after = page.next_position
             if after is None or sum(sent.values()) + REPLAY_BATCH_SIZE > REDELIVERIES_MAX:
                 break
@@ -119,34 +128,65 @@ class BulkRedeliveries:
         )
 
     async def _redeliver_page(
-        self, caller: Caller, page: Sequence[Delivery], sent: defaultdict[WebhookId, int], *, dry_run: bool
-    ) -> int:
-        """Send the deliveries again and count them in `sent`. Return the number of skipped ones."""
-        if not page:
-            return 0
+        self,
+        caller: Caller,
+        page: Sequence[Delivery],
+        sent: defaultdict[WebhookId, int],
+        pace: BatchPace,
+        *,
+        dry_run: bool,
+    ) -> int | None:
+        """Send the deliveries again and count them in `sent`. Return the number of skipped ones.
 
-        async def replay(tx: Transaction) -> dict[WebhookId, int]:
-            found = await tx.webhooks.get_many({each.webhook_id for each in page}, lock=not dry_run)
-            replayed = {each.id: await self._replay(tx, each, page, dry_run=dry_run) for each in _enabled(found)}
-            if any(replayed.values()) and not sent and not dry_run:
+        None if the quota of deliveries had no room for all of them. The rest can be sent by another request from this page on.
+        """
+        left, skipped = list(page), 0
+        while left:
+            async with pace.next_batch():
+                batch = await self._run_batch(caller, left, is_first=not sent, dry_run=dry_run)
+            if batch is None:
+                return None
+            for each in batch.replayed:
+                sent[each.webhook_id] += 1
+            skipped += len(left) - len(batch.replayed) - len(batch.left)
+            left = list(batch.left)
+        return skipped
+
+    async def _run_batch(
+        self, caller: Caller, wanted: Sequence[Delivery], *, is_first: bool, dry_run: bool
+    ) -> "_Batch | None":
+        async def replay(tx: Transaction) -> _Batch | None:
+            if not dry_run and not await self._quotas.has_delivery_room(tx, caller.principal):
+                return None
+            found = await tx.webhooks.get_many({each.webhook_id for each in wanted}, lock=not dry_run)
+            batch = await self._replay(tx, list(_enabled(found)), wanted, dry_run=dry_run)
+            if batch.replayed and is_first and not dry_run:
                 await record_own_change(tx, caller, "redeliver_many")
-            return {webhook_id: number for webhook_id, number in replayed.items() if number}
+            return batch
 
         run = self._store.scan if dry_run else self._store.write_for
-        replayed = await run(caller.principal, replay)
-        for webhook_id, number in replayed.items():
-            sent[webhook_id] += number
-        return len(page) - sum(replayed.values())
+        return await run(caller.principal, replay)
 
-    async def _replay(self, tx: Transaction, webhook: Webhook, page: Sequence[Delivery], *, dry_run: bool) -> int:
-        if not dry_run:
-            await self._requested_deliveries.lock(tx, webhook)
-        event_ids = [each.event_id for each in page if each.webhook_id == webhook.id and each.event_id is not None]
-        latest = await tx.webhook_deliveries.latest_by_event(webhook.id, event_ids)
-        ended = [each for each in latest if each.state not in OPEN_STATES]  # another request may have been first
-        if not dry_run:
-            await self._requested_deliveries.insert_replays(tx, webhook, ended)
-        return len(ended)
+    async def _replay(
+        self, tx: Transaction, webhooks: Sequence[Webhook], wanted: Sequence[Delivery], *, dry_run: bool
+    ) -> "_Batch":
+        """Replay as many as have `REPLAY_BYTES_MAX`."""
+        replayed: list[Delivery] = []
+        bytes_left = REPLAY_BYTES_MAX
+        for webhook in webhooks:
+            if bytes_left <= 0:
+                return _Batch(replayed, _without(wanted, replayed))
+            if not dry_run:
+                await self._requested_deliveries.lock(tx, webhook)
+            ended = await _list_ended(tx, webhook, wanted)
+            if not dry_run:
+                whole = await tx.deliveries.list_whole([each.id for each in ended], bytes_max=bytes_left)
+                await self._requested_deliveries.insert_replays(tx, webhook, whole)
+                bytes_left -= sum(len(each.body) for each in whole)
+                if len(whole) < len(ended):
+                    return _Batch([*replayed, *whole], _without(wanted, [*replayed, *whole]))
+            replayed += ended
+        return _Batch(replayed, ())
 
     async def _schedule_all(self, sent: Mapping[WebhookId, int], pace: BatchPace, *, dry_run: bool) -> OpenDeliveries:
         scheduled: list[OpenDeliveries] = []
@@ -170,6 +210,18 @@ async def _find_end(tx: Transaction, where: RedeliveryFilter, position: Redelive
     """Not later than the first request: what this redelivery inserts is not sent again by it, also if it ends meanwhile."""
     first_request_at = tx.now() if position is None else from_epoch_milliseconds(position.until_milliseconds)
     return min([tx.now(), first_request_at, *([] if where.until is None else [where.until])])
+
+
+async def _list_ended(tx: Transaction, webhook: Webhook, wanted: Sequence[Delivery]) -> Sequence[Delivery]:
+    """The latest generation of each of the webhook's deliveries, unless it is open: another request may have been first."""
+    event_ids = [each.event_id for each in wanted if each.webhook_id == webhook.id and each.event_id is not None]
+    latest = await tx.webhook_deliveries.latest_by_event(webhook.id, event_ids)
+    return [each for each in latest if each.state not in OPEN_STATES]
+
+
+def _without(wanted: Sequence[Delivery], replayed: Sequence[Delivery]) -> Sequence[Delivery]:
+    done = {(each.webhook_id, each.event_id) for each in replayed}
+    return [each for each in wanted if (each.webhook_id, each.event_id) not in done]
 
 
 def _enabled(webhooks: Sequence[Webhook]) -> Sequence[Webhook]:

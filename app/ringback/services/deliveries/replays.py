@@ -37,8 +37,8 @@ REPLAY_DELIVERIES_MAX: Final = 10_000
 REPLAY_BATCH_SIZE: Final = 100
 """Deliveries per transaction: ten milliseconds of the only writer, with the bodies sealed anew, where a whole replay would
 take a second."""
-
-
+REPLAY_BYTES_MAX: Final = 1024 * 1024
+"""Bodies per transaction: another ten milliseconds. A hundred bodies may have 25 MB."""
 REPLAY_BATCHES_MAX: Final = 200
 """Batches of one request, most of which may find no delivery: a log has millions of events that the webhook never matched. A
 batch and the pause after it take some 20 ms."""
@@ -73,7 +73,8 @@ class ReplayResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReplayBatch:
     finished: Sequence[Delivery]
-    still_open: int
+    """To be sent again, in the order of the source."""
+    still_open: Sequence[Delivery]
     next_source: "_ReplaySource | None"
 
 
@@ -84,7 +85,11 @@ class _ReplaySource(Protocol):
     def cursor(self) -> str | None: ...
 
     async def read_batch(self, tx: Transaction, webhook: Webhook, *, limit: int) -> _ReplayBatch:
-        """Return the next deliveries and the source of the rest."""
+        """Return the next deliveries, without their bodies, and the source of the rest."""
+        ...
+
+    async def after(self, tx: Transaction, last: Delivery) -> "_ReplaySource":
+        """The source of what follows this delivery."""
         ...
 
 
@@ -109,13 +114,22 @@ class _EventLogSource:
             for each in latest
             if each.state not in OPEN_STATES and not _has_ended_since(each, self.requested_at, now=tx.now())
         ]
-        position = events.next_position
-        next_source = (
-            None
-            if position is None
-            else replace(self, position=await read_log_position(tx, webhook.principal, position))
+        finished_ids = {each.id for each in finished}
+        return _ReplayBatch(
+            finished=finished,
+            still_open=[each for each in latest if each.id not in finished_ids],
+            next_source=(
+                None
+                if events.next_position is None
+                else await self._move_to(tx, webhook.principal, events.next_position)
+            ),
         )
-        return _ReplayBatch(finished=finished, still_open=len(latest) - len(finished), next_source=next_source)
+
+    async def after(self, tx: Transaction, last: Delivery) -> "_ReplaySource":
+        return await self._move_to(tx, last.principal, last.seq or 0)
+
+    async def _move_to(self, tx: Transaction, principal: Principal, seq: int) -> "_EventLogSource":
+        return replace(self, position=await read_log_position(tx, principal, seq))
 
 
 async def _find_event_filter(tx: Transaction, webhook: Webhook) -> EventFilter:
@@ -130,16 +144,19 @@ class _DeadDeliverySource:
     """Dead deliveries. A replayed delivery leaves this list, so the next request starts at its beginning."""
 
     requested_at: datetime
-    after: str = ""
+    last_id: str = ""
     cursor: None = None
 
     async def read_batch(self, tx: Transaction, webhook: Webhook, *, limit: int) -> _ReplayBatch:
-        dead = await tx.webhook_deliveries.list_dead(webhook.id, limit=limit, after=self.after)
+        dead = await tx.webhook_deliveries.list_dead(webhook.id, limit=limit, after=self.last_id)
         return _ReplayBatch(
             finished=[each for each in dead if not _has_ended_since(each, self.requested_at, now=tx.now())],
-            still_open=0,
-            next_source=None if dead.next_position is None else replace(self, after=dead.next_position),
+            still_open=(),
+            next_source=None if dead.next_position is None else replace(self, last_id=dead.next_position),
         )
+
+    async def after(self, tx: Transaction, last: Delivery) -> "_ReplaySource":  # noqa: ARG002 - the names of the protocol
+        return replace(self, last_id=last.id)
 
 
 def _has_ended_since(delivery: Delivery, requested_at: datetime, *, now: datetime) -> bool:
@@ -166,7 +183,8 @@ class DeliveryReplays:
     async def replay_webhook(self, caller: Caller, webhook_id: str, request: ReplayRequest) -> ReplayResult:
         """Send deliveries of one webhook again, at most `REPLAY_DELIVERIES_MAX`, in at most `REPLAY_BATCHES_MAX` batches.
 
-        Each batch is a transaction. After a lost connection, the client repeats the request and the rest is sent.
+        Each batch is a transaction. After a lost connection, the client repeats the request and the rest is sent. A quota that
+        is used up meanwhile ends the request before its next batch.
         """
         self._check_request(caller)
         webhook, source = await self._store.read(lambda tx: self._select_source(tx, caller, webhook_id, request))
@@ -181,8 +199,10 @@ class DeliveryReplays:
             work = partial(replay_batch, caller, webhook_id, source, limit, is_first=number == 0)
             async with pace.next_batch():
                 batch = await run(caller.principal, work)
+            if batch is None:
+                break
             replayed += len(batch.finished)
-            still_open += batch.still_open
+            still_open += len(batch.still_open)
             source = batch.next_source
         return ReplayResult(
             replayed=replayed,
@@ -215,7 +235,8 @@ class DeliveryReplays:
             (latest,) = found
             if latest.state not in OPEN_STATES:
                 await self._quotas.require_delivery_quota(tx, caller.principal)
-                (latest,) = await self._requested_deliveries.insert_replays(tx, webhook, [latest])
+                whole = await tx.deliveries.list_whole([latest.id], bytes_max=REPLAY_BYTES_MAX)
+                (latest,) = await self._requested_deliveries.insert_replays(tx, webhook, whole)
             await record_own_change(tx, caller, "redeliver", delivery.id)
             scheduled = await self._attempts.schedule_now(tx, webhook)
             return RequestedDelivery(delivery=await tx.deliveries.get(latest.id) or latest, deliveries=scheduled)
@@ -239,21 +260,39 @@ class DeliveryReplays:
 
     async def _replay_batch(
         self, caller: Caller, webhook_id: str, source: _ReplaySource, limit: int, tx: Transaction, *, is_first: bool
-    ) -> _ReplayBatch:
+    ) -> _ReplayBatch | None:
+        """None, and nothing is sent, if the quota of deliveries has no room."""
         webhook = await get_own_webhook(tx, caller.principal, webhook_id)
         require_enabled(webhook)
         if is_first:
             await record_own_change(tx, caller, "replay_webhook", webhook.id)
         await self._requested_deliveries.lock(tx, webhook)
+        if not await self._quotas.has_delivery_room(tx, caller.principal):
+            return None
         batch = await source.read_batch(tx, webhook, limit=limit)
-        await self._requested_deliveries.insert_replays(tx, webhook, batch.finished)
-        return batch
+        whole = await tx.deliveries.list_whole([each.id for each in batch.finished], bytes_max=REPLAY_BYTES_MAX)
+        await self._requested_deliveries.insert_replays(tx, webhook, whole)
+        return await _cut_batch(tx, batch, source, whole)
 
     async def _count_batch(
         self, caller: Caller, webhook_id: str, source: _ReplaySource, limit: int, tx: Transaction, *, is_first: bool
-    ) -> _ReplayBatch:
+    ) -> _ReplayBatch | None:
         del is_first
         return await source.read_batch(tx, await get_own_webhook(tx, caller.principal, webhook_id), limit=limit)
+
+
+async def _cut_batch(
+    tx: Transaction, batch: _ReplayBatch, source: _ReplaySource, replayed: Sequence[Delivery]
+) -> _ReplayBatch:
+    """The batch up to the last of its deliveries that fitted into one transaction."""
+    if not replayed or len(replayed) == len(batch.finished):
+        return batch
+    last = replayed[-1]
+    return _ReplayBatch(
+        finished=replayed,
+        still_open=[each for each in batch.still_open if (each.seq or 0) < (last.seq or 0)],
+        next_source=await source.after(tx, last),
+    )
 
 
 async def _require_known_position(tx: Transaction, principal: Principal, cursor: str) -> LogPosition:

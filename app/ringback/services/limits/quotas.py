@@ -166,6 +166,11 @@ class QuotaEnforcer:
         used = await tx.usage.get_log_usage(principal)
         _require_delivery_bytes(used.delivery_bytes, self.get_quotas(principal).delivery_bytes)
 
+    async def has_delivery_room(self, tx: Transaction, principal: Principal) -> bool:
+        """Whether more deliveries may be made on request."""
+        used = await tx.usage.get_log_usage(principal)
+        return used.delivery_bytes < self.get_quotas(principal).delivery_bytes
+
     async def has_event_room(self, tx: Transaction, principal: Principal) -> bool:
         """Whether events of upstreams, and their deliveries, fit into the principal's quotas: the next ones may exceed them."""
         return await self._has_log_room(tx, principal, share_divisor=1)

@@ -11,7 +11,7 @@ from ringback.domain.log_appends import CallLeaseKey, LeasedCalls, LogAppend, Re
 from ringback.domain.principal import Principal
 from ringback.storage.postgres.merged_rows import encode_for_matching, read_candidates
 from ringback.storage.rows.call_content import seal_result
-from ringback.storage.rows.calls import SqlCallCompletions, decode_call, encode_ends
+from ringback.storage.rows.calls import SqlCallCompletions, encode_ends
 from ringback.storage.rows.columns import RECORDS, instant_to_column, json_to_column
 from ringback.storage.rows.deliveries import encode_new_deliveries, seal_body
 from ringback.storage.rows.unit import Pause, SqlRows
@@ -45,7 +45,7 @@ class PostgresLogAppends(SqlRows, noun="log_appends"):
             leases=[f"{each.call_id} {each.lease_token}" for each in leases],
             now=instant_to_column(self._unit.now),
         )
-        calls = [decode_call(row, self._unit.sealer) for row in rows]
+        calls = [RECORDS.call.decode(row) for row in rows]
         counts: dict[Principal, int] = {}
         for call in calls:
             counts[call.principal] = counts.get(call.principal, 0) + 1

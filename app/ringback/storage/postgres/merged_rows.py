@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from ringback.domain.call import Call
+from ringback.domain.call_rows import LEASED_ARGUMENT_BYTES_MAX
 from ringback.domain.delivery import Attempt, Delivery, DeliveryUpdate
 from ringback.domain.event import Event
 from ringback.domain.ids import DeliveryId, WebhookId
@@ -12,7 +13,7 @@ from ringback.domain.log_appends import Place
 from ringback.domain.webhook import Webhook, webhook_for_call
 from ringback.storage.rows import webhooks
 from ringback.storage.rows.call_content import seal_arguments
-from ringback.storage.rows.calls import SqlCallQueue, SqlCalls, encode_new_call
+from ringback.storage.rows.calls import SqlCallQueue, SqlCalls, decode_whole_call, encode_new_call
 from ringback.storage.rows.columns import RECORDS, instant_to_column, json_to_column
 from ringback.storage.rows.deliveries import SqlDeliveries, seal_body
 from ringback.storage.rows.delivery_queue import SqlDeliveryQueue, encode_updates
@@ -35,9 +36,16 @@ class PostgresCallQueue(SqlCallQueue):
     async def lease_queued(
         self, upstream: str, *, owner: str, token: str, until: datetime, limit: int
     ) -> Sequence[Call]:
-        return await self._fetch_calls(
-            "lease_queued", upstream=upstream, owner=owner, token=token, until=instant_to_column(until), limit=limit
+        rows = await self._sql.fetch_all(
+            "lease_queued",
+            upstream=upstream,
+            owner=owner,
+            token=token,
+            until=instant_to_column(until),
+            limit=limit,
+            argument_bytes_max=LEASED_ARGUMENT_BYTES_MAX,
         )
+        return [decode_whole_call(row, self._unit.sealer) for row in rows]
 
 
 class PostgresDeliveries(SqlDeliveries):

@@ -34,9 +34,14 @@ def seal_arguments(row: dict[str, Any], sealer: Sealer) -> dict[str, Any]:
     return {"id": call_id, "arguments": text, "meta": "{}", "key_id": sealer.current_key_id}
 
 
-def open_arguments(row: Row, sealer: Sealer) -> tuple[str | bytes, str | bytes]:
-    """The JSON texts of arguments and `_meta`. If their key is missing, both are empty but for `UNREADABLE_MEMBER`."""
-    arguments: str = row["arguments"]
+def open_arguments(row: Row, sealer: Sealer) -> tuple[str | bytes | None, str | bytes]:
+    """The JSON texts of arguments and `_meta`. If their key is missing, both are empty but for `UNREADABLE_MEMBER`.
+
+    Without arguments, if the statement has left them out.
+    """
+    arguments: str | None = row["arguments"]
+    if arguments is None:
+        return None, "{}"
     if not arguments.startswith(_SEALED_MARK):
         return arguments, row["meta"]
     try:

@@ -23,18 +23,22 @@ class SqlCallHistories(SqlRows, noun="call_histories"):
         return await self._sql.fetch_records("events", RECORDS.event, call_id=call_id, limit=limit)
 
     async def list_deliveries(self, call_ids: Collection[CallId], *, limit: int) -> Mapping[CallId, Sequence[Delivery]]:
-        rows = await self._sql.fetch_all("deliveries", ids=self._sql.array(list(call_ids)), limit=limit)
+        ids = self._sql.array(list(call_ids))
         found: defaultdict[CallId, list[Delivery]] = defaultdict(list)
-        for delivery in [_DELIVERY.decode(row, body=b"") for row in rows]:
+        for delivery in await self._sql.fetch_records("deliveries", _DELIVERY, ids=ids, limit=limit):
             if delivery.call_id is not None:
                 found[delivery.call_id].append(delivery)
         return found
 
     async def list_of_event(self, principal: Principal | None, event_id: EventId, *, limit: int) -> Sequence[Delivery]:
-        rows = await self._sql.fetch_all(
-            "deliveries_of_event", principal=principal, event_id=event_id, scan=ROWS_SCANNED_MAX, limit=limit
+        return await self._sql.fetch_records(
+            "deliveries_of_event",
+            _DELIVERY,
+            principal=principal,
+            event_id=event_id,
+            scan=ROWS_SCANNED_MAX,
+            limit=limit,
         )
-        return [_DELIVERY.decode(row, body=b"") for row in rows]
 
     async def list_attempts(
         self, delivery_ids: Collection[DeliveryId], *, limit: int

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ringback.domain.call import MRTR_DRIVER, Call, CallStatus
 from ringback.domain.call_outcome import UNSUCCESSFUL_OUTCOMES
-from ringback.domain.call_rows import CallChange, CallFilter, EndedCall, Tombstone
+from ringback.domain.call_rows import LEASED_ARGUMENT_BYTES_MAX, CallChange, CallFilter, EndedCall, Tombstone
 from ringback.domain.cursor import Page
 from ringback.domain.encryption import Sealer
 from ringback.domain.ids import CallId, first_id_at
@@ -18,6 +18,7 @@ from ringback.storage.rows.statements import Row
 from ringback.storage.rows.unit import SqlRows
 
 _CALL: Final = RECORDS.call
+_WHOLE_CALL: Final = RECORDS.whole_call
 _TOMBSTONE: Final = RECORDS.tombstone
 _ANY_TIME: Final = 2**63 - 1
 """Later than every instant in a column."""
@@ -54,32 +55,18 @@ def encode_ends(ends: Sequence[EndedCall]) -> str:
 
 def encode_new_call(call: Call) -> dict[str, Any]:
     """The columns of a new call, with the bytes that its arguments and `_meta` have before they are sealed."""
-    row = _CALL.encode(call)
+    row = _WHOLE_CALL.encode(call)
     row["argument_bytes"] = count_bytes(row["arguments"]) + count_bytes(row["meta"])
     return row
 
 
-def decode_call(row: Row, sealer: Sealer) -> Call:
-    """The call of a row that begins with its columns, with its arguments unsealed."""
+def decode_whole_call(row: Row, sealer: Sealer) -> Call:
+    """The call of a row that begins with the columns of a whole call, with its arguments unsealed."""
     arguments, meta = open_arguments(row, sealer)
-    return _CALL.decode(row, arguments=arguments, meta=meta)
+    return _WHOLE_CALL.decode(row, arguments=arguments, meta=meta)
 
 
-class SqlCallReader(SqlRows):
-    """Rows that are read as calls, with their arguments unsealed."""
-
-    def _decode(self, row: Row) -> Call:
-        return decode_call(row, self._unit.sealer)
-
-    async def _fetch_call(self, name: str, **parameters: Any) -> Call | None:
-        row = await self._sql.fetch_one(name, **parameters)
-        return None if row is None else self._decode(row)
-
-    async def _fetch_calls(self, name: str, **parameters: Any) -> list[Call]:
-        return [self._decode(row) for row in await self._sql.fetch_all(name, **parameters)]
-
-
-class SqlCalls(SqlCallReader, noun="calls"):
+class SqlCalls(SqlRows, noun="calls"):
     """Implements `domain.call_rows.CallRows`."""
 
     async def insert(self, call: Call) -> None:
@@ -88,17 +75,20 @@ class SqlCalls(SqlCallReader, noun="calls"):
         await self._sql.execute("insert_input", **seal_arguments(row, self._unit.sealer))
 
     async def get(self, call_id: CallId) -> Call | None:
-        return await self._fetch_call("get", id=call_id)
+        return await self._sql.fetch_record("get", _CALL, id=call_id)
+
+    async def get_whole(self, call_id: CallId) -> Call | None:
+        row = await self._sql.fetch_one("get_whole", id=call_id)
+        return None if row is None else decode_whole_call(row, self._unit.sealer)
 
     async def get_many(self, call_ids: Collection[CallId]) -> Sequence[Call]:
-        return await self._fetch_calls("by_ids", ids=self._sql.array(list(call_ids)))
+        return await self._sql.fetch_records("by_ids", _CALL, ids=self._sql.array(list(call_ids)))
 
     async def peek(self, call_id: CallId) -> Call | None:
-        row = await self._sql.without_locks().fetch_one("get", id=call_id)
-        return None if row is None else self._decode(row)
+        return await self._sql.without_locks().fetch_record("get", _CALL, id=call_id)
 
     async def find_by_idempotency_key(self, principal: Principal, key: str) -> Call | None:
-        return await self._fetch_call("by_idempotency_key", principal=principal, key=key)
+        return await self._sql.fetch_record("by_idempotency_key", _CALL, principal=principal, key=key)
 
     async def list_page(
         self, principal: Principal | None, where: CallFilter, *, position: str | None, limit: int
@@ -106,7 +96,7 @@ class SqlCalls(SqlCallReader, noun="calls"):
         return await fetch_scanned_page(
             self._sql,
             _page_statement(principal, where),
-            self._decode,
+            _CALL.decode,
             limit=limit,
             principal=principal,
             client_session_id=where.client_session_id,
@@ -185,7 +175,7 @@ class SqlCallCompletions(SqlRows, noun="call_completions"):
         return None if row is None else open_result(call_id, row, self._unit.sealer)
 
 
-class SqlCallQueue(SqlCallReader, noun="call_queue"):
+class SqlCallQueue(SqlRows, noun="call_queue"):
     """Implements `domain.call_rows.CallQueue`."""
 
     async def find_queued_upstreams(self, upstreams: Collection[str]) -> Collection[str]:
@@ -202,7 +192,8 @@ class SqlCallQueue(SqlCallReader, noun="call_queue"):
         await self._sql.execute("lease", ids=ids, owner=owner, token=token, until=instant_to_column(until))
         served = _in_last_served_order([row["principal"] for row in queued])
         await self._sql.execute("take_turns", upstream=upstream, principals=self._sql.array(served))
-        return await self._fetch_calls("by_ids", ids=ids)
+        rows = await self._sql.fetch_all("leased_by_ids", ids=ids, argument_bytes_max=LEASED_ARGUMENT_BYTES_MAX)
+        return [decode_whole_call(row, self._unit.sealer) for row in rows]
 
     async def take_turn(self, upstream: str, principal: Principal) -> bool:
         return await self._sql.execute("take_turn", upstream=upstream, principal=principal) == 1
@@ -220,12 +211,15 @@ class SqlCallQueue(SqlCallReader, noun="call_queue"):
 
     async def find_lease_expired(self, *, now: datetime, limit: int, owner: str | None = None) -> Sequence[Call]:
         if owner is None:
-            return await self._fetch_calls("lease_expired", now=instant_to_column(now), limit=limit)
-        return await self._fetch_calls("lease_expired_of", now=instant_to_column(now), limit=limit, owner=owner)
+            return await self._sql.fetch_records("lease_expired", _CALL, now=instant_to_column(now), limit=limit)
+        return await self._sql.fetch_records(
+            "lease_expired_of", _CALL, now=instant_to_column(now), limit=limit, owner=owner
+        )
 
     async def find_past_deadline(self, *, now: datetime, grace_end: datetime, limit: int) -> Sequence[Call]:
-        return await self._fetch_calls(
+        return await self._sql.fetch_records(
             "past_deadline",
+            _CALL,
             now=instant_to_column(now),
             grace_end=instant_to_column(grace_end),
             stateless_handle=_HANDLE_OF_ROUNDS,
@@ -233,7 +227,7 @@ class SqlCallQueue(SqlCallReader, noun="call_queue"):
         )
 
     async def find_leased(self, *, owner: str, own: bool, limit: int) -> Sequence[Call]:
-        return await self._fetch_calls("leased", owner=owner, own=own, limit=limit)
+        return await self._sql.fetch_records("leased", _CALL, owner=owner, own=own, limit=limit)
 
     async def find_by_task(
         self, upstream: str, task_id: str, *, principal: Principal | None = None, lock: bool = False
@@ -241,8 +235,10 @@ class SqlCallQueue(SqlCallReader, noun="call_queue"):
         if lock:
             await self._sql.execute("lock_task", upstream=upstream, task_id=task_id)
         if principal is None:
-            return await self._fetch_call("by_task", upstream=upstream, task_id=task_id)
-        return await self._fetch_call("own_by_task", upstream=upstream, task_id=task_id, principal=principal)
+            return await self._sql.fetch_record("by_task", _CALL, upstream=upstream, task_id=task_id)
+        return await self._sql.fetch_record(
+            "own_by_task", _CALL, upstream=upstream, task_id=task_id, principal=principal
+        )
 
 
 def _in_last_served_order(principals: Sequence[Principal]) -> list[Principal]:
@@ -267,14 +263,16 @@ class SqlScheduledCalls(SqlRows, noun="scheduled_calls"):
         return None if row is None else column_to_instant(row["not_before"])
 
 
-class SqlTombstones(SqlCallReader, noun="tombstones"):
+class SqlTombstones(SqlRows, noun="tombstones"):
     """Implements `domain.call_rows.TombstoneRows`."""
 
     async def lock_id(self, call_id: CallId) -> None:
         await self._sql.execute("lock_id", call_id=call_id)
 
     async def find_expired(self, *, now: datetime, limit: int, bytes_max: int) -> Sequence[Call]:
-        return await self._fetch_calls("expired", now=instant_to_column(now), limit=limit, bytes_max=bytes_max)
+        return await self._sql.fetch_records(
+            "expired", _CALL, now=instant_to_column(now), limit=limit, bytes_max=bytes_max
+        )
 
     async def archive(self, *tombstones: Tombstone) -> None:
         rows = [_TOMBSTONE.encode(tombstone) for tombstone in tombstones]

@@ -21,8 +21,7 @@ from ringback.storage.rows.unit import SqlRows
 log = logging.getLogger(__name__)
 
 _DELIVERY: Final = RECORDS.delivery
-_encode_new: Final = _DELIVERY.encoder([name for name in _DELIVERY.names if name != "body"])
-"""The columns that an insert writes, in the order in which it reads them."""
+_WHOLE_DELIVERY: Final = RECORDS.whole_delivery
 _SUSPENDED_HOLD_MILLISECONDS: Final = round(SUSPENDED_HOLD_SECONDS_MAX * 1000)
 _PAGES_OF_ALL: Final = {"page": "page_of_all", "page_of_dead": "page_of_all_dead"}
 """The statements for all principals, where those for one have its index."""
@@ -36,10 +35,10 @@ PENDING_SCANNED_MAX: Final = 2_000
 
 
 class SqlDeliveryReader(SqlRows):
-    """Rows that are read as deliveries, with their bodies unsealed."""
+    """Rows that are read as deliveries with their bodies, which it unseals."""
 
     def _decode(self, row: Row) -> Delivery:
-        return _DELIVERY.decode(row, body=_unseal_body(row, self._unit.sealer))
+        return _WHOLE_DELIVERY.decode(row, body=_unseal_body(row, self._unit.sealer))
 
     async def _fetch_deliveries(self, name: str, **parameters: Any) -> list[Delivery]:
         return [self._decode(row) for row in await self._sql.fetch_all(name, **parameters)]
@@ -65,8 +64,12 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
         )
 
     async def get(self, delivery_id: DeliveryId) -> Delivery | None:
-        row = await self._sql.fetch_one("get", id=delivery_id)
-        return None if row is None else self._decode(row)
+        return await self._sql.fetch_record("get", _DELIVERY, id=delivery_id)
+
+    async def list_whole(self, delivery_ids: Sequence[DeliveryId], *, bytes_max: int) -> Sequence[Delivery]:
+        if not delivery_ids:
+            return []
+        return await self._fetch_deliveries("whole_by_ids", ids=self._sql.array(delivery_ids), bytes_max=bytes_max)
 
     async def list_page(
         self, principal: Principal | None, where: DeliveryFilter, *, position: str | None, limit: int
@@ -77,7 +80,7 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
         page = await fetch_scanned_page(
             self._sql,
             name,
-            self._decode,
+            _DELIVERY.decode,
             limit=limit,
             principal=principal,
             state=where.state,
@@ -129,8 +132,8 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
 
 
 def encode_new_deliveries(deliveries: Sequence[Delivery]) -> str:
-    """The rows of `insert`."""
-    return json_to_column([list(_encode_new(delivery).values()) for delivery in deliveries])
+    """The rows of `insert`, whose columns are in this order."""
+    return json_to_column([list(_DELIVERY.encode(delivery).values()) for delivery in deliveries])
 
 
 def seal_body(delivery: Delivery, sealer: Sealer) -> bytes:
@@ -175,16 +178,16 @@ class SqlCallDeliveries(SqlRows, noun="call_deliveries"):
         return bool(row["has_unsent"])
 
 
-class SqlWebhookDeliveries(SqlDeliveryReader, noun="webhook_deliveries"):
+class SqlWebhookDeliveries(SqlRows, noun="webhook_deliveries"):
     """Implements `domain.delivery_rows.WebhookDeliveries`."""
 
     async def latest_by_event(self, webhook_id: WebhookId, event_ids: Sequence[EventId]) -> Sequence[Delivery]:
         ids = self._sql.array(list(event_ids))
-        return await self._fetch_deliveries("latest_by_event", webhook_id=webhook_id, event_ids=ids)
+        return await self._sql.fetch_records("latest_by_event", _DELIVERY, webhook_id=webhook_id, event_ids=ids)
 
     async def list_dead(self, webhook_id: WebhookId, *, limit: int, after: str = "") -> Page[Delivery, str]:
         return await fetch_scanned_page(
-            self._sql, "dead", self._decode, limit=limit, webhook_id=webhook_id, after=after
+            self._sql, "dead", _DELIVERY.decode, limit=limit, webhook_id=webhook_id, after=after
         )
 
     async def count_held(self, webhook_id: WebhookId, *, limit: int) -> int:
@@ -224,7 +227,7 @@ class SqlWebhookDeliveries(SqlDeliveryReader, noun="webhook_deliveries"):
         return await self._sql.execute("cancel_open", webhook_id=webhook_id, now=instant_to_column(now), limit=limit)
 
 
-class SqlEndedDeliveries(SqlDeliveryReader, noun="ended_deliveries"):
+class SqlEndedDeliveries(SqlRows, noun="ended_deliveries"):
     """Implements `domain.delivery_rows.EndedDeliveries`."""
 
     async def find(
@@ -236,7 +239,7 @@ class SqlEndedDeliveries(SqlDeliveryReader, noun="ended_deliveries"):
         return await fetch_scanned_page(
             self._sql,
             name if where.webhook_id is None else f"{name}_of_webhook",
-            self._decode,
+            _DELIVERY.decode,
             limit=limit,
             principal=principal,
             webhook_id=where.webhook_id,

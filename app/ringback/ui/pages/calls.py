@@ -115,7 +115,7 @@ class CallPages:
             title=f"Call of {call.tool}",
             section="Calls",
             done=find_notice(request),
-            arguments=show_value(call.arguments),
+            arguments=show_value(await self._context.services.call_histories.read_arguments(caller, call.id)),
             result=await self._read_result(caller, call),
             **await self._state_values(history, viewer),
         )

@@ -84,7 +84,7 @@ async def count_events(connection: Connection) -> dict[str, int]:
 
 
 def argument_bytes(*calls: Call) -> int:
-    return sum(count_argument_bytes(call.arguments, call.meta) for call in calls)
+    return sum(count_argument_bytes(call.arguments or {}, call.meta) for call in calls)
 
 
 async def test_errors_that_were_stored_before_count_as_results_until_they_are_removed(

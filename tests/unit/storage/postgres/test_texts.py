@@ -43,7 +43,7 @@ async def test_a_handle_and_input_with_u_0000_are_stored_as_they_are(store: Post
 
     await store.write(work)
 
-    stored = await store.read(lambda tx: tx.calls.get(call.id))
+    stored = await store.read(lambda tx: tx.calls.get_whole(call.id))
     assert stored is not None
     assert (stored.handle, stored.arguments, stored.meta) == (handle, call.arguments, call.meta)
 

@@ -8,7 +8,7 @@ ORDER BY found.seq;
 -- name: deliveries
 SELECT {delivery in found}
 FROM unnest(:ids::text[]) AS wanted (call_id) CROSS JOIN LATERAL (
-    SELECT deliveries.*, NULL AS body FROM deliveries
+    SELECT * FROM deliveries
     WHERE deliveries.call_id = wanted.call_id ORDER BY deliveries.id DESC LIMIT :limit
 ) AS found
 ORDER BY found.id;
@@ -17,7 +17,7 @@ ORDER BY found.id;
 -- name: deliveries_of_event
 SELECT {delivery in found}
 FROM (
-    SELECT scanned.*, NULL AS body FROM (
+    SELECT scanned.* FROM (
         SELECT * FROM deliveries WHERE event_id = :event_id ORDER BY webhook_id LIMIT :scan
     ) AS scanned
     WHERE :principal::text IS NULL OR scanned.principal = :principal

@@ -9,7 +9,8 @@ CROSS JOIN LATERAL (SELECT 1 FROM calls WHERE phase = 'queued' AND calls.upstrea
 -- notifies the others when it has committed. A paused upstream gets none.
 -- A turn that another transaction is counting is not written a second time: its node may be frozen, and a lease that waited for it
 -- would keep the calls of all principals. First turns are added in the order of principals, so that two transactions cannot wait for
--- each other. The principal of the last call comes last in the next turns.
+-- each other. The principal of the last call comes last in the next turns. Arguments of more than `argument_bytes_max` are
+-- left out.
 -- (The empty text, and naming the candidates twice, keep PostgreSQL from reading the whole queue once more while it believes that the
 -- queue is empty.)
 -- name: lease_queued
@@ -83,11 +84,14 @@ added AS (
 whole_leased AS (
     SELECT
         leased.*,
-        (SELECT inputs.arguments FROM inputs WHERE inputs.call_id = leased.id) AS arguments,
+        (
+            SELECT inputs.arguments FROM inputs
+            WHERE inputs.call_id = leased.id AND leased.argument_bytes <= :argument_bytes_max
+        ) AS arguments,
         (SELECT inputs.meta FROM inputs WHERE inputs.call_id = leased.id) AS meta
     FROM leased
 )
-SELECT {call in whole_leased} FROM queued JOIN whole_leased ON whole_leased.id = queued.id ORDER BY queued.number;
+SELECT {whole_call in whole_leased} FROM queued JOIN whole_leased ON whole_leased.id = queued.id ORDER BY queued.number;
 
 -- Returns a row if the turn counts. A turn that another transaction is counting for this principal is not written a second time, so
 -- that calls which start at the same time do not wait for each other. A turn that does not count is not locked: the transaction goes
@@ -136,39 +140,39 @@ RETURNING calls.id, calls.cancel_requested;
 -- The janitors of several nodes share the work: each skips what another one has locked.
 
 -- name: lease_expired
-SELECT {call in whole_calls} FROM whole_calls
+SELECT {call in calls} FROM calls
 WHERE id = ANY(ARRAY(
     (SELECT id FROM calls WHERE phase = 'running' AND lease_until IS NULL LIMIT :limit)
     UNION ALL
     (SELECT id FROM calls WHERE phase = 'running' AND lease_until <= :now ORDER BY lease_until LIMIT :limit)
 )) AND phase || '' = 'running' AND (lease_until IS NULL OR lease_until <= :now)
 ORDER BY id LIMIT :limit
-{lock whole_calls skip locked};
+{lock calls skip locked};
 
 -- The empty text keeps PostgreSQL from reading all running calls while it believes that there are none.
 -- name: lease_expired_of
-SELECT {call in whole_calls} FROM whole_calls
+SELECT {call in calls} FROM calls
 WHERE id = ANY(ARRAY(
     SELECT id FROM calls WHERE phase = 'running' AND lease_until <= :now AND lease_owner = :owner
     ORDER BY lease_until LIMIT :limit
 )) AND phase || '' = 'running' AND lease_until <= :now AND lease_owner = :owner
 ORDER BY id
-{lock whole_calls skip locked};
+{lock calls skip locked};
 
 -- Queued calls that were sent have a grace: their runner cancels them at the upstream. They must not be in the way of the others.
 -- name: past_deadline
-SELECT {call in whole_calls} FROM whole_calls
+SELECT {call in calls} FROM calls
 WHERE phase IN ('queued', 'parked') AND deadline_at <= :now AND (
-        deadline_at <= :grace_end OR phase = 'parked' OR dispatched_at IS NULL OR handle LIKE :stateless_handle
-    )
+    deadline_at <= :grace_end OR phase = 'parked' OR dispatched_at IS NULL OR handle LIKE :stateless_handle
+)
 ORDER BY deadline_at LIMIT :limit
-{lock whole_calls skip locked};
+{lock calls skip locked};
 
 -- name: leased
-SELECT {call in whole_calls} FROM whole_calls
+SELECT {call in calls} FROM calls
 WHERE phase = 'running' AND (lease_owner IS NOT DISTINCT FROM :owner) = :own
 ORDER BY lease_until LIMIT :limit
-{lock whole_calls skip locked};
+{lock calls skip locked};
 
 -- Two units that adopt one task come one after the other. Its own statement, because a statement sees what was committed before it.
 -- name: lock_task
@@ -176,7 +180,7 @@ SELECT pg_advisory_xact_lock(hashtextextended(:upstream || E'\x1f' || :task_id, 
 
 -- Compares JSON texts without U+0000, as the index does.
 -- name: by_task
-SELECT {call in whole_calls} FROM whole_calls
+SELECT {call in calls} FROM calls
 WHERE upstream = :upstream AND handle IS NOT NULL
     AND hashtextextended((replace(handle, '\u0000', '\ufffd')::json #> '{1,task_id}')::text COLLATE "C", 0)
         = hashtextextended(replace(to_json(:task_id::text)::text, '\u0000', '\ufffd') COLLATE "C", 0)
@@ -185,7 +189,7 @@ WHERE upstream = :upstream AND handle IS NOT NULL
 ORDER BY id LIMIT 1;
 
 -- name: own_by_task
-SELECT {call in whole_calls} FROM whole_calls
+SELECT {call in calls} FROM calls
 WHERE upstream = :upstream AND principal || '' = :principal AND handle IS NOT NULL
     AND hashtextextended((replace(handle, '\u0000', '\ufffd')::json #> '{1,task_id}')::text COLLATE "C", 0)
         = hashtextextended(replace(to_json(:task_id::text)::text, '\u0000', '\ufffd') COLLATE "C", 0)

@@ -5,16 +5,19 @@ WITH stored AS (
 INSERT INTO inputs (call_id, arguments, meta, key_id) VALUES (:id, :arguments, :meta, :key_id);
 
 -- name: get
-SELECT {call in whole_calls} FROM whole_calls WHERE id = :id
-{lock whole_calls};
+SELECT {call in calls} FROM calls WHERE id = :id
+{lock calls};
+
+-- name: get_whole
+SELECT {whole_call in whole_calls} FROM whole_calls WHERE id = :id;
 
 -- name: by_ids
-SELECT {call in whole_calls} FROM whole_calls WHERE id = ANY(:ids::text[]) ORDER BY id
-{lock whole_calls};
+SELECT {call in calls} FROM calls WHERE id = ANY(:ids::text[]) ORDER BY id
+{lock calls};
 
 -- name: by_idempotency_key
-SELECT {call in whole_calls} FROM whole_calls WHERE principal = :principal AND idempotency_key = :key
-{lock whole_calls};
+SELECT {call in calls} FROM calls WHERE principal = :principal AND idempotency_key = :key
+{lock calls};
 
 -- The pages differ only in their index. Each visits the next `scan` calls of its index at most, however few of them match:
 -- the innermost SELECT ends at its own LIMIT, and stops once enough calls have matched. '~' sorts after every id. A statement
@@ -32,7 +35,7 @@ AND (
 )
 
 -- name: page
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, status, outcome, upstream, tool, runs FROM calls
@@ -43,12 +46,12 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
-JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- Of all principals, along the primary key.
 -- name: page_of_all
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs FROM calls
@@ -61,11 +64,11 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
-JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- name: page_of_session
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, correlation_id, status, outcome, upstream, tool, runs FROM calls
@@ -77,11 +80,11 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
-JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- name: page_of_correlation
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, status, outcome, upstream, tool, runs FROM calls
@@ -92,11 +95,11 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
-JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- name: page_of_status
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, outcome, upstream, tool, runs FROM calls
@@ -107,12 +110,12 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
-JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- Calls that ended without a result.
 -- name: page_of_unsuccessful
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, status, outcome, upstream, tool, runs FROM calls
@@ -123,11 +126,11 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
-JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- name: page_of_all_unsuccessful
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs FROM calls
@@ -140,11 +143,11 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
-JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- name: page_of_all_awaiting_input
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, client_session_id, correlation_id, outcome, upstream, tool, runs FROM calls
@@ -156,12 +159,12 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
-JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- Calls that ran more than once.
 -- name: page_of_rerun
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, status, outcome, upstream, tool, runs FROM calls
@@ -172,11 +175,11 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
-JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- name: page_of_all_rerun
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs FROM calls
@@ -189,8 +192,8 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
-JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- Calls of which a delivery was tried again. Each step of the recursion finds the next older one in the index, so a call with
 -- thousands of deliveries is one step, too. A step costs as much as five rows of the other scans.
@@ -205,7 +208,7 @@ WITH RECURSIVE retried (call_id, number) AS (
     ), number + 1
     FROM retried WHERE retried.call_id IS NOT NULL AND number < :scan::bigint / 5
 )
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT calls.id, status, outcome, upstream, tool, runs
@@ -215,8 +218,8 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
-JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- name: page_of_all_retried
 WITH RECURSIVE retried (call_id, number) AS (
@@ -229,7 +232,7 @@ WITH RECURSIVE retried (call_id, number) AS (
     ), number + 1
     FROM retried WHERE retried.call_id IS NOT NULL AND number < :scan::bigint / 5
 )
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT calls.id, client_session_id, correlation_id, status, outcome, upstream, tool, runs
@@ -241,8 +244,8 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
-JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- name: end_of_page
 SELECT id FROM calls

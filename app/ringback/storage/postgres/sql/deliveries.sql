@@ -16,7 +16,22 @@ FROM json_array_elements(:rows::json) AS new (row);
 INSERT INTO bodies (delivery_id, body, principal) SELECT * FROM unnest(:ids::text[], :bodies::bytea[], :principals::text[]);
 
 -- name: get
-SELECT {delivery in whole_deliveries} FROM whole_deliveries WHERE id = :id;
+SELECT {delivery in deliveries} FROM deliveries WHERE id = :id;
+
+-- Up to `bytes_max` of bodies, but at least one delivery.
+-- name: whole_by_ids
+WITH found AS MATERIALIZED (
+    SELECT
+        wanted.place,
+        bodies.delivery_id,
+        octet_length(bodies.body) AS bytes,
+        sum(octet_length(bodies.body)) OVER (ORDER BY wanted.place) AS bytes_so_far
+    FROM unnest(:ids::text[]) WITH ORDINALITY AS wanted (id, place) JOIN bodies ON bodies.delivery_id = wanted.id
+)
+SELECT {whole_delivery in whole_deliveries}
+FROM found JOIN whole_deliveries ON whole_deliveries.id = found.delivery_id
+WHERE found.bytes_so_far <= :bytes_max OR found.bytes_so_far = found.bytes
+ORDER BY found.place;
 
 -- The pages differ only in their index. Each visits the next `scan` deliveries of its index at most, however few of them match.
 -- `end_of_…` returns where that scan ended, and no row if the list ended before. '~' sorts after every id. All deliveries of a
@@ -29,7 +44,7 @@ AND (NOT :latest::boolean OR NOT EXISTS (
 ))
 
 -- name: page
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, state, last_category, attempts FROM deliveries
@@ -41,12 +56,12 @@ FROM (
         AND attempts >= :min_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
-JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- Of all principals, along the primary key.
 -- name: page_of_all
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, state, last_category, attempts FROM deliveries WHERE id >= :first_id AND id < coalesce(:before::text, '~') ORDER BY id DESC LIMIT :scan
@@ -56,11 +71,11 @@ FROM (
         AND attempts >= :min_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
-JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- name: page_of_call
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, principal, state, webhook_id, last_category, attempts, event_id, generation FROM deliveries
@@ -75,11 +90,11 @@ FROM (
         -- include: of_latest_generation
     ORDER BY id DESC LIMIT :limit
 ) AS found
-JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- name: page_of_webhook
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, principal, state, last_category, attempts FROM deliveries
@@ -91,8 +106,8 @@ FROM (
         AND attempts >= :min_attempts
     ORDER BY id DESC LIMIT :limit
 ) AS found
-JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- name: end_of_page
 SELECT id FROM deliveries
@@ -119,7 +134,7 @@ SELECT principal FROM deliveries WHERE call_id = :call_id ORDER BY id DESC LIMIT
 SELECT principal FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id DESC LIMIT 1;
 
 -- name: page_of_dead
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, last_category, attempts, event_id, webhook_id, generation FROM deliveries
@@ -131,8 +146,8 @@ FROM (
         -- include: of_latest_generation
     ORDER BY id DESC LIMIT :limit
 ) AS found
-JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- name: end_of_page_of_dead
 SELECT id FROM deliveries
@@ -140,7 +155,7 @@ WHERE principal = :principal AND state = 'dead' AND id >= :first_id AND id < coa
 ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: page_of_all_dead
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, last_category, attempts, event_id, webhook_id, generation FROM deliveries
@@ -152,8 +167,8 @@ FROM (
         -- include: of_latest_generation
     ORDER BY id DESC LIMIT :limit
 ) AS found
-JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- name: end_of_page_of_all_dead
 SELECT id FROM deliveries
@@ -161,7 +176,7 @@ WHERE state = 'dead' AND generation > 0 AND id >= :first_id AND id < coalesce(:b
 ORDER BY id DESC LIMIT 1 OFFSET :scan::bigint - 1;
 
 -- name: page_of_dead_of_webhook
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, principal, last_category, attempts, event_id, webhook_id, generation FROM deliveries
@@ -174,8 +189,8 @@ FROM (
         -- include: of_latest_generation
     ORDER BY id DESC LIMIT :limit
 ) AS found
-JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- name: end_of_page_of_dead_of_webhook
 SELECT id FROM deliveries

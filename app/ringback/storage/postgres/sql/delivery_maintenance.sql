@@ -43,7 +43,7 @@ WITH late AS MATERIALIZED (
 UPDATE deliveries SET due_at = :now FROM late WHERE deliveries.id = late.id;
 
 -- name: by_ids
-SELECT {delivery in whole_deliveries} FROM whole_deliveries WHERE id = ANY(:ids::text[]);
+SELECT {whole_delivery in whole_deliveries} FROM whole_deliveries WHERE id = ANY(:ids::text[]);
 
 -- Both step from webhook to webhook along the index of held deliveries, and visit the next `scan` webhooks at most. Every visited
 -- webhook is a row, so that the last row is where the next scan begins.

@@ -89,10 +89,10 @@ leased AS (
 whole_leased AS (
     SELECT leased.*, (SELECT bodies.body FROM bodies WHERE bodies.delivery_id = leased.id) AS body FROM leased
 )
-SELECT {delivery in whole_leased} FROM whole_leased ORDER BY due_at, seq;
+SELECT {whole_delivery in whole_leased} FROM whole_leased ORDER BY due_at, seq;
 
 -- name: by_ids
-SELECT {delivery in whole_deliveries} FROM whole_deliveries WHERE id = ANY(:ids::text[]) ORDER BY due_at, seq;
+SELECT {whole_delivery in whole_deliveries} FROM whole_deliveries WHERE id = ANY(:ids::text[]) ORDER BY due_at, seq;
 
 -- Only a leased delivery has a token. The attempts are those of the updated deliveries.
 -- name: record_attempts

@@ -3,7 +3,7 @@
 -- the order of principals.
 -- name: lock_leased_calls
 WITH locked AS MATERIALIZED (
-    SELECT {call in whole_calls} FROM whole_calls WHERE id = ANY(:ids::text[]) ORDER BY id
+    SELECT {call in calls} FROM calls WHERE id = ANY(:ids::text[]) ORDER BY id
     FOR NO KEY UPDATE
 ),
 held AS MATERIALIZED (

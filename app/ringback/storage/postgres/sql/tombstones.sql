@@ -15,7 +15,7 @@ WITH found AS MATERIALIZED (
     WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
     {lock calls skip locked}
 )
-SELECT {call in whole_calls} FROM whole_calls WHERE id IN (
+SELECT {call in calls} FROM calls WHERE id IN (
     SELECT id FROM (SELECT id, bytes, sum(bytes) OVER (ORDER BY expires_at, id) AS bytes_so_far FROM found) AS summed
     WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
 );

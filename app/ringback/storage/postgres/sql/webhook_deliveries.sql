@@ -1,7 +1,7 @@
 -- (The zero and the empty text below keep PostgreSQL from reading all open deliveries of the webhook while it believes that there
 -- are none.)
 -- name: latest_by_event
-SELECT {delivery in whole_deliveries} FROM whole_deliveries
+SELECT {delivery in deliveries} FROM deliveries
 WHERE id = ANY(ARRAY(
     SELECT (
         SELECT id FROM deliveries
@@ -13,7 +13,7 @@ ORDER BY array_position(:event_ids::text[], event_id);
 
 -- Visits the next `scan` dead deliveries, many of which may have been sent again since.
 -- name: dead
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, event_id, webhook_id, generation, kind, seq FROM deliveries
@@ -26,8 +26,8 @@ FROM (
     )
     ORDER BY id LIMIT :limit
 ) AS found
-JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id;
+JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id;
 
 -- name: end_of_dead
 SELECT id FROM deliveries

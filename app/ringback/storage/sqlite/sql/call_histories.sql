@@ -9,7 +9,7 @@ ORDER BY events.seq;
 -- name: deliveries
 SELECT {delivery in found}
 FROM (
-    SELECT deliveries.*, NULL AS body
+    SELECT deliveries.*
     FROM json_each(:ids) AS wanted CROSS JOIN deliveries ON deliveries.id IN (
         SELECT id FROM deliveries WHERE call_id = wanted.value ORDER BY id DESC LIMIT :limit
     )
@@ -20,7 +20,7 @@ ORDER BY found.id;
 -- name: deliveries_of_event
 SELECT {delivery in found}
 FROM (
-    SELECT deliveries.*, NULL AS body FROM (
+    SELECT deliveries.* FROM (
         SELECT id FROM deliveries WHERE event_id = :event_id ORDER BY webhook_id LIMIT :scan
     ) AS scanned
     CROSS JOIN deliveries ON deliveries.id = scanned.id

@@ -47,10 +47,19 @@ WHERE NOT EXISTS (SELECT 1 FROM calls WHERE phase = 'queued' AND upstream = :ups
     )
 ON CONFLICT (upstream, principal) DO UPDATE SET ticket = excluded.ticket;
 
--- name: by_ids
-SELECT {call in whole_calls}
-FROM json_each(:ids) AS wanted CROSS JOIN whole_calls ON whole_calls.id = wanted.value
-ORDER BY wanted.key;
+-- Arguments of more than `argument_bytes_max` are left out.
+-- name: leased_by_ids
+WITH leased AS (
+    SELECT
+        calls.*,
+        wanted.key AS place,
+        CASE WHEN argument_bytes <= :argument_bytes_max THEN inputs.arguments END AS arguments,
+        inputs.meta
+    FROM json_each(:ids) AS wanted
+    CROSS JOIN calls ON calls.id = wanted.value
+    CROSS JOIN inputs ON inputs.call_id = calls.id
+)
+SELECT {whole_call in leased} FROM leased ORDER BY place;
 
 -- name: extend
 UPDATE calls SET lease_until = :until
@@ -63,7 +72,7 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND lease_owner = :owner
 RETURNING id, cancel_requested;
 
 -- name: lease_expired
-SELECT {call in whole_calls} FROM whole_calls
+SELECT {call in calls} FROM calls
 WHERE id IN (
     SELECT id FROM (SELECT id FROM calls WHERE phase = 'running' AND lease_until IS NULL LIMIT :limit)
     UNION ALL
@@ -72,7 +81,7 @@ WHERE id IN (
 ORDER BY id LIMIT :limit;
 
 -- name: lease_expired_of
-SELECT {call in whole_calls} FROM whole_calls
+SELECT {call in calls} FROM calls
 WHERE id IN (
     SELECT id FROM calls INDEXED BY calls_running
     WHERE phase = 'running' AND lease_until <= :now AND lease_owner = :owner LIMIT :limit
@@ -81,7 +90,7 @@ ORDER BY id;
 
 -- Queued calls that were sent have a grace: their runner cancels them at the upstream. They must not be in the way of the others.
 -- name: past_deadline
-SELECT {call in whole_calls} FROM whole_calls
+SELECT {call in calls} FROM calls
 WHERE id IN (
     SELECT id FROM calls
     WHERE phase IN ('queued', 'parked') AND deadline_at <= :now AND (
@@ -91,7 +100,7 @@ WHERE id IN (
 );
 
 -- name: leased
-SELECT {call in whole_calls} FROM whole_calls
+SELECT {call in calls} FROM calls
 WHERE id IN (
     SELECT id FROM calls INDEXED BY calls_running WHERE phase = 'running' AND (lease_owner IS :owner) = :own LIMIT :limit
 );
@@ -101,11 +110,11 @@ WHERE id IN (
 SELECT 1 WHERE :upstream IS NULL AND :task_id IS NULL;
 
 -- name: by_task
-SELECT {call in whole_calls} FROM whole_calls
+SELECT {call in calls} FROM calls
 WHERE upstream = :upstream AND handle IS NOT NULL AND json_extract(handle, '$[1].task_id') = :task_id
 ORDER BY id LIMIT 1;
 
 -- name: own_by_task
-SELECT {call in whole_calls} FROM whole_calls
+SELECT {call in calls} FROM calls
 WHERE upstream = :upstream AND principal = :principal AND handle IS NOT NULL AND json_extract(handle, '$[1].task_id') = :task_id
 ORDER BY id LIMIT 1;

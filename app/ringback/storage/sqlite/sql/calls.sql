@@ -5,14 +5,17 @@ INSERT INTO calls {new call with argument_bytes};
 INSERT INTO inputs (call_id, arguments, meta, key_id) VALUES (:id, :arguments, :meta, :key_id);
 
 -- name: get
-SELECT {call in whole_calls} FROM whole_calls WHERE id = :id;
+SELECT {call in calls} FROM calls WHERE id = :id;
+
+-- name: get_whole
+SELECT {whole_call in whole_calls} FROM whole_calls WHERE id = :id;
 
 -- name: by_ids
-SELECT {call in whole_calls}
-FROM json_each(:ids) AS wanted CROSS JOIN whole_calls ON whole_calls.id = wanted.value;
+SELECT {call in calls}
+FROM json_each(:ids) AS wanted CROSS JOIN calls ON calls.id = wanted.value;
 
 -- name: by_idempotency_key
-SELECT {call in whole_calls} FROM whole_calls WHERE principal = :principal AND idempotency_key = :key;
+SELECT {call in calls} FROM calls WHERE principal = :principal AND idempotency_key = :key;
 
 -- The pages differ only in their index. Each visits the next `scan` calls of its index at most, however few of them match: SQLite
 -- ends the innermost SELECT at its own LIMIT, and stops it once enough calls have matched. '~' sorts after every id. A statement
@@ -30,7 +33,7 @@ AND (
 )
 
 -- name: page
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, status, outcome, upstream, tool, runs FROM calls
@@ -41,12 +44,12 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+CROSS JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- Of all principals, along the primary key.
 -- name: page_of_all
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs FROM calls
@@ -59,11 +62,11 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+CROSS JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- name: page_of_session
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, correlation_id, status, outcome, upstream, tool, runs FROM calls
@@ -75,11 +78,11 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+CROSS JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- name: page_of_correlation
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, status, outcome, upstream, tool, runs FROM calls
@@ -90,11 +93,11 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+CROSS JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- name: page_of_status
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, outcome, upstream, tool, runs FROM calls
@@ -105,12 +108,12 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+CROSS JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- Calls that ended without a result.
 -- name: page_of_unsuccessful
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, status, outcome, upstream, tool, runs FROM calls
@@ -121,11 +124,11 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+CROSS JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- name: page_of_all_unsuccessful
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs FROM calls
@@ -138,11 +141,11 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+CROSS JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- name: page_of_all_awaiting_input
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, client_session_id, correlation_id, outcome, upstream, tool, runs FROM calls
@@ -154,12 +157,12 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+CROSS JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- Calls that ran more than once.
 -- name: page_of_rerun
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, status, outcome, upstream, tool, runs FROM calls
@@ -170,11 +173,11 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+CROSS JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- name: page_of_all_rerun
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT id, client_session_id, correlation_id, status, outcome, upstream, tool, runs FROM calls
@@ -187,8 +190,8 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+CROSS JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- Calls of which a delivery was tried again. Each step of the recursion finds the next older one in the index, so a call with
 -- thousands of deliveries is one step, too. A step costs as much as five rows of the other scans.
@@ -203,7 +206,7 @@ WITH RECURSIVE retried (call_id, number) AS (
     ), number + 1
     FROM retried WHERE retried.call_id IS NOT NULL AND number < :scan / 5
 )
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT calls.id, status, outcome, upstream, tool, runs
@@ -213,8 +216,8 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+CROSS JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- name: page_of_all_retried
 WITH RECURSIVE retried (call_id, number) AS (
@@ -227,7 +230,7 @@ WITH RECURSIVE retried (call_id, number) AS (
     ), number + 1
     FROM retried WHERE retried.call_id IS NOT NULL AND number < :scan / 5
 )
-SELECT {call in whole_calls}
+SELECT {call in calls}
 FROM (
     SELECT id FROM (
         SELECT calls.id, client_session_id, correlation_id, status, outcome, upstream, tool, runs
@@ -239,8 +242,8 @@ FROM (
         -- include: of_upstream_tool_outcomes_and_attempts
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_calls ON whole_calls.id = found.id
-ORDER BY whole_calls.id DESC;
+CROSS JOIN calls ON calls.id = found.id
+ORDER BY calls.id DESC;
 
 -- name: end_of_page
 SELECT id FROM calls

@@ -14,7 +14,22 @@ FROM json_each(:rows);
 INSERT INTO bodies (delivery_id, body, principal) VALUES (:id, :body, :principal);
 
 -- name: get
-SELECT {delivery in whole_deliveries} FROM whole_deliveries WHERE id = :id;
+SELECT {delivery in deliveries} FROM deliveries WHERE id = :id;
+
+-- Up to `bytes_max` of bodies, but at least one delivery.
+-- name: whole_by_ids
+WITH found AS (
+    SELECT
+        wanted.key AS place,
+        bodies.delivery_id,
+        length(bodies.body) AS bytes,
+        sum(length(bodies.body)) OVER (ORDER BY wanted.key) AS bytes_so_far
+    FROM json_each(:ids) AS wanted CROSS JOIN bodies ON bodies.delivery_id = wanted.value
+)
+SELECT {whole_delivery in whole_deliveries}
+FROM found CROSS JOIN whole_deliveries ON whole_deliveries.id = found.delivery_id
+WHERE found.bytes_so_far <= :bytes_max OR found.bytes_so_far = found.bytes
+ORDER BY found.place;
 
 -- The pages differ only in their index. Each visits the next `scan` deliveries of its index at most, however few of them match.
 -- `end_of_…` returns where that scan ended, and no row if the list ended before. '~' sorts after every id. All deliveries of a
@@ -27,7 +42,7 @@ AND (NOT :latest OR NOT EXISTS (
 ))
 
 -- name: page
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, state, last_category, attempts FROM deliveries
@@ -39,12 +54,12 @@ FROM (
         AND attempts >= :min_attempts
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+CROSS JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- Of all principals, along the primary key.
 -- name: page_of_all
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, state, last_category, attempts FROM deliveries WHERE id >= :first_id AND id < coalesce(:before, '~') ORDER BY id DESC LIMIT :scan
@@ -54,11 +69,11 @@ FROM (
         AND attempts >= :min_attempts
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+CROSS JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- name: page_of_call
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, principal, state, webhook_id, last_category, attempts, event_id, generation FROM deliveries
@@ -73,11 +88,11 @@ FROM (
         -- include: of_latest_generation
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+CROSS JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- name: page_of_webhook
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, principal, state, last_category, attempts FROM deliveries
@@ -89,8 +104,8 @@ FROM (
         AND attempts >= :min_attempts
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+CROSS JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- name: end_of_page
 SELECT id FROM deliveries
@@ -117,7 +132,7 @@ SELECT principal FROM deliveries WHERE call_id = :call_id ORDER BY id DESC LIMIT
 SELECT principal FROM deliveries WHERE webhook_id = :webhook_id ORDER BY id DESC LIMIT 1;
 
 -- name: page_of_dead
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, last_category, attempts, event_id, webhook_id, generation FROM deliveries
@@ -129,8 +144,8 @@ FROM (
         -- include: of_latest_generation
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+CROSS JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- name: end_of_page_of_dead
 SELECT id FROM deliveries
@@ -138,7 +153,7 @@ WHERE principal = :principal AND state = 'dead' AND id >= :first_id AND id < coa
 ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- name: page_of_all_dead
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, last_category, attempts, event_id, webhook_id, generation FROM deliveries
@@ -150,8 +165,8 @@ FROM (
         -- include: of_latest_generation
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+CROSS JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- name: end_of_page_of_all_dead
 SELECT id FROM deliveries
@@ -159,7 +174,7 @@ WHERE state = 'dead' AND id >= :first_id AND id < coalesce(:before, '~')
 ORDER BY id DESC LIMIT 1 OFFSET :scan - 1;
 
 -- name: page_of_dead_of_webhook
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, principal, last_category, attempts, event_id, webhook_id, generation FROM deliveries
@@ -172,8 +187,8 @@ FROM (
         -- include: of_latest_generation
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id DESC;
+CROSS JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id DESC;
 
 -- name: end_of_page_of_dead_of_webhook
 SELECT id FROM deliveries

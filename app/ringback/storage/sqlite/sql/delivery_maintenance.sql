@@ -27,7 +27,7 @@ UPDATE deliveries SET due_at = :now WHERE id IN (
 );
 
 -- name: by_ids
-SELECT {delivery in whole_deliveries}
+SELECT {whole_delivery in whole_deliveries}
 FROM json_each(:ids) AS wanted CROSS JOIN whole_deliveries ON whole_deliveries.id = wanted.value;
 
 -- Both step from webhook to webhook along the index of held deliveries, and visit the next `scan` webhooks at most. Every visited

@@ -67,7 +67,7 @@ WHERE id IN (SELECT value FROM json_each(:ids))
 RETURNING id;
 
 -- name: by_ids
-SELECT {delivery in whole_deliveries}
+SELECT {whole_delivery in whole_deliveries}
 FROM json_each(:ids) AS wanted CROSS JOIN whole_deliveries ON whole_deliveries.id = wanted.value
 ORDER BY due_at, seq;
 

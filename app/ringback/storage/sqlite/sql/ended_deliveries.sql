@@ -19,7 +19,7 @@ WHERE principal = :principal AND state = :state AND kind = 'event' AND seq IS NO
 LIMIT :limit
 
 -- name: dead_of_webhook
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, principal, event_id, webhook_id, call_id, generation, kind, seq, state, last_category, created_at
@@ -29,8 +29,8 @@ FROM (
     ) AS ended
     -- include: matching
 ) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id;
+CROSS JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id;
 
 -- name: end_of_dead_of_webhook
 SELECT id FROM deliveries
@@ -38,7 +38,7 @@ WHERE webhook_id = :webhook_id AND state = 'dead' AND id > :after AND id < :befo
 ORDER BY id LIMIT 1 OFFSET :scan - 1;
 
 -- name: dead
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, principal, event_id, webhook_id, call_id, generation, kind, seq, state, last_category, created_at
@@ -48,8 +48,8 @@ FROM (
     ) AS ended
     -- include: matching
 ) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id;
+CROSS JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id;
 
 -- name: end_of_dead
 SELECT id FROM deliveries
@@ -57,7 +57,7 @@ WHERE principal = :principal AND state = 'dead' AND id > :after AND id < :before
 ORDER BY id LIMIT 1 OFFSET :scan - 1;
 
 -- name: all_of_webhook
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, principal, event_id, webhook_id, call_id, generation, kind, seq, state, last_category, created_at
@@ -67,8 +67,8 @@ FROM (
     ) AS ended
     -- include: matching
 ) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id;
+CROSS JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id;
 
 -- name: end_of_all_of_webhook
 SELECT id FROM deliveries
@@ -76,7 +76,7 @@ WHERE webhook_id = :webhook_id AND id > :after AND id < :before
 ORDER BY id LIMIT 1 OFFSET :scan - 1;
 
 -- name: all
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, principal, event_id, webhook_id, call_id, generation, kind, seq, state, last_category, created_at
@@ -86,8 +86,8 @@ FROM (
     ) AS ended
     -- include: matching
 ) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id;
+CROSS JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id;
 
 -- name: end_of_all
 SELECT id FROM deliveries

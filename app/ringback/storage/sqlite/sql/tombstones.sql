@@ -9,7 +9,7 @@ INSERT INTO tombstones {new tombstone};
 
 -- Up to `bytes_max` of arguments and results, but at least one call.
 -- name: expired
-SELECT {call in whole_calls} FROM whole_calls WHERE id IN (
+SELECT {call in calls} FROM calls WHERE id IN (
     SELECT id FROM (
         SELECT id, bytes, sum(bytes) OVER (ORDER BY expires_at, id) AS bytes_so_far FROM (
             SELECT id, expires_at, coalesce(argument_bytes, 0) + coalesce(result_bytes, 0) AS bytes FROM calls

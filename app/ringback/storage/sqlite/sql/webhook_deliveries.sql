@@ -1,13 +1,13 @@
 -- name: latest_by_event
-SELECT {delivery in whole_deliveries}
-FROM json_each(:event_ids) AS wanted CROSS JOIN whole_deliveries ON whole_deliveries.id = (
+SELECT {delivery in deliveries}
+FROM json_each(:event_ids) AS wanted CROSS JOIN deliveries ON deliveries.id = (
     SELECT id FROM deliveries WHERE event_id = wanted.value AND webhook_id = :webhook_id ORDER BY generation DESC LIMIT 1
 )
 ORDER BY wanted.key;
 
 -- Visits the next `scan` dead deliveries, many of which may have been sent again since.
 -- name: dead
-SELECT {delivery in whole_deliveries}
+SELECT {delivery in deliveries}
 FROM (
     SELECT id FROM (
         SELECT id, event_id, webhook_id, generation, kind, seq FROM deliveries
@@ -20,8 +20,8 @@ FROM (
     )
     LIMIT :limit
 ) AS found
-CROSS JOIN whole_deliveries ON whole_deliveries.id = found.id
-ORDER BY whole_deliveries.id;
+CROSS JOIN deliveries ON deliveries.id = found.id
+ORDER BY deliveries.id;
 
 -- name: end_of_dead
 SELECT id FROM deliveries
