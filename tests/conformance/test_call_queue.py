@@ -228,7 +228,7 @@ async def test_overdue_calls_are_the_waiting_calls_past_their_deadline(store: St
         make_call(deadline_at=UNTIL, phase=CallPhase.ENDED, status=CallStatus.FAILED),
     )
 
-    overdue = await store.read(lambda tx: tx.call_queue.find_past_deadline(now=UNTIL, limit=10))
+    overdue = await store.read(lambda tx: tx.call_queue.find_past_deadline(now=UNTIL, grace_end=START, limit=10))
 
     assert sorted(call.id for call in overdue) == [queued.id, parked.id]
 

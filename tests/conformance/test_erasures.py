@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from ringback.domain.call import Call, CallStatus
+from ringback.domain.call_rows import REMOVED_BYTES_MAX
 from ringback.domain.delivery import DeliveryState
 from ringback.domain.delivery_rows import RedeliveryFilter
-from ringback.domain.erasure import Erasure, ErasureState
+from ringback.domain.erasure import ErasedDeliveryBatch, Erasure, ErasureState
 from ringback.domain.errors import CallRunning, Unauthenticated
 from ringback.domain.ids import KeyId
 from ringback.domain.ports import Store, Transaction
@@ -21,7 +22,14 @@ from ringback.services.deliveries.replays import ReplayRequest
 from ringback.services.events.event_publishing import PublishedEvent
 from ringback.services.webhooks.registrations import WebhookRegistration
 from tests.conformance.test_lock_order import held
-from tests.support.builders import make_call, make_call_erasure, make_delivery, make_event
+from tests.support.builders import (
+    make_call,
+    make_call_erasure,
+    make_delivery,
+    make_event,
+    make_identity_erasure,
+    make_webhook,
+)
 from tests.support.clock import START, FakeClock
 from tests.support.databases import query_rows
 from tests.support.examples import ALICE, BOB
@@ -121,6 +129,40 @@ async def test_an_erasure_waits_for_no_locked_delivery_and_finishes_later(nodes:
 
     assert (first.state, [row[0] for row in left]) == (ErasureState.ERASING, [due.id])
     assert (again.id, again.state, again.deliveries) == (first.id, ErasureState.FINISHED, 2)
+
+
+@pytest.mark.parametrize("which", ["calls", "webhooks", "principal"])
+async def test_an_erasure_deletes_large_bodies_a_few_at_a_time(store: Store, which: str) -> None:
+    """200 bodies of 256 KiB were one transaction."""
+    webhook, call = make_webhook(principal=ALICE), make_call(principal=ALICE)
+    body = b"x" * (REMOVED_BYTES_MAX // 3)
+    of_call = {"principal": ALICE, "webhook_id": webhook.id, "call_id": call.id, "body": body}
+    await store.write(lambda tx: tx.webhooks.insert(webhook))
+    await store.write(lambda tx: tx.deliveries.insert([make_delivery(**of_call) for _ in range(3)]))
+
+    async def delete(tx: Transaction) -> ErasedDeliveryBatch:
+        if which == "calls":
+            return await tx.erased_deliveries.delete_of_calls([call.id], limit=200)
+        if which == "webhooks":
+            return await tx.erased_deliveries.delete_of_webhooks([webhook.id], limit=200)
+        return await tx.erased_deliveries.delete_of_principal(make_identity_erasure(ALICE), limit=200)
+
+    assert [await store.write(delete) for _ in range(2)] == [
+        ErasedDeliveryBatch(2, is_done=False),
+        ErasedDeliveryBatch(1, is_done=True),
+    ]
+
+
+async def test_an_erasure_deletes_large_events_a_few_at_a_time(store: Store) -> None:
+    data = {"text": "x" * (REMOVED_BYTES_MAX // 3)}
+    await store.write(lambda tx: tx.events.reserve_seqs(ALICE, 3))
+    events = [make_event(principal=ALICE, seq=seq, data=data) for seq in (1, 2, 3)]
+    await store.write(lambda tx: tx.events.insert(events))
+    erasure = replace(make_identity_erasure(ALICE), head=3)
+
+    counts = [await store.write(lambda tx: tx.erased_deliveries.delete_events(erasure, limit=200)) for _ in range(3)]
+
+    assert counts == [2, 1, 0]
 
 
 # -- turns ------------------------------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
-"""Units lock webhooks before logs, turns in one order, and wait for no locked delivery, so that no two wait for each other.
+"""Units lock webhooks before logs, and wait for no locked turn or delivery, so that no two wait for each other.
 
 Each test holds one unit after its locks, starts the other one, and finds out by a third unit what the other one has locked.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -74,13 +74,28 @@ async def test_a_start_that_does_not_go_first_locks_no_turn_before_it_leases_of_
         await nodes.first.store.write(partial(insert_call, call=call))
 
     async with held(nodes, partial(take_turn_of_bob, upstream=upstream)):
-        leased = await nodes.second.store.write(
-            lambda tx: tx.call_queue.lease_queued(
-                upstream, owner="two", token="two", until=clock.now() + seconds(30), limit=10
-            )
-        )
+        leased = await nodes.second.store.write(partial(lease_queued, upstream=upstream, clock=clock))
 
     assert {call.id for call in leased} == {call.id for call in queued}
+
+
+async def test_a_lease_waits_for_no_turn_that_another_unit_counts(nodes: Nodes, clock: FakeClock) -> None:
+    """The unit may wait for rows of its principal, or its node is frozen. Waiting, a node leased no call of anybody."""
+    queued = [make_call(principal=principal) for principal in (ALICE, BOB)]
+    upstream = queued[0].upstream
+    await nodes.first.store.write(partial(take_turn_of_bob, upstream=upstream))
+
+    async with held(nodes, partial(take_turn_of_bob, upstream=upstream)):
+        for call in queued:
+            await nodes.second.store.write(partial(insert_call, call=call))
+        leased = await nodes.second.store.write(partial(lease_queued, upstream=upstream, clock=clock))
+
+    assert {call.id for call in leased} == {call.id for call in queued}
+
+
+async def lease_queued(tx: Transaction, *, upstream: str, clock: FakeClock) -> Sequence[Call]:
+    until = clock.now() + seconds(30)
+    return await tx.call_queue.lease_queued(upstream, owner="two", token="two", until=until, limit=10)
 
 
 async def insert_call(tx: Transaction, *, call: Call) -> None:

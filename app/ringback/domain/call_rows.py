@@ -88,9 +88,9 @@ def hash_task(upstream: str, task_id: str) -> str:
 
 
 REMOVED_BYTES_MAX: Final = 2 * 1024 * 1024
-"""Arguments and results of the calls that one transaction removes. Removing takes some 10 ms a megabyte of the event loop, and
-twice that of the disk, where SQLite overwrites what it deletes: most builds do, and every service after its first erasure
-(measured)."""
+"""Arguments and results of the calls that one transaction removes, bodies of deliveries, or data of events. Removing takes some
+10 ms a megabyte of the event loop, and twice that of the disk, where SQLite overwrites what it deletes: most builds do, and
+every service after its first erasure (measured)."""
 
 
 def make_tombstone(call: Call, *, expired_at: datetime, erased: bool = False) -> Tombstone:
@@ -205,8 +205,11 @@ class CallQueue(Protocol):
         """
         ...
 
-    async def find_past_deadline(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        """Queued and parked calls whose deadline has passed. The runner checks the deadline of running calls."""
+    async def find_past_deadline(self, *, now: datetime, grace_end: datetime, limit: int) -> Sequence[Call]:
+        """Queued and parked calls whose deadline has passed. The runner checks the deadline of running calls.
+
+        Queued calls for which an upstream has state count once it passed before `grace_end` (`has_no_upstream_state`).
+        """
         ...
 
     async def find_leased(self, *, owner: str, own: bool, limit: int) -> Sequence[Call]:

@@ -105,7 +105,7 @@ class DeliveryRows(Protocol):
         ...
 
     async def remove(self, *, cutoff: datetime, limit: int) -> int:
-        """Remove deliveries that ended before `cutoff`, with their attempts."""
+        """Remove deliveries that ended before `cutoff`, with their attempts: fewer than `limit` if their bodies are large."""
         ...
 
 

@@ -39,6 +39,8 @@ RESEALED_COLUMNS: Final = (
     SealedColumn.CLIENTS,
 )
 """The columns whose values get the newest key. Arguments and results can have megabytes, and expire after some days instead."""
+RESEALED_BYTES_MAX: Final = 2 * 1024 * 1024
+"""Of bodies that one unit of work seals again. It holds them in memory, and SQLite's only writer meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,10 @@ class SealedCountStep:
 
 class SealedRows(Protocol):
     async def count_by_key(self, column: SealedColumn, *, after: str, limit: int) -> SealedCountStep:
-        """How many values each key sealed, among the next `limit` rows after this id."""
+        """How many values each key sealed, among the next `limit` rows after this id.
+
+        Fewer rows, but at least one, if their values are large.
+        """
         ...
 
     async def reseal(self, column: SealedColumn, *, after: str, limit: int) -> ResealStep:

@@ -11,7 +11,7 @@ the webhooks that belong to them; for a principal also its logins to upstreams a
 - a tombstone for each call, without the hash of its request, so that its idempotency key starts no second call;
 - a tombstone for each event subscription: its id and its end;
 - for a call and a session, each event as a stub at its place, so that the log has no holes and every cursor stays valid;
-- for a principal, the end of its event log (places are never used twice), its name in counters, and the erasure itself.
+- for a principal, the end of its event log (places are never used twice), and the erasure itself.
 """
 
 from collections.abc import Sequence
@@ -175,6 +175,10 @@ class ErasedRows(Protocol):
         """Events of these calls with `event.seq > seq`, in the order of the list, and of the log for each call."""
         ...
 
+    async def delete_turns_and_counts(self, principal: Principal) -> int:
+        """Delete the principal's turns at upstreams, and its counts if they are 0. Return the number of rows."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ErasedDeliveryBatch:
@@ -186,7 +190,8 @@ class ErasedDeliveryBatch:
 class ErasedDeliveries(Protocol):
     """Deliveries and events that erasures remove, with the bodies and attempts of the deliveries.
 
-    Deliveries that another unit has locked are skipped, and then the batch is not done.
+    Deliveries that another unit has locked are skipped, and then the batch is not done. Nor is one with large bodies, which has
+    fewer than `limit`.
     """
 
     async def delete_of_calls(self, call_ids: Sequence[CallId], *, limit: int) -> ErasedDeliveryBatch: ...

@@ -83,7 +83,10 @@ class EventRows(Protocol):
         ...
 
     async def remove(self, *, cutoff: datetime, limit: int) -> int:
-        """Remove events from before `cutoff` and raise the retention floor to the last of them."""
+        """Remove events from before `cutoff` and raise the retention floor to the last of them.
+
+        Fewer than `limit` if they are large.
+        """
         ...
 
 

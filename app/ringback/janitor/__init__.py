@@ -6,6 +6,7 @@
 It runs beside the service from the start, and nothing waits for it: the leases of an earlier process carry another owner, so
 they need not be voided before the service accepts requests. A task with much to do does not delay the others: each has one
 batch in every round. A task that fails only loses its own turn, and so does one whose unit alone the store refuses.
+If that took long, the task then rests.
 
     janitor          runs the tasks
     config           how long rows are kept, and how much is done at once

@@ -15,7 +15,7 @@ from ringback.domain.suspension import FREEZE_SECONDS, SuspensionWatch
 from ringback.domain.upkeep import Upkeep
 from ringback.janitor.config import GIVE_UP_SECONDS_MAX, JanitorConfig, MaintenanceTask
 from ringback.janitor.erasing import ErasureTasks
-from ringback.janitor.recovery import RecoveryTasks
+from ringback.janitor.recovery import RESUME_GRACE_SECONDS, RecoveryTasks
 from ringback.janitor.removal import RemovalTasks
 from ringback.janitor.webhook_upkeep import WebhookTasks
 from ringback.measurements import Measurements
@@ -30,6 +30,9 @@ ROUND_PAUSE_SECONDS_MAX: Final = 1.0
 ROUND_PAUSE_SHARE: Final = 1.0
 """The pause as a multiple of the round before it: the service has half of the writer's time, also on a slow disk and on a busy
 machine."""
+SLOW_TASK_REST_SECONDS: Final = 4 * RESUME_GRACE_SECONDS
+"""How long a task has no turn after one that took long until the store refused it, as PostgreSQL ends a slow statement. Each
+counts as an outage, so no lease would ever expire if such a turn came in every interval."""
 SCHEDULING_TIME_SAVE_SECONDS: Final = 60.0
 """How far scheduling time may fall back if the clock is set back before the next process starts."""
 
@@ -45,6 +48,8 @@ class Janitor:
         self._config = config
         self._suspensions = SuspensionWatch(clock)
         self._next_task = 0
+        self._rests_until: dict[str, float] = {}
+        """By the names of tasks: until when they have no turn."""
         self._saved_scheduling_time: datetime | None = None
         self._was_confirmed = True
         self._tasks: Sequence[MaintenanceTask] = (
@@ -124,7 +129,10 @@ class Janitor:
         So does a unit for which alone the store is unavailable: it reads a damaged page, or needs more space than the disk has.
         Raises `StoreUnavailable` if a small unit finds the same.
         """
+        name = task.run.__name__
         asked_at = self._clock.monotonic()
+        if asked_at < self._rests_until.get(name, 0.0):
+            return False
 
         @wraps(task.run)  # the store names units after their function
         async def run(tx: Transaction) -> bool:
@@ -134,22 +142,27 @@ class Janitor:
         try:
             return await self._store.write(run)
         except RowsLocked as error:
-            log.warning("janitor.rows_locked", extra={"task": task.run.__name__})
+            log.warning("janitor.rows_locked", extra={"task": name})
             asked_at += error.waited_seconds
             return False
         except StoreUnavailable as error:
             if task.run == self._try_to_write:
                 raise
             await self._store.write(self._try_to_write)
-            log.debug("janitor.task_unavailable", extra={"task": task.run.__name__, "reason": error.detail})
+            log.debug("janitor.task_unavailable", extra={"task": name, "reason": error.detail})
+            if self._took_long(asked_at):
+                self._rests_until[name] = self._clock.monotonic() + SLOW_TASK_REST_SECONDS
             return False
         finally:
             self._note_wait_since(asked_at)
 
     def _note_wait_since(self, asked_at: float) -> None:
         """If a unit takes long, no holder could extend its lease meanwhile, and the next unit may be the janitor's again."""
-        if self._clock.monotonic() - asked_at > FREEZE_SECONDS:
+        if self._took_long(asked_at):
             self._suspensions.note_outage()
+
+    def _took_long(self, asked_at: float) -> bool:
+        return self._clock.monotonic() - asked_at > FREEZE_SECONDS
 
     async def _find_due(self, tasks: Sequence[MaintenanceTask]) -> Sequence[MaintenanceTask]:
         """Those that may have work. One unit asks for all of them: an idle node needs no unit for each.

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from ringback.domain.call import Call, CallPhase, has_no_upstream_state, overdue_completion
+from ringback.domain.call import Call, overdue_completion
 from ringback.domain.call_completion import UNREPORTED_COMPLETION, is_reported
 from ringback.domain.call_outcome import CallCompletion
 from ringback.domain.clock import seconds
@@ -130,8 +130,7 @@ class RecoveryTasks:
                 completion=_completion_past_deadline(call),
                 lease_token=None,
             )
-            for call in await tx.call_queue.find_past_deadline(now=now, limit=limit)
-            if call.phase is CallPhase.PARKED or has_no_upstream_state(call) or call.deadline_at <= grace_end
+            for call in await tx.call_queue.find_past_deadline(now=now, grace_end=grace_end, limit=limit)
         ]
         await self._recorder.finish_calls(tx, requests)
         return len(requests) == limit

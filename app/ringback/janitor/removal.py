@@ -55,12 +55,12 @@ class RemovalTasks:
         return bool(expired)  # large ones may be left, however few these are
 
     async def _remove_deliveries(self, tx: Transaction) -> bool:
-        return self._is_full_batch(
-            await tx.deliveries.remove(cutoff=self._event_cutoff(tx), limit=self._config.batch_size)
-        )
+        removed = await tx.deliveries.remove(cutoff=self._event_cutoff(tx), limit=self._config.batch_size)
+        return removed > 0  # large ones may be left
 
     async def _remove_events(self, tx: Transaction) -> bool:
-        return self._is_full_batch(await tx.events.remove(cutoff=self._event_cutoff(tx), limit=self._config.batch_size))
+        removed = await tx.events.remove(cutoff=self._event_cutoff(tx), limit=self._config.batch_size)
+        return removed > 0  # large ones may be left
 
     async def _remove_origins(self, tx: Transaction) -> bool:
         return self._is_full_batch(

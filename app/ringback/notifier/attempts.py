@@ -71,6 +71,8 @@ class FinishedAttempt:
     result: AttemptResult
     origin: str
     permit: Permit
+    was_refused: bool = False
+    """Whether the store was unavailable when it was to be recorded."""
 
 
 class RecordedAttempt(NamedTuple):
@@ -312,7 +314,9 @@ def _group_by_webhook(recorded: Iterable[RecordedAttempt]) -> list[tuple[Webhook
 def log_unrecorded_attempts(batch: Sequence[FinishedAttempt], error: Exception) -> None:
     bug = None if isinstance(error, StoreUnavailable) else error
     extra = {"count": len(batch), "delivery_ids": [each.delivery.id for each in batch[:_LOGGED_IDS_MAX]]}
-    log.log(logging.ERROR if bug else logging.WARNING, "deliveries.not_recorded", extra=extra, exc_info=bug)
+    known = all(each.was_refused for each in batch)  # the store says how long it is unavailable
+    level = logging.ERROR if bug else logging.DEBUG if known else logging.WARNING
+    log.log(level, "deliveries.not_recorded", extra=extra, exc_info=bug)
 
 
 def log_attempts(batch: Sequence[FinishedAttempt], recorded: Sequence[RecordedAttempt]) -> None:

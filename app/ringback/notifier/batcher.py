@@ -10,7 +10,7 @@ Group commit saves commits only. A batch also saves work for each item: statemen
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import wraps
 from typing import Any, Final, Generic, TypeVar
 
@@ -67,6 +67,11 @@ class Batcher(Generic[Item, Result]):
     def submit(self, item: Item) -> None:
         self._queue.append(item)
         self._schedule_write()
+
+    def submit_apart(self, items: Sequence[Item]) -> None:
+        """Write the items of each principal alone, beside the next batches: a bad one affects no other principal."""
+        for principal, those in self._group_by_principal(items).items():
+            self._start_task(self._write_for(principal, those))
 
     async def drain(self) -> None:
         """Return when every submitted item is written or has failed."""
@@ -136,14 +141,16 @@ class Batcher(Generic[Item, Result]):
 
     def _write_by_principal(self, batch: Sequence[Item], error: RowsLocked) -> None:
         """Write the items of each principal beside the next batches: those whose rows are locked wait once more."""
-        items_by_principal: dict[Principal, list[Item]] = {}
-        for item in batch:
-            items_by_principal.setdefault(self._principal_of(item), []).append(item)
-        if len(items_by_principal) == 1:
+        if len(self._group_by_principal(batch)) == 1:
             self._on_failed(batch, error)
-            return
-        for principal, items in items_by_principal.items():
-            self._start_task(self._write_for(principal, items))
+        else:
+            self.submit_apart(batch)
+
+    def _group_by_principal(self, items: Sequence[Item]) -> Mapping[Principal, Sequence[Item]]:
+        grouped: dict[Principal, list[Item]] = {}
+        for item in items:
+            grouped.setdefault(self._principal_of(item), []).append(item)
+        return grouped
 
     async def _write_for(self, principal: Principal, items: Sequence[Item]) -> None:
         leave_log_context()

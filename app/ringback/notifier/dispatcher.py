@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -19,7 +19,7 @@ from ringback.admission import AdmissionGate
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import Clock, seconds
 from ringback.domain.delivery import Attempt, AttemptResult, Delivery
-from ringback.domain.errors import StoreUnavailable
+from ringback.domain.errors import RowsLocked, StoreUnavailable
 from ringback.domain.ids import IdGenerator
 from ringback.domain.ports import Store, Transaction
 from ringback.domain.signals import DELIVERY_DUE_TOPIC, Waiter
@@ -51,6 +51,8 @@ from ringback.waits import notify_when_set
 log = logging.getLogger(__name__)
 
 
+RECORD_AGAIN_SECONDS: Final = 1.0
+"""The pause before attempts that the store refused are recorded again."""
 RELEASE_UNUSED_SECONDS: Final = 5.0
 """A lost commit is rare, and its deliveries then wait for half of this on average."""
 
@@ -130,6 +132,9 @@ class Dispatcher:
         self._handoff_attempts: asyncio.TaskGroup | None = None
         """The attempts of handed-off deliveries, while the dispatcher accepts them."""
         self._release_unused_at = 0.0
+        self._unrecorded: list[FinishedAttempt] = []
+        """Attempts that the store refused. They keep their permits."""
+        self._record_again_at = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Dispatch until `stop` is set, then wait for the attempts in flight, each of which ends within its deadline."""
@@ -138,6 +143,7 @@ class Dispatcher:
                 with self._store.signals.listen(DELIVERY_DUE_TOPIC) as self._waiter, self._accept_handoffs(attempts):
                     async with notify_when_set(self._waiter, stop):
                         while not stop.is_set():
+                            self._record_again_in_time()
                             batch = await self._lease_due_or_nothing()
                             self._start_batch(attempts, batch)
                             if not batch.has_more:
@@ -146,9 +152,12 @@ class Dispatcher:
         finally:
             self._leasing.stop_watching()
             await self._attempt_batcher.drain()
+            self._record_again()
+            await self._attempt_batcher.drain()
 
     async def run_once(self) -> int:
         """Lease once, and make one attempt for each leased delivery; returns their number."""
+        self._record_again_in_time()
         batch = await self._leasing.lease_due()
         async with asyncio.TaskGroup() as attempts:
             self._start_batch(attempts, batch)
@@ -327,10 +336,30 @@ class Dispatcher:
             self._release_permit(finished.permit)
 
     def _complete_unrecorded(self, batch: Sequence[FinishedAttempt], error: Exception) -> None:
-        """Release the permits; the leases of the deliveries expire, and they are sent again."""
+        """Keep the attempts if the store is unavailable; the other deliveries are sent again when their leases expire.
+
+        Locked rows were awaited twice already.
+        """
         log_unrecorded_attempts(batch, error)
+        if isinstance(error, StoreUnavailable) and not isinstance(error, RowsLocked):
+            self._unrecorded += [replace(finished, was_refused=True) for finished in batch]
+            self._record_again_at = self._clock.monotonic() + RECORD_AGAIN_SECONDS
+            return
         for finished in batch:
             self._release_permit(finished.permit)
+
+    def _record_again_in_time(self) -> None:
+        if self._clock.monotonic() >= self._record_again_at:
+            self._record_again()
+
+    def _record_again(self) -> None:
+        """Record the attempts that the store refused, while their leases last."""
+        refused, self._unrecorded = self._unrecorded, []
+        now = self._clock.now()
+        self._attempt_batcher.submit_apart([each for each in refused if _is_leased(each.delivery, now)])
+        for finished in refused:
+            if not _is_leased(finished.delivery, now):
+                self._release_permit(finished.permit)
 
     def _release_permit(self, permit: Permit) -> None:
         if self._limiter.release_permit(permit):
@@ -339,3 +368,7 @@ class Dispatcher:
     def _wake(self) -> None:
         if self._waiter is not None:
             self._waiter.notify()
+
+
+def _is_leased(delivery: Delivery, now: datetime) -> bool:
+    return delivery.lease_until is not None and now < delivery.lease_until

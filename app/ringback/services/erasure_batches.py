@@ -4,7 +4,7 @@ call         its deliveries and those of its own webhooks ─▶ its events beco
 session      each of its calls ─▶ what the log still holds of its expired calls ─▶ the webhooks registered for it ─▶ its
              portal links
 principal    its keys, MCP sessions, tokens and proven URLs ─▶ all deliveries ─▶ the log ─▶ all calls ─▶ all webhooks ─▶ the
-             request hashes of its expired calls
+             request hashes of its expired calls ─▶ its turns at upstreams
 """
 
 import logging
@@ -251,6 +251,11 @@ async def _erase_request_hashes(tx: Transaction, erasure: Erasure) -> Erasure | 
     return None if position is None else replace(erasure, seq=position)
 
 
+async def _erase_turns_and_counts(tx: Transaction, erasure: Erasure) -> Erasure | None:
+    """Erase where else the principal is named: which upstreams served it."""
+    return erasure if await tx.erased_rows.delete_turns_and_counts(erasure.principal) else None
+
+
 async def erase_identity(tx: Transaction, erasure: Erasure) -> bool:
     """Erase a batch of the principal's keys, MCP sessions, event types, proven URLs, hourly counts and logins to upstreams.
 
@@ -271,6 +276,7 @@ _STEPS: Final[dict[ErasureKind, tuple[Step, ...]]] = {
         _erase_remaining_calls,
         _erase_webhooks,
         _erase_request_hashes,
+        _erase_turns_and_counts,
     ),
 }
 

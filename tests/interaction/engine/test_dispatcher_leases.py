@@ -14,7 +14,7 @@ from ringback.notifier.dispatcher import DispatcherConfig
 from ringback.storage.postgres import driver
 from tests.support.builders import make_webhook
 from tests.support.clock import FakeClock
-from tests.support.engine import Engine
+from tests.support.engine import Engine, running_dispatcher, wait_until
 from tests.support.examples import ALICE, BOB
 from tests.support.limits import WAIT_SECONDS
 from tests.support.scripted_receiver import ScriptedReceiver, make_due_delivery
@@ -62,6 +62,28 @@ async def test_an_attempt_that_could_not_be_written_down_is_made_again_under_the
 
     assert (await still.read_delivery(delivery)).state is DeliveryState.DELIVERED
     assert [request.headers["webhook-id"] for request in mailman.posts] == [delivery.message_id] * 2
+
+
+@pytest.mark.requirement("R27")
+async def test_an_attempt_that_the_store_refused_is_written_down_within_its_lease_and_not_made_again(
+    engine: Engine, unsteady: FailingStore
+) -> None:
+    """A failover of some seconds had each callback in flight sent twice, a minute later."""
+    delivery = await make_due_delivery(engine)
+    mailman = ScriptedReceiver(204)
+
+    async def fill_the_disk(request: httpx.Request) -> httpx.Response:
+        unsteady.refusals = 3
+        return await mailman(request)
+
+    async def is_delivered() -> bool:
+        return (await engine.read_delivery(delivery)).state is DeliveryState.DELIVERED
+
+    async with running_dispatcher(engine.make_dispatcher(fill_the_disk, poll_seconds=0.01)):
+        await wait_until(is_delivered)
+
+    assert len(mailman.posts) == 1
+    assert [attempt.number for attempt in await engine.read_attempts(delivery)] == [1]
 
 
 async def test_an_attempt_that_was_held_until_it_might_outlast_its_lease_is_left_to_the_next_one(

@@ -15,7 +15,7 @@ from standardwebhooks import Webhook as StandardWebhook
 from ringback.domain.attempt_category import AttemptCategory
 from ringback.domain.clock import Clock
 from ringback.domain.delivery import DeliveryState
-from ringback.domain.encryption import SealedColumn
+from ringback.domain.encryption import RESEALED_BYTES_MAX, SealedColumn
 from ringback.domain.ports import Transaction
 from ringback.domain.webhook import SECRETS_UNREADABLE, Webhook, WebhookState, with_rotated_secret
 from ringback.domain.webhook_rows import WebhookPart
@@ -214,6 +214,20 @@ async def test_a_process_killed_while_resealing_resumes_where_it_stopped(tmp_pat
 
         assert await count_sealed_rows(engine) == {"b": 5}
         assert not any(delivery.is_unreadable for delivery in await engine.read_deliveries())
+
+
+async def test_large_bodies_are_sealed_again_a_few_at_a_time(tmp_path: Path, fake_clock: FakeClock) -> None:
+    """200 bodies of 256 KiB were one transaction, which had them all in memory."""
+    deliveries = [make_delivery(body=b"x" * (RESEALED_BYTES_MAX // 3)) for _ in range(4)]
+    async with engine_with(tmp_path, fake_clock, "a") as engine:
+        await engine.insert_deliveries(*deliveries)
+    async with engine_with(tmp_path, fake_clock, "b", "a") as engine:
+        step = await engine.store.write(lambda tx: tx.sealed_values.reseal(SealedColumn.BODIES, after="", limit=200))
+        assert (step.resealed, step.last_id) == (2, deliveries[1].id)
+
+        await run_resealing(engine, "b")
+
+        assert await count_sealed_rows(engine) == {"b": 4}
 
 
 async def test_unreadable_values_stay_unchanged(tmp_path: Path, fake_clock: FakeClock) -> None:

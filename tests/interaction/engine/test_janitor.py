@@ -132,6 +132,24 @@ async def test_the_janitor_grants_a_grace_before_it_times_out_a_queued_call_with
     assert (await still.read_call(task)).outcome is CallOutcome.TIMED_OUT
 
 
+@pytest.mark.requirement("R33")
+async def test_calls_that_have_a_grace_delay_the_end_of_no_other_call(still: Engine, fake_clock: FakeClock) -> None:
+    """As many as one batch were read first in each round, for a minute."""
+    sent = {"dispatched_at": START, "runs": 1, "handle": Handle(driver="task", data={"task_id": "1"})}
+    tasks = [make_call(**sent) for _ in range(3)]
+    later = {"deadline_at": START + timedelta(hours=1, seconds=1)}
+    parked = make_call(phase=CallPhase.PARKED, **later)
+    between_rounds = make_call(**later, **(sent | {"handle": Handle(driver="mrtr", data={"request_state": "s"})}))
+    unsent = make_call(**later)
+    await still.insert_calls(*tasks, parked, between_rounds, unsent)
+    fake_clock.advance(3601)
+
+    await still.make_janitor(batch_size=3).run_once()
+
+    assert all([(await still.read_call(call)).is_final for call in (parked, between_rounds, unsent)])
+    assert not any([(await still.read_call(call)).is_final for call in tasks])
+
+
 @pytest.mark.requirement("R27")
 async def test_a_delivery_whose_dispatcher_died_is_sent_again(still: Engine, fake_clock: FakeClock) -> None:
     leased = {"state": DeliveryState.LEASED, "lease_token": "lease_1", "attempts": 1}

@@ -20,6 +20,7 @@ from tests.support.stores import StoreWrapper
 T = TypeVar("T")
 DEAD_AFTER_SECONDS = LEASE_SECONDS + LEASE_GRACE_SECONDS
 ROW_WAIT_SECONDS = 10.0
+STATEMENT_SECONDS = 15.0
 
 
 async def assert_grace_before_end(janitor: Janitor, engine: Engine, clock: FakeClock, call: Call) -> None:
@@ -120,12 +121,30 @@ class StoreWithADamagedRow(StoreWrapper):
         return await super().write(work)
 
 
-@pytest.mark.parametrize("is_damaged", [True, False])
-async def test_a_row_that_stays_locked_or_damaged_costs_only_the_task_that_needs_it(
-    still: Engine, fake_clock: FakeClock, *, is_damaged: bool
+class StoreWithASlowStatement(StoreWrapper):
+    """PostgreSQL ends the statement about overdue calls each time, as one that takes too long. It carries out all others."""
+
+    def __init__(self, inner: Store, clock: FakeClock) -> None:
+        super().__init__(inner)
+        self._clock = clock
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        if getattr(work, "__name__", "") == "_finish_overdue_calls":
+            self._clock.advance(STATEMENT_SECONDS)
+            raise StoreUnavailable("The database cannot be used now: canceling statement due to statement timeout.")
+        return await super().write(work)
+
+
+@pytest.mark.parametrize("trouble", ["locked", "damaged", "slow"])
+async def test_a_row_that_stays_locked_or_damaged_or_is_slow_costs_only_the_task_that_needs_it(
+    still: Engine, fake_clock: FakeClock, trouble: str
 ) -> None:
     await still.insert_calls(make_call(phase=CallPhase.PARKED, deadline_at=START))
-    store = StoreWithADamagedRow(still.store) if is_damaged else StoreWithALockedRow(still.store, fake_clock)
+    store = {
+        "locked": StoreWithALockedRow(still.store, fake_clock),
+        "damaged": StoreWithADamagedRow(still.store),
+        "slow": StoreWithASlowStatement(still.store, fake_clock),
+    }[trouble]
     janitor = Engine(store, fake_clock).make_janitor()
     call = await insert_dispatched_call(still, make_call(principal=BOB))
     stop = asyncio.Event()

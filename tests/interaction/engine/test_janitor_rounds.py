@@ -14,7 +14,7 @@ from ringback.domain.delivery import DeliveryState
 from ringback.domain.errors import StoreUnavailable
 from ringback.domain.ports import Store, Transaction
 from ringback.janitor import ROUND_PAUSE_SECONDS, Janitor, JanitorConfig
-from tests.support.builders import make_call, make_delivery
+from tests.support.builders import make_call, make_delivery, make_event
 from tests.support.clock import START, FakeClock
 from tests.support.engine import WAIT_SECONDS, Engine
 from tests.support.stores import FailingStore, StoreWrapper
@@ -59,6 +59,27 @@ async def test_large_calls_expire_a_few_at_a_time(still: Engine, fake_clock: Fak
         left.append(await count_left())
 
     assert left == [4, 3, 2, 0]
+
+
+async def test_large_bodies_and_events_are_removed_a_few_at_a_time(still: Engine, fake_clock: FakeClock) -> None:
+    """200 bodies of 256 KiB were one transaction."""
+    body = b"x" * (REMOVED_BYTES_MAX // 3)
+    ended = {"state": DeliveryState.DELIVERED, "finished_at": START}
+    deliveries = [make_delivery(**ended, body=body) for _ in range(3)] + [make_delivery(**ended) for _ in range(3)]
+    await still.insert_deliveries(*deliveries)
+    events = [make_event(seq=seq, data={"text": "x" * (REMOVED_BYTES_MAX // 3)}) for seq in range(1, 4)]
+    await still.store.write(lambda tx: tx.events.insert(events))
+    fake_clock.advance(14 * DAY + 60)
+    janitor = still.make_janitor()
+
+    async def count_left() -> tuple[int, int]:
+        return len(await still.read_deliveries()), len(await still.read_events())
+
+    left: list[tuple[int, int]] = []
+    while await janitor.run_once():
+        left.append(await count_left())
+
+    assert left == [(4, 1), (0, 0)]
 
 
 def make_ended_call(*, result_bytes: int | None, arguments: dict[str, Any] | None = None) -> Call:

@@ -9,10 +9,11 @@ import pytest
 
 from ringback.domain.call_outcome import completion_from_result
 from ringback.domain.errors import Unauthenticated
-from ringback.domain.principal import ALL_SCOPES, Scope
+from ringback.domain.principal import ALL_SCOPES, Principal, Scope
 from ringback.services import erasures
 from ringback.services.calls.call_starts import StartCallRequest
 from tests.support.databases import count_rows, query_rows
+from tests.support.examples import BOB
 from tests.support.service import CALL_BODY, CALLBACK_URL, RETENTION_SECONDS, ServiceUnderTest, running_service
 
 PRIVATE = "private-7f3a"
@@ -44,13 +45,15 @@ async def run_call(service: ServiceUnderTest, client: httpx.AsyncClient, key: st
     return call_id
 
 
-def find_private_text(service: ServiceUnderTest, *, but_for: frozenset[str] = frozenset()) -> list[str]:
+def find_private_text(
+    service: ServiceUnderTest, *, but_for: frozenset[str] = frozenset(), text: str = PRIVATE
+) -> list[str]:
     """The tables that hold the private text."""
     tables = count_rows(service.folder).keys() - but_for
     return sorted(
         table
         for table in tables
-        if PRIVATE in repr([tuple(row) for row in query_rows(service.folder, f"SELECT * FROM {table}")])  # noqa: S608
+        if text in repr([tuple(row) for row in query_rows(service.folder, f"SELECT * FROM {table}")])  # noqa: S608
     )
 
 
@@ -222,6 +225,26 @@ async def test_an_erased_principal_leaves_nothing_but_tombstones_and_the_end_of_
     next_call = await run_call(service, again)
     (event,) = (await again.get("/v1/events")).json()["events"]
     assert event["data"]["call_id"] == next_call
+
+
+async def test_an_erased_principal_is_named_in_no_turns_at_upstreams_and_in_no_counts(
+    service: ServiceUnderTest, admin: httpx.AsyncClient
+) -> None:
+    """What is left keeps promises: idempotency keys, places in the log. A name may be an address of a person."""
+    name = Principal("alice@clinic.example")
+    alice = await service.create_client(name)
+    await alice.post("/v1/webhooks", json={"url": CALLBACK_URL})
+    await run_call(service, alice)
+    await service.store.write(lambda tx: tx.call_queue.take_turn("git", name))
+    await service.store.write(lambda tx: tx.call_queue.take_turn("github", name))
+    await service.store.write(lambda tx: tx.call_queue.take_turn("github", BOB))
+
+    erased = await admin.delete(f"/v1/principals/{name}")
+
+    assert erased.json()["state"] == "finished"
+    kept = frozenset({"audit_entries", "erasures", "log_heads", "tombstones"})
+    assert find_private_text(service, text=name, but_for=kept) == []
+    assert "turns" in find_private_text(service, text=BOB)
 
 
 async def test_an_erased_principal_leaves_no_request_hash_of_calls_that_had_expired(

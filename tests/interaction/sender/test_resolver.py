@@ -76,10 +76,21 @@ def addresses(*texts: str) -> tuple[Any, ...]:
             Records("127.0.0.1", ttl_seconds=7, truncated=True),
             Resolution(addresses=addresses("127.0.0.1"), ttl_seconds=7),
         ),
+        (Records(truncated=True), Resolution(ttl_seconds=NOT_FOUND_TTL_SECONDS)),
         (Records(), Resolution(ttl_seconds=NOT_FOUND_TTL_SECONDS)),
         (Behaviour.NO_SUCH_NAME, Resolution(ttl_seconds=NOT_FOUND_TTL_SECONDS)),
     ],
-    ids=["ttl", "ttl-0", "ttl-of-a-day", "ipv6", "alias", "truncated", "no-address", "nxdomain"],
+    ids=[
+        "ttl",
+        "ttl-0",
+        "ttl-of-a-day",
+        "ipv6",
+        "alias",
+        "truncated",
+        "truncated-to-nothing",
+        "no-address",
+        "nxdomain",
+    ],
 )
 async def test_an_answer_is_what_the_name_server_says_within_bounds(
     scripted: Records | Behaviour, expected: Resolution

@@ -70,7 +70,7 @@ CALL_PARAMETERS: Final[StatementParameters] = {
         "extend_unlocked": [{"ids": NO_CALLS, "owner": "me", "until": FUTURE}],
         "lease_expired_of": [{"owner": "me"}],
         "lease_expired": [{}],
-        "past_deadline": [{}],
+        "past_deadline": [{"grace_end": NOW, "stateless_handle": "[%"}],
         "leased": [{"owner": "me", "own": False}],
         "lock_task": [{"upstream": "git", "task_id": "task"}],
         "by_task": [{"upstream": "busy", "task_id": "none"}],

@@ -59,7 +59,7 @@ DELIVERY_PARAMETERS: Final[StatementParameters] = {
         "watermarks": [{"webhook_ids": '["wh_rare", "wh_crowd", "wh_zzz"]'}],
         "undelivered": [{"webhook_ids": '["wh_rare", "wh_crowd", "wh_zzz"]'}],
         "attempts": [{"delivery_id": "dlv_wh_rare-delivered"}],
-        "remove": [{}],
+        "remove": [{"bytes_max": 2_000}],
         "whole_by_ids": [{"ids": NO_DELIVERIES, "bytes_max": 1_000}],
     },
     "webhook_deliveries": {

@@ -77,7 +77,7 @@ EVENT_PARAMETERS: Final[StatementParameters] = {
         "after_of_call": [{"call_id": "call_rare", "seq": 0, "until": FUTURE}],
         "owner_of_call": [{"call_id": "call_talkative"}],
         "end_of_call_scan": [{"call_id": "call_talkative", "seq": 0}, {"call_id": "call_rare", "seq": 0}],
-        "remove": [{"older_than": PAST}],
+        "remove": [{"older_than": PAST, "bytes_max": 2_000}],
         "raise_retention_floor": [{"seq": 1}],
     },
 }

@@ -50,7 +50,7 @@ SERVICE_PARAMETERS: Final[StatementParameters] = {
         "count inputs.arguments": [{}],
         "count results.body": [{}],
         "webhooks.secrets": [{}],
-        "bodies.body": [{}],
+        "bodies.body": [{"bytes_max": 2_000}],
         "mcp_sessions.state": [{}],
         "upstream_logins.request": [{}],
         "upstream_tokens.secrets": [{}],

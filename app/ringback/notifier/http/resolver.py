@@ -47,7 +47,8 @@ _FLAGS: Final[int] = (
     _ares.ARES_FLAG_NOALIASES
     | _ares.ARES_FLAG_EDNS
     # Records beyond one datagram (some 75 addresses) are left out, not fetched over TCP: c-ares would sort and cache 64 KiB
-    # of records for a name of which the dialer tries `ADDRESSES_TRIED_MAX` addresses.
+    # of records for a name of which the dialer tries `ADDRESSES_TRIED_MAX` addresses. Some name servers then leave out all
+    # records: such a name reads as one without an address.
     | _ares.ARES_FLAG_IGNTC
 )
 _NOT_FOUND_CODES: Final = frozenset[int](

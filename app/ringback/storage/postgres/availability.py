@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from typing import Final, TypeVar
 
 from ringback.domain.clock import Clock
-from ringback.domain.errors import StoreUnavailable
+from ringback.domain.errors import RowsLocked, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -22,6 +22,7 @@ class Availability:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._quiet_until = float("-inf")
+        self._quiet_about_rows_until = float("-inf")
         self._logged = False
         """Whether the last line said that the database is unavailable."""
         self._writing_failed = False
@@ -32,12 +33,21 @@ class Availability:
         """The value of the unit, or its error."""
         try:
             value = await unit
+        except RowsLocked as error:
+            self._note_locked_rows(error)
+            raise
         except StoreUnavailable as error:
             self._note_failure(error, writes=writes)
             raise
         if self._failures or self._logged:
             self._note_success(writes=writes)
         return value
+
+    def _note_locked_rows(self, error: RowsLocked) -> None:
+        """The database works: another unit, or a session of an operator, has not released a row."""
+        if self._clock.monotonic() >= self._quiet_about_rows_until:
+            log.warning("store.rows_locked", extra={"reason": error.detail})
+            self._quiet_about_rows_until = self._clock.monotonic() + REPEAT_SECONDS
 
     def _note_failure(self, error: StoreUnavailable, *, writes: bool) -> None:
         self._failures += 1

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from ringback.domain.call import Call, CallStatus
+from ringback.domain.call import MRTR_DRIVER, Call, CallStatus
 from ringback.domain.call_outcome import UNSUCCESSFUL_OUTCOMES
 from ringback.domain.call_rows import LEASED_ARGUMENT_BYTES_MAX, CallChange, CallFilter, EndedCall, Tombstone
 from ringback.domain.cursor import Page
@@ -22,6 +22,8 @@ _WHOLE_CALL: Final = RECORDS.whole_call
 _TOMBSTONE: Final = RECORDS.tombstone
 _ANY_TIME: Final = 2**63 - 1
 """Later than every instant in a column."""
+_HANDLE_OF_ROUNDS: Final = f'["{MRTR_DRIVER}",%'
+"""The stored form of a handle whose upstream keeps no state between two rounds."""
 LOCKED_RECHECK: Final = timedelta(milliseconds=100)
 """When scheduled calls are looked at again that are due and that another unit has locked. Mostly it queues them itself."""
 _encode_end_columns: Final = _CALL.encoder(
@@ -214,8 +216,15 @@ class SqlCallQueue(SqlRows, noun="call_queue"):
             "lease_expired_of", _CALL, now=instant_to_column(now), limit=limit, owner=owner
         )
 
-    async def find_past_deadline(self, *, now: datetime, limit: int) -> Sequence[Call]:
-        return await self._sql.fetch_records("past_deadline", _CALL, now=instant_to_column(now), limit=limit)
+    async def find_past_deadline(self, *, now: datetime, grace_end: datetime, limit: int) -> Sequence[Call]:
+        return await self._sql.fetch_records(
+            "past_deadline",
+            _CALL,
+            now=instant_to_column(now),
+            grace_end=instant_to_column(grace_end),
+            stateless_handle=_HANDLE_OF_ROUNDS,
+            limit=limit,
+        )
 
     async def find_leased(self, *, owner: str, own: bool, limit: int) -> Sequence[Call]:
         return await self._sql.fetch_records("leased", _CALL, owner=owner, own=own, limit=limit)

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from ringback.domain.call_rows import REMOVED_BYTES_MAX
 from ringback.domain.cursor import Page
 from ringback.domain.delivery import SUSPENDED_HOLD_SECONDS_MAX, Attempt, Delivery, DeliveryState
 from ringback.domain.delivery_rows import DeliveryFilter, OpenDeliveryCounts, RedeliveryFilter, UndeliveredCounts
@@ -116,7 +117,8 @@ class SqlDeliveries(SqlDeliveryReader, noun="deliveries"):
         return await self._sql.fetch_records("attempts", RECORDS.attempt, delivery_id=delivery_id)
 
     async def remove(self, *, cutoff: datetime, limit: int) -> int:
-        return await self._sql.execute("remove", older_than=instant_to_column(cutoff), limit=limit)
+        bounds = {"limit": limit, "bytes_max": REMOVED_BYTES_MAX}
+        return await self._sql.execute("remove", older_than=instant_to_column(cutoff), **bounds)
 
     async def _is_owner(self, principal: Principal | None, where: DeliveryFilter) -> bool:
         """Whether the filter's call and webhook are the principal's. All deliveries of one call, or of one webhook, are."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
-from ringback.domain.encryption import ResealStep, SealedColumn, SealedCountStep, SealingKey
+from ringback.domain.encryption import RESEALED_BYTES_MAX, ResealStep, SealedColumn, SealedCountStep, SealingKey
 from ringback.signing.sealing import UnsealError
 from ringback.storage.rows.columns import column_to_instant, instant_to_column
 from ringback.storage.rows.deliveries import body_associated_data
@@ -35,7 +35,7 @@ class SqlSealedValues(SqlRows, noun="sealed_values"):
         )
 
     async def reseal(self, column: SealedColumn, *, after: str, limit: int) -> ResealStep:
-        rows = await self._sql.fetch_all(column, after=after, limit=limit)
+        rows = await self._sql.fetch_all(column, after=after, limit=limit, bytes_max=RESEALED_BYTES_MAX)
         old = [row for row in rows if not self._unit.sealer.is_sealed_with_newest_key(row["sealed"])]
         resealed = [row for row in old if await self._reseal_row(column, row)]
         last = rows[-1]["id"] if rows else None

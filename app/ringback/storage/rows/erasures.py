@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from ringback.domain.call_rows import REMOVED_BYTES_MAX
 from ringback.domain.erasure import ErasedDeliveryBatch, Erasure, ErasureKind
 from ringback.domain.event import Event
 from ringback.domain.ids import CallId, ErasureId, EventId, WebhookId
@@ -29,6 +30,7 @@ _IDENTITY_STATEMENTS: Final = (
     "forget_logged_in_by",
     "delete_hours",
 )
+_REMAINDER_STATEMENTS: Final = ("delete_turns", "delete_call_counts", "delete_subscription_counts")
 
 
 class SqlErasures(SqlRows, noun="erasures"):
@@ -113,6 +115,9 @@ class SqlErasedRows(SqlRows, noun="erased_rows"):
             "events_of_calls", RECORDS.event, principal=principal, call_ids=ids, seq=seq, limit=limit
         )
 
+    async def delete_turns_and_counts(self, principal: Principal) -> int:
+        return sum([await self._sql.execute(name, principal=principal) for name in _REMAINDER_STATEMENTS])
+
     async def _list(self, name: str, erasure: Erasure, **bounds: int) -> Sequence[Any]:
         """Rows of the session, or of the principal, along the index that fits."""
         if erasure.client_session_id is None:
@@ -142,7 +147,11 @@ class SqlErasedDeliveries(SqlRows, noun="erased_deliveries"):
 
     async def delete_events(self, erasure: Erasure, *, limit: int) -> int:
         deleted = await self._sql.fetch_all(
-            "delete_events", principal=erasure.principal, head=erasure.head, limit=limit
+            "delete_events",
+            principal=erasure.principal,
+            head=erasure.head,
+            limit=limit,
+            bytes_max=REMOVED_BYTES_MAX,
         )
         if deleted:
             floor = max(row["seq"] for row in deleted)
@@ -158,7 +167,7 @@ class SqlErasedDeliveries(SqlRows, noun="erased_deliveries"):
         await self._sql.fetch_all("overwrite_deleted")
 
     async def _delete(self, which: str, limit: int, **scope: Any) -> ErasedDeliveryBatch:
-        count = await self._sql.execute(f"delete_{which}", limit=limit, **scope)
+        count = await self._sql.execute(f"delete_{which}", limit=limit, bytes_max=REMOVED_BYTES_MAX, **scope)
         is_done = count < limit and await self._sql.fetch_one(f"first_{which}", **scope) is None
         return ErasedDeliveryBatch(count, is_done=is_done)
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from ringback.domain.call_rows import REMOVED_BYTES_MAX
 from ringback.domain.clock import epoch_milliseconds, from_epoch_milliseconds
 from ringback.domain.cursor import EventTime, Page
 from ringback.domain.event import Event
@@ -119,7 +120,8 @@ class SqlEvents(SqlRows, noun="events"):
         )
 
     async def remove(self, *, cutoff: datetime, limit: int) -> int:
-        removed = await self._sql.fetch_all("remove", older_than=instant_to_column(cutoff), limit=limit)
+        bounds = {"limit": limit, "bytes_max": REMOVED_BYTES_MAX}
+        removed = await self._sql.fetch_all("remove", older_than=instant_to_column(cutoff), **bounds)
         floors: dict[str, int] = {}
         for row in removed:
             floors[row["principal"]] = max(row["seq"], floors.get(row["principal"], 0))

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from ringback.domain.errors import StoreUnavailable
+from ringback.domain.errors import RowsLocked, StoreUnavailable
 from ringback.storage.postgres.availability import Availability
 from tests.support.clock import FakeClock
 
@@ -41,6 +41,26 @@ async def test_an_outage_is_one_line_a_minute_and_one_at_its_end(
     assert caplog.messages == ["store.unavailable", "store.unavailable", "store.available"]
     assert caplog.records[1].__dict__["failures"] == 100
     assert "gone" in caplog.records[0].__dict__["reason"]
+
+
+async def test_a_locked_row_is_no_outage_and_one_warning_a_minute(
+    availability: Availability, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody was called because of an outage of the database, which worked."""
+
+    async def wait_in_vain() -> None:
+        raise RowsLocked("canceling statement due to lock timeout.", waited_seconds=10.0)
+
+    for _ in range(2):
+        for _ in range(10):
+            with pytest.raises(RowsLocked):
+                await availability.observe(wait_in_vain(), writes=True)
+            await availability.observe(succeed(), writes=True)
+        clock.advance(61)
+
+    assert caplog.messages == ["store.rows_locked", "store.rows_locked"]
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+    assert "lock timeout" in caplog.records[0].__dict__["reason"]
 
 
 async def test_a_full_disk_is_not_over_when_reading_works(

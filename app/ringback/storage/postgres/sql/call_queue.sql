@@ -7,8 +7,10 @@ CROSS JOIN LATERAL (SELECT 1 FROM calls WHERE phase = 'queued' AND calls.upstrea
 -- cost no more than one. Each principal gets one call a turn; the principal that was served longest ago comes first. Calls that
 -- another node is leasing are skipped, so a node may get fewer than are queued: the node that leased all that it had capacity for
 -- notifies the others when it has committed. A paused upstream gets none.
--- The turns are locked in the order of principals, whatever the turns are, so that two transactions cannot wait for each other. The
--- principal of the last call comes last in the next turns. Arguments of more than `argument_bytes_max` are left out.
+-- A turn that another transaction is counting is not written a second time: its node may be frozen, and a lease that waited for it
+-- would keep the calls of all principals. First turns are added in the order of principals, so that two transactions cannot wait for
+-- each other. The principal of the last call comes last in the next turns. Arguments of more than `argument_bytes_max` are
+-- left out.
 -- (The empty text, and naming the candidates twice, keep PostgreSQL from reading the whole queue once more while it believes that the
 -- queue is empty.)
 -- name: lease_queued
@@ -59,12 +61,25 @@ served AS MATERIALIZED (
     SELECT principal, row_number() OVER (ORDER BY max(number)) AS place FROM queued GROUP BY principal
 ),
 next AS MATERIALIZED (SELECT nextval('turn_tickets') AS ticket WHERE EXISTS (SELECT 1 FROM queued)),
-turned AS (
+unlocked AS MATERIALIZED (
+    SELECT principal FROM turns
+    WHERE upstream = :upstream AND principal = ANY(ARRAY(SELECT served.principal FROM served))
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+moved AS (
+    UPDATE turns SET ticket = next.ticket + (SELECT place FROM served WHERE served.principal = turns.principal) FROM next
+    WHERE upstream = :upstream AND turns.principal = ANY(ARRAY(SELECT unlocked.principal FROM unlocked))
+),
+added AS (
     INSERT INTO turns (upstream, principal, ticket)
     SELECT :upstream::text, served.principal, next.ticket + served.place
     FROM next CROSS JOIN served
+    WHERE served.principal <> ALL(ARRAY(
+        SELECT principal FROM turns
+        WHERE upstream = :upstream AND principal = ANY(ARRAY(SELECT served.principal FROM served))
+    ))
     ORDER BY served.principal COLLATE "C"
-    ON CONFLICT (upstream, principal) DO UPDATE SET ticket = excluded.ticket
+    ON CONFLICT DO NOTHING
 ),
 whole_leased AS (
     SELECT
@@ -80,7 +95,7 @@ SELECT {whole_call in whole_leased} FROM queued JOIN whole_leased ON whole_lease
 
 -- Returns a row if the turn counts. A turn that another transaction is counting for this principal is not written a second time, so
 -- that calls which start at the same time do not wait for each other. A turn that does not count is not locked: the transaction goes
--- on with `lease_queued`, which locks turns in the order of principals.
+-- on with `lease_queued`.
 -- name: take_turn
 WITH free AS MATERIALIZED (
     SELECT nextval('turn_tickets') AS ticket
@@ -144,9 +159,12 @@ WHERE id = ANY(ARRAY(
 ORDER BY id
 {lock calls skip locked};
 
+-- Queued calls that were sent have a grace: their runner cancels them at the upstream. They must not be in the way of the others.
 -- name: past_deadline
 SELECT {call in calls} FROM calls
-WHERE phase IN ('queued', 'parked') AND deadline_at <= :now
+WHERE phase IN ('queued', 'parked') AND deadline_at <= :now AND (
+    deadline_at <= :grace_end OR phase = 'parked' OR dispatched_at IS NULL OR handle LIKE :stateless_handle
+)
 ORDER BY deadline_at LIMIT :limit
 {lock calls skip locked};
 

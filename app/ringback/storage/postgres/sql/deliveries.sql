@@ -226,12 +226,22 @@ FROM unnest(:webhook_ids::text[]) AS wanted (webhook_id);
 -- name: attempts
 SELECT {attempt in attempts} FROM attempts WHERE delivery_id = :delivery_id ORDER BY number DESC, id DESC;
 
+-- Up to `bytes_max` of bodies, but at least one delivery. Rows are locked before their bytes are summed: those that another unit has
+-- locked hide none.
 -- name: remove
-WITH old AS MATERIALIZED (
-    SELECT id FROM deliveries
+WITH found AS MATERIALIZED (
+    SELECT id, finished_at FROM deliveries
     WHERE state IN ('delivered', 'dead', 'cancelled') AND finished_at < :older_than
     ORDER BY finished_at LIMIT :limit
     FOR UPDATE SKIP LOCKED
+),
+sized AS MATERIALIZED (
+    SELECT id, finished_at, coalesce((SELECT octet_length(body) FROM bodies WHERE delivery_id = found.id), 0) AS bytes
+    FROM found
+),
+old AS MATERIALIZED (
+    SELECT id FROM (SELECT id, bytes, sum(bytes) OVER (ORDER BY finished_at, id) AS bytes_so_far FROM sized) AS summed
+    WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
 ),
 removed_bodies AS (DELETE FROM bodies USING old WHERE bodies.delivery_id = old.id),
 removed_attempts AS (DELETE FROM attempts USING old WHERE attempts.delivery_id = old.id)

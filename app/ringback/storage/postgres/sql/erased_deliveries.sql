@@ -1,36 +1,50 @@
+-- Up to `bytes_max` of bodies, but at least one delivery.
+-- fragment: within_bytes_max
+sized AS MATERIALIZED (
+    SELECT id, coalesce((SELECT octet_length(body) FROM bodies WHERE delivery_id = found.id), 0) AS bytes FROM found
+),
+erased AS MATERIALIZED (
+    SELECT id FROM (SELECT id, bytes, sum(bytes) OVER (ORDER BY id) AS bytes_so_far FROM sized) AS summed
+    WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
+),
+
 -- name: delete_of_calls
-WITH erased AS MATERIALIZED (
+WITH found AS MATERIALIZED (
     SELECT id FROM deliveries WHERE call_id = ANY(:call_ids::text[]) LIMIT :limit
     FOR UPDATE SKIP LOCKED
 ),
+-- include: within_bytes_max
 erased_bodies AS (DELETE FROM bodies USING erased WHERE bodies.delivery_id = erased.id),
 erased_attempts AS (DELETE FROM attempts USING erased WHERE attempts.delivery_id = erased.id)
 DELETE FROM deliveries USING erased WHERE deliveries.id = erased.id;
 
 -- name: delete_of_webhooks
-WITH erased AS MATERIALIZED (
+WITH found AS MATERIALIZED (
     SELECT id FROM deliveries WHERE webhook_id = ANY(:webhook_ids::text[]) LIMIT :limit
     FOR UPDATE SKIP LOCKED
 ),
+-- include: within_bytes_max
 erased_bodies AS (DELETE FROM bodies USING erased WHERE bodies.delivery_id = erased.id),
 erased_attempts AS (DELETE FROM attempts USING erased WHERE attempts.delivery_id = erased.id)
 DELETE FROM deliveries USING erased WHERE deliveries.id = erased.id;
 
 -- The concatenation keeps PostgreSQL from visiting all deliveries of the principal.
 -- name: delete_of_event
-WITH erased AS MATERIALIZED (
+WITH found AS MATERIALIZED (
     SELECT id FROM deliveries WHERE event_id = :event_id AND principal || '' = :principal LIMIT :limit
     FOR UPDATE SKIP LOCKED
 ),
+-- include: within_bytes_max
 erased_bodies AS (DELETE FROM bodies USING erased WHERE bodies.delivery_id = erased.id),
 erased_attempts AS (DELETE FROM attempts USING erased WHERE attempts.delivery_id = erased.id)
 DELETE FROM deliveries USING erased WHERE deliveries.id = erased.id;
 
 -- name: delete_of_principal
-WITH erased AS MATERIALIZED (
+WITH found AS MATERIALIZED (
     SELECT id FROM deliveries WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit
     FOR UPDATE SKIP LOCKED
 ),
+-- include: within_bytes_max
 erased_bodies AS (DELETE FROM bodies USING erased WHERE bodies.delivery_id = erased.id),
 erased_attempts AS (DELETE FROM attempts USING erased WHERE attempts.delivery_id = erased.id)
 DELETE FROM deliveries USING erased WHERE deliveries.id = erased.id;
@@ -51,9 +65,16 @@ SELECT id FROM deliveries WHERE principal = :principal AND created_at <= :until 
 UPDATE events SET client_session_id = :client_session_id, correlation_id = :correlation_id, data = :data
 WHERE principal = :principal AND seq = :seq AND id = :id;
 
+-- Up to `bytes_max` of data, but at least one event.
 -- name: delete_events
 DELETE FROM events USING (
-    SELECT seq FROM events WHERE principal = :principal AND seq <= :head ORDER BY seq LIMIT :limit
+    SELECT seq FROM (
+        SELECT seq, bytes, sum(bytes) OVER (ORDER BY seq) AS bytes_so_far FROM (
+            SELECT seq, octet_length(data) AS bytes FROM events
+            WHERE principal = :principal AND seq <= :head ORDER BY seq LIMIT :limit
+        ) AS found
+    ) AS summed
+    WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
 ) AS erased
 WHERE events.principal = :principal AND events.seq = erased.seq
 RETURNING events.seq;

@@ -113,3 +113,24 @@ ORDER BY id DESC LIMIT :limit;
 SELECT created_at FROM webhooks
 WHERE principal = :principal AND client_session_id = :client_session_id AND client_session_id IS NOT NULL AND id < 'wh_'
 ORDER BY created_at DESC LIMIT :limit;
+
+-- Turns have no index by principal: one look into the index for each upstream.
+-- name: delete_turns
+WITH RECURSIVE upstreams (upstream) AS (
+    (SELECT upstream FROM turns ORDER BY upstream LIMIT 1)
+    UNION ALL
+    SELECT (SELECT upstream FROM turns WHERE turns.upstream > upstreams.upstream ORDER BY upstream LIMIT 1)
+    FROM upstreams WHERE upstreams.upstream IS NOT NULL
+)
+DELETE FROM turns WHERE upstream = ANY(ARRAY(SELECT upstreams.upstream FROM upstreams)) AND principal = :principal;
+
+-- The sums of a principal without rows are 0, though its parts may not be.
+-- name: delete_call_counts
+WITH parts AS MATERIALIZED (SELECT * FROM call_counts WHERE principal = :principal ORDER BY part FOR UPDATE)
+DELETE FROM call_counts
+WHERE principal = :principal AND part = ANY(ARRAY(SELECT parts.part FROM parts)) AND (
+    SELECT (sum(working), sum(input_required), sum(completed), sum(failed), sum(cancelled)) = (0, 0, 0, 0, 0) FROM parts
+);
+
+-- name: delete_subscription_counts
+DELETE FROM subscription_counts WHERE principal = :principal AND live = 0;

@@ -84,10 +84,18 @@ SELECT principal FROM events WHERE call_id = :call_id ORDER BY seq LIMIT 1;
 -- name: end_of_call_scan
 SELECT seq FROM events WHERE call_id = :call_id AND seq > :seq ORDER BY seq LIMIT 1 OFFSET :scan::bigint - 1;
 
+-- Up to `bytes_max` of data, but at least one event.
 -- name: remove
-WITH old AS MATERIALIZED (
-    SELECT principal, seq FROM events WHERE created_at < :older_than ORDER BY created_at LIMIT :limit
+WITH found AS MATERIALIZED (
+    SELECT principal, seq, created_at, octet_length(data) AS bytes FROM events
+    WHERE created_at < :older_than ORDER BY created_at, principal, seq LIMIT :limit
     FOR UPDATE SKIP LOCKED
+),
+old AS MATERIALIZED (
+    SELECT principal, seq FROM (
+        SELECT principal, seq, bytes, sum(bytes) OVER (ORDER BY created_at, principal, seq) AS bytes_so_far FROM found
+    ) AS summed
+    WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
 )
 DELETE FROM events USING old WHERE events.principal = old.principal AND events.seq = old.seq
 RETURNING events.principal, events.seq;

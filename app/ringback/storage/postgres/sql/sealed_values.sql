@@ -47,8 +47,17 @@ GROUP BY key_id;
 SELECT id, secrets AS sealed FROM webhooks WHERE id > :after ORDER BY id LIMIT :limit
 {lock webhooks};
 
+-- Up to `bytes_max` of bodies, but at least one.
 -- name: bodies.body
-SELECT delivery_id AS id, body AS sealed FROM bodies WHERE delivery_id > :after ORDER BY delivery_id LIMIT :limit;
+SELECT delivery_id AS id, body AS sealed FROM bodies WHERE delivery_id IN (
+    SELECT id FROM (
+        SELECT id, bytes, sum(bytes) OVER (ORDER BY id) AS bytes_so_far FROM (
+            SELECT delivery_id AS id, octet_length(body) AS bytes FROM bodies WHERE delivery_id > :after ORDER BY delivery_id LIMIT :limit
+        ) AS page
+    ) AS summed
+    WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
+)
+ORDER BY delivery_id;
 
 -- name: mcp_sessions.state
 SELECT id, state AS sealed FROM mcp_sessions WHERE id > :after ORDER BY id LIMIT :limit

@@ -1,4 +1,5 @@
--- Its own statement, because a statement sees what was committed before it. The seed is any that no other lock has.
+-- Its own statement, because a statement sees what was committed before it. Locks of login waits have the same seed, and their texts
+-- have U+001F, which no name of a principal has.
 -- name: lock_usage
 SELECT pg_advisory_xact_lock(hashtextextended(:principal, 2));
 

@@ -88,10 +88,15 @@ WHERE id IN (
 )
 ORDER BY id;
 
+-- Queued calls that were sent have a grace: their runner cancels them at the upstream. They must not be in the way of the others.
 -- name: past_deadline
 SELECT {call in calls} FROM calls
 WHERE id IN (
-    SELECT id FROM calls WHERE phase IN ('queued', 'parked') AND deadline_at <= :now ORDER BY deadline_at LIMIT :limit
+    SELECT id FROM calls
+    WHERE phase IN ('queued', 'parked') AND deadline_at <= :now AND (
+        deadline_at <= :grace_end OR phase = 'parked' OR dispatched_at IS NULL OR handle LIKE :stateless_handle
+    )
+    ORDER BY deadline_at LIMIT :limit
 );
 
 -- name: leased

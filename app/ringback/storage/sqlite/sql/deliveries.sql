@@ -222,7 +222,16 @@ FROM json_each(:webhook_ids) AS wanted;
 -- name: attempts
 SELECT {attempt in attempts} FROM attempts WHERE delivery_id = :delivery_id ORDER BY number DESC, id DESC;
 
+-- Up to `bytes_max` of bodies, but at least one delivery.
 -- name: remove
 DELETE FROM deliveries WHERE id IN (
-    SELECT id FROM deliveries WHERE finished_at < :older_than ORDER BY finished_at LIMIT :limit
+    SELECT id FROM (
+        SELECT id, bytes, sum(bytes) OVER (ORDER BY finished_at, id) AS bytes_so_far FROM (
+            SELECT
+                id, finished_at,
+                coalesce((SELECT length(body) FROM bodies WHERE delivery_id = deliveries.id), 0) AS bytes
+            FROM deliveries WHERE finished_at < :older_than ORDER BY finished_at LIMIT :limit
+        )
+    )
+    WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
 );

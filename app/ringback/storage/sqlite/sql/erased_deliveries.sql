@@ -1,26 +1,47 @@
 -- Bodies and attempts are deleted with their deliveries (ON DELETE CASCADE).
 
+-- Up to `bytes_max` of bodies, but at least one delivery.
+-- fragment: within_bytes_max
+SELECT id FROM (
+    SELECT id, bytes, sum(bytes) OVER (ORDER BY id) AS bytes_so_far FROM (
+        SELECT id, coalesce((SELECT length(body) FROM bodies WHERE delivery_id = found.id), 0) AS bytes FROM found
+    )
+)
+WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
+
 -- CROSS JOIN keeps the order of the list, so that the deletion ends with the last row that the limit allows.
 -- name: delete_of_calls
 DELETE FROM deliveries WHERE id IN (
-    SELECT deliveries.id FROM json_each(:call_ids) AS wanted CROSS JOIN deliveries ON deliveries.call_id = wanted.value LIMIT :limit
+    WITH found AS MATERIALIZED (
+        SELECT deliveries.id FROM json_each(:call_ids) AS wanted CROSS JOIN deliveries ON deliveries.call_id = wanted.value LIMIT :limit
+    )
+    -- include: within_bytes_max
 );
 
 -- name: delete_of_webhooks
 DELETE FROM deliveries WHERE id IN (
-    SELECT deliveries.id FROM json_each(:webhook_ids) AS wanted
-    CROSS JOIN deliveries ON deliveries.webhook_id = wanted.value LIMIT :limit
+    WITH found AS MATERIALIZED (
+        SELECT deliveries.id FROM json_each(:webhook_ids) AS wanted
+        CROSS JOIN deliveries ON deliveries.webhook_id = wanted.value LIMIT :limit
+    )
+    -- include: within_bytes_max
 );
 
 -- The plus keeps SQLite from visiting all deliveries of the principal.
 -- name: delete_of_event
 DELETE FROM deliveries WHERE id IN (
-    SELECT id FROM deliveries WHERE event_id = :event_id AND +principal = :principal LIMIT :limit
+    WITH found AS MATERIALIZED (
+        SELECT id FROM deliveries WHERE event_id = :event_id AND +principal = :principal LIMIT :limit
+    )
+    -- include: within_bytes_max
 );
 
 -- name: delete_of_principal
 DELETE FROM deliveries WHERE id IN (
-    SELECT id FROM deliveries WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit
+    WITH found AS MATERIALIZED (
+        SELECT id FROM deliveries WHERE principal = :principal AND created_at <= :until ORDER BY id LIMIT :limit
+    )
+    -- include: within_bytes_max
 );
 
 -- name: first_of_calls
@@ -39,9 +60,16 @@ SELECT id FROM deliveries WHERE principal = :principal AND created_at <= :until 
 UPDATE events SET client_session_id = :client_session_id, correlation_id = :correlation_id, data = :data
 WHERE principal = :principal AND seq = :seq AND id = :id;
 
+-- Up to `bytes_max` of data, but at least one event.
 -- name: delete_events
 DELETE FROM events WHERE (principal, seq) IN (
-    SELECT principal, seq FROM events WHERE principal = :principal AND seq <= :head ORDER BY seq LIMIT :limit
+    SELECT principal, seq FROM (
+        SELECT principal, seq, bytes, sum(bytes) OVER (ORDER BY seq) AS bytes_so_far FROM (
+            SELECT principal, seq, length(CAST(data AS BLOB)) AS bytes FROM events
+            WHERE principal = :principal AND seq <= :head ORDER BY seq LIMIT :limit
+        )
+    )
+    WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
 )
 RETURNING seq;
 

@@ -112,3 +112,21 @@ ORDER BY id DESC LIMIT :limit;
 SELECT created_at FROM webhooks
 WHERE principal = :principal AND client_session_id = :client_session_id AND client_session_id IS NOT NULL AND id < 'wh_'
 ORDER BY created_at DESC LIMIT :limit;
+
+-- Turns have no index by principal: one look into the index for each upstream.
+-- name: delete_turns
+DELETE FROM turns WHERE principal = :principal AND upstream IN (
+    WITH RECURSIVE upstreams (upstream) AS (
+        SELECT min(upstream) FROM turns
+        UNION ALL
+        SELECT (SELECT min(upstream) FROM turns WHERE turns.upstream > upstreams.upstream)
+        FROM upstreams WHERE upstreams.upstream IS NOT NULL
+    )
+    SELECT upstream FROM upstreams WHERE upstream IS NOT NULL
+);
+
+-- name: delete_call_counts
+DELETE FROM call_counts WHERE principal = :principal AND calls = 0;
+
+-- name: delete_subscription_counts
+DELETE FROM subscription_counts WHERE principal = :principal AND live = 0;

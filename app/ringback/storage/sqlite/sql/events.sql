@@ -71,9 +71,16 @@ SELECT principal FROM events WHERE call_id = :call_id ORDER BY seq LIMIT 1;
 -- name: end_of_call_scan
 SELECT seq FROM events WHERE call_id = :call_id AND seq > :seq ORDER BY seq LIMIT 1 OFFSET :scan - 1;
 
+-- Up to `bytes_max` of data, but at least one event.
 -- name: remove
 DELETE FROM events WHERE (principal, seq) IN (
-    SELECT principal, seq FROM events WHERE created_at < :older_than ORDER BY created_at LIMIT :limit
+    SELECT principal, seq FROM (
+        SELECT principal, seq, bytes, sum(bytes) OVER (ORDER BY created_at, principal, seq) AS bytes_so_far FROM (
+            SELECT principal, seq, created_at, length(CAST(data AS BLOB)) AS bytes FROM events
+            WHERE created_at < :older_than ORDER BY created_at, principal, seq LIMIT :limit
+        )
+    )
+    WHERE bytes_so_far <= :bytes_max OR bytes_so_far = bytes
 )
 RETURNING principal, seq;
 
