@@ -85,7 +85,7 @@ async def test_calls_are_read_without_their_arguments(store: Store) -> None:
             *page,
             *await tx.calls.get_many([call.id]),
             await tx.calls.get(call.id),
-            await tx.calls.peek(call.id),
+            await tx.calls.get(call.id, lock=False),
             await tx.calls.find_by_idempotency_key(call.principal, "key-1"),
             await tx.call_queue.find_by_task(call.upstream, "1"),
         ]

@@ -10,7 +10,7 @@ from ringback.domain.clock import SystemClock, seconds
 from ringback.domain.roles import ALL_ROLES, Role
 from ringback.domain.upstreams import DisconnectAction
 from ringback.domain.validation import is_loopback
-from ringback.settings import SettingsError, load_settings
+from ringback.settings import SettingsError, find_misspelt_variables, load_settings
 from ringback.settings.values import KEPT_SECONDS_MAX
 
 SECRET = "k1:c2VjcmV0IHRoYXQgbm9ib2R5IG11c3Qgc2VlIQ=="
@@ -40,6 +40,20 @@ def test_the_command_line_goes_over_the_environment_and_that_over_a_file(
     settings = load_settings(port=3, host=None)
 
     assert (settings.port, settings.host, settings.log_level) == (3, "127.0.0.3", "error")
+
+
+def test_a_variable_that_almost_has_the_name_of_a_setting_is_found_and_others_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = ("RINGBACK_API_KEY", "RINGBACK_URL", "RINGBACK_CALL_ID", "RINGBACK_CALLBACK_URL", "RINGBACK_GITHUB_TOKEN")
+    for name in (*others, "RINGBACK_PORT", "RINGBACK_CALLBACK_PRIVATE_CIDR"):
+        monkeypatch.setenv(name, "1")
+    (tmp_path / ".env").write_text("RINGBACK_DATABASEURL=sqlite:///a.db\nRINGBACK_HOST=127.0.0.2\n", "utf-8")
+
+    assert find_misspelt_variables() == {
+        "RINGBACK_CALLBACK_PRIVATE_CIDR": "RINGBACK_CALLBACK_PRIVATE_CIDRS",
+        "RINGBACK_DATABASEURL": "RINGBACK_DATABASE_URL",
+    }
 
 
 def test_lists_are_written_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,8 +116,11 @@ class CallRows(Protocol):
 
     async def insert(self, call: Call) -> None: ...
 
-    async def get(self, call_id: CallId) -> Call | None:
-        """The call. In a write transaction its row is locked until the end of the transaction."""
+    async def get(self, call_id: CallId, *, lock: bool = True) -> Call | None:
+        """The call. In a write transaction its row is locked until the end of the transaction.
+
+        Without `lock` it is not, for a unit that has locked the head of a log already, and changes no call.
+        """
         ...
 
     async def get_whole(self, call_id: CallId) -> Call | None:
@@ -126,10 +129,6 @@ class CallRows(Protocol):
 
     async def get_many(self, call_ids: Collection[CallId]) -> Sequence[Call]:
         """The calls that exist, as `get`. Their rows are locked in the order of their ids."""
-        ...
-
-    async def peek(self, call_id: CallId) -> Call | None:
-        """The call, not locked: for a unit that has locked the head of a log already, and changes no call."""
         ...
 
     async def find_by_idempotency_key(self, principal: Principal, key: str) -> Call | None: ...

@@ -91,7 +91,7 @@ class _NewDeliveries:
         if call_id is None:
             return None
         if call_id not in self._calls:
-            self._calls[call_id] = await tx.calls.peek(call_id)
+            self._calls[call_id] = await tx.calls.get(call_id, lock=False)
         return self._calls[call_id]
 
     async def count_held(self, tx: Transaction, webhook: Webhook) -> int:

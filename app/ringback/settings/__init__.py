@@ -6,7 +6,7 @@ loading  reads the settings of a process, and names the variable of an invalid o
 """
 
 from ringback.settings.fields import Settings
-from ringback.settings.loading import SettingsError, load_settings
+from ringback.settings.loading import SettingsError, find_misspelt_variables, load_settings
 from ringback.settings.values import is_wildcard_address
 
-__all__ = ["Settings", "SettingsError", "is_wildcard_address", "load_settings"]
+__all__ = ["Settings", "SettingsError", "find_misspelt_variables", "is_wildcard_address", "load_settings"]

@@ -1,10 +1,17 @@
 """Reads the settings of a process. An error names the variable and what to do."""
 
-from typing import Any, ClassVar
+import difflib
+import os
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
 
+from dotenv import dotenv_values
 from pydantic import ValidationError
 
 from ringback.settings.fields import Settings
+
+RESEMBLANCE_MIN: Final = 0.88
+"""A letter or two of a setting's name. Variables of commands, and of an operator's own configuration, resemble none so much."""
 
 
 class SettingsError(Exception):
@@ -24,6 +31,17 @@ def load_settings(**overrides: Any) -> Settings:
         ) from None
     except UnicodeDecodeError:
         raise SettingsError(".env is not a text file in UTF-8. Save it as one.") from None
+
+
+def find_misspelt_variables() -> Mapping[str, str]:
+    """Variables of the environment and of `.env` that are no settings, each with the setting whose name it almost has.
+
+    An unknown variable is no error: a configuration may refer to variables with any name.
+    """
+    settings = [f"RINGBACK_{name.upper()}" for name in Settings.model_fields]
+    given = sorted(name for name in {*os.environ, *dotenv_values(".env")} if name.startswith("RINGBACK_"))
+    found = {name: difflib.get_close_matches(name, settings, n=1, cutoff=RESEMBLANCE_MIN) for name in given}
+    return {name: close[0] for name, close in found.items() if close and name not in settings}
 
 
 def _format_error(location: tuple[int | str, ...], message: str) -> str:

@@ -59,6 +59,15 @@ def test_a_healthy_service_is_reported_as_such(run: Run, service: respx.MockRout
         assert f" {about} " in ran.stdout
 
 
+def test_a_misspelt_variable_is_a_fault(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGBACK_WAIT_SECONDS", "20")
+
+    ok, detail = list_failed_checks(list_checks(run))["settings"]
+
+    assert not ok
+    assert detail == "RINGBACK_WAIT_SECONDS is no setting and is ignored. Did you mean RINGBACK_WAIT_SECONDS_MAX?"
+
+
 def test_before_the_first_start_the_doctor_accepts_a_missing_database(run: Run, tmp_path: Path) -> None:
     ran = list_checks(run)
 

@@ -54,6 +54,17 @@ def test_options_go_over_the_environment(run: Run, served: RecordingServer, monk
     assert served.settings.auth == "keys"
 
 
+def test_a_misspelt_variable_is_named_with_the_setting_that_it_resembles(
+    run: Run, served: RecordingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RINGBACK_DATABASEURL", "sqlite:///other.db")
+
+    ran = run("serve")
+
+    assert served.settings.database_url == "sqlite:///ringback.db"
+    assert "RINGBACK_DATABASEURL is no setting and was ignored. Did you mean RINGBACK_DATABASE_URL?" in ran.stderr
+
+
 def test_upstreams_come_from_the_file_and_from_options(run: Run, served: RecordingServer, tmp_path: Path) -> None:
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"git": {"command": "mcp-server-git"}}}))

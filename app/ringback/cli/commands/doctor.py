@@ -29,7 +29,7 @@ from ringback.domain.errors import StoreUnavailable
 from ringback.notifier.http.dialer import make_tls_context
 from ringback.notifier.http.guard import TargetGuard
 from ringback.service_database import accept_lost_keys, accept_restore
-from ringback.settings import Settings, SettingsError, load_settings
+from ringback.settings import Settings, SettingsError, find_misspelt_variables, load_settings
 from ringback.upstreams.config import ConfigError, UpstreamEntry
 
 ReadEntries = Callable[[], Sequence[UpstreamEntry]]
@@ -154,12 +154,20 @@ async def _check_callbacks(settings: Settings, service_url: str, api_key: str | 
         return [Finding("callbacks", False, str(problem))]
 
 
+def _check_names() -> list[Finding]:
+    misspelt = [
+        Finding("settings", False, f"{name} is no setting and is ignored. Did you mean {setting}?")
+        for name, setting in find_misspelt_variables().items()
+    ]
+    return misspelt or [Finding("settings", True, "they are valid")]
+
+
 async def _check_installation(
     settings: Settings, read_entries: ReadEntries, service_url: str, *, has_api_key: bool, clock: Clock
 ) -> list[Finding]:
     """The settings of this environment, and what they name. A service that runs here may have more from its command line."""
     database = await check_database(settings, is_open=partial(network.is_open, service_url))
-    findings = [Finding("settings", True, "they are valid"), *_check_roles(settings), *database]
+    findings = [*_check_names(), *_check_roles(settings), *database]
     try:
         upstreams = read_entries()
     except (ConfigError, OSError) as problem:

@@ -12,7 +12,7 @@ from ringback.cli.configured_upstreams import ConfigFile, UpstreamOption, load_c
 from ringback.cli.output import exit_on_errors, print_message
 from ringback.cli.server_options import SERVICE_ERRORS, Database, exit_code_of_start
 from ringback.domain.upstreams import SkippedUpstream
-from ringback.settings import Settings, load_settings
+from ringback.settings import Settings, find_misspelt_variables, load_settings
 from ringback.upstreams.config import (
     UpstreamEntry,
 )
@@ -75,6 +75,7 @@ def serve(
     reread = partial(load_configured_upstreams, settings, upstream or [], dev=dev)
     entries = reread()
     _report_skipped(entries)
+    _report_misspelt_variables()
     server.serve(settings, entries, read_configs=reread)
 
 
@@ -84,6 +85,11 @@ def load_development_settings(options: dict[str, Any]) -> Settings:
     return load_settings(
         **options, auth="off", callback_http=True, callback_private_cidrs=(*ranges, *LOOPBACK_NETWORKS)
     )
+
+
+def _report_misspelt_variables() -> None:
+    for name, setting in find_misspelt_variables().items():
+        print_message(f"{name} is no setting and was ignored. Did you mean {setting}?")
 
 
 def _report_skipped(entries: Sequence[UpstreamEntry]) -> None:

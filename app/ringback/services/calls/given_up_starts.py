@@ -26,7 +26,7 @@ _UNSTARTED: Final = "unstarted"
 async def give_up_start(tx: Transaction, principal: Principal, call_id: CallId) -> Call | None:
     """Return the call if it was started; otherwise keep it from being started, and return None."""
     await tx.tombstones.lock_id(call_id)
-    if (call := await tx.calls.peek(call_id)) is not None:
+    if (call := await tx.calls.get(call_id, lock=False)) is not None:
         return call
     if await tx.tombstones.get(principal, call_id=call_id, key=None) is None:
         await tx.tombstones.archive(

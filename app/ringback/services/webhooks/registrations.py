@@ -350,7 +350,7 @@ def _with_settings_of(webhook: Webhook, wanted: Webhook, *, now: datetime, secre
 
 
 async def _require_own_call(tx: Transaction, webhook: Webhook) -> None:
-    call = await tx.calls.peek(webhook.call_id) if webhook.call_id else None
+    call = await tx.calls.get(webhook.call_id, lock=False) if webhook.call_id else None
     if call is None or call.principal != webhook.principal:
         raise InvalidRequest("call_id: no call of yours has this id. List yours: GET /v1/calls")
 

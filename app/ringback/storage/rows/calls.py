@@ -74,8 +74,9 @@ class SqlCalls(SqlRows, noun="calls"):
         await self._sql.execute("insert", **row)
         await self._sql.execute("insert_input", **seal_arguments(row, self._unit.sealer))
 
-    async def get(self, call_id: CallId) -> Call | None:
-        return await self._sql.fetch_record("get", _CALL, id=call_id)
+    async def get(self, call_id: CallId, *, lock: bool = True) -> Call | None:
+        sql = self._sql if lock else self._sql.without_locks()
+        return await sql.fetch_record("get", _CALL, id=call_id)
 
     async def get_whole(self, call_id: CallId) -> Call | None:
         row = await self._sql.fetch_one("get_whole", id=call_id)
@@ -83,9 +84,6 @@ class SqlCalls(SqlRows, noun="calls"):
 
     async def get_many(self, call_ids: Collection[CallId]) -> Sequence[Call]:
         return await self._sql.fetch_records("by_ids", _CALL, ids=self._sql.array(list(call_ids)))
-
-    async def peek(self, call_id: CallId) -> Call | None:
-        return await self._sql.without_locks().fetch_record("get", _CALL, id=call_id)
 
     async def find_by_idempotency_key(self, principal: Principal, key: str) -> Call | None:
         return await self._sql.fetch_record("by_idempotency_key", _CALL, principal=principal, key=key)
