@@ -9,7 +9,7 @@ import pytest
 from ringback.domain.call import Call, Handle
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.protocol import tasks as protocol_tasks
-from ringback.protocol.errors import InvalidUpstreamResponse, ResponseLost, UpstreamError
+from ringback.protocol.errors import InvalidUpstreamResponse, ResponseLost, UpstreamError, UpstreamUnavailable
 from ringback.protocol.sessions import NegotiatedProtocol
 from ringback.protocol.tasks import CONSECUTIVE_ERRORS_MAX, TASK_ID_LENGTH_MAX
 from ringback.runner.drivers import select_driver
@@ -86,6 +86,14 @@ async def test_an_upstream_may_return_a_result_instead_of_a_task() -> None:
 )
 async def test_a_poll_without_a_task_is_repeated(unclear: Reply) -> None:
     completion, _, _ = await run(FOLLOWED_CALL, *[unclear] * CONSECUTIVE_ERRORS_MAX, DONE)
+
+    assert completion.outcome is CallOutcome.RESULT
+
+
+@pytest.mark.requirement("R33")
+async def test_a_task_outlives_any_number_of_error_pages_of_a_proxy() -> None:
+    """Ten polls at the upstream's own interval may be a second: a result that was computed for days was lost."""
+    completion, _, _ = await run(FOLLOWED_CALL, *[UpstreamUnavailable("502")] * (5 * CONSECUTIVE_ERRORS_MAX), DONE)
 
     assert completion.outcome is CallOutcome.RESULT
 

@@ -81,6 +81,8 @@ _CODE_BY_ERROR: Final[Mapping[type[Exception], TransportErrorCode]] = {
     TokenUnavailable: TransportErrorCode.TOKEN_UNAVAILABLE,
     TokenReplaced: TransportErrorCode.TOKEN_REPLACED,
 }
+_UNAVAILABLE: Final = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
+"""What a proxy returns while its server restarts. It may have passed the request on before."""
 _BODY_HEADERS: Final = frozenset({"content-length", "transfer-encoding", "content-type", "accept", "last-event-id"})
 REFUSAL_SECONDS_MAX: Final = 1.0
 """For sending the refusal of a request. The stream is not read meanwhile."""
@@ -215,7 +217,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if encoded:
             message += f", content-encoding {encoding[:64]}, though its request accepts none"
         return error_response(
-            TransportErrorCode.INVALID_RESPONSE, f"The upstream answered with {message}, which is no MCP answer."
+            _invalid_response_code(response), f"The upstream answered with {message}, which is no MCP answer."
         )
 
     def _check_event_stream(
@@ -379,7 +381,12 @@ def _is_response_to(message: JSONRPCResponse, request_id: RequestId) -> bool:
 
 def _invalid_response(response: httpx2.Response) -> httpx2.Response:
     message = f"The upstream answered with HTTP {response.status_code} and JSON that is no MCP answer."
-    return error_response(TransportErrorCode.INVALID_RESPONSE, message)
+    return error_response(_invalid_response_code(response), message)
+
+
+def _invalid_response_code(response: httpx2.Response) -> TransportErrorCode:
+    is_unavailable = response.status_code in _UNAVAILABLE
+    return TransportErrorCode.UPSTREAM_UNAVAILABLE if is_unavailable else TransportErrorCode.INVALID_RESPONSE
 
 
 def _kept_headers(response: httpx2.Response) -> dict[str, str]:
