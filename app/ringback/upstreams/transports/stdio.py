@@ -123,6 +123,8 @@ class _StdioTransport:
                     anyio.BrokenResourceError, anyio.ClosedResourceError
                 ):  # the session is closed: read on, so that the child can exit
                     await self._handle_chunk(splitter, chunk)
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await self._handle_rest(splitter.take_rest())
 
     async def _handle_chunk(self, splitter: LineSplitter, chunk: bytes) -> None:
         for number, line in enumerate(splitter.feed(chunk), start=1):
@@ -131,6 +133,11 @@ class _StdioTransport:
                 await self._flow.take_turn()
         for line in self._notifications.pop_due():
             await self._handle_messages(line)
+
+    async def _handle_rest(self, rest: bytes) -> None:
+        """Handle a last line without a newline. A part of a message tells nothing: the response to its request is lost."""
+        if all(isinstance(read, DecodedMessage) for read in await decode_messages(rest)):
+            await self._handle_line(rest)
 
     async def _read_chunk(self) -> bytes | None:
         """The next output; empty if buffered notifications are due before it, None at the end."""
