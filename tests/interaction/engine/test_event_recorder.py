@@ -17,7 +17,8 @@ from ringback.notifier.recorder import RecordedEvent, Recorder
 from ringback.services.limits.quotas import QuotaEnforcer, Quotas
 from ringback.upstreams.events import following
 from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
-from ringback.upstreams.events.event_recorder import UNITS_AT_ONCE, UpstreamEventRecorder
+from ringback.upstreams.events.event_recorder import UpstreamEventRecorder
+from ringback.upstreams.principal_units import UNITS_AT_ONCE
 from tests.support.builders import make_event
 from tests.support.counting_store import CommitCountingStore
 from tests.support.engine import Engine, wait_until
@@ -97,7 +98,7 @@ async def test_a_page_is_written_in_a_unit_for_each_principal_and_repeats_make_n
     async with recording(engine, events, store):
         await wait_for_cursor(engine, "2")
 
-    assert store.written.count("UpstreamEventRecorder._write_for_each") == 2 * len(principals)
+    assert store.written.count("write_for_each") == 2 * len(principals)
     for principal in principals:
         assert [event.id for event in await engine.read_events(principal)] == ["github:e0", "github:e1"]
 

@@ -7,13 +7,13 @@ import asyncio
 import logging
 import math
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from ringback.domain.clock import Clock
-from ringback.domain.errors import RowsLocked, StoreUnavailable
+from ringback.domain.errors import StoreUnavailable
 from ringback.domain.event_types import (
     DEMANDS_TOPIC,
     FOLLOWED_TOPIC,
@@ -33,6 +33,7 @@ from ringback.upstreams.events.event_catalog import UpstreamEventCatalog
 from ringback.upstreams.events.following import FollowableConnection, Following
 from ringback.upstreams.events.full_logs import EventRoom, FullLogs, PageFate
 from ringback.upstreams.events.occurrences import FollowedEvents, UpstreamEventPage
+from ringback.upstreams.principal_units import write_for_each
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +47,6 @@ the other places are for principals whose demands begin at the same moment."""
 EVENTS_PER_SECOND_MAX: Final = 200.0
 """Events of one upstream, over all its followings. Each is written once for each principal that demands it."""
 _EVENT_RATE: Final = RateLimit(per_second=EVENTS_PER_SECOND_MAX, burst=1)
-UNITS_AT_ONCE: Final = 4
-"""Principals for whom a page is written at once: more would delay the other writes of the store."""
 GAP_INTERVAL_SECONDS: Final = 60.0
 """Between two gaps of a following, because an upstream may report one with each page. A gap within it is recorded later; until
 then the stored cursor stays before it."""
@@ -181,26 +180,9 @@ class UpstreamEventRecorder:
             await self._store.write_for(principals[0], write_all)
             return
         if page.events or has_gap:
-            await self._write_for_each(principals, write)
+            for locked in (await write_for_each(self._store, principals, write)).values():
+                raise locked
         await self._store.write(lambda tx: _save_cursor(tx, followed, page.cursor))
-
-    async def _write_for_each(
-        self, principals: Iterable[Principal], write: Callable[[Transaction, Principal], Awaitable[None]]
-    ) -> None:
-        """A log that another unit has locked costs no other principal the page. Raises `StoreUnavailable` afterwards."""
-        remaining, locked = iter(principals), list[RowsLocked]()
-
-        async def write_remaining() -> None:
-            for principal in remaining:
-                try:
-                    await self._store.write_for(principal, lambda tx, each=principal: write(tx, each))
-                except RowsLocked as problem:
-                    locked.append(problem)
-
-        workers = [write_remaining() for _ in range(UNITS_AT_ONCE)]
-        outcomes = await asyncio.gather(*workers, return_exceptions=True)
-        for problem in (*filter(None, outcomes), *locked):
-            raise problem
 
     async def _write_events(
         self,
