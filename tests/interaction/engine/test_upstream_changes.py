@@ -243,7 +243,7 @@ class LockableRecorder:
 
 @pytest.mark.requirement("R35")
 async def test_a_log_that_stays_locked_keeps_a_change_from_no_other_principal(harness: UpstreamChangeHarness) -> None:
-    """All logs were in one unit, so nobody was told of any change of any upstream while one of them was locked."""
+    """All logs were in one unit, so no principal was notified of any change while one of them was locked."""
     lockable = LockableRecorder(harness.engine.recorder, ALICE)
     harness.recorder = cast("Recorder", lockable)
     await harness.register_webhook(make_change_subscription(), make_change_subscription(principal=BOB))

@@ -67,6 +67,7 @@ from ringback.upstreams.transports.message_decoder import (
 from ringback.upstreams.transports.open_response import OpenResponse, get_open_response
 from ringback.upstreams.transports.own_streams import UpstreamOwnStream
 from ringback.upstreams.transports.paced_streams import PacedStreams
+from ringback.upstreams.transports.throttled_calls import ThrottledCallTransport
 
 NOTIFICATION_TIMEOUT_SECONDS: Final = 5.0
 """For the response to a notification or a DELETE. The SDK sends notifications in order with requests, so a silent upstream
@@ -103,8 +104,9 @@ def make_guarded_transport(
     paced_streams: PacedStreams | None = None,
 ) -> "GuardedTransport":
     http = CookieTransport(PooledHttpTransport(ssl_context(config.url, authorities), look_up=look_up))
+    authorized = http if tokens is None else BearerTokenTransport(http, tokens, url=config.url)
     return GuardedTransport(
-        http if tokens is None else BearerTokenTransport(http, tokens, url=config.url),
+        ThrottledCallTransport(authorized, clock=faults.flow.clock),
         faults=faults,
         large_results=large_results,
         paced_streams=paced_streams,
