@@ -151,6 +151,36 @@ async def test_a_modern_upstream_that_is_too_busy_for_the_probe_gets_no_legacy_h
     assert handshakes == ["server/discover"]
 
 
+@pytest.mark.requirement("R33")
+@pytest.mark.parametrize(
+    "failure",
+    [
+        pytest.param(respond_with(503, "text/html", b"<h1>Starting</h1>"), id="a proxy"),
+        pytest.param(respond_with(200, "application/json", b"{", promised_bytes=9), id="a lost connection"),
+    ],
+)
+async def test_a_modern_upstream_that_is_being_restarted_stays_modern(failure: ResponseOverride) -> None:
+    """Its next session was a legacy one, because it speaks both, and each call that had a task ended as unknown."""
+    stage, overrides = ControlledUpstream(), dict[str, ResponseOverride]()
+
+    async def fail_once(message: dict[str, Any], send: Send) -> None:
+        overrides.clear()
+        await failure(message, send)
+
+    async with (
+        serving(OverriddenResponses(stage.app(), overrides)) as server,
+        open_upstreams(make_http_config(server.url)) as upstreams,
+    ):
+        await run_upstream_call(upstreams, "echo")
+        overrides["server/discover"] = fail_once
+        session = upstreams.connections.shared["stage"].get_open_session()
+        assert session is not None
+        session.close_to_new_requests()
+        await run_upstream_call(upstreams, "echo")
+
+    assert (overrides, stage.versions) == ({}, ["2026-07-28"] * 2)
+
+
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_call_in_flight_ends_well_although_others_had_to_reconnect(era: str) -> None:
     stage = ControlledUpstream()
