@@ -35,6 +35,6 @@ How a failure becomes an outcome (`protocol.errors`, `drivers.completions`):
     bytes were sent, no response came               ResponseLost              resumed or polled by the handle, else `unknown`
     … and the session has ended                     SessionGone               `unknown`
     a response that is not valid MCP                InvalidUpstreamResponse   `upstream_error`
-    … an error page of a proxy (502, 503, 504)      UpstreamUnavailable       the same; a task is polled on
+    … an error page of a proxy (502, 503, 504)      UpstreamUnavailable       `unknown`; a task is polled on
     a JSON-RPC error                                UpstreamError             `upstream_error`, with the upstream's error object
 """
