@@ -156,6 +156,7 @@ async def test_a_modern_upstream_that_is_too_busy_for_the_probe_gets_no_legacy_h
     "failure",
     [
         pytest.param(respond_with(503, "text/html", b"<h1>Starting</h1>"), id="a proxy"),
+        pytest.param(respond_with(429, "text/html", b"<h1>Slow down</h1>"), id="a proxy with a rate limit"),
         pytest.param(respond_with(200, "application/json", b"{", promised_bytes=9), id="a lost connection"),
     ],
 )

@@ -189,7 +189,7 @@ async def test_an_invalid_response_is_reported_as_such(response: httpx2.Response
     assert isinstance(await failure(response), InvalidUpstreamResponse)
 
 
-@pytest.mark.parametrize("status", [502, 503, 504])
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
 @pytest.mark.parametrize("body", [{"text": "no server"}, {"json": {"message": "no server"}}], ids=["text", "JSON"])
 async def test_the_error_page_of_a_proxy_says_that_the_upstream_is_away(status: int, body: dict[str, Any]) -> None:
     assert type(await failure(httpx2.Response(status, **body))) is UpstreamUnavailable

@@ -5,12 +5,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from ringback.domain import jsontext
 from ringback.upstreams.dispatch_records import DISPATCH_RECORD
 from ringback.upstreams.transports.throttled_calls import RETRY_AFTER_SECONDS_MAX, ThrottledCallTransport
 from tests.support.clock import FakeClock
 
 URL = "https://mcp.example/mcp"
-JSON = {"content-type": "application/json"}
 DATE = "Fri, 20 Nov 2026 17:00:30 GMT"
 """Half a minute after the clock of the tests begins."""
 
@@ -18,14 +18,17 @@ DATE = "Fri, 20 Nov 2026 17:00:30 GMT"
 class Upstream(httpx2.AsyncBaseTransport):
     """Refuses requests with these headers, one each, and accepts the next one. It is also the record of a call."""
 
-    def __init__(self, *refusals: dict[str, str], status: int = 429) -> None:
+    def __init__(self, *refusals: dict[str, str], status: int = 429, body: bytes = b"slow down") -> None:
         self._refusals = list(refusals)
         self._status = status
+        self._body = body
         self.steps: list[str] = []
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:  # noqa: ARG002 - the name in httpx2
         self.steps.append("sent")
-        return httpx2.Response(self._status, headers=self._refusals.pop(0)) if self._refusals else httpx2.Response(200)
+        if not self._refusals:
+            return httpx2.Response(200)
+        return httpx2.Response(self._status, headers=self._refusals.pop(0), content=self._body)
 
     async def record_unsent(self) -> None:
         self.steps.append("unsent")
@@ -48,7 +51,7 @@ async def send(upstream: Upstream, *, is_call: bool = True) -> tuple[int, float]
     [
         ([{"retry-after": "30"}], 30),
         ([{"retry-after": DATE}], 30),
-        ([{"retry-after": "30", **JSON}], 30),
+        ([{"retry-after": "86400"}], RETRY_AFTER_SECONDS_MAX),
         ([{"retry-after": "soon"}], 1),
         ([{}] * 3, 1 + 2 + 4),
         ([{"retry-after": "0"}] * 8, 1 + 2 + 4 + 8 + 16 + 32 + 60 + 60),
@@ -65,19 +68,25 @@ async def test_a_call_is_sent_again_after_the_pause_that_its_refusal_names(
 
 
 @pytest.mark.requirement("R33")
-@pytest.mark.parametrize(
-    ("refusal", "status"),
-    [
-        pytest.param({"retry-after": str(RETRY_AFTER_SECONDS_MAX + 1).split(".", maxsplit=1)[0]}, 429, id="hours"),
-        pytest.param(JSON, 429, id="an error of the server"),
-        pytest.param({"retry-after": "1"}, 503, id="a proxy that may have passed it on"),
-    ],
-)
-async def test_any_other_refusal_is_the_response(refusal: dict[str, str], status: int) -> None:
-    upstream = Upstream(refusal, status=status)
+async def test_a_refusal_of_a_proxy_that_may_have_passed_the_call_on_is_the_response() -> None:
+    upstream = Upstream({"retry-after": "1"}, status=503)
 
-    assert await send(upstream) == (status, 0)
+    assert await send(upstream) == (503, 0)
     assert upstream.steps == ["sent"]
+
+
+@pytest.mark.parametrize(("headers", "status"), [({}, 429), ({"retry-after": "1"}, 200)], ids=["without", "with"])
+async def test_an_error_of_the_server_itself_is_the_response_unless_it_has_a_retry_after(
+    headers: dict[str, str], status: int
+) -> None:
+    body = jsontext.dumps({"jsonrpc": "2.0", "id": 1, "error": {"code": -32000, "message": "quota"}})
+    extensions = {DISPATCH_RECORD: (upstream := Upstream(headers, body=body))}
+    request = httpx2.Request("POST", URL, content=b"{}", extensions=extensions)
+
+    response = await ThrottledCallTransport(upstream, clock=FakeClock()).handle_async_request(request)
+
+    assert response.status_code == status
+    assert status == 200 or await response.aread() == body
 
 
 async def test_a_request_that_is_no_call_is_not_sent_again() -> None:

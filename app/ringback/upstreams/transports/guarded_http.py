@@ -82,8 +82,8 @@ _CODE_BY_ERROR: Final[Mapping[type[Exception], TransportErrorCode]] = {
     TokenUnavailable: TransportErrorCode.TOKEN_UNAVAILABLE,
     TokenReplaced: TransportErrorCode.TOKEN_REPLACED,
 }
-_UNAVAILABLE: Final = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
-"""What a proxy returns while its server restarts. It may have passed the request on before."""
+_UNAVAILABLE: Final = frozenset({429, 502, 503, 504})
+"""What a proxy returns while its server restarts, or to too many requests. It may have passed the request on before."""
 _BODY_HEADERS: Final = frozenset({"content-length", "transfer-encoding", "content-type", "accept", "last-event-id"})
 REFUSAL_SECONDS_MAX: Final = 1.0
 """For sending the refusal of a request. The stream is not read meanwhile."""

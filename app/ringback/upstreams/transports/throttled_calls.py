@@ -15,6 +15,7 @@ import httpx2
 from ringback.backoff import Backoff
 from ringback.domain.clock import Clock
 from ringback.domain.retry import parse_retry_after
+from ringback.protocol.http_failures import REFUSAL_BYTES_MAX, read_bounded
 from ringback.upstreams.dispatch_records import DISPATCH_RECORD, DispatchRecord
 
 log = logging.getLogger(__name__)
@@ -22,8 +23,8 @@ log = logging.getLogger(__name__)
 THROTTLE_BACKOFF: Final = Backoff(first_seconds=1.0, longest_seconds=60.0)
 """The shortest pause after so many refusals in a row: calls that all wait for one Retry-After would be refused again."""
 RETRY_AFTER_SECONDS_MAX: Final = 60 * 60.0
-"""A call does not wait for longer in silence: its client learns the refusal, and decides."""
-_JSON: Final = "application/json"
+"""The longest pause: a quota of a day may be raised meanwhile."""
+_JSON_RPC: Final = b'"jsonrpc"'
 
 
 class ThrottledCallTransport(httpx2.AsyncBaseTransport):
@@ -43,20 +44,15 @@ class ThrottledCallTransport(httpx2.AsyncBaseTransport):
             response = await self._inner.handle_async_request(request)
             if record is None or response.status_code != HTTPStatus.TOO_MANY_REQUESTS:
                 return response
+            asked = parse_retry_after(response.headers.get("retry-after"), now=self._clock.wall_time())
+            try:
+                body = await read_bounded(response, REFUSAL_BYTES_MAX)
+            finally:
+                await response.aclose()
+            if asked is None and body is not None and _JSON_RPC in body:  # an error of the server itself
+                return httpx2.Response(response.status_code, headers=response.headers, content=body)
             refusals += 1
-            pause_seconds = self._find_pause(response, refusals)
-            if pause_seconds is None:
-                return response
-            await response.aclose()
+            pause_seconds = max(min(asked or 0.0, RETRY_AFTER_SECONDS_MAX), THROTTLE_BACKOFF.pause_seconds(refusals))
             log.info("upstream.throttled", extra={"refusals": refusals, "seconds": pause_seconds})
             await record.record_unsent()
             await self._clock.sleep(pause_seconds)
-
-    def _find_pause(self, response: httpx2.Response, refusals: int) -> float | None:
-        """None for an error of the server itself without a Retry-After, and for a pause that is too long."""
-        asked = parse_retry_after(response.headers.get("retry-after"), now=self._clock.wall_time())
-        if asked is None and response.headers.get("content-type", "").startswith(_JSON):
-            return None
-        if asked is not None and asked > RETRY_AFTER_SECONDS_MAX:
-            return None
-        return max(asked or 0.0, THROTTLE_BACKOFF.pause_seconds(refusals))
