@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from ringback.domain.call import CallStatus, Handle
+from ringback.domain.call import MRTR_DRIVER, CallStatus, Handle
 from ringback.domain.call_outcome import CallCompletion, CallOutcome
 from ringback.domain.inputs import INPUT_BYTES_MAX
 from ringback.protocol.errors import (
@@ -25,6 +25,7 @@ from tests.support.scripted_sessions import ScriptedLegacySession, ScriptedSessi
 
 INPUT_REQUIRED_CALL: Final = replace(CALL, accepts_input=True)
 HANDLE: Final = Handle(driver="legacy_task", data={"task_id": "t1", "session": None})
+ROUND: Final = Handle(driver=MRTR_DRIVER, data={"request_state": None, "round": 1, "url_round": 1})
 ACCEPTED_ANSWER: Final[dict[str, Any]] = {"action": "accept", "content": {}}
 
 
@@ -140,7 +141,9 @@ async def test_elicitations_are_not_handled_for_a_call_that_accepts_no_input() -
     "failure", [RequestNotSent("away"), LoginRequired("sign in"), ResponseLost("lost"), UpstreamUnavailable("503")]
 )
 @pytest.mark.parametrize(
-    ("handle", "kind"), [(HANDLE, RequestNotSent), (None, ResponseLost)], ids=["with a handle", "without"]
+    ("handle", "kind"),
+    [(HANDLE, RequestNotSent), (ROUND, ResponseLost), (None, ResponseLost)],
+    ids=["with a handle", "in a round", "without"],
 )
 async def test_an_answer_that_may_be_lost_is_sent_again_or_its_call_is_unknown(
     failure: RequestFailed, handle: Handle | None, kind: type[RequestFailed]

@@ -10,6 +10,7 @@ question is the id of the upstream's request, so another process can answer it o
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
+from ringback.domain.call import MRTR_DRIVER
 from ringback.domain.call_outcome import CallCompletion, CallOutcome, failed_completion
 from ringback.protocol.errors import LoginRequired, RequestFailed, RequestNotSent, ResponseLost
 from ringback.runner.drivers.driver import CallContext
@@ -82,7 +83,10 @@ class _ElicitationRelay:
         try:
             await self._get_legacy_session().answer_elicitation(name, answer)
         except RequestFailed as failure:
-            if self._context.call.handle is None:
+            handle = self._context.call.handle
+            if (
+                handle is None or handle.driver == MRTR_DRIVER
+            ):  # that of a round sends the call again, and joins no session
                 raise ResponseLost(_LOGIN_REQUIRED if isinstance(failure, LoginRequired) else _NOT_ANSWERED) from None
             if isinstance(failure, RequestNotSent):
                 raise
