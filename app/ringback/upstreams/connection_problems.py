@@ -71,7 +71,7 @@ _PROBLEM_BY_ERROR: Final[tuple[tuple[type[Exception], ConnectionProblem], ...]] 
     (TokenUnavailable, ConnectionProblem.NO_TOKEN),
     (RequestNotSent, ConnectionProblem.CANNOT_CONNECT),
     (ResponseLost, ConnectionProblem.LOST),
-    (UpstreamUnavailable, ConnectionProblem.LOST),
+    (UpstreamUnavailable, ConnectionProblem.CANNOT_CONNECT),
 )
 """The first matching class decides; every other error is a failed handshake."""
 

@@ -17,7 +17,9 @@ LOST_PROBES_MAX: Final = 10
 
 
 class HandshakeOrder:
-    def __init__(self, protocol: ProtocolChoice = ProtocolChoice.AUTO) -> None:
+    def __init__(self, protocol: ProtocolChoice = ProtocolChoice.AUTO, *, is_child: bool = False) -> None:
+        """`is_child` says that the upstream is a command, whose end also ends the handshake."""
+        self._is_child = is_child
         self._is_legacy = protocol is ProtocolChoice.LEGACY
         self._skips_probe = False
         self._silent_probes = 0
@@ -39,7 +41,8 @@ class HandshakeOrder:
         was_modern = last_profile is not None and last_profile.protocol_version in MODERN_PROTOCOL_VERSIONS
         if was_modern and self._silent_probes < SILENT_PROBES_MAX and self._lost_probes < LOST_PROBES_MAX:
             return ModernProbe.EXPECT
-        return ModernProbe.SKIP if self._skips_probe else ModernProbe.TRY
+        # After a probe that was lost over HTTP, the legacy handshake follows on another connection.
+        return ModernProbe.SKIP if self._skips_probe and (self._is_child or not was_modern) else ModernProbe.TRY
 
 
 def get_later_probe(shared: UpstreamSession) -> ModernProbe:
