@@ -24,7 +24,7 @@ from ringback.upstreams.config import Isolation, UpstreamConfig, UpstreamTranspo
 from ringback.upstreams.elicitation_router import CallOwner
 from ringback.upstreams.errors import UpstreamLoginRequired, UpstreamUnreachable
 from ringback.upstreams.handshake_order import get_later_probe
-from ringback.upstreams.principal_sessions import SESSIONS_MAX, PrincipalSessions, SessionOpener
+from ringback.upstreams.principal_sessions import OPEN_RETRY_SECONDS, SESSIONS_MAX, PrincipalSessions, SessionOpener
 from ringback.upstreams.session import UpstreamSession
 
 log = logging.getLogger(__name__)
@@ -89,10 +89,7 @@ class SessionSelection:
         owner = CallOwner(principal=call.principal, client_session_id=call.client_session_id, call_id=call.id)
         isolation = self._config.isolation
         if isolation is Isolation.CALL and _needs_own_session(call):
-            options = {"accepts_elicitation": call.accepts_input, "probe": get_later_probe(shared)}
-            session = await stack.enter_async_context(
-                self._sessions.open_dedicated_session(is_dedicated=True, **options)
-            )
+            session = await self._enter_own_session(call, shared, stack)
             return CallSession(self._sessions, session, is_dedicated=True, owner=owner)
         if isolation is not Isolation.CALL and call.accepts_input and self.has_eliciting_sessions(shared):
             eliciting = await self._enter_eliciting_session(call, shared, stack)
@@ -102,6 +99,22 @@ class SessionSelection:
             source = await stack.enter_async_context(self._principal_sessions.acquire_session(call.principal))
             return CallSession(source, await source.get_shared_session(), is_dedicated=False, owner=owner)
         return CallSession(self._sessions, shared, is_dedicated=False, owner=owner)
+
+    async def _enter_own_session(self, call: Call, shared: UpstreamSession, stack: AsyncExitStack) -> UpstreamSession:
+        """Try for as long as a call waits for its upstream: a server may be busy for a moment, or being restarted."""
+        options = {"accepts_elicitation": call.accepts_input, "probe": get_later_probe(shared)}
+        until = self._clock.monotonic() + self._connect_timeout_seconds
+        while True:
+            try:
+                return await stack.enter_async_context(
+                    self._sessions.open_dedicated_session(is_dedicated=True, **options)
+                )
+            except UpstreamLoginRequired:
+                raise
+            except UpstreamUnreachable:
+                if self._clock.monotonic() >= until:
+                    raise
+            await self._clock.sleep(OPEN_RETRY_SECONDS)
 
     async def close_idle_sessions(self) -> None:
         """Close sessions that are idle for too long, until cancelled."""
