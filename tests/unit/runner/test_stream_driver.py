@@ -81,7 +81,8 @@ class AskingSession(ScriptedSession):
             options["on_position"](position)
         assert self.scripted_legacy_session.on_elicitation is not None
         self.scripted_legacy_session.on_elicitation("7", {"method": "elicitation/create", "params": {}})
-        return await asyncio.Event().wait() or {}
+        await asyncio.Event().wait()
+        return {}
 
 
 class AnsweringContext(RecordingCallContext):

@@ -80,12 +80,13 @@ async def test_an_error_of_the_server_itself_is_the_response_unless_it_has_a_ret
     headers: dict[str, str], status: int
 ) -> None:
     body = jsontext.dumps({"jsonrpc": "2.0", "id": 1, "error": {"code": -32000, "message": "quota"}})
-    extensions = {DISPATCH_RECORD: (upstream := Upstream(headers, body=body))}
+    upstream = Upstream(headers, body=body)
+    extensions: dict[str, Any] = {DISPATCH_RECORD: upstream}
     request = httpx2.Request("POST", URL, content=b"{}", extensions=extensions)
 
     response = await ThrottledCallTransport(upstream, clock=FakeClock()).handle_async_request(request)
 
-    assert response.status_code == status
+    assert (response.status_code, upstream.steps[1:]) == (status, [] if status == 429 else ["unsent", "sent"])
     assert status == 200 or await response.aread() == body
 
 
